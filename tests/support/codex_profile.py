@@ -1,4 +1,4 @@
-"""A profile whose turns a real codex runs, against the mock model."""
+"""A profile whose turns are run by a real codex with the mock model."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

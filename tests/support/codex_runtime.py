@@ -1,4 +1,4 @@
-"""A real codex for tests: installed once, against the mock model, as the runtime of a house."""
+"""A real codex for tests: installed once, run with the mock model."""
 
 import fcntl
 import hashlib
@@ -40,11 +40,11 @@ from hermes.store.sqlite import SqliteStore, open_store
 ROOT = Path(__file__).resolve().parents[2]
 CODEX_REQUIREMENTS = ROOT / "requirements" / "codex.txt"
 INSTALL_TIMEOUT = 240.0
-"""Seconds for a download of 142 MB."""
+"""Seconds to download 142 MB."""
 
 
 def codex_program() -> str:
-    """The pinned version, installed beside the tools of the tests; fails loudly if it cannot be."""
+    """Return the pinned version, installed next to the test tools; fail loudly if that fails."""
     venv = Path(sys.prefix)
     mark = hashlib.sha256(CODEX_REQUIREMENTS.read_bytes()).hexdigest()[:12]
     folder = venv / f"codex-{mark}"
@@ -98,13 +98,13 @@ apps = false
 
 
 def codex_config(url: str, sandbox: str = "danger-full-access") -> str:
-    """Without a sandbox of its own it gets the one that we give."""
+    """Without its own sandbox setting it gets ours."""
     chosen = f'sandbox_mode = "{sandbox}"' if sandbox else ""
     return CONFIG.format(url=url, sandbox=chosen)
 
 
 class CodexSetup(Struct, kw_only=True):
-    """What one codex house of a test is made of; `before` and `config` are codex's own settings."""
+    """The options of a codex harness; `before` and `config` are codex's own settings."""
 
     url: str
     path: Path
@@ -119,7 +119,7 @@ class CodexSetup(Struct, kw_only=True):
 
 
 class FakeApprovals:
-    """Answers every question in one way, and remembers what it was asked."""
+    """Answers every question alike, and records the requests."""
 
     def __init__(self, *, allowed: bool, words: str | None = None) -> None:
         self.wishes: list[ApprovalRequest] = []
@@ -139,7 +139,7 @@ class FakeApprovals:
 
 
 class CodexHarness:
-    """One session; `said` is its history over all turns, `events` what was told last."""
+    """One session; `said` is its history over all turns, `events` those of the last turn."""
 
     def __init__(
         self, runtime: CodexRuntime, service: CodexService, bench: CodexSetup, door: Spawner
@@ -154,7 +154,7 @@ class CodexHarness:
         self.session = "ses_1"
 
     def choose(self, settings: ThreadSettings) -> None:
-        """From the next turn on."""
+        """Apply settings from the next turn on."""
         parts = structs.replace(self.runtime.parts, settings=settings)
         self.runtime = CodexRuntime(parts)
 
@@ -193,7 +193,7 @@ class CodexHarness:
 
 @asynccontextmanager
 async def codex_harness(bench: CodexSetup) -> AsyncGenerator[CodexHarness]:
-    """A house in a folder; opened again in the same one, it goes on where it was."""
+    """Open codex in a folder; reopened in the same folder, it continues where it was."""
     home = bench.path / "codex"
     for folder in (home, bench.path / "work"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -239,7 +239,7 @@ async def _opened(
 
 
 def codex_pids(path: Path) -> list[int]:
-    """The app-servers of this test: those whose own home lies in its folder."""
+    """Return the app-servers of this test, found by their home folder."""
     found: list[int] = []
     mark = f"CODEX_HOME={path}".encode()
     for folder in Path("/proc").glob("[0-9]*"):

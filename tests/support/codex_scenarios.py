@@ -1,4 +1,4 @@
-"""What the model and people do in tests of turns that a real codex runs."""
+"""Scripts and helpers for tests of turns run by a real codex."""
 
 import os
 import struct
@@ -28,7 +28,7 @@ SLOW_COMMAND = "for n in 1 2 3; do sleep 0.2; echo step $n; done"
 
 
 def tiny_png() -> bytes:
-    """One black point."""
+    """A black pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data
@@ -40,7 +40,7 @@ def tiny_png() -> bytes:
 
 
 def command_script(command: str, *then: Reply, **more: object) -> Script:
-    """The model has this command run, and then says the rest."""
+    """The model runs this command, then answers."""
     call = Call("exec_command", {"cmd": command, "yield_time_ms": 30_000, **more})
     steps = [Reply(calls=[call]), *(then or [Reply(text="done")])]
     return Script(rules=[Rule(contains="go", steps=steps)])
@@ -57,7 +57,7 @@ def results(said: Sequence[Message]) -> list[Result]:
 
 
 class EventWaiter:
-    """Hears events until one is there for which it was told to wait."""
+    """Collects events until one of the given kinds arrives."""
 
     def __init__(self, *kinds: type[Event]) -> None:
         self._kinds = kinds
@@ -68,17 +68,17 @@ class EventWaiter:
             self.seen.set()
 
 
-async def ask_and_interrupt(house: CodexHarness, until: Callable[[], Awaitable[object]]) -> None:
-    """Ask, and interrupt as soon as that has come about."""
+async def ask_and_interrupt(harness: CodexHarness, until: Callable[[], Awaitable[object]]) -> None:
+    """Ask, and interrupt as soon as `until` returns."""
     async with anyio.create_task_group() as group:
-        group.start_soon(house.ask, "go")
+        group.start_soon(harness.ask, "go")
         with anyio.fail_after(TEST_TIMEOUT):
             await until()
         group.cancel_scope.cancel()
 
 
-async def wait_for_event(house: CodexHarness, kind: type[Event]) -> None:
-    while not any(isinstance(event, kind) for event in house.events):
+async def wait_for_event(harness: CodexHarness, kind: type[Event]) -> None:
+    while not any(isinstance(event, kind) for event in harness.events):
         await SystemClock().sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""A real engine with the smallest model, fetched once for all tests by the code they test."""
+"""A real engine with the smallest model, downloaded once by the code under test."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -25,14 +25,14 @@ SMALLEST = "smollm2-135m"
 
 
 def fetch_smallest() -> tuple[Weights, ModelFolder]:
-    """It lies beside the tools of the tests; the first test that needs it waits for 123 MB."""
+    """Stored next to the test tools; the first test downloads 123 MB."""
     weights, place = find_weights(SMALLEST), ModelFolder(Path(sys.prefix) / FOLDER_NAME)
     anyio.run(fetch_model, weights, place, Env(process_env()), _ignore_download)
     return weights, place
 
 
 def _ignore_download(progress: DownloadProgress) -> None:
-    """Nobody looks at a bar here."""
+    """Ignore the progress."""
 
 
 @pytest.fixture(scope="session")

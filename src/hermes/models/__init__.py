@@ -1,1 +1,1 @@
-"""Drivers for language models: wire codecs, providers, and what keeps them going."""
+"""Model drivers: wire codecs, providers, key management, retries and fallbacks."""

@@ -1,4 +1,4 @@
-"""The events of one answer as they come off the network, with an end to every wait."""
+"""Read the server-sent events of one answer, with a timeout on every wait."""
 
 import asyncio
 from contextlib import suppress
@@ -22,10 +22,10 @@ _MAX_EVENT = 16 * 1024 * 1024
 
 
 class _ReadDeadline:
-    """Bounds one wait after the other with a single timer.
+    """Bounds consecutive waits with a single timer.
 
-    A timer for each of a stream's thousands of reads costs more than reading them: this one
-    looks, when it goes off, whether there is still somebody to interrupt.
+    A timer for each of a stream's thousands of reads costs more than the reads themselves: when
+    this one fires, it checks whether the current wait has expired.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,14 +36,14 @@ class _ReadDeadline:
         self._expired = False
 
     def until(self, deadline: float) -> Self:
-        """For one wait: a block that ends at the deadline, if it has not ended by then."""
+        """Set the deadline of the next `with` block."""
         self._deadline = deadline
         return self
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("a stream is read by a task")
+            raise RuntimeError("a stream must be read within a task")
         self._task, self._expired = task, False
         self._cancelled_before = task.cancelling()
         if self._timer is None or self._timer.when() > self._deadline:
@@ -57,9 +57,9 @@ class _ReadDeadline:
 
     def _arm(self) -> None:
         self.close()
-        self._timer = self._loop.call_at(self._deadline, self._ring)
+        self._timer = self._loop.call_at(self._deadline, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._task is None:
             return
@@ -76,21 +76,20 @@ class _ReadDeadline:
 
 
 class AnswerEvents:
-    """The events of a response, one network read at a time.
+    """Yields the events of a response, one network read at a time.
 
-    Comments, empty events and bytes of an unfinished one are signs of life, no progress:
-    they do not make the wait for the next piece of the answer any longer. All waits are
-    bounded here, by one timer: the HTTP library would set one for each read. `close` leaves
-    the crowd that this answer is one of.
+    Comments, empty events and incomplete events do not count as progress: they do not extend the
+    wait for the next piece of the answer. One timer bounds all waits, because aiohttp would set
+    one for each read. `close` removes the answer from the coalescer's count.
     """
 
     def __init__(
         self, response: aiohttp.ClientResponse, place: EndpointSettings, crowd: StreamCoalescer
     ) -> None:
-        self._place = place
-        self._crowd = crowd
+        self._settings = place
+        self._coalescer = crowd
         self._content = response.content
-        self._rest: asyncio.Future[None] | None = None
+        self._coalescing: asyncio.Future[None] | None = None
         self._content.on_eof(self._end_pause)
         self._whole = response.content_type == "application/json"
         self._reader = SseReader(_MAX_EVENT)
@@ -108,20 +107,23 @@ class AnswerEvents:
         self._counted = True
 
     def note(self, *, moved: bool, ended: bool) -> None:
-        """After a piece of the answer the wait for the next begins; some say that none follows."""
+        """Report progress, which restarts the wait, or the end of the answer."""
         self._moved = moved
         if ended:
             self.done = self.received_done = True
 
     async def next(self, *, hurry: bool) -> list[bytes]:
-        """Raises `TimeoutError` when it took too long; in a hurry that is just the end."""
+        """Return the next events; raise `TimeoutError` when they take too long.
+
+        With `hurry` a timeout ends the stream instead.
+        """
         now = self._loop.time()
         if self._moved:
             self._moved_at = now
-        place = self._place
+        place = self._settings
         pause = place.grace if hurry else place.longest_pause
         due = min(self._moved_at + pause, self._begun_at + place.ceiling)
-        # What is already there is read without a wait, which no timer would notice.
+        # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
         if now < due and self._whole:
             with self._watch.until(due):
@@ -140,36 +142,36 @@ class AnswerEvents:
         return self._batch(data or b"")
 
     async def _gathered(self) -> bytes:
-        """What has come when the pause of a crowd is over.
+        """Return what arrived during the coalescing pause.
 
-        Nothing while there is no crowd: neither the first words nor the last wait for others.
+        Without a pause, and for the first read, it returns nothing.
         """
         content = self._content
-        if not self._crowd.pause or self._moved_at == self._begun_at or content.is_eof():
+        if not self._coalescer.pause or self._moved_at == self._begun_at or content.is_eof():
             return b""
-        # What is here already is not lost if the line breaks meanwhile.
+        # Read first, so that the data is not lost if the connection breaks during the pause.
         data = content.read_nowait()
-        self._rest = self._crowd.rest()
-        await self._rest
+        self._coalescing = self._coalescer.rest()
+        await self._coalescing
         return data if content.exception() else data + content.read_nowait()
 
     def _end_pause(self) -> None:
-        """All has come: the pause is over."""
-        if self._rest is not None and not self._rest.done():
-            self._rest.set_result(None)
+        """End the pause when the response is complete."""
+        if self._coalescing is not None and not self._coalescing.done():
+            self._coalescing.set_result(None)
 
     def _timeout_error(self) -> TimeoutError:
-        now, place = self._loop.time(), self._place
+        now, place = self._loop.time(), self._settings
         if now >= self._begun_at + place.ceiling:
             return TimeoutError()
         if now >= self._moved_at + place.longest_pause:
             return NoProgress()
-        return aiohttp.SocketTimeoutError("nothing came")
+        return aiohttp.SocketTimeoutError("no data received")
 
     def _batch(self, data: bytes) -> list[bytes]:
         self._bytes += len(data)
-        if self._bytes > self._place.most_bytes:
-            raise BodyTooLarge(f"more than {self._place.most_bytes:,} bytes")
+        if self._bytes > self._settings.most_bytes:
+            raise BodyTooLarge(f"more than {self._settings.most_bytes:,} bytes")
         if data:
             events = self._reader.feed(data)
         else:
@@ -184,11 +186,11 @@ class AnswerEvents:
     def close(self) -> None:
         if self._counted:
             self._counted = False
-            self._crowd.answers -= 1
+            self._coalescer.answers -= 1
         self._watch.close()
 
     async def drain(self) -> None:
-        """Take the last bytes of a finished response, so that its connection can serve again."""
+        """Read the last bytes of a finished response, so that its connection can be reused."""
         if self.received_done and not self._content.at_eof():
             broken_end = (aiohttp.ClientError, TimeoutError, OSError)
             with anyio.move_on_after(0.1), suppress(*broken_end):

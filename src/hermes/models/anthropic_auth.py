@@ -1,17 +1,17 @@
-"""How a key is shown to Anthropic, and in which version of its language it is spoken to."""
+"""Build the authentication headers for Anthropic's API and compatible servers."""
 
 from hermes.models.urls import host_of
 
 VERSION = "2026-10-21"
 COMPATIBLE_VERSION = "2023-06-01"
-"""What others who speak this language know."""
+"""The version that compatible servers support."""
 _HOST = "api.anthropic.com"
 _OAUTH_KEY = "sk-ant-oat"
 _OAUTH_BETA = "oauth-2025-04-20"
 
 
 def key_headers(key: str, base_url: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
-    """A token from a login goes another way than a key."""
+    """Send OAuth tokens as a bearer token, API keys as `x-api-key`."""
     version = VERSION if host_of(base_url) == _HOST else COMPATIBLE_VERSION
     headers = {"anthropic-version": version}
     if key.startswith(_OAUTH_KEY):

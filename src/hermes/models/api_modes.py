@@ -1,4 +1,4 @@
-"""Which language is spoken with whom."""
+"""Choose the API that is used with a provider."""
 
 from hermes.models.providers import Provider
 from hermes.models.urls import host_of
@@ -18,14 +18,14 @@ _BY_PROVIDER = {"anthropic": ANTHROPIC, "gemini": GEMINI}
 
 
 def api_mode_for(provider: Provider, url: str) -> str:
-    """The language of an address, where nobody has set one."""
+    """Return the default API mode for an address."""
     if url.endswith(("/anthropic", "/anthropic/v1")):
         return ANTHROPIC
     return _BY_HOST.get(host_of(url)) or _BY_PROVIDER.get(provider.name, CHAT)
 
 
 def base_url_for(mode: str, url: str) -> str:
-    """Gemini's own language is spoken one door before the compatible one."""
+    """Strip the OpenAI-compatible suffix, which Gemini's native API does not use."""
     if mode != GEMINI:
         return url
     return url.removesuffix("/openai").removesuffix("/v1beta")

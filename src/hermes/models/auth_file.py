@@ -1,12 +1,12 @@
-"""`auth.json`: keys and logins by provider, and which of them rest. Strangers' fields stay.
+"""Read and write `auth.json`: keys and logins by provider, and their cooldowns.
 
     {"version": 1,
      "credential_pool": {PROVIDER: [{"id", "label", "auth_type", "priority", "source",
                                      "access_token", "last_status", ...}]},
      "resting": {PROVIDER: {FINGERPRINT: {"until", "why"}}}}
 
-`resting` is for keys that live elsewhere, such as in the environment: only a fingerprint of
-them is kept.
+Unknown fields are preserved. `resting` is for keys stored elsewhere, such as in the environment:
+only their fingerprint is stored.
 """
 
 import fcntl
@@ -30,15 +30,15 @@ EXHAUSTED = "exhausted"
 OAUTH = "oauth"
 API_KEY = "api_key"
 DEFAULT_COOLDOWN = 3600.0
-"""Seconds that a key marked as exhausted rests when nobody wrote until when."""
+"""Seconds for an exhausted key without a reset time."""
 
 Document = dict[str, Any]
 
 
 class Credential(Struct, frozen=True, kw_only=True):
-    """One key or login. Times are seconds since 1970.
+    """An API key or login. Times are seconds since 1970.
 
-    `base_url` is the address that a key of the provider `custom` is for.
+    `base_url` is the address that a key of the provider `custom` belongs to.
     """
 
     id: str = ""
@@ -57,7 +57,7 @@ class Credential(Struct, frozen=True, kw_only=True):
 
     @property
     def exhausted_until(self) -> float:
-        """Zero when it does not rest."""
+        """Return zero when the key is not exhausted."""
         if self.last_status != EXHAUSTED:
             return 0.0
         until = parse_timestamp(self.last_error_reset_at)
@@ -78,20 +78,20 @@ class Cooldown(Struct, frozen=True):
 
 
 class AuthFile:
-    """Reads without a lock, as the file is replaced whole; every change is made under one."""
+    """Reads without a lock, since the file is replaced atomically; writes take the lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def credentials(self, provider: str) -> list[Credential]:
-        """In the order in which they are used."""
+        """Return the credentials in order of priority."""
         return _credentials(self._read(), provider)
 
     def providers(self) -> list[str]:
         return sorted(_table(self._read(), POOL_KEY))
 
     def rests(self, provider: str) -> dict[str, Cooldown]:
-        """By fingerprint, over or not."""
+        """Return cooldowns by key fingerprint, including expired ones."""
         document = self._read()
         found = {
             fingerprint(one.access_token): Cooldown(
@@ -100,16 +100,16 @@ class AuthFile:
             for one in _credentials(document, provider)
             if one.exhausted_until
         }
-        for name, told in _table(_table(document, COOLDOWNS_KEY), provider).items():
+        for name, value in _table(_table(document, COOLDOWNS_KEY), provider).items():
             try:
-                found[name] = msgspec.convert(told, Cooldown, strict=False)
+                found[name] = msgspec.convert(value, Cooldown, strict=False)
             except msgspec.ValidationError:
                 continue
         return found
 
     def add(self, provider: str, credential: Credential, now: datetime) -> Credential:
-        """The same key again only changes what is said of it."""
-        import secrets  # noqa: PLC0415 - who only reads keys needs no chance
+        """Add a credential; a key that exists already only gets the new label."""
+        import secrets  # noqa: PLC0415 - needed only to add a key
 
         with self._changing(now) as document:
             rows = document.setdefault(POOL_KEY, {}).setdefault(provider, [])
@@ -122,17 +122,17 @@ class AuthFile:
             if same:
                 same[0].update({"label": credential.label or same[0].get("label", "")})
                 return _credential(same[0]) or credential
-            made = msgspec.structs.replace(
+            added = msgspec.structs.replace(
                 credential,
                 id=secrets.token_hex(3),
                 label=credential.label or f"key-{len(rows) + 1}",
                 priority=max((row.get("priority", 0) for row in rows), default=-1) + 1,
             )
-            rows.append(_row(made))
-        return made
+            rows.append(_row(added))
+        return added
 
     def remove(self, provider: str, which: str, now: datetime) -> Credential:
-        """By id, by label, or by its number in the list. Raises `UsageError` when it is none."""
+        """Remove a credential by id, label or list number; raise `UsageError` if not found."""
         with self._changing(now) as document:
             found = _find(_credentials(document, provider), provider, which)
             rows = document[POOL_KEY][provider]
@@ -142,7 +142,7 @@ class AuthFile:
         return found
 
     def update(self, provider: str, identity: str, now: datetime, **fields: object) -> None:
-        """Change some fields of one credential, if it is still there."""
+        """Change fields of one credential, if it still exists."""
         with self._changing(now) as document:
             for row in _table(document, POOL_KEY).get(provider, ()):
                 if row.get("id") == identity:
@@ -161,20 +161,20 @@ class AuthFile:
                 resting = document.setdefault(COOLDOWNS_KEY, {})
                 over = now.timestamp()
                 resting[provider] = {
-                    name: told
-                    for name, told in _table(resting, provider).items()
-                    if (parse_timestamp(_table({"": told}, "").get("until")) or 0.0) > over
+                    name: value
+                    for name, value in _table(resting, provider).items()
+                    if (parse_timestamp(_table({"": value}, "").get("until")) or 0.0) > over
                 } | {fingerprint(key): msgspec.to_builtins(rest)}
 
     def wake(self, provider: str, now: datetime) -> int:
-        """No key of this provider rests any longer; says how many did."""
+        """Clear all cooldowns of a provider and return how many there were."""
         with self._changing(now) as document:
-            woken = len(_table(document, COOLDOWNS_KEY).pop(provider, {}))
+            cleared = len(_table(document, COOLDOWNS_KEY).pop(provider, {}))
             for row in _table(document, POOL_KEY).get(provider, ()):
                 if row.get("last_status") == EXHAUSTED:
                     row |= {"last_status": None, "last_error_reset_at": None}
-                    woken += 1
-        return woken
+                    cleared += 1
+        return cleared
 
     def _read(self) -> Document:
         try:
@@ -188,12 +188,12 @@ class AuthFile:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self.path} is damaged: {error}",
-                hint="Mend it, or move it away and add the keys again: hermes auth add PROVIDER",
+                hint="Repair it, or move it away and add the keys again: hermes auth add PROVIDER",
             ) from error
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """One at a time, over all processes. Waits; hold it only for moments."""
+        """Lock the file against all other processes. Blocks; hold it only briefly."""
         lock = self.path.with_name("auth.lock")
         try:
             lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ def fingerprint(key: str) -> str:
 
 
 def parse_timestamp(told: float | str | None) -> float | None:
-    """Seconds since 1970, however the time was written."""
+    """Return seconds since 1970 for a number or an ISO 8601 string."""
     if told is None:
         return None
     try:
@@ -256,7 +256,7 @@ def _rows(document: Document, provider: str) -> Iterator[object]:
 
 
 def _credential(row: object) -> Credential | None:
-    """None for what is no credential of a kind we know."""
+    """Return None for an invalid or unknown kind of credential."""
     try:
         one = msgspec.convert(row, Credential, strict=False)
     except msgspec.ValidationError:
@@ -274,8 +274,12 @@ def _find(known: list[Credential], provider: str, which: str) -> Credential:
         matching = [known[int(which) - 1]]
     if len(matching) == 1:
         return matching[0]
-    what = "several keys are" if matching else "no key is"
+    message = (
+        f"several keys of {provider} match {which!r}"
+        if matching
+        else f"{provider} has no key {which!r}"
+    )
     raise UsageError(
-        f"{what} called {which!r} at {provider}",
-        hint=f"See them with: hermes auth list {provider}",
+        message,
+        hint=f"List the keys: hermes auth list {provider}",
     )

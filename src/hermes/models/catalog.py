@@ -1,7 +1,7 @@
-"""What is known of models by name: how much they take in, and what they cost.
+"""Context windows and prices of known models.
 
-As of 2026-01. Prices are list prices in dollars per million tokens. What is not known is
-None, never zero; what runs on one's own machine costs nothing.
+As of 2026-01. Prices are list prices in dollars per million tokens. Unknown values are None,
+never zero; local models cost nothing.
 """
 
 import re
@@ -109,13 +109,13 @@ _ENTRIES: tuple[CatalogEntry, ...] = (
 
 @lru_cache(maxsize=256)
 def catalog_entry(model: str) -> CatalogEntry | None:
-    """The entry for a model, whatever vendor or variant its name carries along."""
+    """Return the entry for a model, ignoring the vendor and variant in its name."""
     bare = model.rpartition("/")[2].partition(":")[0].lower()
     return next((entry for entry in _ENTRIES if re.match(entry.pattern, bare)), None)
 
 
 def context_window(model: str, *, local: bool = False) -> int:
-    """How many tokens fit. A local server decides that itself, mostly for less."""
+    """Return the context window in tokens. Local servers usually configure a smaller one."""
     if local:
         return LOCAL_WINDOW
     entry = catalog_entry(model)
@@ -123,7 +123,7 @@ def context_window(model: str, *, local: bool = False) -> int:
 
 
 def price(model: str, provider: str, usage: Usage) -> float | None:
-    """What this usage costs in dollars; None when nobody here knows."""
+    """Return the cost of this usage in dollars, or None if unknown."""
     seller = find_provider(provider)
     if seller is not None and seller.local:
         return 0.0

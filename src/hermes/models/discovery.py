@@ -1,7 +1,4 @@
-"""Find model servers running on this machine, and list the models of any server.
-
-Where the settings do not say enough, this is where the rest is known from.
-"""
+"""Find model servers running on this machine, and list the models of any server."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -28,9 +25,9 @@ from hermes.models.urls import normalize_url
 from hermes.schema.errors import BadRequest, ModelError
 
 PROBE_TIMEOUT = 0.6
-"""Seconds for all local servers together: they are near or they are not there."""
+"""Seconds for all local servers together."""
 MAX_WINDOW = 1_000_000_000
-"""Tokens. A server that claims more than this for a window does not tell the truth."""
+"""Tokens. Larger values reported by a server are ignored."""
 
 
 class _Meta(Struct):
@@ -39,7 +36,7 @@ class _Meta(Struct):
 
 
 class _ListedModel(Struct):
-    """One model in a list, with the many names its window goes by."""
+    """A model in a list, with the various names of its context window."""
 
     id: str = ""
     name: str = ""
@@ -55,7 +52,7 @@ class _ListedModel(Struct):
     @property
     def window(self) -> int | None:
         meta = self.meta or _Meta()
-        told = (
+        window = (
             self.loaded_context_length
             or self.max_model_len
             or self.context_length
@@ -66,13 +63,13 @@ class _ListedModel(Struct):
             or meta.n_ctx
             or meta.n_ctx_train
         )
-        return told if told and 0 < told <= MAX_WINDOW else None
+        return window if window and 0 < window <= MAX_WINDOW else None
 
 
 class _ModelList(Struct):
     data: list[_ListedModel] | None = None
     models: list[_ListedModel] | None = None
-    """Gemini's word for it."""
+    """Gemini's name for `data`."""
 
 
 async def resolve_with_discovery(
@@ -82,10 +79,10 @@ async def resolve_with_discovery(
     look: Callable[[], Awaitable[Sequence[LocalServer]]],
     ask: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
 ) -> ResolvedModels:
-    """Like `resolve`, but looks around where the settings are silent.
+    """Resolve models, using discovery where the settings are incomplete.
 
-    `look` finds local servers; `ask` lists the models of one target. Neither is called
-    when the settings say enough.
+    `look` finds local servers; `ask` lists the models of one target. Both are called only when
+    needed.
     """
     try:
         return resolve_models(settings, env, flags)
@@ -108,18 +105,18 @@ async def resolve_with_discovery(
 
 async def find_local_servers(
     env: EnvLookup,
-    timeout: float = PROBE_TIMEOUT,  # noqa: ASYNC109 - of each probe
+    timeout: float = PROBE_TIMEOUT,  # noqa: ASYNC109 - applies to each probe
 ) -> Sequence[LocalServer]:
-    """Every known local server that answers, in the order of the provider table."""
+    """Return every known local server that responds, in the order of the provider table."""
     servers = [one for one in PROVIDERS if one.local and one.name != EMBEDDED]
-    places = [(one, url) for one in servers for url in _addresses(one, env)]
+    addresses = [(one, url) for one in servers for url in _addresses(one, env)]
     found: dict[int, LocalServer] = {}
 
     async def probe(index: int, provider: Provider, url: str) -> None:
-        place = EndpointSettings(base_url=url, connect=timeout, idle=timeout)
+        settings = EndpointSettings(base_url=url, connect=timeout, idle=timeout)
         try:
             models = await _list(
-                place, RequestOrigin(provider=provider.name, model="", base_url=url)
+                settings, RequestOrigin(provider=provider.name, model="", base_url=url)
             )
         except ModelError:
             return
@@ -128,18 +125,18 @@ async def find_local_servers(
 
     with anyio.move_on_after(timeout):
         async with anyio.create_task_group() as group:
-            for index, (provider, url) in enumerate(places):
+            for index, (provider, url) in enumerate(addresses):
                 group.start_soon(probe, index, provider, url)
     return [found[index] for index in sorted(found)]
 
 
-async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109 - each step has its share
-    """The models a server offers, with their windows where it tells. Raises `ModelError`."""
+async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109 - applies to each step
+    """Return the models of a server with their context windows, where known."""
     if target.provider == EMBEDDED:
-        from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - few have it
+        from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - rarely needed
 
         return folder_at(target.base_url).present()
-    place = EndpointSettings(
+    settings = EndpointSettings(
         base_url=target.base_url,
         connect=min(target.connect, timeout),
         idle=timeout,
@@ -158,24 +155,24 @@ async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str
         key=key,
         local=target.local,
     )
-    return await _list(place, origin, target.api_mode)
+    return await _list(settings, origin, target.api_mode)
 
 
 async def _list(
-    place: EndpointSettings, origin: RequestOrigin, mode: str = CHAT
+    settings: EndpointSettings, origin: RequestOrigin, mode: str = CHAT
 ) -> Mapping[str, int | None]:
-    endpoint = Endpoint(place)
+    endpoint = Endpoint(settings)
     try:
         body = await endpoint.get(
-            _path(mode, place.base_url), _headers(mode, origin), origin, SystemClock()
+            _path(mode, settings.base_url), _headers(mode, origin), origin, SystemClock()
         )
-        told = msgspec.json.decode(body, type=_ModelList, strict=False)
+        listed = msgspec.json.decode(body, type=_ModelList, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"{origin.address}/models is no list of models"
+        what = f"{origin.address}/models did not return a list of models"
         raise BadRequest(what, hint=url_hint(origin)) from error
     finally:
         await endpoint.aclose()
-    rows = (told.models if told.data is None else told.data) or ()
+    rows = (listed.models if listed.data is None else listed.data) or ()
     named = ((row.id or row.name.removeprefix("models/"), row.window) for row in rows)
     return {name: window for name, window in named if name}
 

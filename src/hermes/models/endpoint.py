@@ -1,4 +1,4 @@
-"""The connection to one provider's address: opened when first needed, closed by its owner."""
+"""Connect to a provider's address, with timeouts, size limits and readable errors."""
 
 import asyncio
 import math
@@ -32,18 +32,18 @@ _PAUSE_PER_STREAM = 0.0001
 _MIN_PAUSE = 0.002
 _MAX_PAUSE = 0.05
 _TIMER_GRAIN = 0.004
-"""Seconds within which pauses end together."""
+"""Seconds; pauses that end within the same interval share a timer."""
 MAX_STREAM_BYTES = 128 * 1024 * 1024
-"""Of one streamed answer: some hundred times the longest that any model gives."""
+"""For one streamed answer: far more than any model produces."""
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Where and how to connect.
 
-    `idle` bounds the wait for a first byte and between bytes; `patience` the wait for the next
-    piece of an answer while only signs of life come, as from a provider that queues (five
-    times `idle` unless set); `grace` the wait for what may follow a complete answer;
-    `ceiling` a request as a whole, and `most_bytes` what comes of a stream.
+    `idle` bounds the wait for the first byte and between bytes; `patience` the wait for the next
+    piece of an answer while only keep-alives arrive, as from a provider that queues (five times
+    `idle` by default); `grace` the wait for what may follow a complete answer; `ceiling` the
+    whole request, and `most_bytes` the size of a stream.
     """
 
     base_url: str
@@ -64,24 +64,24 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoProgress(TimeoutError):
-    """Bytes came, but no piece of an answer."""
+    """Bytes arrived, but no part of an answer."""
 
 
 class BodyTooLarge(ValueError):
-    """A body has grown beyond the limit."""
+    """A body exceeded its size limit."""
 
 
 class ByteSource(Protocol):
-    """A body to read; empty bytes are its end."""
+    """A readable body; empty bytes mark its end."""
 
     async def readany(self) -> bytes: ...
 
 
 class StreamCoalescer:
-    """How many answers come in at once: the more there are, the longer each gathers its words.
+    """Batches stream chunks: the more concurrent answers, the longer the pause between reads.
 
-    Each piece of an answer is handed on through many hands, up to a client's connection. For
-    hundreds of answers at once that would be most of the work, for pieces too small to be seen.
+    Each chunk passes through many layers up to a client's connection. With hundreds of answers at
+    once, handling tiny chunks would dominate the CPU time.
     """
 
     def __init__(self) -> None:
@@ -90,12 +90,12 @@ class StreamCoalescer:
 
     @property
     def pause(self) -> float:
-        """Seconds between two pieces of one answer; none while there are few answers."""
+        """Seconds between two reads of one answer; zero while there are few answers."""
         pause = self.answers * _PAUSE_PER_STREAM
         return min(pause, _MAX_PAUSE) if pause >= _MIN_PAUSE else 0.0
 
     def rest(self) -> "asyncio.Future[None]":
-        """Done when the pause that begins now is over; those that end about then share a timer."""
+        """Return a future that completes when the pause ends; nearby pauses share a timer."""
         loop = asyncio.get_running_loop()
         end = math.ceil((loop.time() + self.pause) / _TIMER_GRAIN)
         over: asyncio.Future[None] = loop.create_future()
@@ -112,10 +112,10 @@ class StreamCoalescer:
 
 
 class _QuietResponseHandler(ResponseHandler):
-    """Goes on receiving only where it had stopped.
+    """Resumes reading only if it was paused.
 
-    The library asks for that with every piece that is read, and its parser then looks for bytes
-    left over from a pause, also where there was none.
+    aiohttp calls this for every chunk that is read, and its parser then looks for buffered bytes
+    even if there was no pause.
     """
 
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -124,10 +124,10 @@ class _QuietResponseHandler(ResponseHandler):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Notes which tasks had a connection opened: all others got one that was kept from before."""
+    """Records which tasks opened a new connection; all others reused one."""
 
     def __init__(self, place: EndpointSettings, fresh: set[asyncio.Task[object] | None]) -> None:
-        super().__init__(  # pyright: ignore[reportUnknownMemberType] - so it is over there
+        super().__init__(  # pyright: ignore[reportUnknownMemberType] - untyped in aiohttp
             ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
         )
         self._factory = partial(_QuietResponseHandler, loop=self._loop)
@@ -137,17 +137,17 @@ class _Connector(aiohttp.TCPConnector):
         self,
         req: aiohttp.ClientRequest,
         traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - as the library calls it
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's parameter name
     ) -> ResponseHandler:
         self._fresh.add(asyncio.current_task())
         return await super()._create_connection(req, traces, timeout)
 
 
 class _ReleasedPayload(aiohttp.Payload):
-    """A body that is whole only while it is sent.
+    """A body that is joined only while it is sent, and released afterwards.
 
-    A connection may be slow to come and an answer take minutes to begin: the pieces that
-    requests have in common are shared for so long, and the others let go.
+    Connecting may be slow and an answer may take minutes to begin: until then the requests share
+    their common pieces.
     """
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
@@ -156,42 +156,42 @@ class _ReleasedPayload(aiohttp.Payload):
         self._pieces = pieces
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        raise TypeError("a body in passing is not read")
+        raise TypeError("this payload cannot be decoded")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         body = memoryview(b"".join(self._pieces))
         self._pieces = ()
-        # In parts, so that other tasks get their turn in between.
+        # In chunks, so that other tasks can run in between.
         for start in range(0, len(body), _WRITE_SIZE):
             await writer.write(body[start : start + _WRITE_SIZE])
 
 
 class Endpoint:
-    """One pool of connections. The environment has no say in it: no proxy, no netrc, no cookies."""
+    """A connection pool for one address. Ignores proxy variables, netrc and cookies."""
 
     def __init__(self, place: EndpointSettings) -> None:
         self.place = place
         self.crowd = StreamCoalescer()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: set[asyncio.Task[object] | None] = set()
-        # Without a total: whoever reads the answer sees to its end.
+        # No total timeout: the reader of the answer bounds the stream.
         self._stream_timeout = _timeouts(place, total=None)
 
     async def post(
         self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: RequestOrigin
     ) -> aiohttp.ClientResponse:
-        """One request, sent once. The response is to be given to `let_go`.
+        """Send one request without retries. Pass the response to `let_go` afterwards.
 
-        A connection kept from before may have died in its sleep: the error says then that
-        there is nothing to wait for.
+        A reused connection may have been closed by the server: the error then allows an immediate
+        retry.
         """
-        passing = _ReleasedPayload(body)
+        payload = _ReleasedPayload(body)
         del body
         try:
             async with asyncio.timeout(self.place.ceiling):
                 return await self._opened().post(
                     self.place.base_url + path,
-                    data=passing,
+                    data=payload,
                     headers=headers,
                     allow_redirects=False,
                     timeout=self._stream_timeout,
@@ -206,7 +206,7 @@ class Endpoint:
 
     @staticmethod
     def let_go(response: aiohttp.ClientResponse) -> None:
-        """With the answer unread its connection is closed."""
+        """Release the connection, or close it if the answer was not read to the end."""
         if response.content.at_eof():
             response.release()
         else:
@@ -215,7 +215,7 @@ class Endpoint:
     async def get(
         self, path: str, headers: Mapping[str, str], origin: RequestOrigin, clock: Clock
     ) -> bytes:
-        """A small answer, whole."""
+        """Fetch a small body as a whole."""
         try:
             async with self._opened().get(
                 self.place.base_url + path, headers=headers, allow_redirects=False
@@ -231,7 +231,7 @@ class Endpoint:
             self._fresh.discard(asyncio.current_task())
         refusal = classify_error(response.status, body, response.headers, origin, clock.now())
         if isinstance(refusal, BadRequest | ModelNotFound):
-            # No model was asked for: what is wrong is the address.
+            # No model is involved, so the address must be wrong.
             refusal = BadRequest(
                 f"{origin.provider} answered {response.status} to {path}", hint=url_hint(origin)
             )
@@ -263,7 +263,7 @@ def _timeouts(place: EndpointSettings, total: float | None) -> aiohttp.ClientTim
 
 
 async def read_all(source: ByteSource, limit: int) -> bytes:
-    """All there is; raises `TooLarge` when that is more than the limit."""
+    """Read a whole body; raise `BodyTooLarge` beyond the limit."""
     pieces: list[bytes] = []
     left = limit
     while piece := await source.readany():
@@ -275,7 +275,7 @@ async def read_all(source: ByteSource, limit: int) -> bytes:
 
 
 async def read_up_to(source: ByteSource, limit: int, seconds: float) -> bytes:
-    """What comes of a body within these bounds, however it ends."""
+    """Read a body up to a size and time limit, ignoring connection errors."""
     pieces: list[bytes] = []
     left = limit
     broken_end = (aiohttp.ClientError, TimeoutError, OSError)
@@ -295,49 +295,49 @@ def _tls(place: EndpointSettings) -> ssl.SSLContext | bool:
 def connection_error(
     error: Exception, origin: RequestOrigin, place: EndpointSettings
 ) -> ModelError:
-    """Why there was no answer, or no more of it."""
+    """Convert a network error into a `ModelError`."""
     if isinstance(error, ValueError):
         return _invalid_request(error, origin)
-    who = f"{origin.provider} at {origin.address}"
-    said = redacted_message(str(error), (origin.key,))
+    server = f"{origin.provider} at {origin.address}"
+    reason = redacted_message(str(error), (origin.key,))
     hint = ""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
-            what = f"no secure connection to {who}: {said}"
-            hint = "For an own certificate authority set ssl_ca_cert of the custom provider."
+            what = f"no secure connection to {server}: {reason}"
+            hint = "For a private certificate authority, set ssl_ca_cert of the custom provider."
         case aiohttp.ConnectionTimeoutError():
-            what = f"{who} took no connection within {place.connect:g} s"
+            what = f"{server} did not accept a connection within {place.connect:g} s"
         case NoProgress():
-            what = f"{who} kept the line open without an answer for {place.longest_pause:g} s"
+            what = f"{server} sent only keep-alives for {place.longest_pause:g} s"
         case aiohttp.ServerTimeoutError():
-            what = f"{who} was silent for {place.idle:g} s"
+            what = f"{server} sent nothing for {place.idle:g} s"
             hint = _timeout_hint(origin, place)
         case TimeoutError():
-            what = f"{who} took longer than {place.ceiling:g} s for one answer"
+            what = f"{server} took longer than {place.ceiling:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
-            what = f"no network, or no such host: {host_of(origin.address)} cannot be found"
+            what = f"no network or unknown host: {host_of(origin.address)} cannot be resolved"
             hint = _start_hint(origin)
         case aiohttp.ClientConnectorError():
-            what = f"no connection to {who}: {_os_reason(error)}"
+            what = f"cannot connect to {server}: {_os_reason(error)}"
             hint = _start_hint(origin)
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
-            what = f"{who} broke off the connection"
+            what = f"{server} closed the connection early"
         case _:
-            what = f"the connection to {who} failed: {said}"
+            what = f"the connection to {server} failed: {reason}"
     return (NotRunning if _is_local_refusal(error, origin) else Unreachable)(what, hint=hint)
 
 
 def _invalid_request(error: ValueError, origin: RequestOrigin) -> ModelError:
-    """The request could not even be written."""
-    what = f"{origin.address!r} is no address"
+    """Return the error for a request that could not be built."""
+    what = f"{origin.address!r} is not a valid address"
     if not isinstance(error, aiohttp.InvalidURL):
-        said = redacted_message(str(error), (origin.key,))
-        what = f"no request can be made to {origin.provider} at {origin.address}: {said}"
+        reason = redacted_message(str(error), (origin.key,))
+        what = f"cannot build a request to {origin.provider} at {origin.address}: {reason}"
     return BadRequest(what, hint=url_hint(origin))
 
 
 def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:
-    """Nothing listens on this machine: to try again at once would not change that."""
+    """Nothing listens on this machine, so an immediate retry is pointless."""
     return (
         origin.local
         and isinstance(error, aiohttp.ClientConnectorError)
@@ -346,7 +346,7 @@ def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:
 
 
 def _os_reason(error: aiohttp.ClientConnectorError) -> str:
-    """Without the address, which the loop repeats in words of its own."""
+    """Return the reason without the address, which the message contains already."""
     number = error.os_error.errno
     return os.strerror(number) if number else error.os_error.strerror or str(error.os_error)
 
@@ -354,11 +354,11 @@ def _os_reason(error: aiohttp.ClientConnectorError) -> str:
 def _start_hint(origin: RequestOrigin) -> str:
     if origin.local:
         return "Start the local server, or choose another model: hermes setup"
-    return "Check the network and the address; for a model that runs here: hermes setup"
+    return "Check the network and the address, or use a local model: hermes setup"
 
 
 def _timeout_hint(origin: RequestOrigin, place: EndpointSettings) -> str:
     if not origin.local:
         return "Try again later, or choose another model: hermes model"
     more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(place.idle)}"
-    return f"Let the local server finish, or give a slow model longer: {more}"
+    return f"Wait for the local server to finish, or raise the timeout: {more}"

@@ -1,4 +1,4 @@
-"""Read what a provider says when it refuses: its words, its codes, how long to wait."""
+"""Parse a provider's error response: its message, codes and retry delay."""
 
 import re
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from hermes.kit.redact import MASK, Redactor
 from hermes.kit.text import one_line
 
 MAX_SHOWN = 300
-"""How much of a provider's own words is worth showing."""
+"""Characters of a provider's message to show."""
 
 _TITLE = re.compile(r"<title[^<>]{0,200}>([^<]*)</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{1,200}>")
 _MAX_PAGE = 16_000
-"""How much of a page is looked at."""
+"""Characters of a page to parse."""
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _RETRY_PHRASE = re.compile(
     r"(?:try again|retry)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s?(?:ms|s|m|h))+|\d+(?:\.\d+)?)"
@@ -28,7 +28,7 @@ _RETRY_PHRASE = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _MIN_WORDS = 4
-"""Words of which a sentence has that says more than that something is wrong."""
+"""Words that a sentence needs to be informative."""
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _SECRET = re.compile(
     r"\b(?:sk|gsk|xai|hf|nvapi|pplx|AIza|r8|fw|csk)[-_]?[A-Za-z0-9_-]{16,}|(?i:bearer)\s+\S{12,}"
@@ -36,7 +36,7 @@ _SECRET = re.compile(
 
 
 class ErrorDetails(Struct, frozen=True):
-    """`codes` are the provider's own words for the kind of error, in lower case."""
+    """`codes` are the provider's error codes, in lower case."""
 
     message: str
     codes: frozenset[str] = frozenset()
@@ -45,7 +45,7 @@ class ErrorDetails(Struct, frozen=True):
 
 
 def read_error_body(body: bytes) -> ErrorDetails:
-    """Whatever came: a JSON error in one of its many shapes, a page, a line of text."""
+    """Parse a JSON error in any of its common shapes, an HTML page or plain text."""
     try:
         return _from_json(msgspec.json.decode(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -60,13 +60,13 @@ def _page_text(text: str) -> str:
     return _TAG.sub(" ", title[1] if title else text).strip()
 
 
-def _from_json(told: object) -> ErrorDetails:
-    """The error may be an object, a string, or the first of a list of them."""
-    if isinstance(told, str):
-        return ErrorDetails(told)
-    for first in _list(told)[:1]:
+def _from_json(value: object) -> ErrorDetails:
+    """Parse an object, a string, or the first item of a list."""
+    if isinstance(value, str):
+        return ErrorDetails(value)
+    for first in _list(value)[:1]:
         return _from_json(first)
-    whole = _dict(told)
+    whole = _dict(value)
     for first in _list(whole.get("errors"))[:1]:
         return _from_json(first)
     error = whole.get("error")
@@ -80,8 +80,8 @@ def _from_object(error: Mapping[str, Any]) -> ErrorDetails:
     inner = _read_inner(extra.get("raw"))
     message = _message(error)
     if inner.message:
-        who = extra.get("provider_name") or "upstream"
-        message = f"{message} ({who}: {inner.message})" if message else inner.message
+        provider = extra.get("provider_name") or "upstream"
+        message = f"{message} ({provider}: {inner.message})" if message else inner.message
     elif reasons := _list(extra.get("reasons")):
         message = f"{message} ({', '.join(map(str, reasons))})"
     code = error.get("code")
@@ -95,7 +95,7 @@ def _from_object(error: Mapping[str, Any]) -> ErrorDetails:
 
 
 def _read_inner(raw: object) -> ErrorDetails:
-    """Routers carry the error of the provider behind them, as text or as an object."""
+    """Parse the upstream provider's error that a router passes on, as text or as an object."""
     if isinstance(raw, str):
         return read_error_body(raw.encode()) if raw else ErrorDetails("")
     return _from_json(raw) if raw else ErrorDetails("")
@@ -140,7 +140,7 @@ def _list(value: object) -> list[Any]:
 
 
 def parse_duration(text: str) -> float | None:
-    """`6m0s`, `1.2s`, `250ms` or plain seconds."""
+    """Parse `6m0s`, `1.2s`, `250ms` or plain seconds."""
     text = text.strip().replace(" ", "")
     if (plain := _finite_seconds(text)) is not None:
         return plain
@@ -151,17 +151,17 @@ def parse_duration(text: str) -> float | None:
     return _finite_seconds(hours * 3600 + minutes * 60 + seconds + millis / 1000)
 
 
-def _finite_seconds(told: str | float) -> float | None:
-    """A time that can be waited for; None for `nan`, `inf` and what is no number."""
+def _finite_seconds(value: str | float) -> float | None:
+    """Return a finite number; None for `nan`, `inf` and anything else."""
     try:
-        seconds = float(told)
+        seconds = float(value)
     except (ValueError, OverflowError):
         return None
     return seconds if isfinite(seconds) else None
 
 
 def retry_wait(headers: Mapping[str, str], said: ErrorDetails, now: datetime) -> float | None:
-    """How long the provider asks us to wait, from the most to the least explicit sign."""
+    """Return how long the provider asks us to wait, preferring the most explicit source."""
     low = {name.lower(): value for name, value in headers.items()}
     if millis := low.get("retry-after-ms"):
         return _not_negative(parse_duration(millis + "ms"))
@@ -171,8 +171,8 @@ def retry_wait(headers: Mapping[str, str], said: ErrorDetails, now: datetime) ->
         )
     if said.wait is not None:
         return _not_negative(said.wait)
-    if spoken := _wait_in_message(said.message):
-        return spoken
+    if wait := _wait_in_message(said.message):
+        return wait
     resets = [
         parse_duration(low[name])
         for name in ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
@@ -205,12 +205,12 @@ def _not_negative(seconds: float | None) -> float | None:
 
 
 def redacted_message(message: str, secrets: tuple[str, ...] = ()) -> str:
-    """A provider's words, short and without keys in them."""
+    """Return a provider's message, shortened and without secrets."""
     return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_MAX_PAGE])), MAX_SHOWN)
 
 
 def first_sentence(words: str) -> str:
-    """The first of several sentences; with the next one where it says hardly anything."""
+    """Return the first sentence; join the second if the first is too short to be informative."""
     first, *rest = _SENTENCE_END.split(words)
     if rest and len(first.split()) < _MIN_WORDS:
         return f"{first.rstrip('.!?')}: {rest[0]}"

@@ -1,4 +1,4 @@
-"""From a decision about models to a model that can be asked."""
+"""Build the model from the resolved targets."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,10 +29,9 @@ def build_model(
     memory: Callable[[str], CooldownStore] | None = None,
     engine: Callable[[], "EngineQueue"] | None = None,
 ) -> ResilientModel:
-    """The whole chain. Its `aclose` closes every connection.
+    """Build the primary model with its fallbacks. `aclose` closes every connection.
 
-    `memory` gives what is known of the keys of a provider from earlier; `engine` runs embedded
-    models.
+    `memory` returns the stored key cooldowns of a provider; `engine` runs embedded models.
     """
     images = ImageUrls(blobs)
     endpoints: dict[EndpointSettings, Endpoint] = {}
@@ -52,20 +51,20 @@ def build_model(
 def _embedded(
     target: ModelTarget, images: ImageUrls, clock: Clock, engine: Callable[[], "EngineQueue"] | None
 ) -> Model:
-    from hermes.models.embedded.catalog import find_weights  # noqa: PLC0415 - few have it
-    from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - as above
-    from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - as above
+    from hermes.models.embedded.catalog import find_weights  # noqa: PLC0415 - rarely needed
+    from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - rarely needed
+    from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - rarely needed
 
-    place = folder_at(target.base_url)
-    return EmbeddedModel(find_weights(target.model), place, engine or _no_engine, images, clock)
+    folder = folder_at(target.base_url)
+    return EmbeddedModel(find_weights(target.model), folder, engine or _no_engine, images, clock)
 
 
 def _no_engine() -> "EngineQueue":
-    raise ConfigError("an embedded model can be chosen here, but not asked")
+    raise ConfigError("embedded models are not available here: no engine is configured")
 
 
 def _endpoint(target: ModelTarget, endpoints: dict[EndpointSettings, Endpoint]) -> Endpoint:
-    place = EndpointSettings(
+    settings = EndpointSettings(
         base_url=target.base_url,
         connect=target.connect,
         idle=target.idle,
@@ -75,7 +74,7 @@ def _endpoint(target: ModelTarget, endpoints: dict[EndpointSettings, Endpoint]) 
         ca_file=target.ca_file,
         headers=tuple(target.headers.items()),
     )
-    return endpoints.setdefault(place, Endpoint(place))
+    return endpoints.setdefault(settings, Endpoint(settings))
 
 
 def _route(
@@ -109,22 +108,22 @@ def _model(target: ModelTarget, endpoint: Endpoint, images: ImageUrls, clock: Cl
 
 
 def _wire(mode: str, served: ServedModel) -> Wire:
-    """Only the language that is spoken is loaded."""
+    """Import only the wire format that is used."""
     match mode:
         case api_modes.CHAT:
-            from hermes.models.wire.chat_completions import ChatWire  # noqa: PLC0415 - only one is spoken
+            from hermes.models.wire.chat_completions import ChatWire  # noqa: PLC0415 - load only the one used
 
             return ChatWire(served)
         case api_modes.ANTHROPIC:
-            from hermes.models.wire.anthropic_messages import AnthropicWire  # noqa: PLC0415 - likewise
+            from hermes.models.wire.anthropic_messages import AnthropicWire  # noqa: PLC0415 - see above
 
             return AnthropicWire(served)
         case api_modes.RESPONSES:
-            from hermes.models.wire.openai_responses import ResponsesWire  # noqa: PLC0415 - likewise
+            from hermes.models.wire.openai_responses import ResponsesWire  # noqa: PLC0415 - see above
 
             return ResponsesWire(served)
         case api_modes.GEMINI:
-            from hermes.models.wire.gemini_native import GeminiWire  # noqa: PLC0415 - likewise
+            from hermes.models.wire.gemini_native import GeminiWire  # noqa: PLC0415 - see above
 
             return GeminiWire(served)
         case _:

@@ -1,4 +1,4 @@
-"""Images as data URLs; a conversation sends the same ones again with every step."""
+"""Cache images as data URLs, since a conversation sends the same ones with every step."""
 
 from base64 import b64encode
 from collections import Counter, OrderedDict
@@ -9,17 +9,17 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media
 
 MAX_CACHED = 64 * 1024 * 1024
-"""How many characters of URLs are kept."""
+"""Characters of URLs to cache."""
 MAX_PER_REQUEST = 24 * 1024 * 1024
-"""How many of them go out with one request; providers take no more than 32 to 50 million."""
+"""Characters of URLs per request; providers accept at most 32 to 50 million."""
 LINK_TYPE = "image/x-url"
-"""The media type of a picture of which only the address is known."""
+"""Media type of an image of which only the URL is known."""
 OMITTED = ""
-"""Instead of the URL of an image for which a request has no room."""
+"""Replaces the URL of an image that does not fit into a request."""
 
 
 class ImageUrls:
-    """Keeps the URLs used last."""
+    """Caches the most recently used URLs."""
 
     def __init__(
         self, blobs: Blobs, limit: int = MAX_CACHED, per_request: int = MAX_PER_REQUEST
@@ -31,9 +31,9 @@ class ImageUrls:
         self._size = 0
 
     async def urls(self, images: Sequence[Media]) -> dict[str, str]:
-        """URLs by digest, the newest first as far as there is room; the rest is `LEFT_OUT`.
+        """Return URLs by digest, newest first until the limit; the others are `OMITTED`.
 
-        An image counts as often as it is shown. One that cannot be read is not among them.
+        An image counts once for each time it appears. Unreadable images are left out.
         """
         shown = Counter(media.digest for media in images)
         newest_first = {media.digest: media for media in reversed(images)}
@@ -45,7 +45,7 @@ class ImageUrls:
                 continue
             room -= len(url) * shown[digest]
             found[digest] = url if room >= 0 else OMITTED
-        self._forget()
+        self._evict()
         return found
 
     async def _url(self, media: Media) -> str | None:
@@ -61,14 +61,14 @@ class ImageUrls:
         self._kept.move_to_end(media.digest)
         return url
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         while self._size > self._limit and self._kept:
-            _, gone = self._kept.popitem(last=False)
-            self._size -= len(gone)
+            _, evicted = self._kept.popitem(last=False)
+            self._size -= len(evicted)
 
 
 def data_url(media: Media, data: bytes) -> str:
-    """Of a picture that is only known by its address, that is kept; whoever is given it looks."""
+    """Return the URL itself for a linked image, which the provider then fetches."""
     if media.media_type == LINK_TYPE:
         return data.decode()
     return f"data:{media.media_type};base64,{b64encode(data).decode()}"

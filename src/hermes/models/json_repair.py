@@ -1,4 +1,4 @@
-"""Mend the almost-JSON that models write as arguments. What is valid is never touched."""
+"""Repair the almost-valid JSON that models write as arguments; valid JSON is never changed."""
 
 import re
 
@@ -21,7 +21,7 @@ _MAX_DEPTH = 100
 
 
 class _Unrepairable(ValueError):
-    """This cannot be read as JSON with any confidence."""
+    """The text cannot be read as JSON with confidence."""
 
 
 def is_json(text: str) -> bool:
@@ -33,11 +33,11 @@ def is_json(text: str) -> bool:
 
 
 def repair_json(text: str) -> str | None:
-    """The text itself when it is JSON, a mended one when that can be done, else None.
+    """Return the text itself if it is JSON, a repaired version if possible, else None.
 
-    Mends code fences, single quotes, Python's words, bare keys, missing and trailing
-    commas, control characters and bad escapes in strings, and missing closing brackets.
-    A text that breaks off within a value is not mended: half a command is another command.
+    Repairs code fences, single quotes, Python literals, bare keys, missing and trailing commas,
+    control characters and bad escapes in strings, and missing closing brackets.
+    Text that ends within a value is not repaired: half a command is a different command.
     """
     if is_json(text):
         return text
@@ -45,14 +45,14 @@ def repair_json(text: str) -> str | None:
     if body is not text and is_json(body):
         return body
     try:
-        mended = _Repairer(body).mend()
+        repaired = _Repairer(body).repair()
     except (_Unrepairable, RecursionError):
         return None
-    return mended if is_json(mended) else None
+    return repaired if is_json(repaired) else None
 
 
 def _unfenced(text: str) -> str:
-    """What stands in a code fence; the text itself where there is none around it."""
+    """Return the content of a code fence, or the text itself if there is none."""
     bare = text.strip()
     head, newline, body = bare.partition("\n")
     word = head[3:].strip().replace("-", "_")
@@ -62,20 +62,20 @@ def _unfenced(text: str) -> str:
 
 
 class _Repairer:
-    """A forgiving reader that writes proper JSON as it goes."""
+    """A lenient parser that writes valid JSON."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
         self._out: list[str] = []
 
-    def mend(self) -> str:
+    def repair(self) -> str:
         self._skip()
         if self._peek() not in {"{", "["}:
             raise _Unrepairable
         self._value(0)
         self._skip()
-        # Models close one bracket too many; anything else after the end is not ours to drop.
+        # Models often close one bracket too many; any other trailing text is not dropped.
         if self._text[self._at :].strip(" \t\r\n,;}])`"):
             raise _Unrepairable
         return "".join(self._out)
@@ -162,7 +162,7 @@ class _Repairer:
         self._out.append(text)
 
     def _escaped(self) -> str:
-        """What follows a backslash: kept when JSON knows it, else taken literally."""
+        """Return the escape unchanged if it is valid JSON, else as literal text."""
         char = self._peek()
         self._at += 1
         if char == "u":

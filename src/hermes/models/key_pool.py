@@ -1,4 +1,4 @@
-"""Rests of keys that outlive the process that ordered them."""
+"""Keep key cooldowns across processes, and renew logins before they expire."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class AuthFileCooldowns:
-    """Implements `keys.KeyMemory` for one provider. What cannot be noted is only logged."""
+    """Implements `CooldownStore` for one provider. A failed write is only logged."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class AuthFileCooldowns:
         try:
             rests = self._file.rests(self._provider)
         except ConfigError as error:
-            log.warning("rests of keys are not known: %s", error)
+            log.warning("cannot read key cooldowns: %s", error)
             return {}
         return {
             key: rest.until - now
@@ -52,10 +52,10 @@ class AuthFileCooldowns:
         try:
             await run_sync(partial(self._note, key, seconds, why, alone=alone))
         except ConfigError as error:
-            log.warning("the rest of a key is not noted: %s", error)
+            log.warning("cannot save a key cooldown: %s", error)
 
     def _note(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
-        """A token that is refused before its time is renewed rather than left to rest."""
+        """Mark a refused token as expired, so that it is renewed; put any other key on cooldown."""
         now = self._clock.now()
         for one in self._file.credentials(self._provider) if why == Unauthorized.code else ():
             if one.access_token == key and one.refresh_token:
@@ -71,7 +71,7 @@ _RENEW_BEFORE = 60.0
 
 
 class KeyPool:
-    """Reads `auth.json` when there is one, and renews the logins in it that are about to end."""
+    """Reads the keys in `auth.json`, and renews logins that are about to expire."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = AuthFile(path)
@@ -80,7 +80,7 @@ class KeyPool:
 
     @property
     def is_ending(self) -> bool:
-        """Whether a token that was given out is no good much longer."""
+        """Return whether a token that was handed out is about to expire."""
         return self._clock.now().timestamp() >= self._ends - _RENEW_BEFORE
 
     def memory(self, provider: str) -> AuthFileCooldowns:
@@ -90,56 +90,60 @@ class KeyPool:
         self._ends = -math.inf
 
     def under(self, settings: ModelSettings) -> ModelSettings:
-        """The settings with the keys of the pool, as they are."""
-        held = self._held()
-        return structs.replace(settings, pools=_keys_by_pool(held)) if held else settings
+        """Return the settings with the keys of the pool, without renewing any."""
+        credentials = self._credentials()
+        if not credentials:
+            return settings
+        return structs.replace(settings, pools=_keys_by_pool(credentials))
 
     async def renewed(self, settings: ModelSettings) -> ModelSettings:
-        """The same, with no login that is about to end, as far as they can be renewed."""
-        held = self._held()
-        if not held:
+        """Return the settings with the keys of the pool, after renewing expiring logins."""
+        credentials = self._credentials()
+        if not credentials:
             return settings
         self._ends = math.inf
         for provider, login in settings.logins.items():
-            held[provider] = [
-                await self._fresh(provider, one, login) for one in held.get(provider, ())
+            credentials[provider] = [
+                await self._fresh(provider, one, login) for one in credentials.get(provider, ())
             ]
-        return structs.replace(settings, pools=_keys_by_pool(held))
+        return structs.replace(settings, pools=_keys_by_pool(credentials))
 
     async def _fresh(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
         if one.auth_type != OAUTH:
             return one
-        from hermes.models.oauth import OAuthClient  # noqa: PLC0415 - few have a login
+        from hermes.models.oauth import OAuthClient  # noqa: PLC0415 - rarely needed
 
         try:
             fresh = await OAuthClient(self._file, self._clock).fresh(provider, one, login)
         except ModelError as error:
-            # Other providers must not wait for this one; it is tried again soon.
-            log.warning("the login at %s is not renewed: %s", provider, error)
+            # Other providers must not wait for this one; it is retried soon.
+            log.warning("cannot renew the login for %s: %s", provider, error)
             self._ends = min(self._ends, self._clock.now().timestamp() + 2 * _RENEW_BEFORE)
             return one
         self._ends = min(self._ends, fresh.expires or math.inf)
         return fresh
 
-    def _held(self) -> dict[str, list[Credential]]:
+    def _credentials(self) -> dict[str, list[Credential]]:
         if not self._file.path.exists():
             return {}
         return {name: self._file.credentials(name) for name in self._file.providers()}
 
 
 def stored_secrets(path: Path) -> list[str]:
-    """Every key and token in `auth.json`: none of them may show up in a log."""
+    """Return every key and token in `auth.json`, for redaction."""
     if not path.exists():
         return []
     file = AuthFile(path)
-    held = [one for name in file.providers() for one in file.credentials(name)]
-    return [secret for one in held for secret in (one.access_token, one.refresh_token) if secret]
+    credentials = [one for name in file.providers() for one in file.credentials(name)]
+    return [
+        secret for one in credentials for secret in (one.access_token, one.refresh_token) if secret
+    ]
 
 
-def _keys_by_pool(held: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:
-    """By `pool_name`: a key for `custom` that does not say its address is sent nowhere."""
+def _keys_by_pool(credentials: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:
+    """Group keys by `pool_name`; a `custom` key without an address is never sent."""
     keys: dict[str, tuple[str, ...]] = {}
-    for provider, known in held.items():
+    for provider, known in credentials.items():
         for one in known:
             name = pool_name(provider, one.base_url or "")
             keys[name] = (*keys.get(name, ()), one.access_token)

@@ -1,4 +1,4 @@
-"""Several keys for one provider: which to use next, and which to let rest."""
+"""Choose among several keys of one provider, skipping those on cooldown."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -15,22 +15,22 @@ class KeyStrategy(StrEnum):
 
 
 class CooldownStore(Protocol):
-    """What lasts beyond this process."""
+    """Key cooldowns that outlive the process."""
 
     def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
-        """How many seconds each of them shall still rest."""
+        """Return the remaining seconds for each key on cooldown."""
         ...
 
     async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
-        """`alone` says that there is no other key to take meanwhile."""
+        """Store a cooldown; `alone` means that there is no other key."""
         ...
 
 
 class KeyRing:
     """The keys of one model at one provider.
 
-    A provider without keys has a ring with the one empty key. `memory` knows of earlier rests,
-    and is told of new ones by `remember`.
+    A provider without keys has a ring with one empty key. Cooldowns are loaded from `memory`, and
+    written to it by `remember`.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class KeyRing:
         return len(self._keys)
 
     def take(self, now: float) -> str:
-        """A key that is ready; when all rest, the one that is ready soonest."""
+        """Return a ready key, or the one that is ready soonest."""
         key = self._choose(self._ready(now)) or min(self._keys, key=self._ready_at)
         self._used[key] += 1
         self._last = self._keys.index(key)
         return key
 
     def rest(self, key: str, until: float) -> None:
-        """Leave this key alone until then."""
+        """Do not use this key until then."""
         self._resting[key] = max(until, self._ready_at(key))
 
     def start_cooldown(self, key: str, now: float, seconds: float, why: str) -> None:
-        """The same, and to be remembered."""
+        """Put a key on cooldown, to be stored by `remember`."""
         self.rest(key, now + seconds)
         if self._memory:
             self._unsaved.append((key, seconds, why))
 
     async def remember(self) -> None:
-        """Write down what was not written down yet."""
+        """Store the cooldowns that are not stored yet."""
         while self._memory and self._unsaved:
             key, seconds, why = self._unsaved.pop(0)
             await self._memory.rested(key, seconds, why, alone=len(self._keys) == 1)

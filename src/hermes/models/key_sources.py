@@ -1,4 +1,4 @@
-"""Keys from the environment and the settings, each with where it was told."""
+"""Collect keys from the environment and the settings, each with its source."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ def split_keys(value: str) -> tuple[str, ...]:
 
 
 def env_keys(env: EnvLookup, name: str) -> list[tuple[str, str]]:
-    """Keys with the variables that hold them.
+    """Return keys with the names of their variables.
 
-    `NAME` may hold several keys with commas; `NAME_2` and so on hold more.
+    `NAME` may hold several keys separated by commas; `NAME_2` to `NAME_9` hold more.
     """
     names = [name, *(f"{name}_{number}" for number in range(2, 10))]
     return [(key, one) for one in names for key in split_keys(env(one) or "")]
@@ -25,30 +25,30 @@ def env_keys(env: EnvLookup, name: str) -> list[tuple[str, str]]:
 def configured_keys(
     settings: ModelSettings, env: EnvLookup, provider: str
 ) -> list[tuple[str, str]]:
-    """The keys of a provider that are not in the pool, with where they were told."""
+    """Return the keys of a provider outside the pool, with their sources."""
     known = find_provider(provider)
     custom = next((one for one in settings.custom_providers if one.name == provider), None)
-    told: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
     if settings.api_key and is_configured(settings, provider):
-        told += [(key, "config.yaml") for key in split_keys(settings.api_key)]
+        keys += [(key, "config.yaml") for key in split_keys(settings.api_key)]
     if custom is not None:
-        told += [(key, "config.yaml") for key in split_keys(custom.api_key)]
-        told += env_keys(env, custom.key_env) if custom.key_env and not told else []
-    elif known is not None and not told:
-        told = next(filter(None, (env_keys(env, name) for name in known.key_env)), told)
-    return told
+        keys += [(key, "config.yaml") for key in split_keys(custom.api_key)]
+        keys += env_keys(env, custom.key_env) if custom.key_env and not keys else []
+    elif known is not None and not keys:
+        keys = next(filter(None, (env_keys(env, name) for name in known.key_env)), keys)
+    return keys
 
 
 def check_keys(url: str, keys: Sequence[str], key_env: str) -> None:
-    """Raises `ConfigError` for what no request could carry; no secret is in its words."""
+    """Raise `ConfigError` for keys that cannot be sent; the message contains no secrets."""
     if keys and has_password(url):
         raise ConfigError(
-            f"the address {redacted_url(url)} holds a password, and there is a key as well",
-            hint="Only one of them can be sent: take the name and password out of base_url.",
+            f"the address {redacted_url(url)} contains a password, but a key is set as well",
+            hint="Only one of them can be sent: remove the name and password from base_url.",
         )
     if not all(key.isascii() and key.isprintable() for key in keys):
         raise ConfigError(
-            f"the key{f' in {key_env}' if key_env else ''} holds a character that no key has",
+            f"the key{f' in {key_env}' if key_env else ''} contains an invalid character",
             hint="A line break or other invisible character may have been copied along: "
             "set the key again.",
         )

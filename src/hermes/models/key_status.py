@@ -1,4 +1,4 @@
-"""Every key there is for a provider, where it comes from, and which would be used next."""
+"""List every key of a provider with its source and state, and which is used next."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from hermes.models.key_ring import KeyRing, KeyStrategy
 
 
 class KeyStatus(Struct, frozen=True, kw_only=True):
-    """`source` is a variable's name, `config.yaml`, or `auth.json`; the rest is in seconds."""
+    """`source` is a variable's name, `config.yaml` or `auth.json`; `rests` is in seconds."""
 
     key: str
     source: str
@@ -22,7 +22,7 @@ class KeyStatus(Struct, frozen=True, kw_only=True):
 
 
 class NextKey(Struct, frozen=True):
-    """The key that would be used, by its place, and why that one."""
+    """The index of the key that would be used next, and the reason."""
 
     place: int
     why: str
@@ -34,18 +34,18 @@ def key_statuses(
     rests: Mapping[str, Cooldown],
     now: float,
 ) -> list[KeyStatus]:
-    """`told` are keys with their sources, from the environment and settings; they come first."""
-    held: dict[str, KeyStatus] = {}
+    """Merge configured keys, which come first, with those of the pool."""
+    found: dict[str, KeyStatus] = {}
     for key, source in told:
         rest = rests.get(fingerprint(key), Cooldown(0.0))
         left = max(rest.until - now, 0.0)
-        held.setdefault(
+        found.setdefault(
             key, KeyStatus(key=key, source=source, rests=left, why=rest.why if left else "")
         )
     for one in pool:
         rest = rests.get(fingerprint(one.access_token), Cooldown(0.0))
         left = max(rest.until - now, 0.0)
-        found = KeyStatus(
+        status = KeyStatus(
             key=one.access_token,
             source="auth.json",
             id=one.id,
@@ -55,26 +55,26 @@ def key_statuses(
             why=rest.why if left else "",
             expires=one.expires,
         )
-        held.setdefault(one.access_token, found)
-    return list(held.values())
+        found.setdefault(one.access_token, status)
+    return list(found.values())
 
 
 def next_key(held: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None:
-    """What a process that starts now would do."""
+    """Return the key that a process started now would use."""
     if not held:
         return None
     ring = KeyRing([one.key for one in held], strategy)
     for one in held:
         if one.rests:
             ring.rest(one.key, one.rests)
-    place = [one.key for one in held].index(ring.take(0.0))
+    index = [one.key for one in held].index(ring.take(0.0))
     ready = [one for one in held if not one.rests]
     if len(held) == 1:
-        return NextKey(place, "it is the only one")
+        return NextKey(index, "the only key")
     if not ready:
-        return NextKey(place, "all rest, and it is ready soonest")
+        return NextKey(index, "all keys are on cooldown; this one is ready soonest")
     if len(ready) == 1:
-        return NextKey(place, "all others rest")
+        return NextKey(index, "all other keys are on cooldown")
     if strategy is KeyStrategy.RANDOM:
-        return NextKey(place, f"one of {len(ready)} by chance")
-    return NextKey(place, f"it is the first that does not rest ({strategy})")
+        return NextKey(index, f"one of {len(ready)}, at random")
+    return NextKey(index, f"the first key that is ready ({strategy})")

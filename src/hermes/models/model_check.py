@@ -1,7 +1,7 @@
-"""Whether a provider has the model that is meant: one rule, wherever a model is chosen.
+"""Check that a provider has the chosen model.
 
-A name that a provider does not list is refused, with the nearest names. Where nothing can be
-listed, the name is taken as it is, and it is said that nobody checked it.
+A name that the provider does not list is rejected, with similar names as suggestions. If the
+models cannot be listed, the name is accepted with a warning.
 """
 
 from collections.abc import Collection
@@ -15,14 +15,14 @@ from hermes.models.resolver import ModelTarget
 from hermes.schema.errors import ConfigError, ModelError, UsageError
 
 LIST_TIMEOUT = 5.0
-"""Seconds for the provider to answer."""
+"""Seconds to wait for the provider's list."""
 _MAX_SUGGESTIONS = 3
 
 
 async def verify_model(target: ModelTarget) -> str:
-    """Why its name could not be checked, in a sentence; mostly nothing.
+    """Return a warning if the name could not be checked, else an empty string.
 
-    Raises `UsageError` or `ConfigError` when there is no such model.
+    Raises `UsageError` or `ConfigError` if there is no such model.
     """
     name = target.model
     try:
@@ -30,33 +30,33 @@ async def verify_model(target: ModelTarget) -> str:
             listed = await list_models(target, LIST_TIMEOUT)
     except TimeoutError:
         return unverified_message(
-            name, f"no answer from {target.provider} within {LIST_TIMEOUT:.0f} seconds"
+            name, f"{target.provider} did not respond within {LIST_TIMEOUT:.0f} seconds"
         )
     except ModelError as error:
         return unverified_message(name, str(error))
     if target.provider == EMBEDDED and name not in listed:
         raise ConfigError(
-            f"{name} is not on this machine yet.",
-            hint=f"Fetch it: hermes setup --local --model {name}",
+            f"{name} is not installed on this machine.",
+            hint=f"Download it: hermes setup --local --model {name}",
         )
     if not listed:
-        return unverified_message(name, f"{target.provider} does not say which models it has")
+        return unverified_message(name, f"{target.provider} does not list its models")
     check_listed(target.provider, name, listed)
     return ""
 
 
 def unverified_message(name: str, why: str) -> str:
-    return f"{name} could not be checked ({why.rstrip('.')}); once it should work: hermes doctor"
+    return f"{name} could not be checked ({why.rstrip('.')}); to check it later: hermes doctor"
 
 
 def check_listed(provider: str, name: str, listed: Collection[str]) -> None:
-    """Raises `UsageError` for a name that is not on a list that has some."""
+    """Raise `UsageError` for a name that is missing from a non-empty list."""
     if not listed or is_listed(name, listed):
         return
-    offered = nearest_models(name, listed) or "What it has is shown by `hermes model`"
+    offered = nearest_models(name, listed) or "List its models with `hermes model`"
     raise UsageError(
         not_listed_message(provider, name),
-        hint=f"{offered}; to take the name as it is, add --force",
+        hint=f"{offered}; to use the name anyway, add --force",
     )
 
 
@@ -65,11 +65,11 @@ def not_listed_message(provider: str, name: str) -> str:
 
 
 def nearest_models(name: str, listed: Collection[str]) -> str:
-    """Nothing when none is like it."""
+    """Return similar names as a sentence, or an empty string."""
     near = ", ".join(similar_names(name, listed, _MAX_SUGGESTIONS))
-    return f"The nearest it has: {near}" if near else ""
+    return f"Similar models: {near}" if near else ""
 
 
 def is_listed(name: str, listed: Collection[str]) -> bool:
-    """Ollama adds `:latest` to a bare name; routers take an addition that their list leaves out."""
+    """Return whether a name is listed, ignoring Ollama's `:latest` and router variants."""
     return name in listed or f"{name}:latest" in listed or name.rpartition(":")[0] in listed

@@ -1,4 +1,4 @@
-"""What models can do by name, for the wires that are their makers' own. Data, as of 2026-11."""
+"""Features of known models for their vendors' own APIs, as of 2026-11."""
 
 import re
 
@@ -9,7 +9,7 @@ from hermes.models.model_profile import EffortFormat, ModelProfile
 
 
 class ModelFeatures(Struct, frozen=True, kw_only=True):
-    """What a wire needs to know beyond the provider's habits."""
+    """Model features that a wire needs beyond the provider's profile."""
 
     effort: EffortFormat = EffortFormat.NOWHERE
     efforts: tuple[str, ...] = ()
@@ -92,11 +92,11 @@ _TABLES = {ANTHROPIC: _CLAUDE, GEMINI: _GEMINI, RESPONSES: _OPENAI}
 
 
 def with_model_features(profile: ModelProfile, mode: str, model: str) -> ModelProfile:
-    """The profile with what this model can do in this language."""
+    """Return the profile with the features of this model under this API."""
     table = _TABLES.get(mode)
     if table is None:
         return profile
     bare = model.rpartition("/")[2].lower()
-    ability = next((one for pattern, one in table if re.match(pattern, bare)), ModelFeatures())
+    features = next((one for pattern, one in table if re.match(pattern, bare)), ModelFeatures())
     forms = mode == RESPONSES
-    return structs.replace(profile, forms=forms, **structs.asdict(ability))
+    return structs.replace(profile, forms=forms, **structs.asdict(features))

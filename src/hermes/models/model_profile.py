@@ -1,4 +1,4 @@
-"""What one model behind one provider can do, and how it wants to be asked."""
+"""Describe what a model at a provider supports and how requests to it are encoded."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from hermes.ports.model import EFFORTS
 
 
 class EffortFormat(StrEnum):
-    """Where in the body the wish for more or less thinking goes."""
+    """Where in the request body the reasoning effort is set."""
 
     NOWHERE = "nowhere"
     FIELD = "reasoning_effort"
@@ -16,9 +16,9 @@ class EffortFormat(StrEnum):
     SWITCH = "thinking"
     TEMPLATE = "chat_template_kwargs"
     BUDGET = "budget"
-    """So many tokens of thought."""
+    """As a number of reasoning tokens."""
     ADAPTIVE = "adaptive"
-    """The model decides how long it thinks, the effort says how eagerly."""
+    """The model decides how long to reason; the effort is only guidance."""
     LEVEL = "level"
 
 
@@ -29,19 +29,18 @@ class ReasoningReplay(StrEnum):
     CONTENT = "reasoning_content"
     DETAILS = "reasoning_details"
     TAGS = "think_tags"
-    """Inside the text, between think tags, as the model wrote it."""
+    """In the text, between think tags, as the model wrote it."""
 
 
 class ModelProfile(Struct, frozen=True, kw_only=True):
-    """`efforts` are those the provider takes; others go to the nearest of them.
+    """`efforts` are the accepted values; others are mapped to the nearest one.
 
-    `no_text` is the content of an answer that has calls and no words. `short_call_ids`
-    is for those who only take call ids of nine letters and digits. `most_output` is asked for
-    where a wire wants a limit and nobody set one; `budgets` are tokens of thought, one for
-    each of `EFFORTS`; `betas` are what must be asked for by name. A model too small for all of
-    the house is offered only the `tools` named here, and told only this `prompt`.
-    `keeps` says that the server has earlier answers and can be asked to go on from one,
-    `forms` that it can be asked for JSON.
+    `no_text` is the content of an answer that has tool calls but no text. `short_call_ids` is for
+    providers that accept only call ids of nine letters and digits. `most_output` is sent where a
+    wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
+    `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools`
+    named here, and gets only this `prompt`. `keeps` means that the server stores earlier answers
+    and can continue from one, `forms` that it supports JSON output.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -61,15 +60,15 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     prompt: str = ""
 
     def budget(self, wanted: str) -> int:
-        """How many tokens may be thought at this effort."""
+        """Return the number of reasoning tokens for this effort."""
         return self.budgets[EFFORTS.index(wanted)] if wanted in EFFORTS else self.budgets[3]
 
 
 def nearest_effort(wanted: str, offered: tuple[str, ...]) -> str | None:
-    """The offered effort closest to the wanted one, the lesser of two; None when there is none."""
+    """Return the offered effort closest to the wanted one, the lower of two, or None."""
     if wanted in offered:
         return wanted
     if not offered or wanted not in EFFORTS:
         return None
-    place = EFFORTS.index(wanted)
-    return min(offered, key=lambda effort: (abs(EFFORTS.index(effort) - place), effort))
+    position = EFFORTS.index(wanted)
+    return min(offered, key=lambda effort: (abs(EFFORTS.index(effort) - position), effort))

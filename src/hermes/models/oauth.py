@@ -1,7 +1,7 @@
-"""Logins by the OAuth device flow (RFC 8628): a code to type elsewhere, then tokens that renew.
+"""Log in with the OAuth device flow (RFC 8628), and renew the tokens.
 
-One broker holds them. A refresh token often works only once, so whoever renews holds a lock
-over all processes, and looks first whether somebody else has done it meanwhile.
+A refresh token often works only once, so renewals hold a lock across processes, and check first
+whether another process has renewed the token meanwhile.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ from hermes.models.settings import DeviceLogin
 from hermes.schema.errors import Unauthorized, Unreachable
 
 RENEW_BEFORE = 120.0
-"""Seconds before its end at which a token is renewed."""
+"""Seconds before its expiry at which a token is renewed."""
 MAX_LOGIN_SECONDS = 1800.0
 HTTP_TIMEOUT = 30.0
 _MAX_RESPONSE = 256 * 1024
@@ -35,7 +35,7 @@ _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class DeviceCode(Struct, kw_only=True):
-    """What the person must be told, and what the broker needs meanwhile."""
+    """The code to show to the user, and the state of the pending login."""
 
     device_code: str
     user_code: str
@@ -72,14 +72,14 @@ class OAuthClient:
             }
         body = await self._post(login.device_url, form)
         try:
-            asked = msgspec.json.decode(body, type=DeviceCode, strict=False)
+            code = msgspec.json.decode(body, type=DeviceCode, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Unauthorized(_no_tokens_message(login.device_url, body)) from error
-        asked.verifier = verifier
-        return asked
+        code.verifier = verifier
+        return code
 
     async def wait(self, login: DeviceLogin, asked: DeviceCode) -> OAuthTokens:
-        """Until the person has agreed. Raises `Unauthorized` when that does not happen."""
+        """Poll until the user approves; raise `Unauthorized` if that does not happen."""
         form = {
             "grant_type": _DEVICE_GRANT,
             "device_code": asked.device_code,
@@ -101,11 +101,11 @@ class OAuthClient:
                     interval += 5.0
                 case _:
                     raise _declined_error(tokens)
-        raise Unauthorized("nobody agreed to the login in time", hint="Begin it again.")
+        raise Unauthorized("the login was not approved in time", hint="Start it again.")
 
     async def keep(self, provider: str, tokens: OAuthTokens, label: str = "") -> Credential:
         now = self._clock.now()
-        made = Credential(
+        credential = Credential(
             label=label,
             auth_type=OAUTH,
             source="device_code",
@@ -113,13 +113,13 @@ class OAuthClient:
             refresh_token=tokens.refresh_token,
             expires_at=now.timestamp() + tokens.expires_in if tokens.expires_in else None,
         )
-        return await run_sync(partial(self._file.add, provider, made, now))
+        return await run_sync(partial(self._file.add, provider, credential, now))
 
     async def fresh(self, provider: str, credential: Credential, login: DeviceLogin) -> Credential:
-        """The same login with a token that is good for a while. Raises `ModelError`."""
+        """Return the credential, renewed if it is about to expire."""
         if not self._is_ending(credential):
             return credential
-        async with self._alone():
+        async with self._renewal_lock():
             known = await run_sync(self._file.credentials, provider)
             current = next((one for one in known if one.id == credential.id), credential)
             if not self._is_ending(current):
@@ -164,12 +164,12 @@ class OAuthClient:
         return tokens
 
     async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
-        """Refusals come with a status of their own and are read all the same."""
-        limit = aiohttp.ClientTimeout(total=self._patience)
+        """Return the response body, whatever its status."""
+        timeout = aiohttp.ClientTimeout(total=self._patience)
         try:
             async with (
                 aiohttp.ClientSession(
-                    timeout=limit, cookie_jar=aiohttp.DummyCookieJar()
+                    timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
                 ) as session,
                 session.post(
                     url,
@@ -180,17 +180,17 @@ class OAuthClient:
             ):
                 return await read_all(response.content, _MAX_RESPONSE)
         except (aiohttp.ClientError, TimeoutError, OSError, BodyTooLarge, ValueError) as error:
-            raise Unreachable(f"no login at {url}: {error}") from error
+            raise Unreachable(f"cannot log in at {url}: {error}") from error
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncGenerator[None]:
-        """One renewal at a time on this machine."""
+    async def _renewal_lock(self) -> AsyncGenerator[None]:
+        """Allow one renewal at a time on this machine."""
         handle = _open_lock(self._file.path.with_name("auth-renewal.lock"))
         try:
             end = self._clock.monotonic() + 2 * self._patience
             while not _try_lock(handle):
                 if self._clock.monotonic() >= end:
-                    raise Unreachable("another process is renewing the login and does not end")
+                    raise Unreachable("another process is renewing the login and has not finished")
                 await self._clock.sleep(0.05)
             yield
         finally:
@@ -211,11 +211,9 @@ def _try_lock(handle: int) -> bool:
 
 
 def _no_tokens_message(url: str, body: bytes) -> str:
-    return (
-        f"{url} answered without tokens: {redacted_message(body[:2000].decode('utf-8', 'replace'))}"
-    )
+    return f"{url} returned no tokens: {redacted_message(body[:2000].decode('utf-8', 'replace'))}"
 
 
-def _declined_error(tokens: OAuthTokens, hint: str = "Begin the login again.") -> Unauthorized:
-    said = redacted_message(tokens.error_description or tokens.error)
-    return Unauthorized(f"the login was declined: {said}", hint=hint)
+def _declined_error(tokens: OAuthTokens, hint: str = "Start the login again.") -> Unauthorized:
+    reason = redacted_message(tokens.error_description or tokens.error)
+    return Unauthorized(f"the login was declined: {reason}", hint=hint)

@@ -1,4 +1,4 @@
-"""From a provider's refusal to one of our errors, with a sentence for whoever can act."""
+"""Convert a provider's error response into a `ModelError` with a message and a hint."""
 
 import logging
 import re
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class RequestOrigin(Struct, frozen=True, kw_only=True):
-    """Whose answer it was; for the words and hints of errors. `key` is only kept out of them."""
+    """What a request was sent to, for error messages. `key` is only used for redaction."""
 
     provider: str
     model: str
@@ -42,7 +42,7 @@ class RequestOrigin(Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """Where it is, without what may be a secret in that."""
+        """The base URL without secrets."""
         return redacted_url(self.base_url)
 
 
@@ -50,9 +50,9 @@ def _any_of(*patterns: str) -> str:
     return "|".join(patterns)
 
 
-def _matches(pattern: str, words: str) -> bool:
-    """Compiled by `re` when the first error comes, as most processes never see one."""
-    return re.search(pattern, words, re.IGNORECASE) is not None
+def _matches(pattern: str, text: str) -> bool:
+    """Compile patterns only when the first error occurs, as most processes never see one."""
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
 _CONTEXT = _any_of(
@@ -134,51 +134,51 @@ def classify_error(
     origin: RequestOrigin,
     now: datetime,
 ) -> ModelError:
-    """The error for one refusal. `status` is None when it came inside a stream."""
-    said = read_error_body(body)
-    status = status or said.status
-    words = " ".join([said.message, *sorted(said.codes)])
-    kind = _error_type(status, words, said)
-    message = _error_message(kind, status, said, origin)
-    wait = retry_wait(headers, said, now) if kind.retryable else None
-    return kind(message, hint=_hint(kind, said, origin), wait=wait)
+    """Return the error for a response. `status` is None for an error within a stream."""
+    details = read_error_body(body)
+    status = status or details.status
+    text = " ".join([details.message, *sorted(details.codes)])
+    kind = _error_type(status, text, details)
+    message = _error_message(kind, status, details, origin)
+    wait = retry_wait(headers, details, now) if kind.retryable else None
+    return kind(message, hint=_hint(kind, details, origin), wait=wait)
 
 
-def _error_type(status: int | None, words: str, said: ErrorDetails) -> type[ModelError]:
+def _error_type(status: int | None, text: str, details: ErrorDetails) -> type[ModelError]:
     if status == 413:
         return ContextTooLong
-    # A gateway's page about its own trouble says nothing about our request.
-    about_us = status is None or status < 502
-    told = _type_by_text(status, words, said) if about_us else None
-    return told or _type_by_status(status, words)
+    # A gateway's error page says nothing about our request.
+    about_request = status is None or status < 502
+    by_text = _type_by_text(status, text, details) if about_request else None
+    return by_text or _type_by_status(status, text)
 
 
-def _type_by_text(status: int | None, words: str, said: ErrorDetails) -> type[ModelError] | None:
-    if status != 429 and _matches(_CONTEXT, words):
+def _type_by_text(status: int | None, text: str, details: ErrorDetails) -> type[ModelError] | None:
+    if status != 429 and _matches(_CONTEXT, text):
         return ContextTooLong
-    if _matches(_POLICY, words) and not _is_privacy_setting(words):
+    if _matches(_POLICY, text) and not _is_privacy_setting(text):
         return PolicyRefused
-    if _is_billing(status, words, said):
+    if _is_billing(status, text, details):
         return OutOfCredit
-    if status == 429 or _matches(_RATE_LIMITED, words):
+    if status == 429 or _matches(_RATE_LIMITED, text):
         return RateLimited
-    return _auth_or_model_type(status, words)
+    return _auth_or_model_type(status, text)
 
 
-def _auth_or_model_type(status: int | None, words: str) -> type[ModelError] | None:
-    if status == 401 or _matches(_AUTH, words):
+def _auth_or_model_type(status: int | None, text: str) -> type[ModelError] | None:
+    if status == 401 or _matches(_AUTH, text):
         return Unauthorized
-    if status not in _OVERLOADED_STATUSES and _matches(_NO_MODEL, words):
+    if status not in _OVERLOADED_STATUSES and _matches(_NO_MODEL, text):
         return ModelNotFound
     return None
 
 
-def _type_by_status(status: int | None, words: str) -> type[ModelError]:
+def _type_by_status(status: int | None, text: str) -> type[ModelError]:
     if (
         status is None
         or status in _OVERLOADED_STATUSES
         or status >= 500
-        or _matches(_OVERLOADED, words)
+        or _matches(_OVERLOADED, text)
     ):
         return Overloaded
     if status == 403:
@@ -186,16 +186,16 @@ def _type_by_status(status: int | None, words: str) -> type[ModelError]:
     return BadRequest
 
 
-def _is_privacy_setting(words: str) -> bool:
-    """A router that finds nobody allowed by the account's privacy settings refused no content."""
-    return "data policy" in words.lower()
+def _is_privacy_setting(text: str) -> bool:
+    """An account's privacy settings may exclude all providers; no content was refused then."""
+    return "data policy" in text.lower()
 
 
-def _is_billing(status: int | None, words: str, said: ErrorDetails) -> bool:
+def _is_billing(status: int | None, text: str, details: ErrorDetails) -> bool:
     if status == 402:
-        return not _matches(_RATE_LIMITED, words)
-    # Some call every rate limit a quota; a wait of minutes tells that it is none.
-    return _matches(_BILLING, words) and said.wait is None
+        return not _matches(_RATE_LIMITED, text)
+    # Some providers call every rate limit a quota; a retry delay shows that it is one.
+    return _matches(_BILLING, text) and details.wait is None
 
 
 _MESSAGES: dict[type[ModelError], str] = {
@@ -211,32 +211,34 @@ _MESSAGES: dict[type[ModelError], str] = {
 
 
 def _error_message(
-    kind: type[ModelError], status: int | None, said: ErrorDetails, origin: RequestOrigin
+    kind: type[ModelError], status: int | None, details: ErrorDetails, origin: RequestOrigin
 ) -> str:
-    told = "{provider} wants a key" if kind is Unauthorized and not origin.key else _MESSAGES[kind]
-    what = told.format(provider=origin.provider, model=origin.model)
+    template = (
+        "{provider} requires a key" if kind is Unauthorized and not origin.key else _MESSAGES[kind]
+    )
+    what = template.format(provider=origin.provider, model=origin.model)
     number = f" ({status})" if status else ""
-    whole = redacted_message(said.message, (origin.key,))
-    words = first_sentence(whole)
-    if words != whole:
-        log.info("%s said: %s", origin.provider, whole)
-    return f"{what}{number}: {words}" if words else f"{what}{number}"
+    whole = redacted_message(details.message, (origin.key,))
+    text = first_sentence(whole)
+    if text != whole:
+        log.info("full error from %s: %s", origin.provider, whole)
+    return f"{what}{number}: {text}" if text else f"{what}{number}"
 
 
 def key_hint(origin: RequestOrigin) -> str:
     if not origin.key_env:
-        return "Give the right key: hermes setup; or correct its api_key: hermes config edit"
+        return "Set the right key: hermes setup; or correct api_key: hermes config edit"
     name = origin.key_env
     verb = "Check" if origin.key else "Set"
     return f"{verb} {name}: hermes config set {name} <key>"
 
 
-def _hint(kind: type[ModelError], said: ErrorDetails, origin: RequestOrigin) -> str:
+def _hint(kind: type[ModelError], details: ErrorDetails, origin: RequestOrigin) -> str:
     if kind is Unauthorized:
         return key_hint(origin)
     if kind is ModelNotFound:
-        return _model_hint(said, origin)
-    if kind is BadRequest and "page not found" in said.message.lower():
+        return _model_hint(details, origin)
+    if kind is BadRequest and "page not found" in details.message.lower():
         return url_hint(origin)
     return _HINTS.get(kind, "")
 
@@ -245,16 +247,16 @@ _HINTS: dict[type[ModelError], str] = {
     OutOfCredit: "Top up the account, or choose another model: hermes model",
     RateLimited: "Wait a little, or choose another model: hermes model",
     Overloaded: "Try again later, or choose another model: hermes model",
-    ContextTooLong: "Begin a new conversation with /new, or take the last turns back with /undo.",
-    PolicyRefused: "Say it differently, or choose another model with /model.",
-    BadRequest: "If this repeats, begin a new conversation with /new or choose another model.",
+    ContextTooLong: "Start a new conversation with /new, or undo the last turns with /undo.",
+    PolicyRefused: "Rephrase the message, or choose another model with /model.",
+    BadRequest: "If this repeats, start a new conversation with /new or choose another model.",
 }
 
 
-def _model_hint(said: ErrorDetails, origin: RequestOrigin) -> str:
-    if "try pulling it" in said.message:
-        return f"Fetch it first: ollama pull {origin.model}"
-    if _is_privacy_setting(said.message):
+def _model_hint(details: ErrorDetails, origin: RequestOrigin) -> str:
+    if "try pulling it" in details.message:
+        return f"Download it first: ollama pull {origin.model}"
+    if _is_privacy_setting(details.message):
         return "Change the privacy settings of the account, or choose another model: hermes model"
     if origin.local:
         return "Load a model in the local server, or choose one it has: hermes model"

@@ -1,4 +1,4 @@
-"""The providers we know: their addresses, the names of their keys, their habits."""
+"""The known providers: addresses, key variables, default models and profiles."""
 
 import re
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from hermes.models.model_profile import EffortFormat, ModelProfile, ReasoningRep
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """`thinks` matches the models that take a reasoning effort; others reject the wish.
+    """`thinks` matches the models that accept a reasoning effort; others reject it.
 
-    `router` marks those whose model names begin with a vendor (`vendor/model`). `idle` is
-    how long they may be silent in mid-answer, when that is not the usual time.
+    `router` marks providers whose model names begin with a vendor (`vendor/model`). `idle` is how
+    long they may send nothing in mid-answer, if not the default.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 
 
 EMBEDDED = "embedded"
-"""The one that needs no server: it runs in a process of ours."""
+"""Needs no server: it runs in a child process."""
 
 _LOCAL_PROFILE = ModelProfile(no_text="", effort=EffortFormat.TEMPLATE)
 
@@ -65,7 +65,7 @@ PROVIDERS: tuple[Provider, ...] = (
             efforts=("minimal", "low", "medium", "high"),
         ),
         thinks=r"^(o\d|gpt-5|codex)",
-        # Its thinkers say nothing at all until they have thought.
+        # Its reasoning models send nothing until they have finished reasoning.
         idle=600.0,
     ),
     Provider(
@@ -265,11 +265,11 @@ CUSTOM = Provider(
     url_env=("OPENAI_BASE_URL",),
     profile=ModelProfile(no_text=""),
 )
-"""Any other address; what it serves is up to the settings."""
+"""Any other address; the settings say what it serves."""
 
 
 def find_provider(name: str) -> Provider | None:
-    """By name or alias, however it is written."""
+    """Find a provider by name or alias, ignoring case."""
     folded = name.strip().lower().replace("_", "-")
     for provider in (*PROVIDERS, CUSTOM):
         if folded == provider.name or folded in provider.aliases:
@@ -278,7 +278,7 @@ def find_provider(name: str) -> Provider | None:
 
 
 def model_profile_for(provider: Provider, model: str) -> ModelProfile:
-    """The provider's profile, less the reasoning effort for models that reject it."""
+    """Return the provider's profile, without the reasoning effort for models that reject it."""
     if provider.thinks and re.search(provider.thinks, model):
         return provider.profile
     return structs.replace(provider.profile, effort=EffortFormat.NOWHERE)

@@ -1,7 +1,7 @@
-"""A model that does not give up at the first trouble: it waits, changes keys, changes models.
+"""A model that handles failures: it retries, switches keys, and falls back to other models.
 
-Only requests are repeated here, never turns. Every call has an end: so many tries for each
-model, so many attempts in all, and no wait longer than a person would bear.
+Only requests are repeated here, never turns. Every call is bounded: in tries per model, in
+attempts overall, and in the length of each wait.
 """
 
 import logging
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _MAX_RUNS = 256
 
 _NEEDS_OTHER_KEY_OR_MODEL = Unauthorized | OutOfCredit | ModelNotFound | NotRunning
-"""What is not worth another try here, but may go well with another key or model."""
+"""Not worth a retry, but another key or model may work."""
 
 _CONTENT_DELTAS = (TextDelta, ReasoningDelta)
 
@@ -63,7 +63,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
 
 class KeyedModel:
-    """One model at one provider, with its keys. `gap` is the least time between requests."""
+    """A model at a provider, with its keys. `gap` is the minimum time between requests."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class KeyedModel:
 
 
 class _RequestState:
-    """What one call has been through so far."""
+    """The progress of one call."""
 
     def __init__(self, routes: list[KeyedModel]) -> None:
         self.ahead = routes[1:]
@@ -109,17 +109,17 @@ class _RequestState:
 
 
 class _NextStep(Struct, frozen=True):
-    """What comes next: a word to people, then a wait."""
+    """What follows a failure: a notice to the user, then a wait."""
 
     notice: str
     wait: float = 0.0
 
 
 class ResilientModel:
-    """Implements `ports.model.Model` over a chain of routes, the first of them preferred.
+    """Implements `ports.model.Model` over a chain of models, the first of them preferred.
 
-    A run stays with the model that answered it; the preferred one returns with a later
-    run, once its cool-down is over.
+    A run stays with the model that answered it; later runs return to the preferred one, once its
+    cooldown is over.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ResilientModel:
         *,
         chance: Callable[[], float] = random.random,
         closing: Callable[[], Awaitable[None]] | None = None,
-        profile: ModelProfile = ModelProfile(),  # noqa: B008 - likewise
+        profile: ModelProfile = ModelProfile(),  # noqa: B008 - see above
     ) -> None:
         if not routes:
             raise ValueError("a chain needs at least one model")
@@ -140,7 +140,7 @@ class ResilientModel:
         self._chance = chance
         self._closing = closing
         self.profile = profile
-        """Of the preferred model."""
+        """Profile of the preferred model."""
         self._answered: OrderedDict[str, KeyedModel] = OrderedDict()
         self._answering = 0
         self._replaced = False
@@ -162,9 +162,9 @@ class ResilientModel:
             await self._closing()
 
     async def replaced(self) -> None:
-        """Another one is there for new turns: from now on it is closed after each answer.
+        """Mark the model as replaced for new turns: it is closed after each remaining answer.
 
-        A turn that has it still may go on for as long as it likes.
+        Turns that still use it can continue.
         """
         self._replaced = True
         if not self._answering:
@@ -183,12 +183,12 @@ class ResilientModel:
                     await self.aclose()
 
     async def _run(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        so_far = _RequestState(self._order(request.run))
+        state = _RequestState(self._order(request.run))
         while True:
-            route = so_far.route
+            route = state.route
             await self._pace(route)
             key = route.ring.take(self._clock.monotonic())
-            so_far.total += 1
+            state.total += 1
             try:
                 async with route.with_key(key).stream(request) as chunks:
                     async for chunk in chunks:
@@ -196,27 +196,27 @@ class ResilientModel:
                             self._remember(request.run, route)
                             yield chunk
                             return
-                        so_far.spoke = so_far.spoke or isinstance(chunk, _CONTENT_DELTAS)
+                        state.spoke = state.spoke or isinstance(chunk, _CONTENT_DELTAS)
                         yield chunk
                 raise Unreachable(f"{route} ended without an answer")
             except ModelError as error:
                 try:
-                    move = self._after(error, key, so_far)
+                    step = self._after(error, key, state)
                 finally:
                     await route.ring.remember()
-            if so_far.spoke:
-                so_far.spoke = False
-                yield StreamReset(move.notice)
-            yield Notice(move.notice)
-            if move.wait:
-                await self._clock.sleep(move.wait)
+            if state.spoke:
+                state.spoke = False
+                yield StreamReset(step.notice)
+            yield Notice(step.notice)
+            if step.wait:
+                await self._clock.sleep(step.wait)
 
     def _order(self, run: str) -> list[KeyedModel]:
-        """The model that already answered in this run, then the rested ones, then the others."""
+        """Order: the model that already answered in this run, then ready ones, then the others."""
         now = self._clock.monotonic()
         ordered = sorted(self._routes, key=lambda route: route.cooling_until > now)
-        stuck = self._answered.get(run)
-        return [stuck, *(route for route in ordered if route is not stuck)] if stuck else ordered
+        sticky = self._answered.get(run)
+        return [sticky, *(route for route in ordered if route is not sticky)] if sticky else ordered
 
     def _remember(self, run: str, route: KeyedModel) -> None:
         route.cooling_until = -math.inf
@@ -236,70 +236,70 @@ class ResilientModel:
         if start > now:
             await self._clock.sleep(start - now)
 
-    def _after(self, error: ModelError, key: str, so_far: _RequestState) -> _NextStep:
-        """Decide what follows a failure, or raise when nothing does."""
-        log.warning("attempt %d, %s: %s: %s", so_far.total, so_far.route, error.code, error)
+    def _after(self, error: ModelError, key: str, state: _RequestState) -> _NextStep:
+        """Return what follows a failure, or raise if nothing does."""
+        log.warning("attempt %d, %s: %s: %s", state.total, state.route, error.code, error)
         if not (error.retryable or isinstance(error, _NEEDS_OTHER_KEY_OR_MODEL)):
             raise error
-        if so_far.total >= self._policy.attempts:
-            raise _final_error(error, so_far) from error
+        if state.total >= self._policy.attempts:
+            raise _final_error(error, state) from error
         return (
-            self._another_key(error, key, so_far.route)
-            or self._another_try(error, so_far)
-            or self._another_model(error, so_far)
+            self._another_key(error, key, state.route)
+            or self._another_try(error, state)
+            or self._another_model(error, state)
         )
 
     def _another_key(self, error: ModelError, key: str, route: KeyedModel) -> _NextStep | None:
         now = self._clock.monotonic()
         match error:
             case Unauthorized() | OutOfCredit():
-                rest = self._policy.bad_key_rest
+                cooldown = self._policy.bad_key_rest
             case RateLimited():
-                rest = error.wait or self._policy.cool_down
+                cooldown = error.wait or self._policy.cool_down
             case _:
                 return None
-        route.ring.start_cooldown(key, now, rest, error.code)
+        route.ring.start_cooldown(key, now, cooldown, error.code)
         if not route.ring.has_ready(now):
             return None
         return _NextStep(f"{route.model.provider}: {_REASONS[error.code]}, trying another key")
 
-    def _another_try(self, error: ModelError, so_far: _RequestState) -> _NextStep | None:
+    def _another_try(self, error: ModelError, state: _RequestState) -> _NextStep | None:
         policy = self._policy
-        if not error.retryable or so_far.tries >= policy.tries:
+        if not error.retryable or state.tries >= policy.tries:
             return None
-        wait = policy.backoff.delay(so_far.tries, self._chance)
+        wait = policy.backoff.delay(state.tries, self._chance)
         if error.wait is not None:
             wait = max(error.wait, 0.1)
         if wait > policy.longest_wait:
             return None
-        so_far.tries += 1
+        state.tries += 1
         return _NextStep(
-            f"{so_far.route.model.provider}: {_REASONS[error.code]}, trying again in "
-            f"{math.ceil(wait)} s ({so_far.tries} of {policy.tries})",
+            f"{state.route.model.provider}: {_REASONS[error.code]}, trying again in "
+            f"{math.ceil(wait)} s ({state.tries} of {policy.tries})",
             wait,
         )
 
-    def _another_model(self, error: ModelError, so_far: _RequestState) -> _NextStep:
-        failed = so_far.route
-        rest = max(self._policy.cool_down, error.wait or 0.0)
-        failed.cooling_until = self._clock.monotonic() + rest
-        if not so_far.ahead:
-            raise _final_error(error, so_far) from error
-        return _NextStep(f"{failed}: {_REASONS[error.code]}, going on with {so_far.next_route()}")
+    def _another_model(self, error: ModelError, state: _RequestState) -> _NextStep:
+        failed = state.route
+        cooldown = max(self._policy.cool_down, error.wait or 0.0)
+        failed.cooling_until = self._clock.monotonic() + cooldown
+        if not state.ahead:
+            raise _final_error(error, state) from error
+        return _NextStep(f"{failed}: {_REASONS[error.code]}, switching to {state.next_route()}")
 
 
-def _final_error(error: ModelError, so_far: _RequestState) -> ModelError:
-    """The last error again, saying how much was tried and what is left to do."""
-    if so_far.total == 1 and error.hint:
+def _final_error(error: ModelError, state: _RequestState) -> ModelError:
+    """Return the last error, with the number of attempts and what to do next."""
+    if state.total == 1 and error.hint:
         return error
-    told = f"{error} (gave up after {plural(so_far.total, 'attempt')}"
-    if len(so_far.tried) > 1:
-        told += " with " + ", ".join(map(str, so_far.tried))
+    message = f"{error} (gave up after {plural(state.total, 'attempt')}"
+    if len(state.tried) > 1:
+        message += " with " + ", ".join(map(str, state.tried))
     waiting = (
-        f" It asks to wait {_format_seconds(error.wait)}." if error.wait and error.wait > 1 else ""
+        f" Retry after {_format_seconds(error.wait)}." if error.wait and error.wait > 1 else ""
     )
     hint = error.hint or "Try again later, or choose another model: hermes model"
-    return type(error)(told + ")", hint=hint + waiting, wait=error.wait)
+    return type(error)(message + ")", hint=hint + waiting, wait=error.wait)
 
 
 def _format_seconds(seconds: float) -> str:

@@ -1,9 +1,9 @@
-"""From settings, flags and environment to one model at one address, with its keys.
+"""Resolve settings, flags and environment to a model at an address, with its keys.
 
-For the provider the order is: flag, configuration, HERMES_INFERENCE_PROVIDER, then whatever
-there is a key for, then a server running on this machine. For the model: flag,
-configuration, HERMES_INFERENCE_MODEL, the provider's own default. Provider, address and key come
-from the same place (`selection`).
+The provider comes from the flag, the configuration, HERMES_INFERENCE_PROVIDER, the first provider
+with a key, or a server running on this machine, in this order. The model comes from the flag,
+the configuration, HERMES_INFERENCE_MODEL, or the provider's default. Provider, address and key
+always come from the same source (see `selection`).
 """
 
 import re
@@ -47,7 +47,7 @@ from hermes.schema.errors import ConfigError
 
 
 class ModelTarget(Struct, frozen=True, kw_only=True):
-    """One model at one address, ready to be built. `source` says who chose it."""
+    """A model at an address, ready to be built. `source` says where it was chosen."""
 
     provider: str
     base_url: str
@@ -79,11 +79,11 @@ class ResolvedModels(Struct, frozen=True, kw_only=True):
 
 
 class NoProviderConfigured(ConfigError):
-    """No provider is chosen and none offers itself."""
+    """No provider is configured, and none was found."""
 
 
 class NoModelChosen(ConfigError):
-    """The provider is known, but which of its models is not."""
+    """The provider is known, but not the model."""
 
     def __init__(self, target: ModelTarget) -> None:
         super().__init__(
@@ -99,12 +99,12 @@ def resolve_models(
     flags: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
     found: Sequence[LocalServer] = (),
 ) -> ResolvedModels:
-    """Raises `ConfigError`: `NothingConfigured`, `ModelUnnamed`, or what is wrong with a setting.
+    """Raise `NoProviderConfigured`, `NoModelChosen`, or a `ConfigError` for a bad setting.
 
-    `found` are servers of this machine, the last resort when nothing else is said.
+    `found` are servers on this machine, used only when nothing else is configured.
     """
     resolver = _Resolver(settings, env, found)
-    primary = resolver.target(resolver.wish(flags))
+    primary = resolver.target(resolver.select(flags))
     fallbacks = tuple(resolver.target(select_fallback(one)) for one in settings.fallback_providers)
     for target in (primary, *fallbacks):
         if not target.model:
@@ -120,17 +120,17 @@ class _Resolver:
         self._env = env
         self._found = found
 
-    def wish(self, flags: ModelOverrides) -> ModelSelection:
-        """Raises `ConfigError` for a key that belongs to nobody."""
+    def select(self, flags: ModelOverrides) -> ModelSelection:
+        """Raise `ConfigError` for a key without a provider or an address."""
         chosen = select_model(self._settings, self._env, flags)
         if chosen.source != "flag" and self._names_other_provider(chosen.provider, flags.model):
             return ModelSelection(model=flags.model, source="flag")
         return chosen
 
     def _names_other_provider(self, configured: str, model: str) -> bool:
-        """Whether `-m vendor/model` asks to leave the configured provider for the vendor.
+        """Return whether `-m vendor/model` means the vendor instead of the configured provider.
 
-        Routers and local servers have names with slashes of their own.
+        Routers and local servers have model names with slashes.
         """
         provider = find_provider(configured)
         head, slash, _ = model.partition("/")
@@ -138,36 +138,36 @@ class _Resolver:
             return False
         return bool(slash) and find_provider(head) is not provider and self._usable(head)
 
-    def target(self, wish: ModelSelection) -> ModelTarget:
-        wish = self._split_model(wish)
-        custom = self._custom(wish.provider)
+    def target(self, selection: ModelSelection) -> ModelTarget:
+        selection = self._split_model(selection)
+        custom = self._custom(selection.provider)
         if custom is not None:
-            return self._custom_target(custom, wish)
-        provider = self._provider(wish)
+            return self._custom_target(custom, selection)
+        provider = self._provider(selection)
         if provider is None:
-            return self._local_target(wish)
+            return self._local_target(selection)
         if provider.name in self._settings.disabled:
             raise ConfigError(
-                f"the provider {provider.name} is switched off",
-                hint=f"Switch it on: hermes config set providers.{provider.name}.enabled true",
+                f"the provider {provider.name} is disabled",
+                hint=f"Enable it: hermes config set providers.{provider.name}.enabled true",
             )
-        return self._named_target(provider, wish)
+        return self._named_target(provider, selection)
 
-    def _split_model(self, wish: ModelSelection) -> ModelSelection:
-        """`provider/model` and `provider:model` name both, where the prefix is a provider's."""
-        if wish.provider or wish.base_url:
-            return wish
+    def _split_model(self, selection: ModelSelection) -> ModelSelection:
+        """Split `provider/model` and `provider:model` if the prefix is a provider."""
+        if selection.provider or selection.base_url:
+            return selection
         for mark in ":/":
-            head, found, model = wish.model.partition(mark)
+            head, found, model = selection.model.partition(mark)
             if head == "custom" and found:
                 name, _, model = model.partition(mark)
-                return structs.replace(wish, provider=f"custom:{name}", model=model)
+                return structs.replace(selection, provider=f"custom:{name}", model=model)
             if found and self._usable(head):
-                return structs.replace(wish, provider=head, model=model)
-        return wish
+                return structs.replace(selection, provider=head, model=model)
+        return selection
 
     def _usable(self, name: str) -> bool:
-        """A vendor's prefix counts as a provider only when we could ask it."""
+        """Return whether a prefix is a provider that can be used."""
         if self._custom(name) is not None:
             return True
         provider = find_provider(name)
@@ -180,56 +180,56 @@ class _Resolver:
             return custom
         known = ", ".join(one.name for one in self._settings.custom_providers) or "none"
         raise ConfigError(
-            f"there is no custom provider named {name.removeprefix('custom:')!r} (known: {known})",
+            f"no custom provider is named {name.removeprefix('custom:')!r} (known: {known})",
             hint="Add it under custom_providers in config.yaml: hermes config edit",
         )
 
-    def _provider(self, wish: ModelSelection) -> Provider | None:
-        """The provider that is meant, or offers itself; None when only a local server is left."""
-        if wish.provider:
-            provider = find_provider(wish.provider)
+    def _provider(self, selection: ModelSelection) -> Provider | None:
+        """Return the named or first usable provider; None if only a local server is left."""
+        if selection.provider:
+            provider = find_provider(selection.provider)
             if provider is None:
                 names = ", ".join(one.name for one in PROVIDERS)
                 own = (one.name for one in self._settings.custom_providers)
-                near = did_you_mean(wish.provider, [*own, *(one.name for one in PROVIDERS)])
+                near = did_you_mean(selection.provider, [*own, *(one.name for one in PROVIDERS)])
                 raise ConfigError(
-                    f"unknown provider {wish.provider!r}",
+                    f"unknown provider {selection.provider!r}",
                     hint=f"{near or f'Choose one of {names}, custom: hermes model'}",
                 )
             return provider
-        if wish.base_url or self._env("OPENAI_BASE_URL"):
-            return provider_at(wish.base_url or self._env("OPENAI_BASE_URL") or "")
+        if selection.base_url or self._env("OPENAI_BASE_URL"):
+            return provider_at(selection.base_url or self._env("OPENAI_BASE_URL") or "")
         for provider in PROVIDERS:
             if provider.name in self._settings.disabled or provider.local:
                 continue
-            if self._keys(provider, wish)[0]:
+            if self._keys(provider, selection)[0]:
                 return provider
         return None
 
-    def _named_target(self, provider: Provider, wish: ModelSelection) -> ModelTarget:
+    def _named_target(self, provider: Provider, selection: ModelSelection) -> ModelTarget:
         if provider.name == EMBEDDED:
-            from hermes.models.embedded.target import embedded_target  # noqa: PLC0415 - few have it
+            from hermes.models.embedded.target import embedded_target  # noqa: PLC0415 - rarely needed
 
-            return embedded_target(self._settings, wish.model, wish.source)
-        url = wish.base_url or self._url(provider)
+            return embedded_target(self._settings, selection.model, selection.source)
+        url = selection.base_url or self._url(provider)
         if not url:
             raise ConfigError(
                 "the provider 'custom' needs an address",
                 hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
         url = normalize_url(url)
-        mode = wish.api_mode or api_mode_for(provider, url)
+        mode = selection.api_mode or api_mode_for(provider, url)
         url = base_url_for(mode, url)
-        keys, key_env = self._keys(provider, wish, url)
+        keys, key_env = self._keys(provider, selection, url)
         check_keys(url, keys, key_env)
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
-                f"there is no key for {provider.title}",
+                f"no key is set for {provider.title}",
                 hint=f"Set it with `hermes config set {key_env} <key>`, "
                 "or choose another provider: hermes model",
             )
-        model = wish.model or provider.default_model
+        model = selection.model or provider.default_model
         return ModelTarget(
             provider=provider.name,
             base_url=url,
@@ -239,7 +239,7 @@ class _Resolver:
             strategy=self._settings.strategies.get(provider.name, KeyStrategy.FILL_FIRST),
             window=self._settings.context_length or context_window(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=self._profile(provider, model, mode, keeps=wish.keeps),
+            profile=self._profile(provider, model, mode, keeps=selection.keeps),
             api_mode=mode,
             extra=self._extra(provider),
             headers=provider.headers,
@@ -247,21 +247,21 @@ class _Resolver:
             connect=self._settings.connect_timeout,
             proxy="" if local else self._settings.proxy,
             local=local,
-            source=wish.source or "auto",
+            source=selection.source or "auto",
             cache_ttl=self._settings.cache_ttl,
         )
 
-    def _custom_target(self, custom: CustomProvider, wish: ModelSelection) -> ModelTarget:
+    def _custom_target(self, custom: CustomProvider, selection: ModelSelection) -> ModelTarget:
         if custom.name in self._settings.disabled:
-            raise ConfigError(f"the provider {custom.name} is switched off")
-        url = normalize_url(wish.base_url or custom.base_url)
-        keys, key_env = self._custom_keys(custom, wish, url)
+            raise ConfigError(f"the provider {custom.name} is disabled")
+        url = normalize_url(selection.base_url or custom.base_url)
+        keys, key_env = self._custom_keys(custom, selection, url)
         check_keys(url, keys, key_env)
         local = is_local(url)
         host = provider_at(url)
         mode = custom.api_mode or api_mode_for(host, url)
         url = base_url_for(mode, url)
-        model = wish.model or custom.model or next(iter(custom.models), "")
+        model = selection.model or custom.model or next(iter(custom.models), "")
         window = custom.models.get(model) or custom.context_length or self._settings.context_length
         return ModelTarget(
             provider=custom.name,
@@ -272,7 +272,9 @@ class _Resolver:
             strategy=self._settings.strategies.get(custom.name, KeyStrategy.FILL_FIRST),
             window=window or context_window(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=self._profile(host, model, mode, keeps=custom.keeps_responses or wish.keeps),
+            profile=self._profile(
+                host, model, mode, keeps=custom.keeps_responses or selection.keeps
+            ),
             api_mode=mode,
             extra=custom.extra_body,
             idle=self._idle(CUSTOM, local=local),
@@ -282,71 +284,77 @@ class _Resolver:
             verify=custom.ssl_verify,
             ca_file=custom.ssl_ca_cert,
             local=local,
-            source=wish.source or "auto",
+            source=selection.source or "auto",
             cache_ttl=self._settings.cache_ttl,
         )
 
     def _custom_keys(
-        self, custom: CustomProvider, wish: ModelSelection, url: str
+        self, custom: CustomProvider, selection: ModelSelection, url: str
     ) -> tuple[tuple[str, ...], str]:
-        """As `_keys`."""
-        given = wish.api_key or (self._env(wish.key_env) if wish.key_env else "") or ""
+        """Return the keys of a custom provider, as `_keys` does."""
+        given = (
+            selection.api_key or (self._env(selection.key_env) if selection.key_env else "") or ""
+        )
         pool = self._settings.pools.get(custom.name, ())
-        if wish.api_key or wish.key_env:
+        if selection.api_key or selection.key_env:
             own = host_of(url) == host_of(normalize_url(custom.base_url))
-            return (*split_keys(given), *(pool if own else ())), wish.key_env
+            return (*split_keys(given), *(pool if own else ())), selection.key_env
         stored = self._env(custom.key_env) if custom.key_env else ""
         return (*split_keys(custom.api_key or stored or ""), *pool), custom.key_env
 
-    def _local_target(self, wish: ModelSelection) -> ModelTarget:
-        """A server of this machine: the one that has the model, or the first when none is named."""
-        if wish.model and self._found and not any(wish.model in one.models for one in self._found):
+    def _local_target(self, selection: ModelSelection) -> ModelTarget:
+        """Return the local server that has the model, or the first one if no model is named."""
+        if (
+            selection.model
+            and self._found
+            and not any(selection.model in one.models for one in self._found)
+        ):
             offered = ", ".join(name for one in self._found for name in one.models)
             raise ConfigError(
-                f"no key is set, and no local server has the model {wish.model!r}",
+                f"no key is set, and no local server has the model {selection.model!r}",
                 hint=f"Choose one of {offered}: hermes config set model.default <name>",
             )
         for server in self._found:
-            model = wish.model or first_chat_model(server.models)
+            model = selection.model or first_chat_model(server.models)
             if not model or model not in server.models:
                 continue
             provider = find_provider(server.provider) or CUSTOM
-            told = server.models.get(model)
+            reported = server.models.get(model)
             target = self._named_target(
-                provider, structs.replace(wish, model=model, base_url=server.base_url)
+                provider, structs.replace(selection, model=model, base_url=server.base_url)
             )
-            chosen = self._settings.context_length or told or target.window
-            return structs.replace(target, window=chosen, local=True, source="found running")
+            window = self._settings.context_length or reported or target.window
+            return structs.replace(target, window=window, local=True, source="found running")
         raise NoProviderConfigured(
-            "no model provider is set up: there is no key and no local server",
-            hint="Choose one, or fetch a small model that runs here: hermes setup",
+            "no model provider is set up: no key is set, and no local server is running",
+            hint="Choose a provider, or download a small local model: hermes setup",
         )
 
     def _keys(
-        self, provider: Provider, wish: ModelSelection, url: str = ""
+        self, provider: Provider, selection: ModelSelection, url: str = ""
     ) -> tuple[tuple[str, ...], str]:
-        """The keys, and the variable they came from or should be put into.
+        """Return the keys, and the variable they came from or should be set in.
 
-        A key that was set for another address is used alone there: those of the pool belong to
-        the provider's own.
+        If a key is set for another address, only that key is used there: the pool belongs to
+        the provider's own address.
         """
         pool = self._settings.pools.get(pool_name(provider.name, url), ())
-        if wish.api_key or wish.key_env:
+        if selection.api_key or selection.key_env:
             pool = pool if self._is_own(provider, url) else ()
-        if wish.api_key:
-            return (*split_keys(wish.api_key), *pool), wish.key_env
-        names = (wish.key_env,) if wish.key_env else self._key_names(provider, url)
+        if selection.api_key:
+            return (*split_keys(selection.api_key), *pool), selection.key_env
+        names = (selection.key_env,) if selection.key_env else self._key_names(provider, url)
         for name in names:
             if keys := tuple(key for key, _ in env_keys(self._env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
 
     def _is_own(self, provider: Provider, url: str) -> bool:
-        """Whether it is the provider's own address; a custom one is bound to its pool by name."""
+        """Return whether this is the provider's own address; custom pools are bound by name."""
         return provider is CUSTOM or host_of(url) == host_of(normalize_url(self._url(provider)))
 
     def _key_names(self, provider: Provider, url: str) -> tuple[str, ...]:
-        """The key beside OPENAI_BASE_URL goes to that host, and to no other custom one."""
+        """The key set with OPENAI_BASE_URL is sent to that host only."""
         if provider is CUSTOM and host_of(normalize_url(self._url(CUSTOM))) != host_of(url):
             return ()
         return provider.key_env
@@ -377,5 +385,5 @@ class _Resolver:
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:
-    """The first that can talk; embedding models are in the same list."""
+    """Return the first chat model; the list also contains embedding models."""
     return next((name for name in models if not re.search(r"embed|rerank|whisper|tts", name)), "")

@@ -1,7 +1,7 @@
-"""Which model is asked, with provider, address and key taken as one unit from one place.
+"""Select the model, with provider, address and key taken as one unit from one source.
 
-A key is only ever sent to an address that was set together with it, or with its provider: no
-function here combines the address of one source with the key or the provider of another.
+A key is only sent to an address that was set together with it, or with its provider: nothing here
+combines the address of one source with the key or the provider of another.
 """
 
 from msgspec import Struct
@@ -21,9 +21,9 @@ _AUTO = {"", "auto"}
 
 
 class ModelSelection(Struct, frozen=True, kw_only=True):
-    """One model and the connection to it, before names become addresses.
+    """A model and how to connect to it, before names are resolved to addresses.
 
-    An empty `base_url` is the provider's own address, an empty `api_key` the provider's own key.
+    An empty `base_url` or `api_key` stands for the provider's own.
     """
 
     provider: str = ""
@@ -37,16 +37,16 @@ class ModelSelection(Struct, frozen=True, kw_only=True):
 
 
 def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides) -> ModelSelection:
-    """The first of flags, settings and environment that names a provider or an address.
+    """Use the first of flags, settings and environment that names a provider or an address.
 
-    Raises `ConfigError` for a key without a provider or an address that it belongs to.
+    Raises `ConfigError` for a key without a provider or an address.
     """
     model = flags.model or env("HERMES_INFERENCE_MODEL") or ""
     usual = flags.model or settings.default or model
     named = "" if is_auto(flags.provider) else flags.provider
     if flags.api_key and not (named or flags.base_url):
         raise ConfigError(
-            "a key was given without the provider or the address that it belongs to",
+            "a key was given without its provider or address",
             hint="Name the provider, or the base_url, in the same place as the key.",
         )
     if named and not (flags.base_url or flags.api_key) and is_configured(settings, named):
@@ -64,7 +64,7 @@ def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides)
         return _configured(settings, usual, "config")
     if settings.api_key:
         raise ConfigError(
-            "model.api_key is set, but not the provider or the address that it belongs to",
+            "model.api_key is set, but neither model.provider nor model.base_url",
             hint="Set one of them too: hermes config set model.provider NAME, "
             "or hermes config set model.base_url URL",
         )
@@ -75,12 +75,12 @@ def select_model(settings: ModelSettings, env: EnvLookup, flags: ModelOverrides)
 
 
 def select_fallback(one: FallbackModel) -> ModelSelection:
-    """Raises `ConfigError` for a key without a provider or an address that it belongs to."""
+    """Raise `ConfigError` for a key without a provider or an address."""
     provider = "" if is_auto(one.provider) else one.provider
     if (one.api_key or one.key_env) and not (provider or one.base_url):
         raise ConfigError(
             f"the fallback {one.model or 'model'} has a key, but neither a provider nor a base_url",
-            hint="Add the one that the key belongs to under fallback_providers: hermes config edit",
+            hint="Add provider or base_url to the entry in fallback_providers: hermes config edit",
         )
     return ModelSelection(
         provider=provider,
@@ -94,7 +94,7 @@ def select_fallback(one: FallbackModel) -> ModelSelection:
 
 
 def _configured(settings: ModelSettings, model: str, source: str) -> ModelSelection:
-    """The main model's connection, whole."""
+    """Return the main model's whole connection."""
     return ModelSelection(
         provider="" if is_auto(settings.provider) else settings.provider,
         model=model,
@@ -111,31 +111,31 @@ def is_auto(provider: str) -> bool:
 
 
 def is_configured(settings: ModelSettings, provider: str) -> bool:
-    """Whether this name, however it is written, means the provider of the main model."""
+    """Return whether this name or alias means the main model's provider."""
     configured = configured_provider(settings)
     return bool(configured) and configured == _canonical_name(settings, provider)
 
 
 def configured_provider(settings: ModelSettings) -> str:
-    """The main model's provider by its own name; empty when the settings name none."""
+    """Return the canonical name of the main model's provider, or an empty string."""
     if not is_auto(settings.provider):
         return _canonical_name(settings, settings.provider)
     return provider_at(settings.base_url).name if settings.base_url else ""
 
 
 def find_custom_provider(settings: ModelSettings, name: str) -> CustomProvider | None:
-    """An entry of `custom_providers`, with or without the prefix `custom:`."""
+    """Find an entry of `custom_providers`, with or without the prefix `custom:`."""
     bare = name.strip().lower().removeprefix("custom:")
     return next((one for one in settings.custom_providers if one.name.lower() == bare), None)
 
 
 def pool_name(provider: str, url: str) -> str:
-    """Where the pool's keys are found: a key for an address without a name is for its host only."""
+    """Return the pool of a provider's keys; the keys of an unnamed address belong to its host."""
     return f"{CUSTOM.name}@{host_of(url)}" if provider == CUSTOM.name else provider
 
 
 def provider_at(url: str) -> Provider:
-    """The provider whose own address this is."""
+    """Return the provider with this address, or `CUSTOM`."""
     host = host_of(url)
     return next((one for one in PROVIDERS if host_of(one.base_url) == host), CUSTOM)
 

@@ -1,4 +1,4 @@
-"""Where one can log in instead of holding a key."""
+"""The model section of the configuration, as typed values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -9,7 +9,7 @@ from hermes.models.key_ring import KeyStrategy
 
 
 class DeviceLogin(Struct, frozen=True, kw_only=True):
-    """Where to log in, and as which program. `pkce` ties the code to whoever asked for it."""
+    """The endpoints and client of an OAuth device login."""
 
     device_url: str
     token_url: str
@@ -55,8 +55,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     """The model's part of the configuration.
 
     `pools` holds further keys by `selection.pool_name`, `strategies` how to choose among them,
-    `logins` where one can log in instead. `weights` is the address of the folder of embedded
-    models. `images` says whether models are shown images; None is where they are known to see them.
+    `logins` where to log in instead. `weights` is the folder of embedded models. `images` says
+    whether images are sent to models; None means to those known to support them.
     """
 
     default: str = ""
@@ -86,9 +86,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
 
 
 class ModelOverrides(Struct, frozen=True, kw_only=True):
-    """What the command line, or a command in a chat, asks for.
+    """Options from the command line or a chat command.
 
-    `tries` is how often each model is asked in trouble; 0 is as the settings say.
+    `tries` is the number of tries per model; 0 means as configured.
     """
 
     model: str = ""
@@ -99,7 +99,7 @@ class ModelOverrides(Struct, frozen=True, kw_only=True):
 
 
 class LocalServer(Struct, frozen=True, kw_only=True):
-    """A model server found on this machine; `models` maps names to their windows, if told."""
+    """A model server on this machine; `models` maps names to context windows, if known."""
 
     provider: str
     base_url: str

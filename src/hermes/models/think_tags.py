@@ -1,4 +1,4 @@
-"""Tell thinking from speaking in models that mark it with tags inside their text."""
+"""Separate reasoning from text in models that mark it with tags."""
 
 import re
 from enum import Enum, auto
@@ -12,10 +12,10 @@ _OPENING = re.compile(rf"<({'|'.join(TAG_NAMES)})>", re.IGNORECASE)
 _CLOSING = re.compile(rf"</({'|'.join(TAG_NAMES)})>", re.IGNORECASE)
 _TAGS = (*(f"<{name}>" for name in TAG_NAMES), *(f"</{name}>" for name in TAG_NAMES))
 _MAX_TAG = max(map(len, _TAGS)) + 1
-"""As many characters as tell whether a tag begins here."""
+"""Enough characters to tell whether a tag begins here."""
 _BLANK = re.compile(r"\s*")
 _TAG_OR_FENCE = rf"</?(?:{'|'.join(TAG_NAMES)})>|```|~~~|</?\w{{0,20}}\Z|`{{0,2}}\Z|~{{0,2}}\Z"
-"""A tag or a fence, or what may become one when more text comes."""
+"""A tag or a fence, or what may become one with more text."""
 _PLAIN_LINES = re.compile(rf"[^\n]*+(?:\n\s*+(?!{_TAG_OR_FENCE})[^\n]*+)*+", re.IGNORECASE)
 _FENCES = ("```", "~~~")
 _MAX_BLANK = 4096
@@ -25,7 +25,7 @@ class PieceKind(Enum):
     SPOKEN = auto()
     THOUGHT = auto()
     TAKEN_BACK = auto()
-    """All that was spoken so far was in truth a thought; the speech begins anew."""
+    """Everything before was reasoning after all; the text starts over."""
 
 
 class TextPiece(NamedTuple):
@@ -34,12 +34,12 @@ class TextPiece(NamedTuple):
 
 
 class ThinkTagParser:
-    """Takes text as it streams and gives pieces, each spoken or thought.
+    """Splits streamed text into pieces, each text or reasoning.
 
-    A tag opens a thought only at the start of a line and outside a code fence, so that an
-    answer may talk about such tags. A closing tag there without an opening one means that
-    the model began inside a thought. What could become a tag is held back until it is
-    clear; however the text is cut, the pieces add up to the same.
+    A tag opens reasoning only at the start of a line and outside a code fence, so that an answer
+    may mention such tags. A closing tag there without an opening one means that the model started
+    inside reasoning. What could become a tag is held back until it is clear; the result does not
+    depend on how the stream is split.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class ThinkTagParser:
         self._thought = False
 
     def is_plain_text(self, text: str) -> bool:
-        """Whether this is spoken as it is: in the middle of a line nothing opens or ends."""
+        """In the middle of a line no tag can open or close."""
         return not (self._held or self._inside or self._line_start or "\n" in text)
 
     def feed(self, text: str) -> list[TextPiece]:
@@ -60,7 +60,7 @@ class ThinkTagParser:
         return self._scan(self._held + text, final=False)
 
     def close(self) -> list[TextPiece]:
-        """What was held back; a thought that never closed stays a thought."""
+        """Return what was held back; unclosed reasoning stays reasoning."""
         return self._scan(self._held, final=True)
 
     def _scan(self, text: str, *, final: bool) -> list[TextPiece]:
@@ -119,7 +119,7 @@ class ThinkTagParser:
             self._held = self._blank(blank) + rest
 
     def _blank(self, text: str) -> str:
-        """Of the emptiness before the first word only so much is kept."""
+        """Limit leading whitespace before the first word."""
         return text if self._spoke else text[:_MAX_BLANK]
 
     def _close_unopened(self, pieces: list[TextPiece]) -> None:
@@ -134,7 +134,7 @@ class ThinkTagParser:
             self._fence = "" if self._fence else mark
 
     def _speak(self, text: str, at: int, pieces: list[TextPiece]) -> int:
-        """Say all lines up to one that may begin with a tag or a fence."""
+        """Emit all lines up to one that may begin with a tag or a fence."""
         lines = _PLAIN_LINES.match(text, at)
         end = min((lines.end() if lines else at) + 1, len(text))
         self._spoke = self._spoke or end > at
@@ -149,7 +149,7 @@ def _add(pieces: list[TextPiece], text: str, kind: PieceKind) -> None:
 
 
 def _joined(pieces: list[TextPiece]) -> list[TextPiece]:
-    """Neighbours of one kind as one piece."""
+    """Join neighbours of the same kind."""
     if len(pieces) < 2:
         return pieces
     return [
@@ -159,7 +159,7 @@ def _joined(pieces: list[TextPiece]) -> list[TextPiece]:
 
 
 def _undecided(rest: str) -> bool:
-    """Whether more text could still make this the start of a tag or a fence."""
+    """Return whether more text could turn this into a tag or a fence."""
     if rest[0] == "<":
         return _may_become_tag(rest)
     return len(rest) < 3 and any(fence.startswith(rest) for fence in _FENCES)

@@ -1,4 +1,4 @@
-"""What can be told from a server's address alone."""
+"""Parse, normalize and redact server addresses."""
 
 import re
 
@@ -12,28 +12,28 @@ _LOCAL_HOST = re.compile(
 
 
 def host_of(url: str) -> str:
-    """Name and port."""
+    """Return host and port."""
     return url.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
 
 def is_local(url: str) -> bool:
-    """On this machine, or in the same private network."""
+    """Return whether the host is this machine or in a private network."""
     return bool(_LOCAL_HOST.fullmatch(re.sub(r":\d+$", "", host_of(url))))
 
 
 def has_password(url: str) -> bool:
-    """Whether a user's name or password stands before the host."""
+    """Return whether the URL contains a user name or password."""
     return "@" in url.partition("://")[2].partition("/")[0]
 
 
 def redacted_url(url: str) -> str:
-    """The address as people may see it: what can be a secret in it is left out."""
+    """Return the URL without secrets, for display."""
     url = re.sub(r"(?<=://)[^/?#]*@", f"{MASK}@", url)
     return re.sub(r"\?.+", f"?{MASK}", url, flags=re.DOTALL)
 
 
 def normalize_url(url: str) -> str:
-    """With a scheme, without the tail of the route; a local `host:port` gets its `/v1`."""
+    """Add a scheme, strip the API path, and add `/v1` to a local `host:port`."""
     url = url.strip().rstrip("/")
     if "://" not in url:
         url = f"http://{url}"

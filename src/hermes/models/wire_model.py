@@ -1,4 +1,4 @@
-"""A model behind an API: one driver for every wire, whatever language that speaks."""
+"""A model behind an HTTP API: one driver for all wire formats."""
 
 import logging
 import re
@@ -36,12 +36,12 @@ _BROKEN_FINISHES = {"error", "insufficient_system_resource", "network_error", "a
 _STREAM_ERRORS = (
     aiohttp.ClientError, TimeoutError, OSError, StreamError, InvalidChunk, SseTooLong, BodyTooLarge,
 )  # fmt: skip
-"""What can go wrong while an answer is read."""
+"""Errors while an answer is read."""
 _HEADERS = {"content-type": "application/json", "accept": "text/event-stream"}
 
 
 class ServedModel(Struct, frozen=True, kw_only=True):
-    """A model as one provider serves it. `cache_ttl` is for wires that ask for a cache."""
+    """A model at a provider. `cache_ttl` is for wires with explicit caching."""
 
     model: str
     provider: str
@@ -56,7 +56,7 @@ class ServedModel(Struct, frozen=True, kw_only=True):
 
 
 class WireModel:
-    """Implements `ports.model.Model`. The endpoint belongs to whoever made it."""
+    """Implements `ports.model.Model`. The caller owns the endpoint."""
 
     def __init__(
         self,
@@ -95,16 +95,16 @@ class WireModel:
         return self._served.window
 
     def keyed(self, key: str) -> "WireModel":
-        """The same model asked with another key, over the same connections."""
+        """Return the same model with another key, sharing the connections."""
         return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
 
     def stream(
         self, request: ModelRequest
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]:
-        return aclosing(self._told(request))
+        return aclosing(self._chunks(request))
 
-    async def _told(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        response = await self._answered(request)
+    async def _chunks(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
+        response = await self._respond(request)
         try:
             stream = self._wire.stream()
             with closing(self._events(response)) as events:
@@ -113,7 +113,7 @@ class WireModel:
                     try:
                         deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
                     except _STREAM_ERRORS as error:
-                        self._judge(error, stream)
+                        self._check_stream_error(error, stream)
                         break
                     for delta in deltas:
                         yield delta
@@ -131,8 +131,8 @@ class WireModel:
     def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
         return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
 
-    async def _answered(self, request: ModelRequest) -> aiohttp.ClientResponse:
-        """The beginning of an answer. What is refused and can be left out, is; once."""
+    async def _respond(self, request: ModelRequest) -> aiohttp.ClientResponse:
+        """Open the response; retry once without optional parts that the provider refuses."""
         try:
             return await self._posted(request)
         except BadRequest as error:
@@ -140,11 +140,11 @@ class WireModel:
                 request = without_reasoning(request)
             elif not self._wire.learn(str(error)):
                 raise
-            log.warning("asking %s again with less: %s", self._origin.provider, error)
+            log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
             return await self._posted(request)
 
     async def _posted(self, request: ModelRequest) -> aiohttp.ClientResponse:
-        # The body has no name here: it is let go as soon as it is sent, not when all is said.
+        # The body has no name here, so that it is freed once it is sent, not when the answer ends.
         response = await self._endpoint.post(
             self._path, await self._body(request), self._headers(), self._origin
         )
@@ -163,17 +163,17 @@ class WireModel:
         return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
-        """Raise what the provider says instead of an answer."""
+        """Raise the provider's error, if it returned one."""
         if response.status == 200:
             if response.content_type == "text/html":
                 raise BadRequest(
-                    f"{self._origin.address} answered with a web page", hint=url_hint(self._origin)
+                    f"{self._origin.address} returned a web page", hint=url_hint(self._origin)
                 )
             return
         if 300 <= response.status < 400:
             target = redacted_url(response.headers.get("location", "another address"))
             raise BadRequest(
-                f"{self._origin.address} sends us to {redacted_message(target)}",
+                f"{self._origin.address} redirects to {redacted_message(target)}",
                 hint=url_hint(self._origin),
             )
         body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.place.idle)
@@ -184,22 +184,22 @@ class WireModel:
     ) -> ModelError:
         return classify_error(status, body, headers, self._origin, self._clock.now())
 
-    def _judge(self, error: Exception, stream: WireStream) -> None:
-        """Raise what it means, unless the answer was all there."""
+    def _check_stream_error(self, error: Exception, stream: WireStream) -> None:
+        """Raise the matching error, unless the answer was complete already."""
         match error:
             case StreamError():
                 raise self._classified(None, error.body, {}) from error
             case InvalidChunk() | SseTooLong() | BodyTooLarge():
-                who = self._origin.provider
-                raise Unreachable(f"{who} sent a broken stream: {error}") from error
+                provider = self._origin.provider
+                raise Unreachable(f"{provider} sent an invalid stream: {error}") from error
             case _:
                 if not stream.finish_reason:
                     raise connection_error(error, self._origin, self._endpoint.place) from error
 
     def _end(self, stream: WireStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
-        """The last deltas, if this was an end at all."""
+        """Return the last deltas; raise if the answer is incomplete."""
         if stream.finish_reason in _BROKEN_FINISHES:
-            raise Overloaded(f"{self._origin.provider} gave up in mid-answer")
+            raise Overloaded(f"{self._origin.provider} aborted the answer")
         if not (stream.finish_reason or events.received_done or stream.runaway):
             raise Unreachable(f"{self._origin.provider} stopped in mid-answer")
         last: list[StreamDelta | Notice] = [*stream.close()]
@@ -216,7 +216,7 @@ _REASONING_REFUSAL = re.compile(
 
 
 def is_reasoning_refusal(refusal: str) -> bool:
-    """Whether a provider complains of a seal: it may be too old, or another account's."""
+    """Return whether the provider rejected a reasoning signature, e.g. an expired one."""
     return _REASONING_REFUSAL.search(refusal) is not None
 
 

@@ -1,1 +1,1 @@
-"""Minds that run whole turns by themselves; each implements `ports.runtime`."""
+"""Runtimes that run whole turns outside the agent loop; each implements `ports.runtime`."""

@@ -272,7 +272,10 @@ def test_session_continues_in_its_own_folder(hermes: HermesCli, tmp_path: Path) 
     hermes.work = other
     ran = hermes("-c", "-z", "hello")
     assert ran.code == 0
-    assert ran.err == f"hermes: {tmp_path / 'work'} no longer exists; the session continues in {other}.\n"
+    assert (
+        ran.err
+        == f"hermes: {tmp_path / 'work'} no longer exists; the session continues in {other}.\n"
+    )
     hermes("-c", "--cwd", str(tmp_path), "-z", "hello")
     (session,) = hermes("sessions", "list", "--json").events
     assert session["cwd"] == str(tmp_path)

@@ -83,7 +83,7 @@ def test_missing_weights_are_reported_with_a_hint(hermes: HermesCli) -> None:
     hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
     asked = hermes("-z", "hello")
     assert asked.code == 1
-    assert f"the model {SMALL} is not on this machine" in asked.err
+    assert f"the model {SMALL} is not installed on this machine" in asked.err
     assert "hermes setup --local" in asked.err
 
 

@@ -65,7 +65,7 @@ def test_unlisted_model_is_rejected_unless_forced(hermes: HermesCli) -> None:
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         "hermes: openai does not list the model 'mock-larg'.\n"
-        "  The nearest it has: mock-large; to take the name as it is, add --force\n"
+        "  Similar models: mock-large; to use the name anyway, add --force\n"
     )
     assert not (hermes.home / "config.yaml").exists()
     forced = hermes("model", "mock-larg", "--force")
@@ -76,8 +76,8 @@ def test_unverifiable_model_is_saved_with_a_warning(hermes: HermesCli) -> None:
     ran = hermes("model", "mock-larg", OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert (ran.code, ran.out) == (0, "Using openai/mock-larg from now on.\n")
     assert ran.err == (
-        "hermes: warning: mock-larg could not be checked (no connection to openai at "
-        "http://127.0.0.1:9/v1: Connection refused); once it should work: hermes doctor\n"
+        "hermes: warning: mock-larg could not be checked (cannot connect to openai at "
+        "http://127.0.0.1:9/v1: Connection refused); to check it later: hermes doctor\n"
     )
 
 

@@ -92,7 +92,7 @@ def test_wrong_key_is_reported(hermes: HermesCli, model: FakeModelProcess) -> No
 def test_setup_asks_again_for_a_wrong_key(hermes: HermesCli, model: FakeModelProcess) -> None:
     without_settings(hermes)
     with asked(hermes, "setup", "--base-url", model.url) as child:
-        child.expect_exact("custom wants a key (401)")
+        child.expect_exact("custom requires a key (401)")
         child.expect_exact("Key for")
         child.sendline("sk-wrong")
         child.expect_exact("refused the key")

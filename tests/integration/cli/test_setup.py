@@ -120,7 +120,7 @@ def test_unlisted_model_is_rejected_unless_forced(
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == (
         "hermes: custom does not list the model 'mock-larg'.\n"
-        "  The nearest it has: mock-large; to take the name as it is, add --force\n"
+        "  Similar models: mock-large; to use the name anyway, add --force\n"
     )
     assert not (hermes.home / "config.yaml").exists()
     forced = hermes(*words, "--force")
@@ -181,7 +181,7 @@ def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
         child.expect_exact("Number or name [mock]")
         child.sendline("mock-larg")
         child.expect_exact(
-            "custom does not list the model 'mock-larg'. The nearest it has: mock-large. "
+            "custom does not list the model 'mock-larg'. Similar models: mock-large. "
             "Enter the same name again to use it anyway."
         )
         child.expect_exact("Number or name [mock]")

@@ -59,7 +59,7 @@ async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path
         local_gateway(tmp_path, far.url) as lobby,
     ):
         await lobby.channel.say("hi")
-        hint = "Ask again, or look into the log of the far gateway."
+        hint = "Try again, or check the log of the remote gateway."
         told = f"⚠️ Proxy error (500): no disk. {hint}"
         await lobby.sees(told)
         await lobby.channel.say("again")

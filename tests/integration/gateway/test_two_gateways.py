@@ -86,7 +86,7 @@ async def test_wrong_key_is_reported_in_the_chat(tmp_path: Path) -> None:
             await wait_until(lambda: bool(lobby.channel.texts_in("1")))
     (told,) = lobby.channel.texts_in("1")
     assert told.startswith("⚠️ Proxy error (401): ")
-    assert told.endswith("Set GATEWAY_PROXY_KEY to the key of the far gateway.")
+    assert told.endswith("Set GATEWAY_PROXY_KEY to the key of the remote gateway.")
     assert far.mock.requests == []
 
 

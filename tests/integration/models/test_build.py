@@ -1,4 +1,4 @@
-"""From settings to answers: keys, fallbacks and discovery over real sockets."""
+"""Models built from settings: keys, fallbacks and discovery over real sockets."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def settings(*servers: FakeOpenAiServer, **more) -> ModelSettings:
     return ModelSettings(provider="s0", custom_providers=customs, fallback_providers=spare, **more)
 
 
-def decided(*servers: FakeOpenAiServer, **more) -> ResolvedModels:
+def resolved_for(*servers: FakeOpenAiServer, **more) -> ResolvedModels:
     return resolve_models(settings(*servers, **more), {}.get)
 
 
@@ -59,23 +59,23 @@ async def ask(resolved: ResolvedModels, clock: FakeClock | None = None) -> Strea
         await model.aclose()
 
 
-def bad(name: str, **headers: str) -> Reply:
+def failing(name: str, **headers: str) -> Reply:
     return Reply(fault=Fault("status", named=name, headers=headers))
 
 
-async def test_a_refused_key_is_replaced_by_the_next():
+async def test_refused_key_is_replaced_by_the_next():
     async with serve(Script(api_key="k2")) as server:
-        heard = await ask(decided(server))
+        heard = await ask(resolved_for(server))
     assert heard.answer.text == "Hello from the mock model."
     assert (heard.answer.model, heard.answer.provider) == ("m", "s0")
     assert [one.headers["authorization"] for one in server.requests] == ["Bearer k1", "Bearer k2"]
 
 
-async def test_a_broken_stream_is_taken_back_and_asked_again():
+async def test_broken_stream_is_reset_and_retried():
     cut = Reply(text="Half an answer", fault=Fault("cut", after=1))
     clock = FakeClock(auto=True)
     async with serve(Script(replies=[cut])) as server:
-        heard = await ask(decided(server), clock)
+        heard = await ask(resolved_for(server), clock)
     assert [type(chunk) for chunk in heard.chunks if isinstance(chunk, StreamReset | Notice)] == [
         StreamReset,
         Notice,
@@ -84,33 +84,33 @@ async def test_a_broken_stream_is_taken_back_and_asked_again():
     assert len(clock.slept) == 1
 
 
-async def test_the_second_server_takes_over():
-    down = Script(default=bad("overloaded"))
+async def test_fallback_server_takes_over():
+    down = Script(default=failing("overloaded"))
     up = Script(default=Reply(text="from the second"))
     async with serve(down) as first, serve(up) as second:
-        heard = await ask(decided(first, second))
+        heard = await ask(resolved_for(first, second))
     assert heard.answer.text == "from the second"
     assert heard.answer.provider == "s1"
     assert (len(first.requests), len(second.requests)) == (3, 1)
 
 
-async def test_when_all_are_down_it_says_so_once():
-    down = Script(default=bad("unavailable"))
+async def test_failure_of_all_servers_raises_one_error():
+    down = Script(default=failing("unavailable"))
     async with serve(down) as first, serve(down) as second:
         with pytest.raises(Overloaded, match="gave up after 6 attempts with m at s0, m at s1"):
-            await ask(decided(first, second))
+            await ask(resolved_for(first, second))
 
 
-async def test_retry_after_is_honoured():
+async def test_retry_after_header_is_honoured():
     clock = FakeClock(auto=True)
-    limited = [bad("rate_limited_seconds"), bad("rate_limited_ms"), bad("rate_limited")]
+    limited = [failing("rate_limited_seconds"), failing("rate_limited_ms"), failing("rate_limited")]
     async with serve(Script(replies=limited)) as server:
-        await ask(decided(server, tries=4), clock)
+        await ask(resolved_for(server, tries=4), clock)
     assert clock.slept[0] == 1.5
     assert len(clock.slept) == 2
 
 
-async def test_another_api_mode_is_refused_with_a_hint():
+async def test_unsupported_api_mode_is_refused_with_a_hint():
     custom = CustomProvider(name="a", base_url="http://127.0.0.1:1/v1", api_mode="x", model="m")
     resolved = resolve_models(ModelSettings(provider="a", custom_providers=(custom,)), {}.get)
     with pytest.raises(ConfigError, match="'x' of a is not supported") as caught:
@@ -118,7 +118,7 @@ async def test_another_api_mode_is_refused_with_a_hint():
     assert "chat_completions" in caught.value.hint
 
 
-async def test_a_running_server_is_found_and_asked():
+async def test_running_server_is_discovered_and_used():
     async with serve(Script(models=("text-embed", "chatty"))) as server:
         with reserved_port() as port:
             env = {"LM_BASE_URL": server.url, "OLLAMA_HOST": f"127.0.0.1:{port}"}
@@ -138,7 +138,7 @@ async def test_a_running_server_is_found_and_asked():
     assert (heard.answer.provider, heard.answer.model) == ("lmstudio", "chatty")
 
 
-async def test_a_server_without_a_named_model_is_asked_for_its_list():
+async def test_missing_model_name_is_taken_from_the_servers_list():
     async with serve(Script(models=("first", "second"))) as server:
         env = {"LLAMACPP_BASE_URL": server.url}.get
 
@@ -150,9 +150,9 @@ async def test_a_server_without_a_named_model_is_asked_for_its_list():
     assert (resolved.primary.model, resolved.primary.base_url) == ("first", server.url)
 
 
-async def test_listing_fails_with_a_reason():
+async def test_failed_listing_names_the_reason():
     async with serve(Script(api_key="secret")) as server:
-        target = msgspec.structs.replace(decided(server).primary, key_env="MOCK_KEY")
+        target = msgspec.structs.replace(resolved_for(server).primary, key_env="MOCK_KEY")
         with pytest.raises(Unauthorized, match=r"s0 refused the key \(401\)") as caught:
             await list_models(target)
         assert "Check MOCK_KEY" in caught.value.hint
@@ -160,12 +160,12 @@ async def test_listing_fails_with_a_reason():
         with pytest.raises(Unauthorized) as caught:
             await list_models(keyless)
         assert "Set MOCK_KEY" in caught.value.hint
-    with pytest.raises(Unreachable, match="no connection"):
+    with pytest.raises(Unreachable, match="cannot connect"):
         await list_models(target)
 
 
-async def test_a_local_server_that_does_not_run_is_told_at_once(tmp_path: Path) -> None:
-    """Nobody waits for three attempts at a port where nothing listens."""
+async def test_stopped_local_server_fails_without_retries(tmp_path: Path) -> None:
+    """There are no retries on a port where nothing listens."""
     chunks = []
     with reserved_port() as port:
         settings = ModelSettings(base_url=f"http://127.0.0.1:{port}/v1", default="m")

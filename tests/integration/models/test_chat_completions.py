@@ -1,4 +1,4 @@
-"""The driver against everything that can go wrong on a real socket."""
+"""The chat completions driver against network and server faults on a real socket."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,10 +83,10 @@ async def talking(
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        (Fault("cut", after=2), Unreachable, "broke off"),
-        (Fault("hang", after=2), Unreachable, "silent for 0.05 s"),
-        (Fault("garbage", after=2), Unreachable, "broken stream"),
-        (Fault("bad_json", after=2), Unreachable, "broken stream"),
+        (Fault("cut", after=2), Unreachable, "closed the connection"),
+        (Fault("hang", after=2), Unreachable, "sent nothing for 0.05 s"),
+        (Fault("garbage", after=2), Unreachable, "invalid stream"),
+        (Fault("bad_json", after=2), Unreachable, "invalid stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
         (Fault("error_event", after=2, named="rate_limited"), RateLimited, "limits the rate"),
         (Fault("error_event", after=2, named="overloaded"), Overloaded, "Overloaded"),
@@ -104,38 +104,38 @@ async def test_faults(fault: Fault, error: type[ModelError], said: str):
     assert "Hello there, you".startswith(heard.text)
 
 
-async def test_silence_before_the_first_byte_has_an_end():
+async def test_missing_first_byte_times_out():
     async with talking(Reply(first_byte=30.0), idle=0.05) as (model, _):
-        with pytest.raises(Unreachable, match="silent"):
+        with pytest.raises(Unreachable, match="sent nothing"):
             await read_stream(model)
 
 
-async def test_slow_tokens_are_no_silence():
+async def test_slow_tokens_do_not_time_out():
     async with talking(Reply(text="x" * 30, chunk=1, pace=0.1), idle=2.0) as (model, _):
         assert (await read_stream(model)).text == "x" * 30
 
 
-async def test_an_end_without_done_is_an_end():
+async def test_stream_without_done_is_complete():
     async with talking(Reply(text="whole", fault=Fault("no_done"))) as (model, _):
         heard = await read_stream(model)
     assert heard.answer.text == "whole"
     assert heard.answer.usage.input == 10
 
 
-async def test_nobody_listening():
+async def test_refused_connection_is_reported():
     async with model_at("http://127.0.0.1:9/v1", local=True) as model:
-        with pytest.raises(Unreachable, match="no connection to mock") as caught:
+        with pytest.raises(Unreachable, match="cannot connect to mock") as caught:
             await read_stream(model)
     assert "Start the local server" in caught.value.hint
 
 
-async def test_an_address_that_is_none():
+async def test_invalid_address_is_reported():
     async with model_at("nonsense") as model:
-        with pytest.raises(BadRequest, match="is no address"):
+        with pytest.raises(BadRequest, match="is not a valid address"):
             await read_stream(model)
 
 
-async def test_a_date_to_wait_for():
+async def test_retry_after_date_is_parsed():
     date = format_datetime(FakeClock().now() + timedelta(seconds=25), usegmt=True)
     fault = Fault("status", named="rate_limited", headers={"retry-after": date})
     async with talking(Reply(fault=fault)) as (model, _):
@@ -144,7 +144,7 @@ async def test_a_date_to_wait_for():
     assert caught.value.wait == 25.0
 
 
-async def test_the_key_is_sent_and_never_shown():
+async def test_key_is_sent_but_never_shown():
     fault = Fault(
         "status", status=401, body='{"error": {"message": "Bad key sk-secret-secret-42"}}'
     )
@@ -162,13 +162,13 @@ async def test_the_key_is_sent_and_never_shown():
         ]
 
 
-async def test_no_key_no_header():
+async def test_no_auth_header_without_a_key():
     async with talking(Reply(text="x")) as (model, server):
         await read_stream(model)
     assert "authorization" not in server.requests[0].headers
 
 
-async def test_one_connection_serves_many_requests():
+async def test_connection_is_reused():
     ports: set[int] = set()
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -188,7 +188,7 @@ async def test_one_connection_serves_many_requests():
     assert len(ports) == 1
 
 
-async def test_what_breaks_after_the_end_breaks_nothing():
+async def test_failure_after_the_end_is_ignored():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
@@ -201,7 +201,7 @@ async def test_what_breaks_after_the_end_breaks_nothing():
         assert (await read_stream(model)).answer.text == "x"
 
 
-async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait():
+async def test_dead_kept_connection_is_retried_without_a_wait():
     seen = 0
     clock = FakeClock(auto=True)
 
@@ -232,12 +232,12 @@ async def test_a_connection_that_died_in_its_sleep_costs_one_attempt_and_no_wait
         (web.Response(text="<html>Welcome</html>", content_type="text/html"), "web page"),
         (
             web.Response(status=308, headers={"location": "https://x.test/"}),
-            "sends us to https://x",
+            "redirects to https://x",
         ),
         (web.Response(status=404, text="404 page not found"), "404"),
     ],
 )
-async def test_a_wrong_address_is_said_to_be_one(response: web.Response, said: str):
+async def test_wrong_address_is_reported(response: web.Response, said: str):
     async def handle(_: web.BaseRequest) -> web.StreamResponse:
         return response
 
@@ -247,7 +247,7 @@ async def test_a_wrong_address_is_said_to_be_one(response: web.Response, said: s
     assert "/v1" in caught.value.hint
 
 
-async def test_a_refusal_in_many_pieces_is_read_whole():
+async def test_refusal_in_many_pieces_is_read_completely():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(status=400)
         await response.prepare(request)
@@ -265,8 +265,8 @@ async def test_a_refusal_in_many_pieces_is_read_whole():
             await read_stream(model)
 
 
-async def test_it_does_not_wait_long_for_a_done_that_never_comes():
-    """The answer is whole; a server that keeps the line open afterwards is left."""
+async def test_missing_done_is_not_waited_for_long():
+    """A server that keeps the connection open after a complete answer is disconnected."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -282,7 +282,7 @@ async def test_it_does_not_wait_long_for_a_done_that_never_comes():
     assert heard.answer.text == "x"
 
 
-async def test_images_are_read_once_and_sent_as_data():
+async def test_images_are_read_once_and_sent_as_data_urls():
     shot = Media("d1", "image/png", "shot.png")
     blobs = MemoryBlobs(d1=b"\x89PNG")
     talk = ModelRequest(
@@ -298,14 +298,14 @@ async def test_images_are_read_once_and_sent_as_data():
     assert blobs.reads == 3
 
 
-async def test_a_body_of_megabytes_arrives_whole():
+async def test_large_body_arrives_completely():
     text = "äöü " * 1_000_000
     async with talking(Reply(text="a")) as (model, server):
         await read_stream(model, ModelRequest("", [User("u", (Text(text),))]))
     assert server.requests[0].json["messages"] == [{"role": "user", "content": text}]
 
 
-async def test_the_image_cache_is_bounded():
+async def test_image_cache_is_bounded():
     blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300)
     images = ImageUrls(blobs, limit=600)
     for digest in "abab":
@@ -317,14 +317,14 @@ async def test_the_image_cache_is_bounded():
     assert blobs.reads == 6
 
 
-async def test_thinking_in_tags_over_the_wire():
+async def test_think_tags_become_reasoning():
     reply = Reply(text="<think>let me see</think>\n\nIt is 4.", chunk=2)
     async with talking(reply) as (model, _):
         heard = await read_stream(model)
     assert (heard.thought, heard.text) == ("let me see", "It is 4.")
 
 
-async def test_a_call_cut_by_the_limit_is_broken_not_guessed():
+async def test_call_cut_by_the_limit_is_not_repaired():
     reply = Reply(calls=[Call("write", '{"text": "half of')], finish="length")
     async with talking(reply) as (model, _):
         (call,) = (heard := await read_stream(model)).answer.calls
@@ -344,7 +344,7 @@ async def test_consecutive_requests_share_their_prefix():
     assert two.startswith(one.removesuffix(b"]}"))
 
 
-async def test_a_provider_without_usage_or_stream_options():
+async def test_provider_without_stream_options_gets_none():
     profile = ModelProfile(stream_usage=False)
     async with talking(Reply(text="x", usage=None), profile=profile) as (model, server):
         heard = await read_stream(model)
@@ -363,7 +363,7 @@ async def raw_server(handle) -> AsyncIterator[str]:
         await shut_down_server(runner)
 
 
-async def test_a_request_takes_the_newest_images_and_says_which_it_leaves_out():
+async def test_request_prefers_the_newest_images_and_names_the_omitted():
     blobs = MemoryBlobs(a=b"x" * 300, b=b"y" * 300, c=b"z" * 300)
     shots = [Media(digest, "image/png", f"{digest}.png") for digest in "abca"]
     room = len(data_url(shots[0], b"x" * 300))
@@ -381,7 +381,7 @@ async def test_a_request_takes_the_newest_images_and_says_which_it_leaves_out():
     assert b"[the image b.png is left out here: later ones take all the room]" in told
 
 
-async def test_an_image_that_is_damaged_does_not_spoil_the_request(tmp_path: Path):
+async def test_damaged_image_does_not_fail_the_request(tmp_path: Path):
     blobs = FileBlobs(tmp_path)
     shot = await blobs.put(b"12345", "image/png", "shot.png")
     (file,) = tmp_path.glob("*/*")
@@ -400,9 +400,7 @@ async def test_an_image_that_is_damaged_does_not_spoil_the_request(tmp_path: Pat
         ("ftp://hunter2@[::1/v1?key=hunter2", ""),
     ],
 )
-async def test_an_address_or_key_that_cannot_be_sent_is_told_without_its_secrets(
-    url: str, key: str
-):
+async def test_unsendable_address_or_key_is_reported_without_secrets(url: str, key: str):
     endpoint = Endpoint(EndpointSettings(base_url=url))
     served = ServedModel(model="m", provider="acme", window=1000, local=True)
     model = ChatCompletionsModel(endpoint, served, ImageUrls(MemoryBlobs()), FakeClock(), key)

@@ -1,4 +1,4 @@
-"""The smallest model in a real engine: it speaks, chooses, stops, crashes, and dies with us."""
+"""The smallest model in a real engine: answers, tool calls, interruption, crashes, exit."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def choosing(*more: Assistant | User, output: int = 48) -> ModelRequest:
 
 
 def cpu_of(pid: int) -> int:
-    """Ticks it has used so far; -1 when it is gone."""
+    """CPU ticks used so far; -1 if the process is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -48,8 +48,8 @@ def cpu_of(pid: int) -> int:
     return -1 if fields[0] == "Z" else int(fields[11]) + int(fields[12])
 
 
-async def until_still(pid: int) -> None:
-    """Until it has used no processor for a while."""
+async def wait_until_idle(pid: int) -> None:
+    """Wait until the process is idle."""
     with anyio.fail_after(TEST_TIMEOUT):
         before, still = cpu_of(pid), 0
         while still < 5:
@@ -65,11 +65,13 @@ async def until(true: Callable[[], bool]) -> None:
             await anyio.sleep(0.05)
 
 
-async def until_gone(pid: int) -> None:
+async def wait_until_gone(pid: int) -> None:
     await until(lambda: cpu_of(pid) < 0)
 
 
-async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, ModelFolder]) -> None:  # noqa: F811
+async def test_model_calls_tools_caches_and_stops(
+    tiny: tuple[Weights, ModelFolder],  # noqa: F811
+) -> None:
     async with running_engine_pool() as engines:
         engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
         first = await read_stream(model, choosing())
@@ -95,11 +97,11 @@ async def test_it_chooses_remembers_and_stops(tiny: tuple[Weights, ModelFolder])
                 if len([one for one in heard.chunks if isinstance(one, TextDelta)]) == 3:
                     break
         assert heard.text
-        await until_still(engine.pid)
+        await wait_until_idle(engine.pid)
         assert engine.started == 1
 
 
-async def killed_in_mid_answer(model: Model, engine: ModelEngine) -> None:
+async def kill_in_mid_answer(model: Model, engine: ModelEngine) -> None:
     async with model.stream(LONG) as chunks:
         async for chunk in chunks:
             if isinstance(chunk, TextDelta):
@@ -110,13 +112,13 @@ async def killed_in_mid_answer(model: Model, engine: ModelEngine) -> None:
             pass
 
 
-async def test_a_crash_is_told_and_the_next_question_starts_anew(
+async def test_crash_is_reported_and_the_next_request_restarts(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
     async with running_engine_pool(EngineTimeouts(idle=0.5)) as engines:
         engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
         with pytest.raises(Unreachable) as caught:
-            await killed_in_mid_answer(model, engine)
+            await kill_in_mid_answer(model, engine)
         assert "ended in mid-answer: signal 9" in str(caught.value)
         assert caught.value.retryable
         assert caught.value.hint
@@ -128,10 +130,10 @@ async def test_a_crash_is_told_and_the_next_question_starts_anew(
         assert engine.started == 2
         pid = engine.pid
         await until(lambda: not engine.pid)
-        await until_gone(pid)
+        await wait_until_gone(pid)
 
 
-async def test_weights_that_cannot_be_loaded(
+async def test_unloadable_weights_are_reported(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811 - the fixture
     tmp_path: Path,
 ) -> None:
@@ -155,12 +157,12 @@ def home_with(tiny: tuple[Weights, ModelFolder], folder: Path) -> Home:  # noqa:
     return resolve_home(Env({"HERMES_HOME": str(folder)}))
 
 
-async def heard_in(app: App, words: str) -> Assistant:
+async def ask_app(app: App, words: str) -> Assistant:
     model = await app.models.find()
     return (await read_stream(model, ModelRequest(words, [HELLO], TOOLS, max_output=8))).answer
 
 
-async def test_profiles_of_a_process_share_one_child_that_leaves_with_the_last(
+async def test_profiles_share_one_child_until_the_last_closes(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -171,20 +173,20 @@ async def test_profiles_of_a_process_share_one_child_that_leaves_with_the_last(
     async with open_model_servers() as room:
         async with open_app(one, env, choices, room) as first:
             async with open_app(other, env, choices, room) as second:
-                await heard_in(first, ours)
-                await heard_in(second, theirs)
+                await ask_app(first, ours)
+                await ask_app(second, theirs)
                 engine = room.engines(env).of(*tiny)
                 pid = engine.pid
-                # Each conversation is read once, also when others have spoken in between.
+                # Each conversation is processed once, even if others came in between.
                 again = [
-                    (await heard_in(first, ours)).usage,
-                    (await heard_in(second, theirs)).usage,
+                    (await ask_app(first, ours)).usage,
+                    (await ask_app(second, theirs)).usage,
                 ]
                 assert all(one.cache_read > one.input // 2 for one in again)
                 assert engine.started == 1
             assert engine.pid == pid > 0
         assert not engine.pid
-        await until_gone(pid)
+        await wait_until_gone(pid)
 
 
 OWNER = """
@@ -205,7 +207,7 @@ anyio.run(main, *fetch_smallest())
 """
 
 
-async def test_it_dies_with_its_owner(tiny: tuple[Weights, ModelFolder]) -> None:  # noqa: F811
+async def test_child_exits_with_its_owner(tiny: tuple[Weights, ModelFolder]) -> None:  # noqa: F811
     tests = str(Path(__file__).parents[2])
     with subprocess.Popen(  # noqa: ASYNC220 - it must not be ours to end
         [sys.executable, "-c", OWNER, tests], stdout=subprocess.PIPE, text=True
@@ -215,4 +217,4 @@ async def test_it_dies_with_its_owner(tiny: tuple[Weights, ModelFolder]) -> None
             pid = int(await anyio.to_thread.run_sync(owner.stdout.readline))
         finally:
             owner.kill()
-        await until_gone(pid)
+        await wait_until_gone(pid)

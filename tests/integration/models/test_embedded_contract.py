@@ -1,4 +1,4 @@
-"""The embedded model keeps the contract of models: when it chooses, and when it just talks."""
+"""The embedded model fulfils the model contract, with and without tools."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -58,8 +58,8 @@ LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type"
 CHUNK = 3
 
 
-class Standing:
-    """An engine that listens already, at the address of a mock."""
+class RunningEngine:
+    """An engine that is already running, at the address of a mock server."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -74,8 +74,8 @@ class Standing:
         yield running
 
 
-class Asking:
-    """The same model, asked with a tool each time."""
+class ModelWithTool:
+    """The same model, with a tool in each request."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -88,7 +88,7 @@ class Asking:
 
 
 def chosen(played: ScriptedAnswer) -> str:
-    """As the grammar would have it written."""
+    """The answer in the format of the grammar."""
     words = "".join(played.text)
     objects = [json.dumps({"reply": words}, ensure_ascii=False)] if words else []
     objects += [
@@ -105,11 +105,13 @@ class ChoosingRig:
     async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
         async with serve(Script(replies=[self.reply(one) for one in answers])) as self.server:
             place = ModelFolder(Path("/nowhere"))
-            model = embedded_model(Standing(self.server.url), find_weights("smollm2-135m"), place)
+            model = embedded_model(
+                RunningEngine(self.server.url), find_weights("smollm2-135m"), place
+            )
             yield self.asked(model)
 
     def asked(self, model: Model) -> Model:
-        return Asking(model)
+        return ModelWithTool(model)
 
     def reply(self, played: ScriptedAnswer) -> Reply:
         usage = played.usage
@@ -159,7 +161,7 @@ class TestChoosing(ModelContract):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("failed", "asked"), [(False, 2), (True, 1)])
-async def test_a_call_is_not_made_twice_in_a_row(failed: bool, asked: int) -> None:
+async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
     look = ScriptedAnswer(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
     rig = ChoosingRig()
     history = [
@@ -175,7 +177,7 @@ async def test_a_call_is_not_made_twice_in_a_row(failed: bool, asked: int) -> No
 
 
 @pytest.mark.anyio
-async def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was() -> None:
+async def test_unopened_page_is_noted() -> None:
     page = "https://example.org/news"
     tried = ToolCall("call_1", "terminal", Raw(f'{{"command": "curl {page}"}}'.encode()))
     history = [

@@ -1,4 +1,4 @@
-"""Servers that would keep us waiting, fill the memory, or lure the key away."""
+"""Servers that stall, send too much data, or redirect to steal the key."""
 
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -63,7 +63,7 @@ async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
         await endpoint.aclose()
 
 
-def model_of(endpoint: Endpoint) -> ChatCompletionsModel:
+def chat_model(endpoint: Endpoint) -> ChatCompletionsModel:
     served = ServedModel(model="m", provider="mock", window=1000)
     return ChatCompletionsModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), "sk-secret")
 
@@ -71,18 +71,18 @@ def model_of(endpoint: Endpoint) -> ChatCompletionsModel:
 @asynccontextmanager
 async def model_with(handle: Handle, **limits: float) -> AsyncIterator[ChatCompletionsModel]:
     async with server(handle) as url, endpoint_at(url, **limits) as endpoint:
-        yield model_of(endpoint)
+        yield chat_model(endpoint)
 
 
-async def begun(request: web.BaseRequest, **headers: str) -> web.StreamResponse:
+async def start_response(request: web.BaseRequest, **headers: str) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream", **headers})
     await response.prepare(request)
     return response
 
 
-def endlessly(piece: bytes, *before: bytes) -> Handle:
+def endless_stream(piece: bytes, *before: bytes) -> Handle:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        response = await begun(request)
+        response = await start_response(request)
         for one in before:
             await response.write(one)
         while True:
@@ -103,13 +103,13 @@ def endlessly(piece: bytes, *before: bytes) -> Handle:
     ],
 )
 @pytest.mark.parametrize("before", [(), (TOKEN,)], ids=["at once", "in mid-answer"])
-async def test_signs_of_life_are_no_answer(sign: bytes, before: tuple[bytes, ...]):
-    async with model_with(endlessly(sign, *before), patience=0.1) as model:
-        with pytest.raises(Unreachable, match=r"without an answer for 0\.1 s"):
+async def test_keep_alives_are_not_progress(sign: bytes, before: tuple[bytes, ...]):
+    async with model_with(endless_stream(sign, *before), patience=0.1) as model:
+        with pytest.raises(Unreachable, match=r"only keep-alives for 0\.1 s"):
             await read_stream(model)
 
 
-async def test_blanks_before_a_whole_answer_are_no_answer():
+async def test_whitespace_before_an_answer_is_not_progress():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "application/json"})
         await response.prepare(request)
@@ -118,13 +118,13 @@ async def test_blanks_before_a_whole_answer_are_no_answer():
         return response
 
     async with model_with(handle, patience=0.1) as model:
-        with pytest.raises(Unreachable, match="without an answer"):
+        with pytest.raises(Unreachable, match="only keep-alives"):
             await read_stream(model)
 
 
-async def test_a_queue_may_take_longer_than_silence_may():
+async def test_keep_alives_extend_the_idle_timeout():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        response = await begun(request)
+        response = await start_response(request)
         served_at = anyio.current_time() + 2.5
         while anyio.current_time() < served_at:
             await response.write(b": OPENROUTER PROCESSING\n\n")
@@ -136,24 +136,24 @@ async def test_a_queue_may_take_longer_than_silence_may():
         assert (await read_stream(model)).answer.text == "x"
 
 
-async def test_signs_of_life_after_the_end_hold_nobody_up():
-    async with model_with(endlessly(b": ping\n\n", TOKEN, LAST)) as model:
+async def test_keep_alives_after_the_end_do_not_delay_the_answer():
+    async with model_with(endless_stream(b": ping\n\n", TOKEN, LAST)) as model:
         assert (await read_stream(model)).answer.text == "x"
 
 
-async def test_an_answer_without_end_has_an_end():
-    async with model_with(endlessly(TOKEN), ceiling=0.2) as model:
+async def test_endless_answer_times_out():
+    async with model_with(endless_stream(TOKEN), ceiling=0.2) as model:
         with pytest.raises(Unreachable, match=r"longer than 0\.2 s"):
             await read_stream(model)
 
 
-async def test_an_answer_without_end_does_not_fill_the_memory():
-    async with model_with(endlessly(TOKEN), most_bytes=100_000) as model:
+async def test_endless_answer_is_bounded_in_size():
+    async with model_with(endless_stream(TOKEN), most_bytes=100_000) as model:
         with pytest.raises(Unreachable, match="more than 100,000 bytes"):
             await read_stream(model)
 
 
-async def test_a_refusal_that_never_ends_is_still_one():
+async def test_endless_refusal_is_still_reported():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(status=429)
         await response.prepare(request)
@@ -166,7 +166,7 @@ async def test_a_refusal_that_never_ends_is_still_one():
             await read_stream(model)
 
 
-async def test_the_server_sees_as_many_requests_as_are_told():
+async def test_reported_attempts_match_the_requests_sent():
     seen = 0
 
     async def drop(stream: SocketStream) -> None:
@@ -182,7 +182,7 @@ async def test_the_server_sees_as_many_requests_as_are_told():
             async with endpoint_at(f"http://127.0.0.1:{port}/v1") as endpoint:
                 clock = FakeClock(auto=True)
                 model = ResilientModel(
-                    [KeyedModel(model_of(endpoint))], clock, RetryPolicy(tries=3)
+                    [KeyedModel(chat_model(endpoint))], clock, RetryPolicy(tries=3)
                 )
                 with pytest.raises(Unreachable, match="gave up after 3 attempts"):
                     await read_stream(model)
@@ -190,7 +190,7 @@ async def test_the_server_sees_as_many_requests_as_are_told():
     assert seen == 3
 
 
-async def test_the_key_follows_no_redirect():
+async def test_key_is_not_sent_to_a_redirect():
     lured: list[str] = []
 
     async def lure(request: web.BaseRequest) -> web.StreamResponse:
@@ -204,15 +204,15 @@ async def test_the_key_follows_no_redirect():
             return web.Response(status=307, headers={"location": target})
 
         async with server(redirect) as url, endpoint_at(url) as endpoint:
-            with pytest.raises(BadRequest, match="sends us to"):
-                await read_stream(model_of(endpoint))
+            with pytest.raises(BadRequest, match="redirects to"):
+                await read_stream(chat_model(endpoint))
             with pytest.raises(BadRequest, match="answered 307"):
                 await listing(endpoint)
     assert lured == []
 
 
 @pytest.mark.parametrize("body", ["", '{"detail": "Not Found"}', "404 page not found"])
-async def test_no_list_of_models_means_a_wrong_address(body: str):
+async def test_invalid_model_list_means_a_wrong_address(body: str):
     async def handle(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=404, text=body)
 
@@ -222,14 +222,14 @@ async def test_no_list_of_models_means_a_wrong_address(body: str):
     assert "Check the address" in caught.value.hint
 
 
-async def test_an_event_without_end_is_not_kept():
-    async with model_with(endlessly(b"x" * 65536, b"data: ")) as model:
+async def test_endless_event_is_dropped():
+    async with model_with(endless_stream(b"x" * 65536, b"data: ")) as model:
         with pytest.raises(Unreachable, match="larger than 16,777,216 bytes"):
             await read_stream(model)
 
 
-def packed(content_type: str, data: bytes) -> Handle:
-    """A small body that is a large one, though nobody asked for a packed one."""
+def compressed_response(content_type: str, data: bytes) -> Handle:
+    """A compressed bomb, although compression was not requested."""
     body = gzip.compress(data, compresslevel=1)
     assert len(body) < len(data) // 100
 
@@ -248,22 +248,22 @@ def packed(content_type: str, data: bytes) -> Handle:
         ("text/event-stream", "larger than 16,777,216 bytes"),
     ],
 )
-async def test_a_bomb_is_not_unpacked_whole(content_type: str, said: str):
-    async with model_with(packed(content_type, b" " * 36_000_000)) as model:
+async def test_compressed_bomb_is_not_decompressed(content_type: str, said: str):
+    async with model_with(compressed_response(content_type, b" " * 36_000_000)) as model:
         with pytest.raises(Unreachable, match=said):
             await read_stream(model)
 
 
-async def test_a_list_of_models_is_no_bomb_either():
-    handle = packed("application/json", b" " * (MAX_LIST_BYTES + 1))
+async def test_compressed_model_list_is_not_decompressed():
+    handle = compressed_response("application/json", b" " * (MAX_LIST_BYTES + 1))
     async with server(handle) as url, endpoint_at(url) as endpoint:
         with pytest.raises(BadRequest, match="more than 20,971,520 bytes"):
             await listing(endpoint)
 
 
-async def test_a_flood_of_calls_is_cut_off_and_said_to_be():
+async def test_too_many_calls_are_cut_off_with_a_notice():
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        response = await begun(request)
+        response = await start_response(request)
         for n in range(1000):
             call = b'{"index":%d,"id":"c%d","function":{"name":"look","arguments":"{}"}}' % (n, n)
             await response.write(b'data: {"choices":[{"delta":{"tool_calls":[%b]}}]}\n\n' % call)
@@ -278,10 +278,10 @@ async def test_a_flood_of_calls_is_cut_off_and_said_to_be():
     assert heard.answer.stop is Stop.LENGTH
 
 
-async def test_deep_nonsense_is_a_broken_stream():
+async def test_deeply_nested_json_is_an_invalid_stream():
     deep = b"[" * 100_000 + b"]" * 100_000
-    async with model_with(endlessly(DONE, b'data: {"x":' + deep + b"}\n\n")) as model:
-        with pytest.raises(Unreachable, match="broken stream"):
+    async with model_with(endless_stream(DONE, b'data: {"x":' + deep + b"}\n\n")) as model:
+        with pytest.raises(Unreachable, match="invalid stream"):
             await read_stream(model)
 
 
@@ -291,12 +291,12 @@ async def listing(endpoint: Endpoint) -> bytes:
     return await endpoint.get("/models", headers, origin, SystemClock())
 
 
-async def test_what_comes_faster_than_it_is_read_waits_and_is_read_whole():
+async def test_fast_stream_is_throttled_and_read_completely():
     written = 0
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         nonlocal written
-        response = await begun(request)
+        response = await start_response(request)
         for _ in range(100):
             await response.write(TOKEN * 1000)
             written += 1
@@ -305,8 +305,8 @@ async def test_what_comes_faster_than_it_is_read_waits_and_is_read_whole():
         await response.write_eof()
         return response
 
-    async def until_no_more_comes() -> None:
-        """Until the server waits for a reader, or has nothing more, whatever sockets can hold."""
+    async def wait_until_server_is_blocked() -> None:
+        """Wait until the server is blocked or has sent everything."""
         before = 0
         while written > before:
             before = written
@@ -318,21 +318,21 @@ async def test_what_comes_faster_than_it_is_read_waits_and_is_read_whole():
         with anyio.fail_after(60):
             async for chunk in chunks:
                 if not heard.chunks:
-                    await until_no_more_comes()
+                    await wait_until_server_is_blocked()
                 heard.chunks.append(chunk)
     assert heard.answer.text == "x" * 100_000
 
 
-class Unready(ChatWire):
+class FailingWire(ChatWire):
     def stream(self) -> ChatStream:
         raise RuntimeError("not ready")
 
 
-async def test_an_answer_that_cannot_be_read_is_hung_up_and_no_longer_counted():
+async def test_undecodable_answer_is_closed_and_uncounted():
     left = anyio.Event()
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        response = await begun(request)
+        response = await start_response(request)
         try:
             await anyio.sleep_forever()
         finally:
@@ -341,7 +341,7 @@ async def test_an_answer_that_cannot_be_read_is_hung_up_and_no_longer_counted():
 
     served = ServedModel(model="m", provider="mock", window=1000)
     async with server(handle) as url, endpoint_at(url) as endpoint:
-        model = WireModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), Unready(served))
+        model = WireModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), FailingWire(served))
         with pytest.raises(RuntimeError, match="not ready"):
             await read_stream(model)
         assert endpoint.crowd.answers == 0

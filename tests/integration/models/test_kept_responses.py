@@ -1,4 +1,4 @@
-"""A server that keeps its responses is told only what is new, and everything when it forgot."""
+"""A server that stores responses gets only new messages, or all if it has lost them."""
 
 import json
 from pathlib import Path
@@ -34,13 +34,13 @@ KEEPING = ServedModel(
 FIRST = User("u1", (Text("hello"),))
 
 
-def refused(message: str, status: int = 400) -> Reply:
+def error_reply(message: str, status: int = 400) -> Reply:
     body = json.dumps({"error": {"message": message, "code": "previous_response_not_found"}})
     return Reply(fault=Fault("status", status=status, body=body))
 
 
-async def talked(*replies: Reply, turns: int, past: bool = True) -> list[dict[str, Any]]:
-    """What was sent in that many turns of one conversation; without `past` one was taken back."""
+async def requests_of_turns(*replies: Reply, turns: int, past: bool = True) -> list[dict[str, Any]]:
+    """Return the requests of several turns; without `past`, one turn was undone."""
     script = Script(replies=list(replies), default=Reply(text="yes"))
     async with (
         serve_provider(ResponsesDialect(), script) as server,
@@ -55,20 +55,24 @@ async def talked(*replies: Reply, turns: int, past: bool = True) -> list[dict[st
     return [json.loads(one.body) for one in server.requests]
 
 
-def told(body: dict[str, Any]) -> list[str]:
-    """The questions that went along."""
+def questions_in(body: dict[str, Any]) -> list[str]:
+    """Return the questions in a request."""
     return [one["content"] for one in body["input"] if one.get("role") == "user"]
 
 
-async def test_only_what_is_new_is_told():
-    bodies = await talked(turns=3)
+async def test_only_new_messages_are_sent():
+    bodies = await requests_of_turns(turns=3)
     assert [body["store"] for body in bodies] == [True, True, True]
     assert [body.get("previous_response_id") for body in bodies] == [
         None,
         "resp_mock1",
         "resp_mock2",
     ]
-    assert [told(body) for body in bodies] == [["question 0"], ["question 1"], ["question 2"]]
+    assert [questions_in(body) for body in bodies] == [
+        ["question 0"],
+        ["question 1"],
+        ["question 2"],
+    ]
     assert all(body["instructions"] == "Be brief." for body in bodies)
 
 
@@ -80,36 +84,38 @@ async def test_only_what_is_new_is_told():
     ],
 )
 @pytest.mark.parametrize("status", [400, 404])
-async def test_what_the_server_forgot_is_told_again(message: str, status: int):
-    bodies = await talked(Reply(text="yes"), refused(message, status), turns=3)
+async def test_forgotten_response_is_sent_again(message: str, status: int):
+    bodies = await requests_of_turns(Reply(text="yes"), error_reply(message, status), turns=3)
     _, forgotten, whole, after = bodies
     assert forgotten["previous_response_id"] == "resp_mock1"
     assert "previous_response_id" not in whole
-    assert told(whole) == ["question 0", "question 1"]
+    assert questions_in(whole) == ["question 0", "question 1"]
     assert whole["store"] is True
-    assert (after["previous_response_id"], told(after)) == ("resp_mock3", ["question 2"])
+    assert (after["previous_response_id"], questions_in(after)) == ("resp_mock3", ["question 2"])
 
 
-async def test_a_server_that_keeps_nothing_is_not_asked_to_again():
-    never = refused("Previous response cannot be used for this organization: Zero Data Retention.")
-    bodies = await talked(Reply(text="yes"), never, turns=3)
+async def test_storage_is_disabled_if_unsupported():
+    never = error_reply(
+        "Previous response cannot be used for this organization: Zero Data Retention."
+    )
+    bodies = await requests_of_turns(Reply(text="yes"), never, turns=3)
     assert [body["store"] for body in bodies] == [True, True, False, False]
-    assert told(bodies[-1]) == ["question 0", "question 1", "question 2"]
+    assert questions_in(bodies[-1]) == ["question 0", "question 1", "question 2"]
 
 
-async def test_another_past_is_told_as_a_whole():
-    bodies = await talked(turns=3, past=False)
+async def test_changed_history_is_sent_completely():
+    bodies = await requests_of_turns(turns=3, past=False)
     assert all("previous_response_id" not in body for body in bodies)
 
 
-async def test_half_an_answer_is_nothing_to_go_on_from():
-    bodies = await talked(Reply(text="half an ans", finish="length"), turns=2)
+async def test_incomplete_answer_is_not_continued_from():
+    bodies = await requests_of_turns(Reply(text="half an ans", finish="length"), turns=2)
     assert "previous_response_id" not in bodies[1]
-    assert told(bodies[1]) == ["question 0", "question 1"]
+    assert questions_in(bodies[1]) == ["question 0", "question 1"]
 
 
-async def test_any_other_refusal_stays_one():
-    script = Script(replies=[refused("The input is not to my taste.")])
+async def test_other_refusals_are_not_retried():
+    script = Script(replies=[error_reply("The input is not to my taste.")])
     async with (
         serve_provider(ResponsesDialect(), script) as server,
         model_at(server.url, ResponsesWire, KEEPING) as model,
@@ -119,7 +125,7 @@ async def test_any_other_refusal_stays_one():
     assert len(server.requests) == 1
 
 
-async def test_the_same_request_comes_out_of_their_library():
+async def test_request_matches_the_openai_sdk():
     call = Reply(calls=[Call("look", '{"at":"x"}', "call_1")])
     async with serve_provider(ResponsesDialect(), Script(replies=[call])) as server:
         async with model_at(server.url, ResponsesWire, KEEPING) as model:
@@ -142,7 +148,7 @@ async def test_the_same_request_comes_out_of_their_library():
     assert json.loads(ours.body) == json.loads(theirs.body)
 
 
-async def test_our_own_server_keeps_them(tmp_path: Path):
+async def test_hermes_server_stores_responses(tmp_path: Path):
     script = Script(default=Reply(text="I will remember."))
     async with api_harness(tmp_path, script) as far:
         served = structs.replace(KEEPING, model="hermes-agent")
@@ -173,7 +179,7 @@ def previous(requests: list[RecordedRequest]) -> list[object]:
     return [one.json.get("previous_response_id") for one in requests]
 
 
-async def test_a_setting_says_so(tmp_path: Path):
+async def test_setting_enables_stored_responses(tmp_path: Path):
     look = Reply(calls=[Call("todo", {})])
     rules = [Rule(contains="go", steps=[look, Reply(text="done")])]
     async with serve(Script(rules=rules, default=Reply(text="yes"))) as server:
@@ -181,7 +187,7 @@ async def test_a_setting_says_so(tmp_path: Path):
         home.config.write_text(SETTINGS.format(url=server.url))
         choices = AppOptions(workspace=str(tmp_path), looks_back=False)
         async with open_app(home, Env({"HOME": str(tmp_path)}), choices) as app:
-            # The first turn settles which model the session has.
+            # The first turn fixes the session's model.
             for text in ("hello", "go", "and again"):
                 assert (await collect(app, [Text(text)])).text
     asked = [one for one in server.requests if one.path.endswith("/responses")]

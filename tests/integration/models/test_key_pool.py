@@ -1,4 +1,4 @@
-"""Keys of `auth.json` in real requests: rotation, and rests that outlive the process."""
+"""Keys of `auth.json` in real requests: rotation, and cooldowns that outlive the process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from support.cli_process import TEST_TIMEOUT, CliResult
 pytestmark = pytest.mark.anyio
 
 
-def desk(home: Path, url: str, mode: str) -> ModelSelector:
+def selector(home: Path, url: str, mode: str) -> ModelSelector:
     custom = CustomProvider(name="mine", base_url=url, api_mode=mode, api_key="k0", model="m")
     settings = ModelSettings(provider="mine", custom_providers=(custom,))
     place = Home(home, home)
@@ -33,14 +33,14 @@ def desk(home: Path, url: str, mode: str) -> ModelSelector:
 
 
 @pytest.mark.parametrize("named", ["unauthorized", "rate_limited", "out_of_credit"])
-async def test_a_bad_key_rests_also_in_the_next_process(tmp_path: Path, named: str):
+async def test_cooldown_outlives_the_process(tmp_path: Path, named: str):
     file = AuthFile(tmp_path / "auth.json")
     for token in ("k1", "k2"):
         file.add("mine", Credential(access_token=token), SystemClock().now())
     bad = Reply(fault=Fault("status", named=named))
     async with serve_provider(AnthropicDialect(), Script(replies=[bad, bad])) as server:
         for _ in range(2):
-            house = desk(tmp_path, server.url, "anthropic_messages")
+            house = selector(tmp_path, server.url, "anthropic_messages")
             heard = await read_stream(await house.find())
             await house.aclose()
             assert heard.answer.text
@@ -48,7 +48,7 @@ async def test_a_bad_key_rests_also_in_the_next_process(tmp_path: Path, named: s
     assert used == ["k0", "k1", "k2", "k2"]
 
 
-async def test_models_are_listed_in_every_language(tmp_path: Path):
+async def test_models_are_listed_for_every_api_mode(tmp_path: Path):
     for dialect, mode in (
         (AnthropicDialect(), "anthropic_messages"),
         (GeminiDialect(), "gemini_native"),
@@ -64,14 +64,14 @@ async def test_models_are_listed_in_every_language(tmp_path: Path):
             await house.aclose()
 
 
-class House:
+class AuthCli:
     def __init__(self, root: Path) -> None:
         self.home = root / "home"
         self.env = {"PATH": os.environ["PATH"], "HERMES_HOME": str(self.home), "LANG": "C.UTF-8"}
 
-    def __call__(self, *words: str, stdin: str = "", **env: str) -> CliResult:
+    def __call__(self, *args: str, stdin: str = "", **env: str) -> CliResult:
         done = subprocess.run(
-            [sys.executable, "-m", "hermes", "auth", *words],
+            [sys.executable, "-m", "hermes", "auth", *args],
             env=self.env | env,
             input=stdin.encode(),
             capture_output=True,
@@ -82,14 +82,14 @@ class House:
 
 
 @pytest.fixture
-def auth(tmp_path: Path) -> House:
-    return House(tmp_path)
+def auth(tmp_path: Path) -> AuthCli:
+    return AuthCli(tmp_path)
 
 
 KEY = "sk-ant-api03-abcdefghijklmnop"
 
 
-def test_keys_by_command(auth: House):
+def test_keys_are_managed_by_the_auth_command(auth: AuthCli):
     assert auth("list").err.startswith("No keys yet")
     added = auth("add", "claude", stdin=f"{KEY}\n")
     assert (added.code, added.out) == (
@@ -102,7 +102,7 @@ def test_keys_by_command(auth: House):
     assert KEY not in table
     assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
     assert auth("status").out == (
-        "anthropic: uses key-1 sk-a…mnop from auth.json, as it is the first that does not rest "
+        "anthropic: uses key-1 sk-a…mnop from auth.json, as the first key that is ready "
         "(fill_first) (2 keys)\n"
     )
     assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
@@ -110,30 +110,30 @@ def test_keys_by_command(auth: House):
     assert (left["label"], left["key"], left["rests_seconds"]) == ("key-1", "sk-a…mnop", 0)
 
 
-def test_rests_are_shown_and_ended(auth: House):
+def test_cooldowns_are_listed_and_reset(auth: AuthCli):
     auth("add", "openai", "sk-first-0123456789")
     auth("add", "openai", "sk-second-0123456789")
     file = AuthFile(auth.home / "auth.json")
     now = SystemClock().now()
     file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
     assert "rests 50 min (rate limited)" in auth("list").out
-    assert "as all others rest (2 keys)" in auth("status", "openai").out
+    assert "as all other keys are on cooldown (2 keys)" in auth("status", "openai").out
     assert auth("reset", "openai").out == "1 key of openai woken\n"
     assert "rests" not in auth("list").out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (("add", "antropic", "k"), "Did you mean anthropic?"),
         (("add", "openai", "k\u00e9y"), "a character that no key has"),
         (("add", "openai", "--oauth"), "Login is not configured for openai"),
-        (("remove", "openai", "1"), "no key is called '1'"),
+        (("remove", "openai", "1"), "openai has no key '1'"),
         (("add", "openai"), "No key given"),
     ],
 )
-def test_what_is_wrong_is_said(auth: House, words: tuple[str, ...], said: str):
-    ran = auth(*words)
+def test_invalid_commands_are_reported(auth: AuthCli, args: tuple[str, ...], message: str):
+    ran = auth(*args)
     assert ran.code == 2
-    assert said in ran.err
-    assert not (auth.home / "auth.json").exists() or words[0] == "remove"
+    assert message in ran.err
+    assert not (auth.home / "auth.json").exists() or args[0] == "remove"

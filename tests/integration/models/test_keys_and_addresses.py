@@ -1,4 +1,4 @@
-"""Which server sees which key, however provider, address and key were set or changed."""
+"""Which server gets which key, however provider, address and key are set or changed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess, deepseek: FakeModelProcess) 
 
 
 def other_server(url: str, *, key: bool = False) -> str:
-    """Settings of a server of one's own, with or without its key in the file."""
+    """Settings of a custom server, with or without its key in the file."""
     named = f"custom_providers:\n  - name: mocky\n    base_url: {url}\n    api_key: {OTHER_KEY}\n"
     own = f"  api_key: {OTHER_KEY}\n" if key else ""
     return f"{named}model:\n  default: m\n  provider: mocky\n  base_url: {url}\n{own}"
@@ -52,8 +52,8 @@ SWITCHES = {
 }
 
 
-def switched_in_a_chat(hermes: HermesCli) -> None:
-    """The session itself takes it, and every later one."""
+def switch_in_a_chat(hermes: HermesCli) -> None:
+    """Switch the model for this session and all later ones."""
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         for line in ("/model deepseek-chat --provider deepseek --global", "in the same chat"):
@@ -68,7 +68,7 @@ def switched_in_a_chat(hermes: HermesCli) -> None:
     ("switch", "key"),
     [("model", False), ("model", True), ("setup", True), ("config set", False), ("chat", True)],
 )
-def test_another_provider_is_asked_at_its_own_address(
+def test_other_provider_is_used_at_its_own_address(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess, switch: str, key: bool
 ) -> None:
     hermes.configure(other_server(model.url, key=key))
@@ -76,14 +76,14 @@ def test_another_provider_is_asked_at_its_own_address(
         ran = hermes(*words)
         assert ran.code == 0, ran
     if switch == "chat":
-        switched_in_a_chat(hermes)
+        switch_in_a_chat(hermes)
     assert hermes("-z", f"after {switch} {key}") == (0, "From DeepSeek.\n", "")
     assert deepseek.keys_seen(f"after {switch} {key}") == [DEEPSEEK_KEY]
     assert OTHER_KEY not in deepseek.keys_seen()
     assert DEEPSEEK_KEY not in model.keys_seen()
 
 
-def test_a_provider_is_not_combined_with_an_address_and_a_key_that_had_none(
+def test_provider_is_not_combined_with_an_unrelated_address_and_key(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     hermes.configure(
@@ -98,7 +98,7 @@ def test_a_provider_is_not_combined_with_an_address_and_a_key_that_had_none(
     assert deepseek.keys_seen("at home") == [DEEPSEEK_KEY]
 
 
-def test_the_provider_of_the_environment_does_not_get_the_address_of_the_settings(
+def test_provider_from_env_does_not_get_the_configured_address(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure(f"model:\n  default: m\n  base_url: {model.url}\n")
@@ -107,7 +107,7 @@ def test_the_provider_of_the_environment_does_not_get_the_address_of_the_setting
     assert model.keys_seen("by environment") == [""]
 
 
-def test_an_address_that_is_set_with_its_provider_gets_the_key(
+def test_address_set_with_its_provider_gets_the_key(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("model:\n  default: deepseek-chat\n  provider: deepseek\n")
@@ -120,7 +120,7 @@ def test_an_address_that_is_set_with_its_provider_gets_the_key(
     assert model.keys_seen("through a proxy") == ["sk-of-the-proxy-0123456789"]
 
 
-def test_a_key_does_not_move_to_another_address(
+def test_key_does_not_move_to_another_address(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     first = f"model:\n  default: m\n  provider: custom\n  base_url: {deepseek.url}\n"
@@ -132,7 +132,7 @@ def test_a_key_does_not_move_to_another_address(
     assert model.keys_seen("another address") == [""]
 
 
-def test_setup_does_not_try_the_key_of_one_server_at_another(
+def test_setup_does_not_send_a_key_to_another_server(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     key = "sk-set-up-0123456789"
@@ -144,7 +144,7 @@ def test_setup_does_not_try_the_key_of_one_server_at_another(
     assert key not in model.keys_seen()
 
 
-def test_a_pooled_key_for_a_custom_server_stays_with_it(
+def test_pooled_key_of_a_custom_server_stays_with_it(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     key = "sk-pooled-0123456789"

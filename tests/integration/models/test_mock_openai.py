@@ -1,4 +1,4 @@
-"""The official SDK and real processes as judges of the mock server."""
+"""Check the mock server with the official SDK and real processes."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def sdk(url: str, key: str = "k") -> AsyncOpenAI:
     return AsyncOpenAI(base_url=url, api_key=key, max_retries=0)
 
 
-async def test_the_sdk_reads_a_stream():
+async def test_sdk_reads_a_stream():
     reply = Reply(
         text="Hello there",
         reasoning="hm",
@@ -51,7 +51,7 @@ async def test_the_sdk_reads_a_stream():
     assert usage.completion_tokens_details.reasoning_tokens == 5
 
 
-async def test_the_sdk_reads_a_whole_answer_and_the_models():
+async def test_sdk_reads_a_whole_answer_and_the_models():
     script = Script(default=Reply(text="hi", calls=[Call("look")]), models=("a", "b"))
     async with serve(script) as server, sdk(server.url) as client:
         answer = await client.chat.completions.create(model="m", messages=ASK)
@@ -75,7 +75,7 @@ SDK_ERRORS = {
 
 
 @pytest.mark.parametrize("name", sorted(named_answers()))
-async def test_the_sdk_sees_each_named_fault(name: str):
+async def test_sdk_sees_each_named_fault(name: str):
     answer = named_answers()[name]
     wanted = SDK_ERRORS.get(answer.status, openai.APIStatusError)
     script = Script(default=Reply(fault=Fault("status", named=name)))
@@ -87,7 +87,7 @@ async def test_the_sdk_sees_each_named_fault(name: str):
         assert caught.value.response.headers[header] == value
 
 
-async def test_a_wrong_key_is_refused():
+async def test_wrong_key_is_refused():
     async with serve(Script(api_key="right")) as server:
         async with sdk(server.url, "wrong") as client:
             with pytest.raises(openai.AuthenticationError):
@@ -96,7 +96,7 @@ async def test_a_wrong_key_is_refused():
             assert await client.models.list()
 
 
-async def test_rules_lead_through_a_tool_turn():
+async def test_rules_script_a_turn_with_tools():
     rule = Rule("weather", [Reply(calls=[Call("look")]), Reply(text="It rains.")])
     async with serve(Script(rules=[rule])) as server, sdk(server.url) as client:
 
@@ -113,7 +113,7 @@ async def test_rules_lead_through_a_tool_turn():
     assert other.content == "Hello from the mock model."
 
 
-async def test_a_client_that_leaves_is_noticed():
+async def test_client_disconnect_is_noticed():
     script = Script(default=Reply(text="Hello", fault=Fault("hang", after=1)))
     async with serve(script) as server:
         async with sdk(server.url) as client:
@@ -141,7 +141,7 @@ def fetch(url: str, method: str, path: str, body: str | None = None):
 
 
 @pytest.mark.parametrize("source", ["--reply", "--script"])
-def test_as_a_process_of_its_own(source: str, tmp_path: Path):
+def test_server_runs_as_a_separate_process(source: str, tmp_path: Path):
     script = tmp_path / "script.json"
     script.write_text('{"default": {"text": "from a file"}, "rules": []}')
     given = "from a flag" if source == "--reply" else str(script)
@@ -165,7 +165,7 @@ def test_as_a_process_of_its_own(source: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", [None, "{", '{"defualt": {}}'])
-def test_a_wrong_script_is_named(text: str | None, tmp_path: Path):
+def test_invalid_script_is_reported(text: str | None, tmp_path: Path):
     script = tmp_path / "script.json"
     if text is not None:
         script.write_text(text)

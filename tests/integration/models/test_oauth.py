@@ -1,4 +1,4 @@
-"""The device flow against a server of ours, and renewals by many at once."""
+"""The OAuth device flow against a local server, and concurrent renewals."""
 
 import base64
 import gc
@@ -39,8 +39,8 @@ from support.cli_process import TEST_TIMEOUT, CliResult, HermesCli, fake_model_p
 pytestmark = pytest.mark.anyio
 
 
-class Portal:
-    """Answers polls with what is in `answers`, then with tokens."""
+class LoginServer:
+    """A login server that answers polls with `answers`, then with tokens."""
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
@@ -71,7 +71,7 @@ class Portal:
         self.forms.append(form)
         if form["grant_type"] == "refresh_token":
             await anyio.sleep(0.01)
-            # Whoever asks waits half a minute at most.
+            # The client waits half a minute at most.
             with anyio.move_on_after(20):
                 while self.held():
                     await SystemClock().sleep(0.02)
@@ -91,8 +91,8 @@ class Portal:
 
 
 @asynccontextmanager
-async def portal(*answers: str) -> AsyncIterator[Portal]:
-    one = Portal(*answers)
+async def login_server(*answers: str) -> AsyncIterator[LoginServer]:
+    one = LoginServer(*answers)
     app = web.Application()
     app.add_routes([web.post("/device", one.device), web.post("/token", one.token)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -110,10 +110,10 @@ def file(tmp_path: Path) -> AuthFile:
     return AuthFile(tmp_path / "auth.json")
 
 
-async def test_a_login(file: AuthFile):
+async def test_login_stores_a_credential(file: AuthFile):
     clock = FakeClock(auto=True)
     broker = OAuthClient(file, clock)
-    async with portal("authorization_pending", "slow_down") as one:
+    async with login_server("authorization_pending", "slow_down") as one:
         asked = await broker.begin(one.login)
         assert asked.user_code == "ABCD-EFGH"
         made = await broker.keep("nous", await broker.wait(one.login, asked))
@@ -125,23 +125,23 @@ async def test_a_login(file: AuthFile):
 
 
 @pytest.mark.parametrize("said", ["access_denied", "expired_token"])
-async def test_a_login_that_is_declined(file: AuthFile, said: str):
+async def test_declined_login_is_reported(file: AuthFile, said: str):
     broker = OAuthClient(file, FakeClock(auto=True))
-    async with portal(said) as one:
+    async with login_server(said) as one:
         with pytest.raises(Unauthorized, match=said):
             await broker.wait(one.login, await broker.begin(one.login))
     assert not file.path.exists()
 
 
-async def test_a_login_nobody_answers(file: AuthFile):
+async def test_unanswered_login_times_out(file: AuthFile):
     broker = OAuthClient(file, FakeClock(auto=True))
-    async with portal(*["authorization_pending"] * 99) as one:
+    async with login_server(*["authorization_pending"] * 99) as one:
         with pytest.raises(Unauthorized, match="in time"):
             await broker.wait(one.login, await broker.begin(one.login))
         assert len(one.forms) <= 30
 
 
-async def test_nobody_there(file: AuthFile):
+async def test_unreachable_login_server_is_reported(file: AuthFile):
     login = DeviceLogin(
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
@@ -149,7 +149,7 @@ async def test_nobody_there(file: AuthFile):
         await OAuthClient(file, FakeClock()).begin(login)
 
 
-def ending(file: AuthFile, clock: FakeClock) -> Credential:
+def expiring(file: AuthFile, clock: FakeClock) -> Credential:
     soon = Credential(
         auth_type=OAUTH,
         access_token="old",
@@ -159,11 +159,11 @@ def ending(file: AuthFile, clock: FakeClock) -> Credential:
     return file.add("nous", soon, clock.now())
 
 
-async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
+async def test_concurrent_renewals_happen_once(file: AuthFile):
     clock = FakeClock(auto=True)
-    old = ending(file, clock)
+    old = expiring(file, clock)
     fresh: list[str] = []
-    async with portal() as one, anyio.create_task_group() as group:
+    async with login_server() as one, anyio.create_task_group() as group:
         login = one.login
 
         async def renew() -> None:
@@ -183,7 +183,7 @@ async def test_many_who_renew_at_once_do_it_once(file: AuthFile):
 
 
 def holders(path: Path) -> set[str]:
-    """The processes that have a file open."""
+    """Return the processes that have a file open."""
     found: set[str] = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -195,7 +195,7 @@ def holders(path: Path) -> set[str]:
 
 
 async def test_two_processes_renew_once(tmp_path: Path):
-    """The portal does not answer before both want the same thing."""
+    """The server does not respond before both processes want to renew."""
     now = SystemClock().now()
     with fake_model_process(tmp_path / "mock", Script()) as model:
         hermes = HermesCli(tmp_path, model.url)
@@ -210,7 +210,7 @@ async def test_two_processes_renew_once(tmp_path: Path):
         )
         file = AuthFile(hermes.home / "auth.json")
         file.add("nous", soon, now)
-        async with portal() as one:
+        async with login_server() as one:
             login = one.login
             hermes.configure(
                 "model:\n  provider: nous\n  default: mock\n"
@@ -236,21 +236,21 @@ async def test_two_processes_renew_once(tmp_path: Path):
     assert [kept.access_token for kept in file.credentials("nous")] == ["a1"]
 
 
-async def test_a_refused_renewal_says_what_to_do(file: AuthFile):
+async def test_refused_renewal_has_a_hint(file: AuthFile):
     clock = FakeClock(auto=True)
-    old = structs.replace(ending(file, clock), refresh_token="wrong")
+    old = structs.replace(expiring(file, clock), refresh_token="wrong")
     file.update("nous", old.id, clock.now(), refresh_token="wrong")
-    async with portal() as one:
+    async with login_server() as one:
         with pytest.raises(Unauthorized, match="invalid_grant") as caught:
             await OAuthClient(file, clock).fresh("nous", old, one.login)
     assert "hermes auth add nous --oauth" in caught.value.hint
     assert file.credentials("nous")[0].access_token == "old"
 
 
-async def test_the_pool_renews_and_knows_when_that_ends(file: AuthFile):
+async def test_pool_renews_and_knows_the_next_expiry(file: AuthFile):
     clock = FakeClock()
-    ending(file, clock)
-    async with portal() as one:
+    expiring(file, clock)
+    async with login_server() as one:
         pool = KeyPool(file.path, clock)
         settings = await pool.renewed(ModelSettings(logins={"nous": one.login}))
     assert settings.pools == {"nous": ("a1",)}
@@ -259,20 +259,20 @@ async def test_the_pool_renews_and_knows_when_that_ends(file: AuthFile):
     assert pool.is_ending
 
 
-def settings_of(one: Portal, url: str) -> ModelSettings:
+def settings_for(one: LoginServer, url: str) -> ModelSettings:
     custom = CustomProvider(name="nous", base_url=url, model="m", api_mode="anthropic_messages")
     return ModelSettings(provider="nous", custom_providers=(custom,), logins={"nous": one.login})
 
 
-def desk_of(path: Path, settings: ModelSettings, clock: FakeClock) -> ModelSelector:
+def selector_for(path: Path, settings: ModelSettings, clock: FakeClock) -> ModelSelector:
     return ModelSelector(Home(path, path), Env({}), settings, FileBlobs(path / "blobs"), clock)
 
 
-async def test_a_model_is_asked_with_tokens_that_are_good(tmp_path: Path, file: AuthFile):
+async def test_model_is_called_with_a_renewed_token(tmp_path: Path, file: AuthFile):
     clock = FakeClock()
-    ending(file, clock)
-    async with portal() as one, serve_provider(AnthropicDialect()) as server:
-        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
+    expiring(file, clock)
+    async with login_server() as one, serve_provider(AnthropicDialect()) as server:
+        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
         first = await desk.find()
         await read_stream(first)
         assert await desk.find() is first
@@ -284,11 +284,11 @@ async def test_a_model_is_asked_with_tokens_that_are_good(tmp_path: Path, file: 
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["a1", "a2", "a1"]
 
 
-async def test_logging_in_by_command(tmp_path: Path):
+async def test_login_by_command(tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir()
     out, err = io.StringIO(), io.StringIO()
-    async with portal("authorization_pending") as one:
+    async with login_server("authorization_pending") as one:
         login = one.login
         (home / "config.yaml").write_text(
             "providers:\n  nous:\n    oauth:\n"
@@ -305,9 +305,9 @@ async def test_logging_in_by_command(tmp_path: Path):
     assert AuthFile(home / "auth.json").credentials("nous")[0].access_token == "a0"
 
 
-async def test_a_login_that_cannot_be_renewed_stops_nobody(file: AuthFile):
+async def test_failed_renewal_does_not_block_other_providers(file: AuthFile):
     clock = FakeClock()
-    ending(file, clock)
+    expiring(file, clock)
     gone = DeviceLogin(
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
@@ -319,17 +319,17 @@ async def test_a_login_that_cannot_be_renewed_stops_nobody(file: AuthFile):
     assert pool.is_ending
 
 
-async def test_a_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: AuthFile):
-    """Each time a login is renewed, or cannot be, there is a new one for later turns."""
+async def test_running_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: AuthFile):
+    """Each renewal, or failed renewal, creates a new model for later turns."""
     clock = FakeClock()
-    ending(file, clock)
-    async with portal() as one, serve_provider(AnthropicDialect()) as server:
-        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
+    expiring(file, clock)
+    async with login_server() as one, serve_provider(AnthropicDialect()) as server:
+        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
         old = await desk.find()
         await read_stream(old)
         await clock.advance(2 * 3600)
         assert await desk.find() is not old
-        # What others have left behind is theirs.
+        # Leftover tasks of other tests do not count.
         gc.collect()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", ResourceWarning)
@@ -340,18 +340,21 @@ async def test_a_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: A
         await desk.aclose()
 
 
-def test_all_secrets_are_known(file: AuthFile):
+def test_all_secrets_are_listed(file: AuthFile):
     assert stored_secrets(file.path) == []
-    ending(file, FakeClock())
+    expiring(file, FakeClock())
     assert stored_secrets(file.path) == ["old", "r0"]
 
 
-async def test_a_token_refused_before_its_time_is_renewed(tmp_path: Path, file: AuthFile):
+async def test_token_refused_early_is_renewed(tmp_path: Path, file: AuthFile):
     clock = FakeClock(auto=True)
     later = clock.now().timestamp() + 5000
-    file.update("nous", ending(file, clock).id, clock.now(), expires_at=later)
-    async with portal() as one, serve_provider(AnthropicDialect(), Script(api_key="a1")) as server:
-        desk = desk_of(tmp_path, settings_of(one, server.url), clock)
+    file.update("nous", expiring(file, clock).id, clock.now(), expires_at=later)
+    async with (
+        login_server() as one,
+        serve_provider(AnthropicDialect(), Script(api_key="a1")) as server,
+    ):
+        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
         with pytest.raises(Unauthorized):
             await read_stream(await desk.find())
         assert (await read_stream(await desk.find())).answer.text

@@ -1,4 +1,4 @@
-"""Anthropic's own library as the judge: it asks the same, and reads the same from an answer."""
+"""Compare the Anthropic wire with the official SDK: same requests, same answers."""
 
 import json
 from typing import Any
@@ -21,11 +21,11 @@ from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio
 
-SEAL = '{"type":"thinking","signature":"sig-1"}'
+STORED_SIGNATURE = '{"type":"thinking","signature":"sig-1"}'
 MARK: Any = {"type": "ephemeral"}
 
 
-async def asked_by_their_library(**params: Any) -> dict[str, Any]:
+async def sdk_request(**params: Any) -> dict[str, Any]:
     async with serve_provider(AnthropicDialect(), Script()) as server:
         async with (
             AsyncAnthropic(base_url=server.url, api_key="k", max_retries=0) as client,
@@ -36,16 +36,18 @@ async def asked_by_their_library(**params: Any) -> dict[str, Any]:
     return json.loads(request.body)
 
 
-async def test_the_same_request_comes_out():
+async def test_request_matches_the_sdk():
     profile = ModelProfile(effort=EffortFormat.BUDGET)
-    ours = json.loads(AnthropicWire(sample_model(profile)).body(sample_request(SEAL), IMAGE_URLS))
+    ours = json.loads(
+        AnthropicWire(sample_model(profile)).body(sample_request(STORED_SIGNATURE), IMAGE_URLS)
+    )
     call_2 = ours["messages"][1]["content"][3]["id"]
     assert call_2.startswith("call_")
     picture: Any = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
     }
-    theirs = await asked_by_their_library(
+    theirs = await sdk_request(
         model="m-1",
         max_tokens=20480,
         system=[{"type": "text", "text": "Be brief.", "cache_control": MARK}],
@@ -131,7 +133,7 @@ REPLIES = [
 ]
 
 
-def agrees(ours: Assistant, theirs: Message) -> bool:
+def matches_sdk(ours: Assistant, theirs: Message) -> bool:
     blocks = [_block(part) for part in ours.parts]
     said = [block.model_dump(exclude_none=True) for block in theirs.content]
     wanted = [
@@ -160,7 +162,7 @@ def _block(part: Text | Reasoning | ToolCall) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
-async def test_the_same_answer_is_read(reply: Reply):
+async def test_answer_matches_the_sdk(reply: Reply):
     async with serve_provider(AnthropicDialect(), Script(replies=[reply, reply])) as server:
         async with model_at(server.url, AnthropicWire, key="k") as model:
             ours = (await read_stream(model)).answer
@@ -171,13 +173,13 @@ async def test_the_same_answer_is_read(reply: Reply):
             ) as stream,
         ):
             theirs = await stream.get_final_message()
-    assert agrees(ours, theirs)
+    assert matches_sdk(ours, theirs)
     assert REQUEST.messages[0].parts[0] == Text("hello")
     if reply.reasoning:
         assert SIGNATURE in (ours.parts[0].signature or "")
 
 
-async def test_headers_are_theirs():
+async def test_headers_match_the_sdk():
     async with serve_provider(AnthropicDialect(), Script(api_key="k")) as server:
         async with model_at(server.url, AnthropicWire, key="k") as model:
             await read_stream(model)

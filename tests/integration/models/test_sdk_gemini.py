@@ -1,4 +1,4 @@
-"""Google's own library as the judge of the Gemini wire."""
+"""Compare the Gemini wire with the official SDK."""
 
 import base64
 import json
@@ -20,19 +20,19 @@ from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = [
     pytest.mark.anyio,
-    # Their client inherits from a class that is not made for it.
+    # Their client subclasses a class that is not meant for it.
     pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession"),
 ]
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 
 
-def client_of(url: str) -> genai.Client:
+def sdk_client(url: str) -> genai.Client:
     return genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url))
 
 
 def camel(value: Any) -> Any:
-    """Google takes names in both ways of writing, and its library uses both."""
+    """Google accepts both spellings of names, and its library uses both."""
     match value:
         case dict():
             return {_camel(name): camel(inner) for name, inner in value.items()}
@@ -47,7 +47,7 @@ def _camel(name: str) -> str:
     return head + "".join(map(str.capitalize, rest))
 
 
-async def test_the_same_request_comes_out():
+async def test_request_matches_the_sdk():
     profile = ModelProfile(effort=EffortFormat.BUDGET)
     request = sample_request('{"thought_signature":"c2lnLTE="}')
     ours = json.loads(GeminiWire(sample_model(profile)).body(request, IMAGE_URLS))
@@ -112,7 +112,7 @@ async def test_the_same_request_comes_out():
         ],
     )
     async with serve_provider(GeminiDialect(), Script()) as server:
-        client = client_of(server.url)
+        client = sdk_client(server.url)
         stream = await client.aio.models.generate_content_stream(
             model="m-1", contents=contents, config=config
         )
@@ -150,12 +150,12 @@ def _read(answer: Assistant) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
-async def test_the_same_answer_is_read(reply: Reply):
+async def test_answer_matches_the_sdk(reply: Reply):
     script = Script(replies=[reply], default=reply, api_key="k")
     async with serve_provider(GeminiDialect(), script) as server:
         async with model_at(server.url, GeminiWire, key="k") as model:
             ours = (await read_stream(model)).answer
-        client = client_of(server.url)
+        client = sdk_client(server.url)
         stream = await client.aio.models.generate_content_stream(
             model="mock-model", contents="hello"
         )

@@ -1,4 +1,4 @@
-"""OpenAI's own library as the judge of the responses wire."""
+"""Compare the Responses wire with the official SDK."""
 
 import json
 from typing import Any
@@ -18,15 +18,17 @@ from support.wire_samples import IMAGE_URLS, sample_model, sample_request
 
 pytestmark = pytest.mark.anyio
 
-SEAL = (
+SIGNATURE = (
     '{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"hm"}],'
     '"encrypted_content":"gAAAA"}'
 )
 
 
-async def test_the_same_request_comes_out():
+async def test_request_matches_the_sdk():
     profile = ModelProfile(effort=EffortFormat.OBJECT)
-    ours = json.loads(ResponsesWire(sample_model(profile)).body(sample_request(SEAL), IMAGE_URLS))
+    ours = json.loads(
+        ResponsesWire(sample_model(profile)).body(sample_request(SIGNATURE), IMAGE_URLS)
+    )
     call_2 = ours["input"][4]["call_id"]
     params: dict[str, Any] = {
         "model": "m-1",
@@ -127,7 +129,7 @@ def _items(answer: Assistant) -> list[tuple[str, ...]]:
     return items
 
 
-def _theirs(item: Any) -> tuple[str, ...]:
+def _sdk_item(item: Any) -> tuple[str, ...]:
     match item.type:
         case "message":
             return ("message", "".join(part.text for part in item.content))
@@ -138,7 +140,7 @@ def _theirs(item: Any) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: reply.finish_reason)
-async def test_the_same_answer_is_read(reply: Reply):
+async def test_answer_matches_the_sdk(reply: Reply):
     script = Script(replies=[reply], default=reply, api_key="k")
     async with serve_provider(ResponsesDialect(), script) as server:
         async with model_at(server.url, ResponsesWire, key="k") as model:
@@ -147,7 +149,7 @@ async def test_the_same_answer_is_read(reply: Reply):
             events = await client.responses.create(model="mock-model", input="hello", stream=True)
             last = [event async for event in events][-1]
     theirs: Any = last.response  # pyright: ignore[reportAttributeAccessIssue]
-    items = [tuple(str(one) for one in _theirs(item)) for item in theirs.output]
+    items = [tuple(str(one) for one in _sdk_item(item)) for item in theirs.output]
     ours_items = _items(ours)
     assert [one[:1] for one in ours_items] == [one[:1] for one in items]
     assert [one[1:2] for one in ours_items] == [one[1:2] for one in items]

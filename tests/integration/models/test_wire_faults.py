@@ -1,4 +1,4 @@
-"""Each wire against everything that can go wrong on a real socket."""
+"""Every wire against network and server faults on a real socket."""
 
 import re
 
@@ -40,8 +40,8 @@ WIRES = {
     "responses": (ResponsesDialect(), ResponsesWire),
     "gemini": (GeminiDialect(), GeminiWire),
 }
-EVERY = {**WIRES, "chat": (ChatDialect(), ChatWire)}
-SAID = "Hello there, you"
+ALL_WIRES = {**WIRES, "chat": (ChatDialect(), ChatWire)}
+EXPECTED_TEXT = "Hello there, you"
 
 
 @pytest.fixture(params=WIRES)
@@ -49,24 +49,24 @@ def wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
     return WIRES[request.param]
 
 
-@pytest.fixture(params=EVERY)
+@pytest.fixture(params=ALL_WIRES)
 def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
-    return EVERY[request.param]
+    return ALL_WIRES[request.param]
 
 
 @pytest.mark.parametrize(
     ("fault", "error", "said"),
     [
-        (Fault("cut", after=2), Unreachable, "broke off"),
-        (Fault("hang", after=2), Unreachable, "silent for 0.5 s"),
-        (Fault("garbage", after=2), Unreachable, "broken stream"),
-        (Fault("bad_json", after=2), Unreachable, "broken stream"),
+        (Fault("cut", after=2), Unreachable, "closed the connection"),
+        (Fault("hang", after=2), Unreachable, "sent nothing for 0.5 s"),
+        (Fault("garbage", after=2), Unreachable, "invalid stream"),
+        (Fault("bad_json", after=2), Unreachable, "invalid stream"),
         (Fault("no_end", after=2), Unreachable, "stopped in mid-answer"),
         (Fault("error_event", after=2, named="overloaded"), Overloaded, "overloaded|Overloaded"),
         (Fault("status", named="overloaded"), Overloaded, r"\(5(29|03)\)"),
         (Fault("status", status=529, body="{}"), Overloaded, r"\(529\)"),
         (Fault("status", named="server_error"), Overloaded, r"\(500\)"),
-        (Fault("status", named="unauthorized"), Unauthorized, "wants a key"),
+        (Fault("status", named="unauthorized"), Unauthorized, "requires a key"),
         (Fault("status", named="context_too_long"), ContextTooLong, "too long"),
     ],
     ids=lambda value: value.named or value.kind if isinstance(value, Fault) else None,
@@ -77,16 +77,16 @@ async def test_faults(
     heard = StreamRecord()
     idle = 0.5 if fault.kind == "hang" else 5.0
     async with scripted_wire_model(
-        *any_wire, Reply(text=SAID, chunk=4, fault=fault), idle=idle
+        *any_wire, Reply(text=EXPECTED_TEXT, chunk=4, fault=fault), idle=idle
     ) as (model, _):
         with pytest.raises(error, match=said):
             await read_stream(model, heard=heard)
-    assert SAID.startswith(heard.text)
+    assert EXPECTED_TEXT.startswith(heard.text)
     if fault.kind in {"cut", "hang"}:
         assert heard.text
 
 
-async def test_a_limit_tells_how_long_to_wait(any_wire: tuple[Dialect, MakeWire]):
+async def test_rate_limit_has_a_retry_delay(any_wire: tuple[Dialect, MakeWire]):
     limited = Fault("status", named="rate_limited", headers={"retry-after": "17"})
     async with scripted_wire_model(*any_wire, Reply(fault=limited)) as (model, _):
         with pytest.raises(RateLimited) as caught:
@@ -110,7 +110,7 @@ RICH = Reply(
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 @pytest.mark.parametrize("crlf", [False, True], ids=["lf", "crlf"])
-async def test_pieces_of_any_size_and_line_ends(
+async def test_stream_is_decoded_for_any_chunking_and_line_ends(
     any_wire: tuple[Dialect, MakeWire], size: int, *, crlf: bool
 ):
     body = recorded(any_wire, RICH)
@@ -131,15 +131,17 @@ async def test_pieces_of_any_size_and_line_ends(
 
 
 def _joined(pieces: list[bytes]) -> list[bytes]:
-    """Tiny pieces only in the midst, to keep the test quick."""
+    """Merge tiny pieces at both ends, to keep the test fast."""
     third = len(pieces) // 3
     middle = third + min(120, third)
     return [b"".join(pieces[:third]), *pieces[third:middle], b"".join(pieces[middle:])]
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
-async def test_cut_in_the_midst_of_a_token(any_wire: tuple[Dialect, MakeWire], share: float):
-    """Inside of an event, and inside of a character where there is one."""
+async def test_stream_cut_within_a_token_is_an_error(
+    any_wire: tuple[Dialect, MakeWire], share: float
+):
+    """Cut within an event, and within a character if possible."""
     body = recorded(any_wire, Reply(text="Grüße 世界 😀 " * 8, chunk=3))
     place = body.index("ü".encode(), int(len(body) * share)) + 1
     heard = StreamRecord()
@@ -153,7 +155,7 @@ async def test_cut_in_the_midst_of_a_token(any_wire: tuple[Dialect, MakeWire], s
     assert ("Grüße 世界 😀 " * 8).startswith(heard.text)
 
 
-async def test_an_id_used_twice(any_wire: tuple[Dialect, MakeWire]):
+async def test_duplicate_call_id_is_replaced(any_wire: tuple[Dialect, MakeWire]):
     calls = [Call("look", '{"at":"a"}', "call_1"), Call("look", '{"at":"b"}', "call_1")]
     async with scripted_wire_model(*any_wire, Reply(calls=calls)) as (model, _):
         answer = (await read_stream(model)).answer
@@ -161,7 +163,7 @@ async def test_an_id_used_twice(any_wire: tuple[Dialect, MakeWire]):
     assert len({call.id for call in answer.calls}) == 2
 
 
-async def test_what_nobody_knows_is_passed_over(any_wire: tuple[Dialect, MakeWire]):
+async def test_unknown_events_are_ignored(any_wire: tuple[Dialect, MakeWire]):
     strange = (
         b": a comment\n\n"
         + frame(b'{"type":"response.from_the_future","delta":"x","index":9}', event="future")
@@ -179,7 +181,7 @@ async def test_what_nobody_knows_is_passed_over(any_wire: tuple[Dialect, MakeWir
     assert heard.answer.stop is plain.stop is Stop.TOOLS
 
 
-async def test_a_connection_serves_again(any_wire: tuple[Dialect, MakeWire]):
+async def test_connection_is_reused(any_wire: tuple[Dialect, MakeWire]):
     async with scripted_wire_model(*any_wire, Reply(text="one"), Reply(text="two")) as (
         model,
         server,
@@ -188,16 +190,16 @@ async def test_a_connection_serves_again(any_wire: tuple[Dialect, MakeWire]):
     assert len(server.requests) == 2
 
 
-THOUGHTS = {
+SIGNATURES = {
     "AnthropicWire": "messages.1.content.0: Invalid `signature` in `thinking` block",
     "ResponsesWire": "The encrypted content gAAA could not be verified.",
     "GeminiWire": "Thought signature is not valid.",
 }
 
 
-async def test_thoughts_that_are_not_taken_back_are_left_out(wire: tuple[Dialect, MakeWire]):
+async def test_refused_reasoning_is_omitted(wire: tuple[Dialect, MakeWire]):
     first = Reply(reasoning="hm", calls=[Call("look", "{}", "call_1")])
-    said = THOUGHTS[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
+    said = SIGNATURES[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
     refusal = msgspec.json.encode({"error": {"message": said, "type": "invalid_request_error"}})
     refused = Reply(fault=Fault("status", status=400, body=refusal.decode()))
     async with scripted_wire_model(*wire, first, refused, Reply(text="fine"), refused) as (
@@ -217,7 +219,7 @@ async def test_thoughts_that_are_not_taken_back_are_left_out(wire: tuple[Dialect
     assert mark not in bare
 
 
-async def test_the_compatible_server_speaks_it_as_well():
+async def test_compatible_server_works_with_the_anthropic_wire():
     replies = [Reply(text="Hi.", reasoning="hm", calls=[Call("look", '{"at":"x"}', "c1")])]
     async with (
         serve(Script(replies=replies)) as server,
@@ -233,7 +235,7 @@ REFUSED = {
     "responses": "Your organization must be verified to generate reasoning summaries.",
     "gemini": "Thinking level is not supported for this model.",
 }
-THINKERS = {
+REASONING_MODELS = {
     "anthropic": ("claude-opus-4-1", "anthropic_messages", b"budget_tokens"),
     "responses": ("gpt-5", "codex_responses", b"summary"),
     "gemini": ("gemini-3-pro", "gemini_native", b"thinkingConfig"),
@@ -241,9 +243,9 @@ THINKERS = {
 
 
 @pytest.mark.parametrize("name", WIRES)
-async def test_what_can_be_left_out_is_left_out_from_then_on(name: str):
+async def test_refused_optional_field_is_omitted_from_then_on(name: str):
     dialect, make = WIRES[name]
-    model_name, mode, mark = THINKERS[name]
+    model_name, mode, mark = REASONING_MODELS[name]
     profile = with_model_features(ModelProfile(), mode, model_name)
     served = ServedModel(model=model_name, provider="mock", window=1000, profile=profile)
     body = msgspec.json.encode({"error": {"message": REFUSED[name]}}).decode()

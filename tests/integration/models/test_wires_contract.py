@@ -1,4 +1,4 @@
-"""Every wire keeps the contract of models."""
+"""Every wire fulfils the model contract."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A far gateway that asks before it goes on, or is not what it was: told and answered over HTTP."""
+"""A remote gateway that asks questions, or changes what it supports, over HTTP."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -36,15 +36,15 @@ ASKS = {
 }
 
 
-class Asking:
-    """Speaks the protocol of runs, and waits for leave before it answers."""
+class AskingGateway:
+    """Implements the run protocol, and waits for an approval before it answers."""
 
     def __init__(self) -> None:
         self.decided: list[Any] = []
         self.asked: list[str] = []
         self.runs = True
         self.able = self.able_then = 200
-        """How it answers what it can do: at first, and once it has refused a run."""
+        """Its capability responses: the first one, and the one after it has refused a run."""
         self.asks: dict[str, Any] = ASKS
         self.then: dict[str, Any] = {}
         self.more: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def frame(number: int, event: dict[str, Any]) -> bytes:
 
 
 @asynccontextmanager
-async def served(far: Asking) -> AsyncGenerator[str]:
+async def served(far: AskingGateway) -> AsyncGenerator[str]:
     runner = web.ServerRunner(web.Server(far.handle))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -106,22 +106,24 @@ async def served(far: Asking) -> AsyncGenerator[str]:
         await shut_down_server(runner)
 
 
-def runtime_of(folder: Path, url: str, counsel: Approvals | None = None) -> RemoteRuntime:
+def remote_runtime(folder: Path, url: str, counsel: Approvals | None = None) -> RemoteRuntime:
     far, blobs = RemoteGateway(url=url), FileBlobs(folder)
     return RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=blobs, counsel=counsel))
 
 
 async def ask(runtime: RemoteRuntime) -> EventRecorder:
-    ear = EventRecorder()
+    recorder = EventRecorder()
     with anyio.fail_after(60):
         await run_turn(
-            RuntimePlan(scope=SCOPE, runtime=runtime, system=""), [user_message("Clean up.")], ear
+            RuntimePlan(scope=SCOPE, runtime=runtime, system=""),
+            [user_message("Clean up.")],
+            recorder,
         )
-    return ear
+    return recorder
 
 
-class Person:
-    """Answers every question with the same words, and gives leave or does not."""
+class FakeApprovals:
+    """Answers every question with the same text, and approves or denies."""
 
     def __init__(self, words: str | None = None, *, allows: bool = False) -> None:
         self._words = words
@@ -139,30 +141,32 @@ class Person:
 
 
 @pytest.mark.parametrize(("allows", "choice"), [(True, "once"), (False, "deny")])
-async def test_what_is_decided_here_is_told_there(
+async def test_local_approval_is_sent_to_the_remote_gateway(
     tmp_path: Path, choice: str, *, allows: bool
 ) -> None:
-    far, person = Asking(), Person(allows=allows)
+    far, person = AskingGateway(), FakeApprovals(allows=allows)
     async with served(far) as url:
-        ear = await ask(runtime_of(tmp_path, url, person))
-    wish = ApprovalRequest(tool="the far gateway", action="rm -r build", reaching=Isolation.BEYOND)
-    assert person.wishes == [(msgspec.structs.replace(SCOPE, call="q1"), wish)]
+        recorder = await ask(remote_runtime(tmp_path, url, person))
+    request = ApprovalRequest(
+        tool="the far gateway", action="rm -r build", reaching=Isolation.BEYOND
+    )
+    assert person.wishes == [(msgspec.structs.replace(SCOPE, call="q1"), request)]
     assert far.decided == [("/v1/runs/run_1/approval", {"choice": choice, "question_id": "q1"})]
-    assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "Done.")
+    assert (recorder.ended.outcome, recorder.texts[-1]) == (Outcome.DONE, "Done.")
 
 
-async def test_what_is_answered_here_is_told_there(tmp_path: Path) -> None:
-    far, person = Asking(), Person("The second.")
+async def test_local_answer_is_sent_to_the_remote_gateway(tmp_path: Path) -> None:
+    far, person = AskingGateway(), FakeApprovals("The second.")
     far.asks = {"event": "clarify.request", "question_id": "q2", "description": "Which?"}
     async with served(far) as url:
-        ear = await ask(runtime_of(tmp_path, url, person))
+        recorder = await ask(remote_runtime(tmp_path, url, person))
     told = {"answer": "The second.", "question_id": "q2"}
     assert far.decided == [("/v1/runs/run_1/clarify", told)]
-    assert ear.texts[-1] == "Done."
+    assert recorder.texts[-1] == "Done."
 
 
-class Undecided(Person):
-    """Thinks for ever."""
+class SilentApprovals(FakeApprovals):
+    """Never answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,65 +180,65 @@ class Undecided(Person):
         return Decision(allowed=False)
 
 
-async def test_what_is_answered_there_is_asked_of_nobody_here_any_more(tmp_path: Path) -> None:
-    far, person, ear = Asking(), Undecided(), EventRecorder()
+async def test_remote_answer_withdraws_the_local_question(tmp_path: Path) -> None:
+    far, person, recorder = AskingGateway(), SilentApprovals(), EventRecorder()
     far.then = {"event": "approval.responded", "question_id": "q1", "choice": "once"}
     async with served(far) as url:
-        runtime = runtime_of(tmp_path, url, person)
+        runtime = remote_runtime(tmp_path, url, person)
         plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(run_turn, plan, [user_message("Clean up.")], ear)
+                group.start_soon(run_turn, plan, [user_message("Clean up.")], recorder)
                 await person.let_go.wait()
-                assert len(ear.said) == 1
+                assert len(recorder.said) == 1
                 far.go_on()
-    assert (far.decided, ear.texts[-1]) == ([], "Done.")
+    assert (far.decided, recorder.texts[-1]) == ([], "Done.")
 
 
-class Slow(Undecided):
+class SlowApprovals(SilentApprovals):
     async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
         self.wishes.append((scope, wish))
         return await super().rule(scope, wish, tell)
 
 
-async def test_one_that_asks_without_end_is_refused(tmp_path: Path) -> None:
-    far, person, ear = Asking(), Slow(), EventRecorder()
+async def test_too_many_questions_are_refused(tmp_path: Path) -> None:
+    far, person, recorder = AskingGateway(), SlowApprovals(), EventRecorder()
     names = ["q1", *(f"more{number}" for number in range(MAX_OPEN_QUESTIONS)), "q1"]
     far.more = [ASKS | {"question_id": name, "command": name} for name in names]
     async with served(far) as url:
-        plan = RuntimePlan(scope=SCOPE, runtime=runtime_of(tmp_path, url, person), system="")
+        plan = RuntimePlan(scope=SCOPE, runtime=remote_runtime(tmp_path, url, person), system="")
         with anyio.fail_after(60):
-            await run_turn(plan, [user_message("Clean up.")], ear)
+            await run_turn(plan, [user_message("Clean up.")], recorder)
     assert len(person.wishes) == MAX_OPEN_QUESTIONS
     path, body = far.decided[0]
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
     assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
-    told = [event.text for event in ear.events if isinstance(event, Notice)]
-    assert "8 questions of the far gateway wait already; one more was refused." in told
-    assert ear.texts[-1] == "Done."
+    told = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert "8 questions of the remote gateway are open; one more was refused." in told
+    assert recorder.texts[-1] == "Done."
 
 
-async def test_without_anybody_to_decide_the_person_sees_what_was_asked(tmp_path: Path) -> None:
-    far, ear = Asking(), EventRecorder()
+async def test_question_is_shown_without_an_approver(tmp_path: Path) -> None:
+    far, recorder = AskingGateway(), EventRecorder()
     async with served(far) as url:
-        plan = RuntimePlan(scope=SCOPE, runtime=runtime_of(tmp_path, url), system="")
+        plan = RuntimePlan(scope=SCOPE, runtime=remote_runtime(tmp_path, url), system="")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(run_turn, plan, [user_message("Clean up.")], ear)
-                await ear.until(lambda event: isinstance(event, Notice))
+                group.start_soon(run_turn, plan, [user_message("Clean up.")], recorder)
+                await recorder.until(lambda event: isinstance(event, Notice))
                 far.go_on()
-    told = [event.text for event in ear.events if isinstance(event, Notice)]
-    assert told == ["The far gateway asks for leave: rm -r build"]
-    assert (far.decided, ear.texts[-1]) == ([], "Done.")
+    told = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert told == ["The remote gateway asks for approval: rm -r build"]
+    assert (far.decided, recorder.texts[-1]) == ([], "Done.")
 
 
-async def test_one_that_is_another_now_is_a_plain_server(tmp_path: Path) -> None:
-    far = Asking()
+async def test_replaced_gateway_is_used_as_a_plain_server(tmp_path: Path) -> None:
+    far = AskingGateway()
     far.runs, far.able_then = False, 404
     async with served(far) as url:
-        runtime = runtime_of(tmp_path, url)
-        ear = await ask(runtime)
-        assert ear.texts[-1] == "Plain."
+        runtime = remote_runtime(tmp_path, url)
+        recorder = await ask(runtime)
+        assert recorder.texts[-1] == "Plain."
         capable, plain = "GET /v1/capabilities", "POST /v1/chat/completions"
         assert far.asked == [capable, "POST /v1/runs", capable, plain]
         await ask(runtime)
@@ -242,34 +246,32 @@ async def test_one_that_is_another_now_is_a_plain_server(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("status", [200, 401, 500])
-async def test_who_refuses_a_run_and_does_not_say_that_it_is_plain_is_not_taken_for_it(
-    tmp_path: Path, status: int
-) -> None:
-    """Somebody on the way may know no such path for a moment."""
-    far = Asking()
+async def test_refused_run_alone_does_not_mean_a_plain_server(tmp_path: Path, status: int) -> None:
+    """A proxy in between may not know the path for a moment."""
+    far = AskingGateway()
     far.runs, far.able_then = False, status
     async with served(far) as url:
-        ear = await ask(runtime_of(tmp_path, url))
-    assert ear.ended.outcome is Outcome.FAILED
-    assert f"Proxy error ({500 if status == 500 else 404})" in ear.ended.reason
+        recorder = await ask(remote_runtime(tmp_path, url))
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert f"Proxy error ({500 if status == 500 else 404})" in recorder.ended.reason
     assert far.asked == ["GET /v1/capabilities", "POST /v1/runs", "GET /v1/capabilities"]
 
 
 @pytest.mark.parametrize("status", [500, 522])
-async def test_trouble_on_the_way_makes_nobody_a_plain_server(tmp_path: Path, status: int) -> None:
-    """A chat completion would not say who asks: everybody would be the owner there."""
-    far = Asking()
+async def test_temporary_failure_does_not_mean_a_plain_server(tmp_path: Path, status: int) -> None:
+    """A chat completion has no role: every user would be treated as the owner there."""
+    far = AskingGateway()
     far.able = status
     async with served(far) as url:
-        ear = await ask(runtime_of(tmp_path, url))
-    assert ear.ended.outcome is Outcome.FAILED
-    assert f"Proxy error ({status})" in ear.ended.reason
+        recorder = await ask(remote_runtime(tmp_path, url))
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert f"Proxy error ({status})" in recorder.ended.reason
     assert far.asked == ["GET /v1/capabilities"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_who_is_known_is_not_waited_for_to_say_it_again(tmp_path: Path, status: int) -> None:
-    far, clock = Asking(), FakeClock()
+async def test_cached_capabilities_are_used_during_a_failure(tmp_path: Path, status: int) -> None:
+    far, clock = AskingGateway(), FakeClock()
     far.go_on()
     async with served(far) as url:
         runtime = RemoteRuntime(
@@ -283,8 +285,8 @@ async def test_who_is_known_is_not_waited_for_to_say_it_again(tmp_path: Path, st
     assert far.asked.count("POST /v1/runs") == 2
 
 
-async def test_what_it_can_do_is_asked_again_after_a_while(tmp_path: Path) -> None:
-    far, clock = Asking(), FakeClock()
+async def test_capabilities_are_refreshed_after_a_while(tmp_path: Path) -> None:
+    far, clock = AskingGateway(), FakeClock()
     far.go_on()
     async with served(far) as url:
         blobs = FileBlobs(tmp_path)

@@ -1,4 +1,4 @@
-"""Turns that are runs of a real far gateway: what goes along, what comes back, what goes wrong."""
+"""Turns as runs of a real remote gateway: what is sent, what comes back, what fails."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ SCRIPT = Script(
 )
 
 
-def parts_of(folder: Path, url: str, **far: Any) -> RemoteTurnDeps:
+def turn_deps(folder: Path, url: str, **far: Any) -> RemoteTurnDeps:
     return RemoteTurnDeps(
         far=RemoteGateway(url=url, key=KEY, **far),
         clock=SystemClock(),
@@ -55,20 +55,22 @@ def parts_of(folder: Path, url: str, **far: Any) -> RemoteTurnDeps:
     )
 
 
-def plan_of(parts: RemoteTurnDeps, *history: Message, system: str = "", **more: Any) -> RuntimePlan:
+def remote_plan(
+    parts: RemoteTurnDeps, *history: Message, system: str = "", **more: Any
+) -> RuntimePlan:
     runtime = RemoteRuntime(parts)
     return RuntimePlan(scope=SCOPE, runtime=runtime, system=system, history=history, **more)
 
 
 async def ask(plan: RuntimePlan, *asked: User | str) -> EventRecorder:
-    ear = EventRecorder()
+    recorder = EventRecorder()
     said = [user_message(one) if isinstance(one, str) else one for one in asked]
     with anyio.fail_after(60):
-        await run_turn(plan, said, ear)
-    return ear
+        await run_turn(plan, said, recorder)
+    return recorder
 
 
-def said_to_model(far: ApiHarness, number: int = 0) -> list[Any]:
+def model_messages(far: ApiHarness, number: int = 0) -> list[Any]:
     messages = far.asked(number)["messages"]
     return [one["content"] for one in messages if one["role"] != "system"]
 
@@ -79,84 +81,87 @@ async def both(folder: Path) -> AsyncGenerator[tuple[ApiHarness, FaultyLink]]:
         yield far, link
 
 
-async def test_a_session_that_is_new_there_begins_with_what_was_said_here(tmp_path: Path) -> None:
+async def test_new_remote_session_starts_with_the_local_history(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
         past = (user_message("Who are you?"), assistant_message("A friend."))
-        ear = await ask(plan_of(parts_of(tmp_path, link.url), *past, system="Be kind."), "Sure?")
-        assert (ear.ended.outcome, ear.texts) == (Outcome.DONE, ["Sure?", "Yes."])
-        assert said_to_model(far) == ["Who are you?", "A friend.", "Sure?"]
+        recorder = await ask(
+            remote_plan(turn_deps(tmp_path, link.url), *past, system="Be kind."), "Sure?"
+        )
+        assert (recorder.ended.outcome, recorder.texts) == (Outcome.DONE, ["Sure?", "Yes."])
+        assert model_messages(far) == ["Who are you?", "A friend.", "Sure?"]
         assert "Be kind." in far.asked(0)["messages"][0]["content"]
         there = [text_of(one) for one in await far.said(SCOPE.session)]
         assert there == ["Who are you?", "A friend.", "Sure?", "Yes."]
 
 
-async def test_what_the_tools_do_there_is_told_here(tmp_path: Path) -> None:
+async def test_remote_tool_events_are_shown(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = await ask(plan_of(parts_of(tmp_path, link.url)), "look!")
-    used = [event.call.name for event in ear.events if isinstance(event, ToolStarted)]
+        recorder = await ask(remote_plan(turn_deps(tmp_path, link.url)), "look!")
+    used = [event.call.name for event in recorder.events if isinstance(event, ToolStarted)]
     assert used == ["todo"]
-    assert ear.texts == ["look!", "Let me look.\n\nI looked."]
-    assert ear.ended.usage.output > 0
+    assert recorder.texts == ["look!", "Let me look.\n\nI looked."]
+    assert recorder.ended.usage.output > 0
 
 
-async def test_pictures_and_documents_go_along(tmp_path: Path) -> None:
+async def test_images_and_documents_are_sent(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        parts = parts_of(tmp_path, link.url)
+        parts = turn_deps(tmp_path, link.url)
         picture = await parts.blobs.put(PNG, "image/png", "cat.png")
         notes = await parts.blobs.put(b"Buy milk.", "text/plain", "notes.txt")
         tape = await parts.blobs.put(b"\0\1\2", "audio/ogg", "tape.ogg")
         gone = Media("0" * 64, "image/png", "gone.png")
-        ear = await ask(
-            plan_of(parts), User("msg_1", (Text("See."), picture, notes, tape, gone), Trust.OWNER)
+        recorder = await ask(
+            remote_plan(parts),
+            User("msg_1", (Text("See."), picture, notes, tape, gone), Trust.OWNER),
         )
-        (asked,) = said_to_model(far)
-    assert ear.ended.outcome is Outcome.DONE
+        (asked,) = model_messages(far)
+    assert recorder.ended.outcome is Outcome.DONE
     kinds = [one["type"] for one in asked]
     assert "image_url" in kinds
     words = "".join(one.get("text", "") for one in asked)
     assert "Buy milk." in words
     assert "tape.ogg (audio/ogg), which stayed behind" in words
-    told = [event.text for event in ear.events if isinstance(event, Notice)]
+    told = [event.text for event in recorder.events if isinstance(event, Notice)]
     assert told == [
-        "tape.ogg cannot be passed on to the far gateway.",
-        "gone.png cannot be passed on to the far gateway.",
+        "tape.ogg cannot be sent to the remote gateway.",
+        "gone.png cannot be sent to the remote gateway.",
     ]
 
 
-async def test_stopping_here_stops_it_there(tmp_path: Path) -> None:
+async def test_local_stop_stops_the_remote_run(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = EventRecorder()
-        parts = parts_of(tmp_path, link.url)
-        async with running_turn(plan_of(parts), ear, [user_message("hang")]) as scope:
+        recorder = EventRecorder()
+        parts = turn_deps(tmp_path, link.url)
+        async with running_turn(remote_plan(parts), recorder, [user_message("hang")]) as scope:
             with anyio.fail_after(60):
-                await ear.until(lambda event: isinstance(event, TextDelta))
+                await recorder.until(lambda event: isinstance(event, TextDelta))
             scope.cancel()
-        assert ear.ended.outcome is Outcome.CANCELLED
+        assert recorder.ended.outcome is Outcome.CANCELLED
         assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
-        # Its session is free again: the next question is answered.
-        again = await ask(plan_of(parts, *ear.said), "Still there?")
+        # Its session is free again, so the next question is answered.
+        again = await ask(remote_plan(parts, *recorder.said), "Still there?")
         assert again.texts[-1] == "Yes."
         there = [text_of(one) for one in await far.said(SCOPE.session)]
         assert there.count("hang") == 1
 
 
-async def test_a_link_that_is_cut_while_stopping_still_stops_it(tmp_path: Path) -> None:
+async def test_remote_run_stops_despite_a_broken_link(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = EventRecorder()
-        parts = parts_of(tmp_path, link.url)
-        async with running_turn(plan_of(parts), ear, [user_message("hang")]) as scope:
+        recorder = EventRecorder()
+        parts = turn_deps(tmp_path, link.url)
+        async with running_turn(remote_plan(parts), recorder, [user_message("hang")]) as scope:
             with anyio.fail_after(60):
-                await ear.until(lambda event: isinstance(event, TextDelta))
+                await recorder.until(lambda event: isinstance(event, TextDelta))
             breaks = [LinkBreak(up=10), LinkBreak(down=10)]
             link.plan = lambda: breaks.pop() if breaks else LinkBreak()
             scope.cancel()
         assert breaks == []
-        again = await ask(plan_of(parts, *ear.said), "Still there?")
+        again = await ask(remote_plan(parts, *recorder.said), "Still there?")
         assert again.texts[-1] == "Yes."
 
 
-class Passing:
-    """Somebody who says these words as soon as they are asked for."""
+class SteeringOnce:
+    """Steering messages that are returned on the first call."""
 
     def __init__(self, *words: str) -> None:
         self._words = [user_message(word) for word in words]
@@ -167,96 +172,100 @@ class Passing:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-async def test_what_is_said_meanwhile_reaches_the_run_once(tmp_path: Path, cut: bool) -> None:
+async def test_steering_message_reaches_the_run_once(tmp_path: Path, cut: bool) -> None:
     async with both(tmp_path) as (far, link):
-        # The answer to the steering word is lost on its way back.
+        # The response to the steering request is lost.
         breaks = [LinkBreak(), LinkBreak(), LinkBreak(down=5)]
         link.plan = lambda: breaks.pop(0) if breaks and cut else LinkBreak()
-        plan = plan_of(parts_of(tmp_path, link.url), steer=Passing("And the door?"))
-        ear = await ask(plan, "slow: the window?")
-        assert ear.ended.outcome is Outcome.DONE
-        assert ear.texts[:2] == ["slow: the window?", "And the door?"]
+        plan = remote_plan(turn_deps(tmp_path, link.url), steer=SteeringOnce("And the door?"))
+        recorder = await ask(plan, "slow: the window?")
+        assert recorder.ended.outcome is Outcome.DONE
+        assert recorder.texts[:2] == ["slow: the window?", "And the door?"]
         there = [text_of(one) for one in await far.said(SCOPE.session) if isinstance(one, User)]
         assert there == ["slow: the window?", "And the door?"]
         assert len(far.mock.requests) == 2
 
 
-async def test_a_question_that_nobody_answered_is_not_put_twice(tmp_path: Path) -> None:
+async def test_unanswered_question_is_not_sent_twice(tmp_path: Path) -> None:
     no = Reply(fault=Fault("status", status=400, body='{"error": "no"}'))
     async with api_harness(tmp_path, Script(replies=[no], default=Reply("Yes."))) as far:
         first = user_message("broken, please")
-        parts = parts_of(tmp_path, far.url)
-        ear = await ask(plan_of(parts), first)
-        assert ear.ended.outcome is Outcome.FAILED
-        await ask(plan_of(parts, first), "Something else.")
+        parts = turn_deps(tmp_path, far.url)
+        recorder = await ask(remote_plan(parts), first)
+        assert recorder.ended.outcome is Outcome.FAILED
+        await ask(remote_plan(parts, first), "Something else.")
         there = [text_of(one) for one in await far.said(SCOPE.session)]
         assert there == ["broken, please", "Something else.", "Yes."]
 
 
-async def test_a_failure_there_is_told_in_its_words(tmp_path: Path) -> None:
+async def test_remote_failure_is_reported(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = await ask(plan_of(parts_of(tmp_path, link.url)), "broken")
-    assert ear.ended.outcome is Outcome.FAILED
-    assert ear.ended.reason.startswith("⚠️ Proxy error: ")
-    assert "no" in ear.ended.reason
+        recorder = await ask(remote_plan(turn_deps(tmp_path, link.url)), "broken")
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert recorder.ended.reason.startswith("⚠️ Proxy error: ")
+    assert "no" in recorder.ended.reason
 
 
-async def test_a_run_that_somebody_stops_there_is_a_failure_here(tmp_path: Path) -> None:
+async def test_run_stopped_remotely_is_a_failure(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = EventRecorder()
-        async with running_turn(plan_of(parts_of(tmp_path, link.url)), ear, [user_message("hang")]):
+        recorder = EventRecorder()
+        async with running_turn(
+            remote_plan(turn_deps(tmp_path, link.url)), recorder, [user_message("hang")]
+        ):
             with anyio.fail_after(60):
-                await ear.until(lambda event: isinstance(event, TextDelta))
+                await recorder.until(lambda event: isinstance(event, TextDelta))
                 (line,) = [one for one in link.asked if "/events" in one]
                 run = line.split("/")[3]
                 await far.ask("POST", f"/v1/runs/{run}/stop")
-    assert ear.ended.outcome is Outcome.FAILED
-    assert "was stopped at the far gateway" in ear.ended.reason
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert "was stopped at the remote gateway" in recorder.ended.reason
 
 
-async def test_a_turn_has_as_much_time_as_it_is_given(tmp_path: Path) -> None:
+async def test_turn_has_a_total_timeout(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = await ask(plan_of(parts_of(tmp_path, link.url, total=2.0)), "hang")
-        assert "took longer than 2 s and was stopped" in ear.ended.reason
+        recorder = await ask(remote_plan(turn_deps(tmp_path, link.url, total=2.0)), "hang")
+        assert "took longer than 2 s and was stopped" in recorder.ended.reason
         assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
 
 
-async def test_a_link_that_stays_down_is_told_after_a_while(tmp_path: Path) -> None:
+async def test_permanently_broken_link_is_reported(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        ear = EventRecorder()
-        parts = parts_of(tmp_path, link.url, patience=0.5, grace=0.3)
-        async with running_turn(plan_of(parts), ear, [user_message("hang")]):
+        recorder = EventRecorder()
+        parts = turn_deps(tmp_path, link.url, patience=0.5, grace=0.3)
+        async with running_turn(remote_plan(parts), recorder, [user_message("hang")]):
             with anyio.fail_after(60):
-                await ear.until(lambda event: isinstance(event, TextDelta))
+                await recorder.until(lambda event: isinstance(event, TextDelta))
                 link.plan = lambda: LinkBreak(down=0)
                 link.hang_up()
-    assert ear.ended.code == "network"
-    assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
-    heard = ear.said[-1]
+    assert recorder.ended.code == "network"
+    assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
+    heard = recorder.said[-1]
     assert text_of(heard).startswith("one")
     assert "one two three".startswith(text_of(heard))
 
 
-async def test_a_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
+async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        ear = EventRecorder()
-        async with running_turn(plan_of(parts_of(tmp_path, link.url)), ear, [user_message("long")]):
+        recorder = EventRecorder()
+        async with running_turn(
+            remote_plan(turn_deps(tmp_path, link.url)), recorder, [user_message("long")]
+        ):
             with anyio.fail_after(60):
-                await ear.until(lambda event: isinstance(event, TextDelta))
+                await recorder.until(lambda event: isinstance(event, TextDelta))
                 link.plan = lambda: LinkBreak(down=0)
                 link.hang_up()
                 while not any(not isinstance(one, User) for one in await far.said(SCOPE.session)):
                     await anyio.lowlevel.checkpoint()
                 link.plan = LinkBreak
-        assert (ear.ended.outcome, ear.texts[-1]) == (Outcome.DONE, "y" * 25)
-        deltas = [event.text for event in ear.events if isinstance(event, TextDelta)]
+        assert (recorder.ended.outcome, recorder.texts[-1]) == (Outcome.DONE, "y" * 25)
+        deltas = [event.text for event in recorder.events if isinstance(event, TextDelta)]
         assert "".join(deltas) == "y" * 25
         assert len(far.mock.requests) == 1
 
 
 @asynccontextmanager
-async def far_process(home: Path, model: str) -> AsyncGenerator[int]:
-    """The port of a far gateway in a process of its own, which is killed when the block ends."""
+async def remote_gateway_process(home: Path, model: str) -> AsyncGenerator[int]:
+    """Yield the port of a remote gateway in a separate process, which is killed at the end."""
     command = [sys.executable, str(PROGRAM), str(home), model]
     async with await anyio.open_process(command, stderr=None, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -266,53 +275,53 @@ async def far_process(home: Path, model: str) -> AsyncGenerator[int]:
             process.kill()
 
 
-async def test_a_far_side_that_was_killed_and_came_back_says_what_happened(tmp_path: Path) -> None:
+async def test_restarted_remote_gateway_reports_the_interruption(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     script = Script(replies=[HANG], default=Reply("Yes."))
     async with serve(script) as mock, faulty_link(0) as link:
-        ear = EventRecorder()
+        recorder = EventRecorder()
         with anyio.fail_after(60):
-            async with far_process(tmp_path / "far", mock.url) as port:
+            async with remote_gateway_process(tmp_path / "far", mock.url) as port:
                 link.port = port
-                parts = parts_of(tmp_path, link.url)
-                turn = running_turn(plan_of(parts), ear, [user_message("hang")])
+                parts = turn_deps(tmp_path, link.url)
+                turn = running_turn(remote_plan(parts), recorder, [user_message("hang")])
                 await turn.__aenter__()
-                await ear.until(lambda event: isinstance(event, TextDelta))
-            async with far_process(tmp_path / "far", mock.url) as port:
+                await recorder.until(lambda event: isinstance(event, TextDelta))
+            async with remote_gateway_process(tmp_path / "far", mock.url) as port:
                 link.port = port
                 await turn.__aexit__(None, None, None)
-                again = await ask(plan_of(parts, *ear.said), "Still there?")
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "interrupted")
-    assert "was restarted in the middle of this turn" in ear.ended.reason
-    heard = ear.said[-1]
+                again = await ask(remote_plan(parts, *recorder.said), "Still there?")
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "interrupted")
+    assert "was restarted during this turn" in recorder.ended.reason
+    heard = recorder.said[-1]
     assert text_of(heard).startswith("one")
     assert getattr(heard, "stop", None) is Stop.CANCELLED
     assert again.texts[-1] == "Yes."
     assert len(mock.requests) == 2
 
 
-async def test_a_far_side_that_forgot_the_run_says_so(tmp_path: Path) -> None:
+async def test_run_unknown_to_the_remote_gateway_is_reported(tmp_path: Path) -> None:
     async with serve(SCRIPT) as mock, faulty_link(0) as link:
-        ear = EventRecorder()
+        recorder = EventRecorder()
         with anyio.fail_after(60):
             (tmp_path / "one").mkdir()
             (tmp_path / "two").mkdir()
-            async with far_process(tmp_path / "one", mock.url) as port:
+            async with remote_gateway_process(tmp_path / "one", mock.url) as port:
                 link.port = port
                 turn = running_turn(
-                    plan_of(parts_of(tmp_path, link.url)), ear, [user_message("hang")]
+                    remote_plan(turn_deps(tmp_path, link.url)), recorder, [user_message("hang")]
                 )
                 await turn.__aenter__()
-                await ear.until(lambda event: isinstance(event, TextDelta))
-            async with far_process(tmp_path / "two", mock.url) as port:
+                await recorder.until(lambda event: isinstance(event, TextDelta))
+            async with remote_gateway_process(tmp_path / "two", mock.url) as port:
                 link.port = port
                 await turn.__aexit__(None, None, None)
-    assert "no longer knows of this turn" in ear.ended.reason
+    assert "no longer knows this turn" in recorder.ended.reason
 
 
-async def test_the_far_side_is_asked_what_it_can_do_once(tmp_path: Path) -> None:
+async def test_capabilities_are_requested_once(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
-        plan = plan_of(parts_of(tmp_path, link.url))
+        plan = remote_plan(turn_deps(tmp_path, link.url))
         for _ in range(3):
             await ask(plan, "Hello?")
         assert [line for line in link.asked if "capabilities" in line] == [
@@ -322,44 +331,46 @@ async def test_the_far_side_is_asked_what_it_can_do_once(tmp_path: Path) -> None
         assert len(begun) == 3
 
 
-async def test_a_plain_server_is_asked_for_chat_completions(tmp_path: Path) -> None:
+async def test_plain_server_gets_chat_completions(tmp_path: Path) -> None:
     async with serve(SCRIPT) as mock:
-        ear = await ask(plan_of(parts_of(tmp_path, mock.url.removesuffix("/v1"))), "Hello?")
-    assert ear.texts == ["Hello?", "Yes."]
+        recorder = await ask(
+            remote_plan(turn_deps(tmp_path, mock.url.removesuffix("/v1"))), "Hello?"
+        )
+    assert recorder.texts == ["Hello?", "Yes."]
     (asked,) = [one for one in mock.requests if one.method == "POST"]
     assert msgspec.json.decode(asked.body)["model"] == "hermes-agent"
 
 
-async def test_who_could_not_be_asked_yet_is_not_taken_for_a_plain_server(tmp_path: Path) -> None:
-    """A chat completion would not say who asks: a guest here would be the owner there."""
+async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Path) -> None:
+    """A chat completion has no role: a guest here would be the owner there."""
     async with both(tmp_path) as (far, link):
         breaks = [LinkBreak(down=100, manner=BreakKind.SILENT), LinkBreak(down=100)]
         link.plan = lambda: breaks.pop() if breaks else LinkBreak()
-        plan = plan_of(parts_of(tmp_path, link.url, alive=0.3))
+        plan = remote_plan(turn_deps(tmp_path, link.url, alive=0.3))
         guest = structs.replace(plan, scope=structs.replace(SCOPE, role=Role.GUEST))
-        ear = await ask(guest, "Hello?")
-        assert ear.texts == ["Hello?", "Yes."]
+        recorder = await ask(guest, "Hello?")
+        assert recorder.texts == ["Hello?", "Yes."]
         assert "POST /v1/chat/completions HTTP/1.1" not in link.asked
         assert not far.asked(0).get("tools")
 
 
-async def test_who_is_never_there_to_be_asked_is_sent_nothing(tmp_path: Path) -> None:
+async def test_nothing_is_sent_to_a_gateway_with_unknown_capabilities(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
         link.plan = lambda: LinkBreak(down=100)
-        ear = await ask(plan_of(parts_of(tmp_path, link.url, patience=0.5)), "Hello?")
-        assert ear.ended.outcome is Outcome.FAILED
-        assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
+        recorder = await ask(remote_plan(turn_deps(tmp_path, link.url, patience=0.5)), "Hello?")
+        assert recorder.ended.outcome is Outcome.FAILED
+        assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
         assert {line for line in link.asked if line} == {"GET /v1/capabilities HTTP/1.1"}
         assert far.mock.requests == []
 
 
-async def test_in_a_shared_chat_each_role_has_a_session_of_its_own_there(tmp_path: Path) -> None:
+async def test_each_role_of_a_shared_chat_has_its_own_remote_session(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
-        owner = plan_of(parts_of(tmp_path, link.url))
+        owner = remote_plan(turn_deps(tmp_path, link.url))
         guest = structs.replace(owner, scope=structs.replace(SCOPE, role=Role.GUEST))
         for number, plan in enumerate((owner, guest, owner, guest)):
-            ear = await ask(plan, f"Hello {number}?")
-            assert ear.ended.outcome is Outcome.DONE
+            recorder = await ask(plan, f"Hello {number}?")
+            assert recorder.ended.outcome is Outcome.DONE
         sessions = [SCOPE.session, f"{SCOPE.session}.guest"]
         said = [await far.said(name) for name in sessions]
         texts = [[text_of(one) for one in some if isinstance(one, User)] for some in said]

@@ -1,4 +1,4 @@
-"""Turns run by another gateway, over real sockets: what is asked, heard, and goes wrong."""
+"""Turns run by another gateway as chat completions, over real sockets."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,15 +41,15 @@ pytestmark = pytest.mark.anyio
 WORDS = ("Schön, ", "daß Sie ", "da sind: 😀")
 
 
-def deltas(ear: EventRecorder) -> str:
-    return "".join(event.text for event in ear.events if isinstance(event, TextDelta))
+def deltas(recorder: EventRecorder) -> str:
+    return "".join(event.text for event in recorder.events if isinstance(event, TextDelta))
 
 
-def answers(ear: EventRecorder) -> list[Assistant]:
-    return [message for message in ear.said if isinstance(message, Assistant)]
+def answers(recorder: EventRecorder) -> list[Assistant]:
+    return [message for message in recorder.said if isinstance(message, Assistant)]
 
 
-async def test_the_question_goes_out_as_a_chat_completion() -> None:
+async def test_question_is_sent_as_a_chat_completion() -> None:
     past = (
         user_message("find X"),
         assistant_message(tool_call("search", id="c1")),
@@ -59,7 +59,9 @@ async def test_the_question_goes_out_as_a_chat_completion() -> None:
     )
     async with fake_remote_gateway(full_answer("Yes.")) as far:
         asked = ("more", "and soon")
-        ear = await run_proxy_turn(far.url, *past, asked=asked, system="Be kind.", key="k" * 20)
+        recorder = await run_proxy_turn(
+            far.url, *past, asked=asked, system="Be kind.", key="k" * 20
+        )
     (request,) = far.asked
     assert request.path == "/v1/chat/completions"
     assert request.body == snapshot(
@@ -77,11 +79,11 @@ async def test_the_question_goes_out_as_a_chat_completion() -> None:
     )
     assert request.headers["authorization"] == f"Bearer {'k' * 20}"
     assert request.headers["x-hermes-session-id"] == "s1"
-    assert ear.texts == ["more", "and soon", "Yes."]
-    assert (ear.ended.outcome, ear.ended.steps) == (Outcome.DONE, 1)
+    assert recorder.texts == ["more", "and soon", "Yes."]
+    assert (recorder.ended.outcome, recorder.ended.steps) == (Outcome.DONE, 1)
 
 
-async def test_without_key_and_prompt_there_is_neither() -> None:
+async def test_key_and_prompt_are_optional() -> None:
     async with fake_remote_gateway(full_answer("Yes.")) as far:
         await run_proxy_turn(far.url)
     (request,) = far.asked
@@ -89,7 +91,7 @@ async def test_without_key_and_prompt_there_is_neither() -> None:
     assert request.body["messages"] == [{"role": "user", "content": "hello"}]
 
 
-async def test_what_cannot_be_passed_on_is_named() -> None:
+async def test_omitted_attachments_are_named() -> None:
     picture = User("msg_p", (Media("d1", "image/png", "cat.png"),))
     async with fake_remote_gateway(full_answer("Yes.")) as far:
         await run_proxy_turn(far.url, picture, assistant_message("Nice."))
@@ -97,7 +99,7 @@ async def test_what_cannot_be_passed_on_is_named() -> None:
     assert first == "[attached: cat.png (image/png), which stayed behind]"
 
 
-async def test_a_note_of_the_house_does_not_change_the_question() -> None:
+async def test_internal_note_does_not_change_the_question() -> None:
     question = user_message("again?")
     note = User("msg_n", (Text("go on where you were"),), Trust.PROGRAM)
     async with fake_remote_gateway(full_answer("Yes.")) as far:
@@ -107,12 +109,12 @@ async def test_a_note_of_the_house_does_not_change_the_question() -> None:
     assert first.body == second.body
 
 
-async def test_a_mock_of_the_far_side_is_heard() -> None:
+async def test_answer_of_a_mock_server_is_received() -> None:
     script = Script(default=Reply(text="".join(WORDS), chunk=3), api_key="key-" * 6)
     async with serve(script) as server:
-        ear = await run_proxy_turn(server.url.removesuffix("/v1"), key="key-" * 6)
-    assert deltas(ear) == "".join(WORDS)
-    (said,) = answers(ear)
+        recorder = await run_proxy_turn(server.url.removesuffix("/v1"), key="key-" * 6)
+    assert deltas(recorder) == "".join(WORDS)
+    (said,) = answers(recorder)
     assert (text_of(said), said.stop) == ("".join(WORDS), Stop.END)
     assert (said.model, said.provider) == ("hermes-agent", "proxy")
 
@@ -125,8 +127,8 @@ def _cuts() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("stream", [*_cuts()], ids=["plain", "chunked", "crlf"])
-async def test_a_stream_cut_at_any_byte_ends_in_a_named_error(stream: bytes) -> None:
-    """What was heard is kept; an end that came through is an end."""
+async def test_stream_cut_at_any_byte_is_a_known_error(stream: bytes) -> None:
+    """What was received is kept; a complete end marker counts."""
     over = stream.index(FINISH_EVENT if FINISH_EVENT in stream else DONE_EVENT)
     over += len(FINISH_EVENT if FINISH_EVENT in stream else DONE_EVENT)
     text = "".join(WORDS)
@@ -134,16 +136,18 @@ async def test_a_stream_cut_at_any_byte_ends_in_a_named_error(stream: bytes) -> 
         *(stream[:place] for place in range(len(stream))), stream
     ) as far:
         for place in range(len(stream) + 1):
-            ear = await run_proxy_turn(far.url)
-            heard = [message.text for message in answers(ear)]
+            recorder = await run_proxy_turn(far.url)
+            heard = [message.text for message in answers(recorder)]
             if place >= over:
-                assert (ear.ended.outcome, heard) == (Outcome.DONE, [text])
+                assert (recorder.ended.outcome, heard) == (Outcome.DONE, [text])
                 continue
-            assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "network"), place
-            assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
-            assert heard == ([deltas(ear)] if deltas(ear) else [])
-            assert text.startswith(deltas(ear))
-            assert all(message.stop is Stop.CANCELLED for message in answers(ear))
+            assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "network"), (
+                place
+            )
+            assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
+            assert heard == ([deltas(recorder)] if deltas(recorder) else [])
+            assert text.startswith(deltas(recorder))
+            assert all(message.stop is Stop.CANCELLED for message in answers(recorder))
     assert len(far.asked) == len(stream) + 1
 
 
@@ -154,17 +158,17 @@ REFUSALS = {
     b'{"detail": ["no", 1]}': '["no",1]',
     b"<h1>Bad\n gateway</h1>": "<h1>Bad gateway</h1>",
     b"\xff\xfe": "\ufffd\ufffd",
-    b"": "without a word why",
+    b"": "no reason given",
 }
 
 
 @pytest.mark.parametrize("body", REFUSALS, ids=repr)
-async def test_a_refusal_is_one_sentence(body: bytes) -> None:
+async def test_refusal_becomes_one_sentence(body: bytes) -> None:
     async with fake_remote_gateway(error_response(401, body)) as far:
-        ear = await run_proxy_turn(far.url)
-    hint = "Set GATEWAY_PROXY_KEY to the key of the far gateway."
-    assert ear.ended.reason == f"⚠️ Proxy error (401): {REFUSALS[body]}. {hint}"
-    assert (ear.ended.code, ear.ended.steps, answers(ear)) == ("auth", 0, [])
+        recorder = await run_proxy_turn(far.url)
+    hint = "Set GATEWAY_PROXY_KEY to the key of the remote gateway."
+    assert recorder.ended.reason == f"⚠️ Proxy error (401): {REFUSALS[body]}. {hint}"
+    assert (recorder.ended.code, recorder.ended.steps, answers(recorder)) == ("auth", 0, [])
 
 
 @pytest.mark.parametrize(
@@ -172,200 +176,200 @@ async def test_a_refusal_is_one_sentence(body: bytes) -> None:
     [(302, "bad_request"), (400, "bad_request"), (404, "bad_request"), (403, "auth"),
      (429, "rate_limit"), (500, "overloaded"), (503, "overloaded")],
 )  # fmt: skip
-async def test_each_status_has_its_kind(status: int, code: str) -> None:
+async def test_each_status_has_an_error_code(status: int, code: str) -> None:
     async with fake_remote_gateway(error_response(status, b"no")) as far:
-        ear = await run_proxy_turn(far.url)
-    assert ear.ended.code == code
-    assert ear.ended.reason.startswith(f"⚠️ Proxy error ({status}): no")
+        recorder = await run_proxy_turn(far.url)
+    assert recorder.ended.code == code
+    assert recorder.ended.reason.startswith(f"⚠️ Proxy error ({status}): no")
     assert len(far.asked) == 1
 
 
-async def test_an_endless_error_body_is_not_read_to_its_end() -> None:
+async def test_endless_error_body_is_bounded() -> None:
     async def endless(stream: SocketStream) -> None:
         await stream.send(b"HTTP/1.1 500 X\r\nconnection: close\r\n\r\n")
         while True:
             await stream.send(b"no " * 10_000)
 
     async with fake_remote_gateway(endless) as far:
-        ear = await run_proxy_turn(far.url)
-    assert ear.ended.code == "overloaded"
-    assert len(ear.ended.reason) < 500
+        recorder = await run_proxy_turn(far.url)
+    assert recorder.ended.code == "overloaded"
+    assert len(recorder.ended.reason) < 500
 
 
-async def test_our_key_never_shows() -> None:
+async def test_key_is_never_shown() -> None:
     key = "proxy-key-0123456789"
     async with fake_remote_gateway(error_response(401, f"{key} is wrong".encode())) as far:
-        ear = await run_proxy_turn(far.url, key=key)
-    assert key not in ear.ended.reason
-    assert "is wrong" in ear.ended.reason
+        recorder = await run_proxy_turn(far.url, key=key)
+    assert key not in recorder.ended.reason
+    assert "is wrong" in recorder.ended.reason
 
 
-async def test_nobody_at_the_address() -> None:
+async def test_refused_connection_is_reported() -> None:
     async with fake_remote_gateway(b"") as far:
         url = far.url
-    ear = await run_proxy_turn(url)
-    assert ear.ended.reason == snapshot(
-        "⚠️ Proxy connection error: no connection: Connection refused. "
-        "Check GATEWAY_PROXY_URL and that the gateway there is running."
+    recorder = await run_proxy_turn(url)
+    assert recorder.ended.reason == snapshot(
+        "⚠️ Proxy connection error: cannot connect: Connection refused. "
+        "Check GATEWAY_PROXY_URL and that the remote gateway is running."
     )
 
 
 @pytest.mark.parametrize(
     "url", ["nowhere", "http://", "ftp://127.0.0.1", "http://[::1", "http://a b"]
 )
-async def test_an_address_that_is_none(url: str) -> None:
-    ear = await run_proxy_turn(url)
-    assert ear.ended.outcome is Outcome.FAILED
-    assert ear.ended.reason.startswith("⚠️ Proxy connection error: ")
+async def test_invalid_address_is_reported(url: str) -> None:
+    recorder = await run_proxy_turn(url)
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
 
 
-async def test_a_key_that_no_header_can_carry() -> None:
+async def test_invalid_key_is_reported() -> None:
     async with fake_remote_gateway(full_answer("Yes.")) as far:
-        ear = await run_proxy_turn(far.url, key="a\r\nX-Evil: 1")
-    assert ear.ended.code == "network"
-    assert "GATEWAY_PROXY_KEY" in ear.ended.reason
+        recorder = await run_proxy_turn(far.url, key="a\r\nX-Evil: 1")
+    assert recorder.ended.code == "network"
+    assert "GATEWAY_PROXY_KEY" in recorder.ended.reason
     assert far.asked == []
 
 
-async def test_silence_has_an_end_and_keeps_what_was_heard() -> None:
+async def test_silence_times_out_and_keeps_the_partial_answer() -> None:
     async with fake_remote_gateway(respond_then_hang(STREAM_HEAD + delta_events("Half"))) as far:
-        ear = await run_proxy_turn(far.url, read=0.2)
+        recorder = await run_proxy_turn(far.url, read=0.2)
         with anyio.fail_after(60):
             await far.left.wait()
     assert (
-        ear.ended.reason
-        == "⚠️ Proxy connection error: the far gateway was silent for 0.2 s. Ask again."
+        recorder.ended.reason
+        == "⚠️ Proxy connection error: the remote gateway sent nothing for 0.2 s. Try again."
     )
-    assert ear.texts == ["hello", "Half"]
+    assert recorder.texts == ["hello", "Half"]
 
 
-async def test_nothing_is_waited_for_after_the_end() -> None:
+async def test_end_of_stream_is_not_waited_for() -> None:
     async with fake_remote_gateway(
         respond_then_hang(STREAM_HEAD + delta_events("All.") + FINISH_EVENT)
     ) as far:
-        ear = await run_proxy_turn(far.url, grace=0.05)
-    assert (ear.ended.outcome, ear.texts) == (Outcome.DONE, ["hello", "All."])
+        recorder = await run_proxy_turn(far.url, grace=0.05)
+    assert (recorder.ended.outcome, recorder.texts) == (Outcome.DONE, ["hello", "All."])
 
 
-async def test_a_line_without_end_does_not_fill_the_memory() -> None:
+async def test_endless_line_is_bounded() -> None:
     async def endless(stream: SocketStream) -> None:
         await stream.send(STREAM_HEAD + delta_events("Once ") + b"data: ")
         while True:
             await stream.send(b"x" * 65_536)
 
     async with fake_remote_gateway(endless) as far:
-        ear = await run_proxy_turn(far.url, one_event=1_000_000)
+        recorder = await run_proxy_turn(far.url, one_event=1_000_000)
         with anyio.fail_after(60):
             await far.left.wait()
-    assert "an event is larger than 1,000,000 bytes" in ear.ended.reason
-    assert ear.texts == ["hello", "Once "]
+    assert "an event is larger than 1,000,000 bytes" in recorder.ended.reason
+    assert recorder.texts == ["hello", "Once "]
 
 
-async def test_an_answer_without_end_is_cut_off() -> None:
+async def test_endless_answer_is_cut_off() -> None:
     async def endless(stream: SocketStream) -> None:
         await stream.send(STREAM_HEAD)
         while True:
             await stream.send(delta_events("x" * 100_000))
 
     async with fake_remote_gateway(endless) as far:
-        ear = await run_proxy_turn(far.url)
-    assert "longer than 4,000,000 characters" in ear.ended.reason
-    assert len(ear.texts[-1]) == 4_000_000
+        recorder = await run_proxy_turn(far.url)
+    assert "longer than 4,000,000 characters" in recorder.ended.reason
+    assert len(recorder.texts[-1]) == 4_000_000
 
 
-STRANGE = {
-    b"data: {broken\n\n": "broken stream",
-    b"data: [1]\n\n": "broken stream",
-    b'data: {"choices": [{"delta": {"content": 7}}]}\n\n': "broken stream",
-    b"data: " + b"[" * 100_000 + b"\n\n": "broken stream",
+INVALID_STREAMS = {
+    b"data: {broken\n\n": "invalid stream",
+    b"data: [1]\n\n": "invalid stream",
+    b'data: {"choices": [{"delta": {"content": 7}}]}\n\n': "invalid stream",
+    b"data: " + b"[" * 100_000 + b"\n\n": "invalid stream",
     b'data: {"error": {"message": "the model is gone"}}\n\n': "Proxy error: the model is gone",
     b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n'
-    + DONE_EVENT: "gave up in mid-answer",
+    + DONE_EVENT: "aborted the answer",
     b"<html>a page</html>": "ended after a part of the answer",
 }
 
 
-@pytest.mark.parametrize("rest", STRANGE, ids=STRANGE.values())
-async def test_whatever_follows_the_first_words_they_are_kept(rest: bytes) -> None:
+@pytest.mark.parametrize("rest", INVALID_STREAMS, ids=INVALID_STREAMS.values())
+async def test_partial_answer_is_kept_on_stream_errors(rest: bytes) -> None:
     async with fake_remote_gateway(STREAM_HEAD + delta_events("Once ") + rest) as far:
-        ear = await run_proxy_turn(far.url)
-    assert ear.ended.outcome is Outcome.FAILED
-    assert STRANGE[rest] in ear.ended.reason
-    assert ear.texts == ["hello", "Once "]
+        recorder = await run_proxy_turn(far.url)
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert INVALID_STREAMS[rest] in recorder.ended.reason
+    assert recorder.texts == ["hello", "Once "]
 
 
-async def test_events_of_other_kinds_are_not_words() -> None:
+async def test_other_events_are_ignored() -> None:
     other = b'event: hermes.tool.progress\ndata: {"tool": "terminal"}\n\n: alive\n\n'
     async with fake_remote_gateway(
         STREAM_HEAD + other + delta_events("Yes.") + other + DONE_EVENT
     ) as far:
-        ear = await run_proxy_turn(far.url)
-    assert (ear.ended.outcome, ear.texts) == (Outcome.DONE, ["hello", "Yes."])
+        recorder = await run_proxy_turn(far.url)
+    assert (recorder.ended.outcome, recorder.texts) == (Outcome.DONE, ["hello", "Yes."])
 
 
-async def test_an_empty_answer_is_told() -> None:
+async def test_empty_answer_is_an_error() -> None:
     async with fake_remote_gateway(full_answer()) as far:
-        ear = await run_proxy_turn(far.url)
-    assert ear.ended.reason == "⚠️ Proxy error: the answer is empty. Ask again."
+        recorder = await run_proxy_turn(far.url)
+    assert recorder.ended.reason == "⚠️ Proxy error: the answer is empty. Try again."
 
 
 @pytest.mark.parametrize(
     ("finish", "outcome"), [("length", Outcome.EXHAUSTED), ("content_filter", Outcome.FAILED)]
 )
-async def test_an_answer_that_is_not_all_says_so(finish: str, outcome: Outcome) -> None:
+async def test_incomplete_answer_is_marked(finish: str, outcome: Outcome) -> None:
     async with serve(Script(default=Reply(text="Once upon", finish=finish))) as server:
-        ear = await run_proxy_turn(server.url.removesuffix("/v1"))
-    assert ear.ended.outcome is outcome
-    assert ear.ended.reason
-    assert ear.texts[-1] == "Once upon"
+        recorder = await run_proxy_turn(server.url.removesuffix("/v1"))
+    assert recorder.ended.outcome is outcome
+    assert recorder.ended.reason
+    assert recorder.texts[-1] == "Once upon"
 
 
 @pytest.mark.parametrize("kind", ["garbage", "bad_json", "error_event", "no_end", "cut"])
-async def test_a_far_side_that_breaks_is_asked_once(kind: str) -> None:
-    """It may have acted already: only a person decides to ask again."""
+async def test_broken_answer_is_not_retried(kind: str) -> None:
+    """It may have acted already: only a person decides to try again."""
     reply = Reply(text="Once upon a time", chunk=4, fault=Fault(kind, after=2))  # pyright: ignore[reportArgumentType]
     async with serve(Script(default=reply)) as server:
-        ear = await run_proxy_turn(server.url.removesuffix("/v1"))
-    assert ear.ended.outcome is Outcome.FAILED
+        recorder = await run_proxy_turn(server.url.removesuffix("/v1"))
+    assert recorder.ended.outcome is Outcome.FAILED
     assert len(server.requests) == 1
-    assert "Once upon a time".startswith(ear.texts[-1])
+    assert "Once upon a time".startswith(recorder.texts[-1])
 
 
-async def test_stopping_hangs_up_and_keeps_what_was_heard() -> None:
+async def test_stop_disconnects_and_keeps_the_partial_answer() -> None:
     async with fake_remote_gateway(respond_then_hang(STREAM_HEAD + delta_events("Half"))) as far:
-        ear = EventRecorder()
-        async with running_turn(proxy_plan(far.url), ear) as scope:
-            await ear.until(lambda event: isinstance(event, TextDelta))
+        recorder = EventRecorder()
+        async with running_turn(proxy_plan(far.url), recorder) as scope:
+            await recorder.until(lambda event: isinstance(event, TextDelta))
             scope.cancel()
         with anyio.fail_after(60):
             await far.left.wait()
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert ear.texts[-1] == "Half"
-    assert answers(ear)[0].stop is Stop.CANCELLED
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts[-1] == "Half"
+    assert answers(recorder)[0].stop is Stop.CANCELLED
 
 
-async def test_stopping_ends_the_turn_of_one_of_ours(tmp_path: Path) -> None:
-    """Also where it could not be asked what it can do, so that it is spoken to as any other."""
+async def test_stop_ends_the_turn_of_a_hermes_gateway(tmp_path: Path) -> None:
+    """Also if its capabilities are unknown, so that it is treated as a plain server."""
     slow = Reply("one two three", fault=Fault("hang", after=2), chunk=4)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(default=slow)) as far:
-            ear = EventRecorder()
-            async with running_turn(proxy_plan(far.url, key=KEY), ear) as scope:
-                await ear.until(lambda event: isinstance(event, TextDelta))
+            recorder = EventRecorder()
+            async with running_turn(proxy_plan(far.url, key=KEY), recorder) as scope:
+                await recorder.until(lambda event: isinstance(event, TextDelta))
                 scope.cancel()
             await far.mock.requests[0].ended.wait()
             await far.server.entry.idle()
 
 
-async def test_stopping_before_a_word_came() -> None:
+async def test_stop_before_the_first_word() -> None:
     async with fake_remote_gateway(respond_then_hang()) as far:
-        ear = EventRecorder()
-        async with running_turn(proxy_plan(far.url), ear) as scope:
+        recorder = EventRecorder()
+        async with running_turn(proxy_plan(far.url), recorder) as scope:
             with anyio.fail_after(60):
                 while not far.asked:
                     await anyio.lowlevel.checkpoint()
             scope.cancel()
         with anyio.fail_after(60):
             await far.left.wait()
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert answers(ear) == []
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert answers(recorder) == []

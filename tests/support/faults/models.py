@@ -57,33 +57,33 @@ MODEL_FAULTS: Sequence[ModelFault] = [
     _status("too_large", "is too long for mock", "/new"),
     _status("context_too_long", "maximum context length", "/new"),
     _status("rate_limited", "limits the rate (429)", "Wait a little"),
-    _status("policy", "declined the content", "Say it differently"),
-    _status("bad_request", "did not accept the request (400)", "begin a new conversation"),
+    _status("policy", "declined the content", "Rephrase the message"),
+    _status("bad_request", "did not accept the request (400)", "start a new conversation"),
     _status("server_error", "overloaded or broken (500)", NEXT_MODEL),
     _status("bad_gateway", "overloaded or broken (502)", NEXT_MODEL),
     _status("unavailable", "overloaded or broken (503)", NEXT_MODEL),
     _status("overloaded", "overloaded or broken (529)", NEXT_MODEL),
-    _stream("cut", "broke off the connection"),
-    _stream("garbage", "sent a broken stream"),
-    _stream("bad_json", "sent a broken stream"),
+    _stream("cut", "closed the connection early"),
+    _stream("garbage", "sent an invalid stream"),
+    _stream("bad_json", "sent an invalid stream"),
     _stream("error_event", "overloaded or broken"),
     _stream("no_end", "stopped in mid-answer"),
-    _other_fault("cut early", Fault("cut"), "broke off the connection", NEXT_MODEL),
-    _other_fault("page", _PAGE, "answered with a web page", ADDRESS),
-    _other_fault("redirect", _ELSEWHERE, "sends us to", ADDRESS),
+    _other_fault("cut early", Fault("cut"), "closed the connection early", NEXT_MODEL),
+    _other_fault("page", _PAGE, "returned a web page", ADDRESS),
+    _other_fault("redirect", _ELSEWHERE, "redirects to", ADDRESS),
     _other_fault(
-        "teapot", Fault("status", status=418, body="short"), "(418)", "begin a new conversation"
+        "teapot", Fault("status", status=418, body="short"), "(418)", "start a new conversation"
     ),
     ModelFault(ExpectedMessage("says nothing", "was empty", NEXT_MODEL), Reply("")),
 ]
 SILENT_MODELS = [
     ModelFault(
-        ExpectedMessage("silence", "was silent for 0.3 s", "agent.local_stream_stale_timeout 2"),
+        ExpectedMessage("silence", "sent nothing for 0.3 s", "agent.local_stream_stale_timeout 2"),
         Reply("x", fault=Fault("hang")),
     ),
     ModelFault(
         ExpectedMessage(
-            "midway silence", "was silent for 0.3 s", "agent.local_stream_stale_timeout 2"
+            "midway silence", "sent nothing for 0.3 s", "agent.local_stream_stale_timeout 2"
         ),
         Reply("some words to begin with", fault=Fault("hang", after=2), chunk=4),
     ),
@@ -123,15 +123,15 @@ MODELS: Sequence[FaultScenario] = [
         cannot=IN_MODELS, url="http://127.0.0.1:9/v1",
     ),
     FaultScenario(
-        name="no network", faults=_single_fault("no network, or no such host", "hermes setup"),
+        name="no network", faults=_single_fault("no network or unknown host", "hermes setup"),
         cannot=IN_MODELS, url="http://nowhere.invalid/v1",
     ),
     FaultScenario(
-        name="not an address", faults=_single_fault("is no address", ADDRESS),
+        name="not an address", faults=_single_fault("is not a valid address", ADDRESS),
         cannot=IN_MODELS, url="http://127.0.0.1:99999/v1",
     ),
     FaultScenario(
-        name="no host", faults=_single_fault("no request can be made", ADDRESS),
+        name="no host", faults=_single_fault("cannot build a request", ADDRESS),
         cannot=IN_MODELS, url="http://a..b/v1",
     ),
     FaultScenario(
@@ -139,7 +139,7 @@ MODELS: Sequence[FaultScenario] = [
         cannot=IN_MODELS, env={**_NO_PROVIDER, "OPENAI_BASE_URL": ""},
     ),
     FaultScenario(
-        name="no key", faults=_single_fault("here is no key", KEY_HINT, 78), cannot=IN_MODELS,
+        name="no key", faults=_single_fault("o key is set for", KEY_HINT, 78), cannot=IN_MODELS,
         env={"OPENAI_API_KEY": ""}, url="https://api.openai.com/v1",
     ),
     FaultScenario(

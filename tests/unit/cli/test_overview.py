@@ -69,7 +69,7 @@ def test_enabled_channels_are_listed_without_a_gateway(
 async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
     home.config.write_text("model: {provider: openai, default: gpt-5-mini}\n")
     seen = await collect_overview(home, env(home), SystemClock())
-    assert seen.model_trouble.startswith("there is no key for OpenAI. Set it with ")
+    assert seen.model_trouble.startswith("no key is set for OpenAI. Set it with ")
     home.dotenv.write_text("OPENAI_API_KEY=sk-test\n")
     home.dotenv.chmod(0o600)
     seen = await collect_overview(home, env(home), SystemClock())

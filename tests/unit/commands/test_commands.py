@@ -215,7 +215,7 @@ async def test_unlisted_model_is_refused_unless_forced(tmp_path: Path) -> None:
         harness.models.listed = ["big-one", "big-two", "small"]
         with pytest.raises(UsageError, match="scripted does not list the model 'big-on'") as caught:
             await harness.type("/model big-on")
-        assert caught.value.hint.startswith("The nearest it has: big-one, big-two; ")
+        assert caught.value.hint.startswith("Similar models: big-one, big-two; ")
         assert not harness.models.chosen
         assert (
             await harness.read("/model big-one")
@@ -229,7 +229,7 @@ async def test_unverifiable_model_is_accepted_with_a_warning(tmp_path: Path) -> 
     async with desk(tmp_path) as harness:
         assert (await harness.read("/model big")).splitlines() == [
             "Using scripted/big from the next message on.",
-            "warning: big could not be checked (no list); once it should work: hermes doctor",
+            "warning: big could not be checked (no list); to check it later: hermes doctor",
         ]
 
 

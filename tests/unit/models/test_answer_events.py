@@ -1,4 +1,4 @@
-"""Reading one answer among many: words wait for each other, and none is lost."""
+"""Reading one of many concurrent answers: reads are coalesced, and no data is lost."""
 
 import asyncio
 import time
@@ -16,11 +16,11 @@ from hermes.models.endpoint import EndpointSettings, StreamCoalescer
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
-class Crowded(StreamCoalescer):
-    """Many at once, whose pauses are over when the test says so."""
+class ManualCoalescer(StreamCoalescer):
+    """Simulates many answers; the test ends their pauses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Crowded(StreamCoalescer):
         return self.rests[-1]
 
     async def resting(self) -> None:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             await self._rested.wait()
 
 
-class Answer:
-    """An answer of which the test decides what has come."""
+class FakeAnswer:
+    """An answer whose data is provided by the test."""
 
-    def __init__(self, crowd: StreamCoalescer, idle: float = PATIENCE) -> None:
+    def __init__(self, coalescer: StreamCoalescer, idle: float = TIMEOUT) -> None:
         loop = asyncio.get_running_loop()
         protocol = BaseProtocol(loop)
         protocol.transport = asyncio.Transport()
@@ -50,21 +50,23 @@ class Answer:
             content=self.content, content_type="text/event-stream", connection=None
         )
         place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
-        self.events = AnswerEvents(response, place, crowd)
+        self.events = AnswerEvents(response, place, coalescer)
 
     def comes(self, *words: str) -> None:
         for word in words:
             self.content.feed_data(f"data: {word}\n\n".encode())
 
     async def next(self) -> list[bytes]:
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             batch = await self.events.next(hurry=False)
         self.events.note(moved=True, ended=False)
         return batch
 
 
-async def gathered(answer: Answer, crowd: Crowded, meanwhile: Callable[[], object]) -> list[bytes]:
-    """With what happens in the pause; it is over if that did not end it."""
+async def coalesced_next(
+    answer: FakeAnswer, coalescer: ManualCoalescer, meanwhile: Callable[[], object]
+) -> list[bytes]:
+    """Return the next events, with `meanwhile` called during the pause."""
     heard: list[list[bytes]] = []
     async with anyio.create_task_group() as group:
 
@@ -72,74 +74,74 @@ async def gathered(answer: Answer, crowd: Crowded, meanwhile: Callable[[], objec
             heard.append(await answer.next())
 
         group.start_soon(listen)
-        await crowd.resting()
+        await coalescer.resting()
         assert heard == []
         meanwhile()
-        if not crowd.rests[0].done():
-            crowd.rests[0].set_result(None)
+        if not coalescer.rests[0].done():
+            coalescer.rests[0].set_result(None)
     return heard[0]
 
 
-async def test_a_few_answers_wait_for_nothing_and_many_not_for_long() -> None:
-    crowd = StreamCoalescer()
-    crowd.answers = 10
-    assert crowd.pause == 0.0
-    assert 0.0 < Crowded().pause <= 0.05
+async def test_pause_depends_on_the_number_of_answers() -> None:
+    coalescer = StreamCoalescer()
+    coalescer.answers = 10
+    assert coalescer.pause == 0.0
+    assert 0.0 < ManualCoalescer().pause <= 0.05
 
 
-async def test_pauses_that_end_about_then_end_together_and_not_before_their_time() -> None:
-    crowd, loop = StreamCoalescer(), asyncio.get_running_loop()
-    crowd.answers = 1000
+async def test_nearby_pauses_share_a_timer_and_do_not_end_early() -> None:
+    coalescer, loop = StreamCoalescer(), asyncio.get_running_loop()
+    coalescer.answers = 1000
     begun = loop.time()
-    left, *stayed = [crowd.rest() for _ in range(100)]
+    left, *stayed = [coalescer.rest() for _ in range(100)]
     left.cancel()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         await asyncio.gather(*stayed)
-    # The loop takes what is due within the resolution of its clock for due.
-    assert loop.time() >= begun + crowd.pause - time.get_clock_info("monotonic").resolution
+    # The loop treats timers within its clock resolution as due.
+    assert loop.time() >= begun + coalescer.pause - time.get_clock_info("monotonic").resolution
 
 
-async def test_in_a_crowd_words_after_the_first_come_together() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_later_events_are_coalesced() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     assert await answer.next() == [b"one"]
     answer.comes("two")
-    together = await gathered(answer, crowd, lambda: answer.comes("three", "four"))
+    together = await coalesced_next(answer, coalescer, lambda: answer.comes("three", "four"))
     assert together == [b"two", b"three", b"four"]
 
 
-async def test_who_has_all_in_a_pause_waits_no_longer() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_end_of_the_answer_ends_the_pause() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
 
     def ends() -> None:
         answer.comes("two", "[DONE]")
         answer.content.feed_eof()
-        assert crowd.rests[0].done()
+        assert coalescer.rests[0].done()
 
-    assert await gathered(answer, crowd, ends) == [b"two"]
+    assert await coalesced_next(answer, coalescer, ends) == [b"two"]
     assert answer.events.received_done
 
 
-async def test_what_came_before_a_broken_line_is_told() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_data_before_a_broken_connection_is_returned() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
     answer.comes("two")
     cut = ClientPayloadError("cut")
-    told = await gathered(answer, crowd, lambda: answer.content.set_exception(cut))
+    told = await coalesced_next(answer, coalescer, lambda: answer.content.set_exception(cut))
     assert told == [b"two"]
     with pytest.raises(ClientPayloadError):
         await answer.next()
 
 
-async def test_who_has_paused_in_vain_waits_for_the_next_word_alone() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_empty_pause_is_followed_by_a_normal_read() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
     heard: list[list[bytes]] = []
@@ -149,56 +151,56 @@ async def test_who_has_paused_in_vain_waits_for_the_next_word_alone() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(listen)
-        await crowd.resting()
-        crowd.rests[0].set_result(None)
+        await coalescer.resting()
+        coalescer.rests[0].set_result(None)
         await asyncio.sleep(0)
         assert heard == []
         answer.comes("two")
     assert heard == [[b"two"]]
-    assert len(crowd.rests) == 1
+    assert len(coalescer.rests) == 1
 
 
-async def test_silence_in_a_crowd_is_no_end() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd, idle=0.01)
+async def test_empty_pause_is_not_the_end() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer, idle=0.01)
     answer.comes("one")
     await answer.next()
     with pytest.raises(ExceptionGroup) as caught:
-        await gathered(answer, crowd, lambda: None)
+        await coalesced_next(answer, coalescer, lambda: None)
     assert caught.group_contains(TimeoutError)
     assert not answer.events.done
 
 
-async def test_what_follows_a_whole_answer_is_read_at_once() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_data_after_a_complete_answer_is_read_without_a_pause() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
     answer.comes("[DONE]")
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TIMEOUT):
         assert await answer.events.next(hurry=True) == []
     assert answer.events.received_done
-    assert crowd.rests == []
+    assert coalescer.rests == []
 
 
-async def test_the_end_is_not_waited_for() -> None:
-    crowd = Crowded()
-    answer = Answer(crowd)
+async def test_end_needs_no_pause() -> None:
+    coalescer = ManualCoalescer()
+    answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
     answer.comes("two", "[DONE]")
     answer.content.feed_eof()
     assert await answer.next() == [b"two"]
     assert answer.events.received_done
-    assert crowd.rests == []
+    assert coalescer.rests == []
 
 
-async def test_who_leaves_makes_the_crowd_smaller_once() -> None:
-    crowd = StreamCoalescer()
-    first, second = Answer(crowd), Answer(crowd)
-    assert crowd.answers == 2
+async def test_close_uncounts_the_answer_once() -> None:
+    coalescer = StreamCoalescer()
+    first, second = FakeAnswer(coalescer), FakeAnswer(coalescer)
+    assert coalescer.answers == 2
     first.events.close()
     first.events.close()
-    assert crowd.answers == 1
+    assert coalescer.answers == 1
     second.events.close()
-    assert crowd.answers == 0
+    assert coalescer.answers == 0

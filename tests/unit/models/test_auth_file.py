@@ -29,7 +29,7 @@ def key(token: str, label: str = "") -> Credential:
     return Credential(access_token=token, label=label)
 
 
-def test_keys_come_and_go(file: AuthFile):
+def test_keys_are_added_and_removed(file: AuthFile):
     first = file.add("openai", key("sk-1"), NOW)
     second = file.add("openai", key("sk-2", "spare"), NOW)
     assert [one.access_token for one in file.credentials("openai")] == ["sk-1", "sk-2"]
@@ -39,13 +39,13 @@ def test_keys_come_and_go(file: AuthFile):
     assert file.providers() == []
 
 
-def test_only_the_owner_may_read_it(file: AuthFile):
+def test_file_is_private(file: AuthFile):
     file.add("openai", key("sk-1"), NOW)
     for path in (file.path, file.path.with_name("auth.lock")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_same_key_is_there_once(file: AuthFile):
+def test_duplicate_key_is_stored_once(file: AuthFile):
     made = file.add("openai", key("sk-1"), NOW)
     again = file.add("openai", key("sk-1", "mine"), NOW)
     assert (again.id, again.label) == (made.id, "mine")
@@ -53,15 +53,15 @@ def test_the_same_key_is_there_once(file: AuthFile):
 
 
 @pytest.mark.parametrize("which", ["3", "0", "nobody", ""])
-def test_what_is_not_there_cannot_be_removed(file: AuthFile, which: str):
+def test_removing_an_unknown_key_fails(file: AuthFile, which: str):
     file.add("openai", key("sk-1", "a"), NOW)
     before = file.path.read_bytes()
-    with pytest.raises(UsageError, match="no key is called"):
+    with pytest.raises(UsageError, match="has no key"):
         file.remove("openai", which, NOW)
     assert file.path.read_bytes() == before
 
 
-def test_fields_of_others_stay(file: AuthFile):
+def test_unknown_fields_are_preserved(file: AuthFile):
     file.path.parent.mkdir()
     strange = {
         "version": 1,
@@ -82,7 +82,7 @@ def test_fields_of_others_stay(file: AuthFile):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "\xff"])
-def test_a_damaged_file_is_never_written_over(file: AuthFile, text: str):
+def test_damaged_file_is_not_overwritten(file: AuthFile, text: str):
     file.path.parent.mkdir()
     file.path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match="damaged"):
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_never_written_over(file: AuthFile, text: str):
     assert file.path.read_bytes() == text.encode("latin-1")
 
 
-def test_many_at_once_lose_nothing(file: AuthFile):
+def test_concurrent_writes_lose_nothing(file: AuthFile):
     def add(number: int) -> None:
         AuthFile(file.path).add("openai", key(f"sk-{number}"), NOW)
 
@@ -101,7 +101,7 @@ def test_many_at_once_lose_nothing(file: AuthFile):
     assert len({one.priority for one in known}) == 24
 
 
-def test_rests_of_keys_from_here_and_elsewhere(file: AuthFile):
+def test_cooldowns_of_stored_and_other_keys(file: AuthFile):
     file.add("openai", key("sk-1"), NOW)
     until = NOW.timestamp() + 60
     file.rest("openai", "sk-1", Cooldown(until, "rate_limit"), NOW)
@@ -118,7 +118,7 @@ def test_rests_of_keys_from_here_and_elsewhere(file: AuthFile):
     assert file.rests("openai") == {}
 
 
-def test_a_rest_without_an_end_ends(file: AuthFile):
+def test_cooldown_without_a_reset_time_ends(file: AuthFile):
     told = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
     file.path.parent.mkdir()
     file.path.write_text(json.dumps({"credential_pool": {"openai": [told]}}))
@@ -129,11 +129,11 @@ def test_a_rest_without_an_end_ends(file: AuthFile):
     ("told", "wanted"),
     [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
 )
-def test_moments(told: float | str | None, wanted: float | None):
+def test_timestamps_are_parsed(told: float | str | None, wanted: float | None):
     assert parse_timestamp(told) == wanted
 
 
-async def test_a_ring_remembers_over_processes(file: AuthFile):
+async def test_cooldowns_outlive_the_process(file: AuthFile):
     clock = FakeClock()
     memory = AuthFileCooldowns(file, "openai", clock)
     ring = KeyRing(("a", "b"), memory=memory, now=clock.monotonic())
@@ -149,14 +149,14 @@ async def test_a_ring_remembers_over_processes(file: AuthFile):
     assert AuthFileCooldowns(file, "openai", clock).resting(("a", "b")) == {}
 
 
-async def test_a_single_key_leaves_no_trace(file: AuthFile):
+async def test_cooldown_of_a_single_key_is_not_stored(file: AuthFile):
     ring = KeyRing(("a",), memory=AuthFileCooldowns(file, "openai", FakeClock()))
     ring.start_cooldown("a", 0.0, 60.0, "auth")
     await ring.remember()
     assert not file.path.exists()
 
 
-async def test_what_cannot_be_written_stops_nobody(tmp_path: Path):
+async def test_unwritable_file_is_only_logged(tmp_path: Path):
     (tmp_path / "auth.json").write_text("{")
     memory = AuthFileCooldowns(AuthFile(tmp_path / "auth.json"), "openai", FakeClock())
     ring = KeyRing(("a", "b"), memory=memory)
@@ -165,7 +165,7 @@ async def test_what_cannot_be_written_stops_nobody(tmp_path: Path):
     assert ring.take(0.0) == "b"
 
 
-def test_the_pool_lies_under_the_settings(file: AuthFile):
+def test_pool_is_added_to_the_settings(file: AuthFile):
     pool = KeyPool(file.path, FakeClock())
     assert pool.under(ModelSettings()) == ModelSettings()
     file.add("openai", key("sk-1"), NOW)
@@ -175,14 +175,14 @@ def test_the_pool_lies_under_the_settings(file: AuthFile):
 @pytest.mark.parametrize(
     ("rests", "strategy", "place", "why"),
     [
-        ((0, 0), KeyStrategy.FILL_FIRST, 0, "first that does not rest"),
-        ((9, 0), KeyStrategy.FILL_FIRST, 1, "all others rest"),
+        ((0, 0), KeyStrategy.FILL_FIRST, 0, "first key that is ready"),
+        ((9, 0), KeyStrategy.FILL_FIRST, 1, "all other keys are on cooldown"),
         ((9, 5), KeyStrategy.FILL_FIRST, 1, "ready soonest"),
-        ((0,), KeyStrategy.FILL_FIRST, 0, "only one"),
+        ((0,), KeyStrategy.FILL_FIRST, 0, "only key"),
         ((0, 0), KeyStrategy.ROUND_ROBIN, 0, "round_robin"),
     ],
 )
-def test_the_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: int, why: str):
+def test_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: int, why: str):
     told = [(f"k{number}", "VAR") for number in range(len(rests))]
     resting = {fingerprint(f"k{n}"): Cooldown(100.0 + left, "auth") for n, left in enumerate(rests)}
     verdict = next_key(key_statuses(told, [], resting, 100.0), strategy)
@@ -191,12 +191,12 @@ def test_the_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: in
     assert why in verdict.why
 
 
-def test_a_key_told_twice_counts_where_it_was_told_first():
+def test_duplicate_key_keeps_its_first_source():
     held = key_statuses([("k", "VAR")], [key("k"), key("l")], {}, 0.0)
     assert [(one.key, one.source) for one in held] == [("k", "VAR"), ("l", "auth.json")]
 
 
-def test_no_key_no_verdict():
+def test_no_next_key_without_keys():
     assert next_key([], KeyStrategy.RANDOM) is None
     chance: Callable[[], float] = lambda: 0.0  # noqa: E731
     assert KeyRing((), chance=chance).take(0.0) == ""

@@ -53,12 +53,12 @@ def test_windows(model: str, window: int):
     assert context_window(model, local=True) == LOCAL_WINDOW
 
 
-def test_every_default_model_is_known():
+def test_default_models_are_in_the_catalog():
     for provider in PROVIDERS:
         assert provider.local or catalog_entry(provider.default_model), provider.name
 
 
-def test_the_table_of_providers_is_sound():
+def test_provider_table_is_consistent():
     names = [name for one in (*PROVIDERS, CUSTOM) for name in (one.name, *one.aliases)]
     assert len(names) == len(set(names))
     for provider in PROVIDERS:
@@ -70,7 +70,7 @@ def test_the_table_of_providers_is_sound():
         re.compile(provider.thinks)
 
 
-def test_names_and_aliases():
+def test_providers_are_found_by_name_and_alias():
     for name in ("zai", "GLM", "z.ai", " Zhipu "):
         provider = find_provider(name)
         assert provider is not None
@@ -91,7 +91,7 @@ def test_names_and_aliases():
         ("lmstudio", "anything", EffortFormat.NOWHERE),
     ],
 )
-def test_only_thinkers_are_asked_to_think(provider: str, model: str, form: EffortFormat):
+def test_effort_is_sent_only_to_reasoning_models(provider: str, model: str, form: EffortFormat):
     found = find_provider(provider)
     assert found is not None
     assert model_profile_for(found, model).effort is form

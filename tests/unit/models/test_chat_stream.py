@@ -74,7 +74,7 @@ def test_text_and_usage():
     assert answer.usage == Usage(input=9, output=4, cache_read=8, reasoning=2)
 
 
-def test_what_comes_together_is_one_delta():
+def test_deltas_of_one_batch_are_merged():
     stream = ChatStream(DECODER)
     batch = [
         chunk({"reasoning_content": "a"}),
@@ -113,7 +113,7 @@ def test_what_comes_together_is_one_delta():
         ({"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": None}, Usage(1, 1)),
     ],
 )
-def test_the_many_ways_to_count(usage: dict[str, Any], expected: Usage):
+def test_usage_formats(usage: dict[str, Any], expected: Usage):
     ways = [
         json.dumps({"choices": [], "usage": usage}).encode(),
         json.dumps({"choices": [{"delta": {}, "usage": usage}]}).encode(),
@@ -135,7 +135,7 @@ def test_the_many_ways_to_count(usage: dict[str, Any], expected: Usage):
         {"reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]},
     ],
 )
-def test_reasoning_in_all_its_fields(delta: dict[str, Any]):
+def test_reasoning_is_read_from_all_fields(delta: dict[str, Any]):
     answer, deltas = play(chunk(delta), chunk({"content": "yes"}), chunk({}, "stop"))
     assert deltas == [ReasoningDelta("hm"), TextDelta("yes")]
     thought, said = answer.parts
@@ -144,7 +144,7 @@ def test_reasoning_in_all_its_fields(delta: dict[str, Any]):
     assert said == Text("yes")
 
 
-def test_reasoning_details_are_sealed_for_the_replay():
+def test_reasoning_details_become_the_signature():
     first = {"type": "reasoning.text", "text": "let ", "index": 0, "format": "f", "signature": None}
     second = {"type": "reasoning.text", "text": "me", "index": 0, "signature": "sig"}
     third = {"type": "reasoning.encrypted", "data": "xyz", "index": 1}
@@ -173,7 +173,7 @@ def test_reasoning_details_are_sealed_for_the_replay():
     )
 
 
-def test_a_thought_without_its_opening_tag_is_taken_back():
+def test_closing_tag_without_opening_turns_text_into_reasoning():
     answer, deltas = play(
         chunk({"content": "It must be 4.\n"}),
         chunk({"content": "</think>\n\n4"}),
@@ -225,7 +225,7 @@ def test_calls_without_index():
     ) == [("a", '{"n":1}', ""), ("b", '{"n":2}', ""), ("c", "{}", "")]
 
 
-def test_the_name_and_id_repeated_in_every_piece():
+def test_repeated_name_and_id_are_one_call():
     assert calls(
         piece(0, "c1", "look", '{"at"'),
         piece(0, "c1", "look", ': "x"'),
@@ -233,13 +233,13 @@ def test_the_name_and_id_repeated_in_every_piece():
     ) == [("look", '{"at": "x"}', "")]
 
 
-def test_a_new_id_in_every_piece_of_one_call():
+def test_changing_id_with_the_same_index_is_one_call():
     assert calls(piece(0, "c1", "look", '{"at"'), piece(0, "c7", None, ': "x"}')) == [
         ("look", '{"at": "x"}', "")
     ]
 
 
-def test_ids_are_made_where_they_are_missing_or_double():
+def test_missing_or_duplicate_ids_are_generated():
     chunks = [
         chunk({"tool_calls": [piece(n, i, "look", "{}")]})
         for n, i in enumerate(["c1", "c1", "", None])
@@ -270,7 +270,7 @@ def test_arguments(sent: Any, args: str, broken: str):
     assert calls(piece(0, "c", "look", sent)) == [("look", args, broken)]
 
 
-def test_arguments_that_were_cut_off_are_not_guessed():
+def test_truncated_arguments_are_not_repaired():
     half = piece(0, "c", "write", '{"path": "a", "text": "half of i')
     for finish in ("length", "tool_calls"):
         assert calls(half, finish=finish) == [("write", "{}", '{"path": "a", "text": "half of i')]
@@ -290,18 +290,18 @@ def test_arguments_that_were_cut_off_are_not_guessed():
         ("eos", False, Stop.END),
     ],
 )
-def test_why_it_ended(finish: str, with_call: bool, stop: Stop):
+def test_stop_reasons(finish: str, with_call: bool, stop: Stop):
     delta = {"content": "x"} | ({"tool_calls": [piece(0, "c", "look", "{}")]} if with_call else {})
     assert play(chunk(delta), chunk({}, finish))[0].stop is stop
 
 
-def test_a_refusal_is_spoken_and_marked():
+def test_refusal_is_text_and_marked():
     answer, deltas = play(chunk({"refusal": "I will not."}), chunk({}, "stop"))
     assert deltas == [TextDelta("I will not.")]
     assert (answer.text, answer.stop) == ("I will not.", Stop.REFUSED)
 
 
-def test_an_answer_that_was_not_streamed():
+def test_answer_without_streaming_is_read():
     message = {"role": "assistant", "content": "hi", "tool_calls": [piece(None, "c", "look", "{}")]}
     whole = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     answer, deltas = play(json.dumps(whole).encode())
@@ -312,19 +312,19 @@ def test_an_answer_that_was_not_streamed():
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"\xff", b'"x"', b'{"choices": 5}', b"nonsense"]
 )
-def test_what_is_no_chunk_is_said_to_be_none(data: bytes):
+def test_invalid_chunk_is_an_error(data: bytes):
     with pytest.raises(InvalidChunk):
         ChatStream(DECODER).feed([data])
 
 
 @pytest.mark.parametrize("error", [{"message": "boom", "code": 502}, "boom"])
-def test_an_error_in_the_stream(error: object):
+def test_error_in_the_stream_is_raised(error: object):
     with pytest.raises(StreamError) as caught:
         ChatStream(DECODER).feed([json.dumps({"error": error, "choices": []}).encode()])
     assert b"boom" in caught.value.body
 
 
-def test_an_answer_has_only_so_many_calls():
+def test_number_of_calls_is_limited():
     many = [chunk({"tool_calls": [piece(n, f"c{n}", "look", "{}")]}) for n in range(MAX_CALLS + 9)]
     stream = ChatStream(DECODER)
     stream.feed(many[:MAX_CALLS])
@@ -336,7 +336,7 @@ def test_an_answer_has_only_so_many_calls():
     assert answer.stop is Stop.LENGTH
 
 
-def test_arguments_grow_only_so_large_in_all_calls_together():
+def test_total_size_of_arguments_is_limited():
     half = '{"text": "' + "x" * (MAX_ARGUMENTS // 2 + 1)
     answer, _ = play(
         chunk({"tool_calls": [piece(0, "a", "write", half), piece(1, "b", "write", half)]}),
@@ -359,7 +359,7 @@ def test_arguments_grow_only_so_large_in_all_calls_together():
     ],
     ids=lambda delta: next(iter(delta)),
 )
-def test_everything_that_is_kept_counts(delta: dict[str, Any]):
+def test_all_stored_content_counts_towards_the_limit(delta: dict[str, Any]):
     stream = ChatStream(DECODER)
     one = chunk(delta)
     stream.feed([one] * 4)
@@ -379,13 +379,13 @@ def test_everything_that_is_kept_counts(delta: dict[str, Any]):
         ({"tool_calls": []}, False),
     ],
 )
-def test_only_a_part_of_the_answer_makes_it_grow(delta: dict[str, Any], grows: bool):
+def test_only_content_increases_the_size(delta: dict[str, Any], grows: bool):
     stream = ChatStream(DECODER)
     stream.feed([chunk(delta)])
     assert bool(stream.size) is grows
 
 
-def test_a_runaway_is_cut_off():
+def test_runaway_answer_is_cut_off():
     stream = ChatStream(DECODER)
     stream.feed([chunk({"content": "x" * (MAX_ANSWER + 1)})])
     assert stream.runaway
@@ -400,8 +400,8 @@ def test_deltas_add_up_to_the_answer(text: str, data: st.DataObject):
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer.text
 
 
-def test_a_name_with_every_piece_of_arguments_takes_no_time():
-    """Each piece looks as if a whole call were there, which asks for another look at all of it."""
+def test_repeated_names_do_not_slow_down_parsing():
+    """Each piece looks like a complete call, which triggers another check of all of it."""
     calls = CallBuilder()
     calls.add(CallDelta(index=0, function=FunctionDelta("t", '{"a": "')))
     for _ in range(100_000):
@@ -411,7 +411,7 @@ def test_a_name_with_every_piece_of_arguments_takes_no_time():
     assert len(bytes(call.args)) == 3_000_000 + len('{"a": ""}')
 
 
-def test_details_in_very_many_pieces_take_no_time():
+def test_many_detail_pieces_are_joined_quickly():
     stream = ChatStream(DECODER)
     piece = {"type": "reasoning.text", "index": 0, "text": "x" * 60}
     for _ in range(200):
@@ -424,7 +424,7 @@ def test_details_in_very_many_pieces_take_no_time():
     assert detail == {**piece, "text": "x" * 60 * 20_000, "signature": "seal"}
 
 
-def test_of_one_endless_event_no_more_is_read_than_an_answer_may_have():
+def test_single_huge_event_is_cut_at_the_limit():
     stream = ChatStream(DECODER)
     endless = "<x\n" * 2_000_000
     stream.feed([chunk({"content": endless})])

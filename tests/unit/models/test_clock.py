@@ -6,7 +6,7 @@ from hermes.testing.clock import FakeClock
 pytestmark = pytest.mark.anyio
 
 
-async def test_time_stands_still_until_it_is_moved():
+async def test_fake_clock_stands_still_until_advanced():
     clock = FakeClock()
     start = clock.now()
     assert clock.monotonic() == 0.0
@@ -15,7 +15,7 @@ async def test_time_stands_still_until_it_is_moved():
     assert clock.monotonic() == 90.0
 
 
-async def test_sleepers_wake_in_the_order_of_their_time():
+async def test_sleepers_wake_in_order():
     clock = FakeClock()
     woke: list[tuple[str, float]] = []
 
@@ -48,7 +48,7 @@ async def test_a_cancelled_sleeper_is_forgotten():
     await clock.advance(10.0)
 
 
-async def test_auto_jumps():
+async def test_auto_clock_jumps_to_the_next_sleeper():
     clock = FakeClock(auto=True)
     await clock.sleep(30.0)
     await clock.sleep(0.0)

@@ -12,8 +12,8 @@ from hermes.schema.errors import Unreachable
 pytestmark = pytest.mark.anyio
 
 
-class Pieces:
-    """A body that comes as it was cut, and then ends, breaks or hangs."""
+class FakeBody:
+    """A body in pieces that then ends, breaks or hangs."""
 
     def __init__(self, *pieces: bytes, end: Exception | None = None, hangs: bool = False) -> None:
         self.left = list(pieces)
@@ -31,40 +31,40 @@ class Pieces:
         return b""
 
 
-async def test_a_body_in_many_pieces_is_read_whole():
+async def test_body_in_many_pieces_is_read_completely():
     pieces = [b'{"error": "', b"x" * 70_000, b'", "code": ', b"1}"]
-    assert await read_all(Pieces(*pieces), 80_000) == b"".join(pieces)
-    assert await read_up_to(Pieces(*pieces), 80_000, 60) == b"".join(pieces)
+    assert await read_all(FakeBody(*pieces), 80_000) == b"".join(pieces)
+    assert await read_up_to(FakeBody(*pieces), 80_000, 60) == b"".join(pieces)
 
 
-async def test_a_body_may_be_exactly_as_large_as_its_limit():
-    assert await read_all(Pieces(b"ab", b"cd"), 4) == b"abcd"
+async def test_body_may_have_exactly_the_limit():
+    assert await read_all(FakeBody(b"ab", b"cd"), 4) == b"abcd"
     with pytest.raises(BodyTooLarge, match="more than 3 bytes"):
-        await read_all(Pieces(b"ab", b"cd"), 3)
+        await read_all(FakeBody(b"ab", b"cd"), 3)
 
 
 async def test_reading_stops_at_the_limit():
-    source = Pieces(b"ab", b"cd", b"ef", b"gh")
+    source = FakeBody(b"ab", b"cd", b"ef", b"gh")
     assert await read_up_to(source, 3, 60) == b"abc"
     assert source.left == [b"ef", b"gh"]
 
 
 @pytest.mark.parametrize("end", [TimeoutError(), ConnectionResetError()])
-async def test_of_a_body_that_breaks_off_the_beginning_counts(end: Exception):
-    assert await read_up_to(Pieces(b"ab", end=end), 100, 60) == b"ab"
+async def test_start_of_a_broken_body_is_returned(end: Exception):
+    assert await read_up_to(FakeBody(b"ab", end=end), 100, 60) == b"ab"
 
 
-async def test_of_a_body_that_hangs_the_beginning_counts():
-    assert await read_up_to(Pieces(b"ab", hangs=True), 100, 0.01) == b"ab"
+async def test_start_of_a_hanging_body_is_returned():
+    assert await read_up_to(FakeBody(b"ab", hangs=True), 100, 0.01) == b"ab"
 
 
-def test_signs_of_life_prolong_the_wait_but_not_for_ever():
+def test_keep_alives_extend_the_wait_with_a_limit():
     assert EndpointSettings(base_url="", idle=10.0).longest_pause == 50.0
     assert EndpointSettings(base_url="", idle=10.0, patience=20.0).longest_pause == 20.0
 
 
-class Dying:
-    """A server that answers so many requests of a connection and hangs up at the next."""
+class ClosingServer:
+    """A server that answers some requests per connection and closes it at the next."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
@@ -80,8 +80,8 @@ class Dying:
 
 
 @asynccontextmanager
-async def dying(answers: int) -> AsyncGenerator[tuple[Dying, Endpoint]]:
-    one = Dying(answers)
+async def closing_server(answers: int) -> AsyncGenerator[tuple[ClosingServer, Endpoint]]:
+    one = ClosingServer(answers)
     async with await asyncio.start_server(one.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         endpoint = Endpoint(EndpointSettings(base_url=f"http://127.0.0.1:{port}"))
@@ -99,17 +99,17 @@ async def ask(endpoint: Endpoint) -> None:
     endpoint.let_go(response)
 
 
-async def test_a_connection_that_was_opened_for_a_request_and_dies_is_waited_for():
-    async with dying(0) as (server, endpoint):
+async def test_failed_new_connection_is_retried_with_a_wait():
+    async with closing_server(0) as (server, endpoint):
         with pytest.raises(Unreachable) as failure:
             await ask(endpoint)
     assert server.connections == 1
     assert failure.value.wait is None
 
 
-async def test_a_connection_that_was_kept_and_dies_is_nothing_to_wait_for():
-    """That it was kept is found out from a method of the library that is none of its promises."""
-    async with dying(1) as (server, endpoint):
+async def test_failed_kept_connection_is_retried_without_a_wait():
+    """Detecting reuse relies on a private method of aiohttp."""
+    async with closing_server(1) as (server, endpoint):
         await ask(endpoint)
         with pytest.raises(Unreachable) as failure:
             await ask(endpoint)

@@ -1,4 +1,4 @@
-"""Refusals as providers word them, and what each must become."""
+"""Error responses of providers, and the errors they become."""
 
 import json
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def openai(message: str, kind: str, code: str | int | None = None) -> dict[str, 
 
 
 class Refusal(Struct):
-    """One row of refusals.json; a body that is no string is JSON."""
+    """A row of refusals.json; a body that is not a string is JSON."""
 
     name: str
     status: int | None
@@ -76,7 +76,7 @@ def refused(status: int | None, body: object, headers: dict[str, str] | None = N
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
-def test_each_refusal(refusal: Refusal):
+def test_each_refusal_becomes_its_error(refusal: Refusal):
     error = refused(refusal.status, refusal.body)
     assert type(error) is refusal.kind
     assert "acme" in str(error)
@@ -85,7 +85,7 @@ def test_each_refusal(refusal: Refusal):
     assert len(str(error)) < 450
 
 
-def test_the_table_is_large_and_knows_every_kind():
+def test_table_covers_every_error():
     assert len(BY_NAME) == len(REFUSALS) >= 60
     assert {refusal.error for refusal in REFUSALS} == set(KINDS)
 
@@ -109,17 +109,17 @@ def test_the_table_is_large_and_knows_every_kind():
         ({}, "slow down", None),
     ],
 )
-def test_how_long_to_wait(headers: dict[str, str], message: str, wait: float | None):
+def test_retry_delay(headers: dict[str, str], message: str, wait: float | None):
     assert refused(429, openai(message, "rate_limit"), headers).wait == wait
 
 
-def test_waits_told_in_the_body():
+def test_retry_delay_in_the_body():
     assert refused(429, BY_NAME["gemini limit"].body).wait == 37.0
     body = {"error": {"message": "slow", "code": 429, "metadata": {"retry_after_seconds": 3}}}
     assert refused(429, body).wait == 3.0
 
 
-def test_nobody_waits_for_what_waiting_does_not_mend():
+def test_no_retry_delay_for_permanent_errors():
     assert refused(401, openai("bad key", "auth"), {"retry-after": "5"}).wait is None
 
 
@@ -136,7 +136,7 @@ def test_secrets_never_reach_the_message():
         assert ACME.key not in message
 
 
-def test_the_providers_words_are_kept_but_short():
+def test_provider_message_is_shortened():
     message = str(refused(400, openai("word " * 500, "x")))
     assert message.startswith("acme did not accept the request (400): word word")
     assert message.endswith("…")
@@ -153,19 +153,19 @@ def test_the_providers_words_are_kept_but_short():
         ("openai quota", "Top up"),
     ],
 )
-def test_hints_say_what_to_do(row: str, part: str):
+def test_hints(row: str, part: str):
     refusal = BY_NAME[row]
     assert part in refused(refusal.status, refusal.body).hint
 
 
-def test_a_key_of_an_own_address_is_given_anew_by_setup():
+def test_key_hint_of_a_custom_address():
     own = msgspec.structs.replace(ACME, key_env="")
     hint = classify_error(401, json.dumps(openai("No.", "x")).encode(), {}, own, NOW).hint
-    assert hint == "Give the right key: hermes setup; or correct its api_key: hermes config edit"
+    assert hint == "Set the right key: hermes setup; or correct api_key: hermes config edit"
 
 
 @given(st.integers(400, 599) | st.none(), st.binary(max_size=200))
-def test_anything_becomes_some_error(status: int | None, body: bytes):
+def test_any_body_becomes_an_error(status: int | None, body: bytes):
     assert isinstance(classify_error(status, body, {}, ACME, NOW), ModelError)
 
 
@@ -194,11 +194,11 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_becomes_some_error(body: object):
+def test_any_json_becomes_an_error(body: object):
     assert isinstance(classify_error(400, json.dumps(body).encode(), {}, ACME, NOW), ModelError)
 
 
-def test_a_deeply_nested_body_is_no_trap():
+def test_deeply_nested_body_is_handled():
     assert read_error_body(b'{"error":' * 50_000).codes == frozenset()
 
 
@@ -206,27 +206,27 @@ def test_a_deeply_nested_body_is_no_trap():
     ("text", "seconds"),
     [("6m0s", 360.0), ("1h2m3s", 3723.0), ("12", 12.0), ("20 ms", 0.02), ("x", None), ("", None)],
 )
-def test_spans(text: str, seconds: float | None):
+def test_durations_are_parsed(text: str, seconds: float | None):
     assert parse_duration(text) == seconds
 
 
-def test_short_secrets_do_not_eat_the_message():
+def test_short_secrets_are_not_redacted_everywhere():
     assert redacted_message("an apple", ("a",)) == "an apple"
 
 
 @pytest.mark.parametrize("body", [b"<" * 262_144, b"<title>" * 37_000, b"<!" * 100_000])
-def test_of_a_hostile_page_only_the_beginning_is_looked_at(body: bytes):
-    """Patterns over all of it would take minutes."""
+def test_only_the_start_of_a_page_is_parsed(body: bytes):
+    """Patterns over the whole page would take minutes."""
     assert len(read_error_body(body).message) <= 16_000
 
 
-def test_a_key_in_an_address_is_not_shown():
+def test_key_in_an_address_is_redacted():
     said = "no route for https://api.acme.test/v1/chat?key=hunter2-hunter2&x=1"
     assert "hunter2" not in str(refused(404, openai(said, "x")))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "9" * 400 + "h", "NaNms"])
-def test_a_wait_that_no_clock_can_count_is_none(value: str):
+def test_infinite_retry_delay_is_ignored(value: str):
     names = ("retry-after", "retry-after-ms", "x-ratelimit-reset-requests")
     gone = {"x-ratelimit-remaining-requests": "0"}
     for name in names:
@@ -236,6 +236,6 @@ def test_a_wait_that_no_clock_can_count_is_none(value: str):
     assert parse_duration(value) is None
 
 
-def test_a_date_beyond_the_calendar_is_no_wait():
+def test_retry_date_out_of_range_is_ignored():
     odd = "Mon, 01 Jan 2026 00:00:00 +99999999999999999999"
     assert refused(429, openai("slow", "x"), {"retry-after": odd}).wait is None

@@ -1,4 +1,4 @@
-"""JSON as it is asked for in each language, and who cannot be asked."""
+"""JSON output in each wire format, where supported."""
 
 import json
 
@@ -16,13 +16,13 @@ from hermes.schema.messages import Text, User
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
-def asked(form: OutputFormat | None) -> ModelRequest:
+def request_for(form: OutputFormat | None) -> ModelRequest:
     return ModelRequest("", [User("m1", (Text("where"),))], calling=OutputConstraints(form=form))
 
 
-def test_in_the_words_of_chat_completions() -> None:
+def test_chat_completions_response_format() -> None:
     def sent(form: OutputFormat | None) -> object:
-        body = ChatRequestCodec("m", "p", ModelProfile()).body(asked(form))
+        body = ChatRequestCodec("m", "p", ModelProfile()).body(request_for(form))
         return json.loads(body).get("response_format")
 
     assert sent(None) is None
@@ -34,9 +34,9 @@ def test_in_the_words_of_chat_completions() -> None:
     }
 
 
-def test_in_the_words_of_responses() -> None:
+def test_responses_text_format() -> None:
     def sent(form: OutputFormat | None) -> object:
-        body = ResponsesRequestCodec("m", "p", ModelProfile()).body(asked(form))
+        body = ResponsesRequestCodec("m", "p", ModelProfile()).body(request_for(form))
         return json.loads(body).get("text")
 
     assert sent(None) is None
@@ -49,6 +49,6 @@ def test_in_the_words_of_responses() -> None:
 @pytest.mark.parametrize(
     ("mode", "can"), [(CHAT, True), (RESPONSES, True), (ANTHROPIC, False), (GEMINI, False)]
 )
-def test_not_every_language_has_a_word_for_it(mode: str, can: bool) -> None:
+def test_json_output_support_depends_on_the_api_mode(mode: str, can: bool) -> None:
     assert with_model_features(ModelProfile(), mode, "some-model").forms is can
     assert not small_profile().forms

@@ -18,13 +18,13 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from([None, 0, 2]), st.booleans())
-def test_what_is_valid_is_never_changed(value: object, indent: int | None, ascii_only: bool):
+def test_valid_json_is_unchanged(value: object, indent: int | None, ascii_only: bool):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert repair_json(text) == text
 
 
 @given(st.text(alphabet="{}[]\",:'\\ \nabtruefalsn01.-"))
-def test_what_comes_out_is_json_and_it_never_crashes(text: str):
+def test_result_is_json_or_none(text: str):
     mended = repair_json(text)
     if mended is not None:
         json.loads(mended)
@@ -34,7 +34,9 @@ def test_what_comes_out_is_json_and_it_never_crashes(text: str):
     st.dictionaries(st.text(), st.text() | st.integers() | st.booleans(), min_size=1),
     st.data(),
 )
-def test_a_cut_object_is_whole_or_not_mended(value: dict[str, object], data: st.DataObject):
+def test_truncated_object_is_complete_or_not_repaired(
+    value: dict[str, object], data: st.DataObject
+):
     """Half a value may mean something else, so only closing brackets are added."""
     text = json.dumps(value)
     mended = repair_json(text[: data.draw(st.integers(1, len(text) - 1))])
@@ -85,6 +87,6 @@ def test_a_cut_object_is_whole_or_not_mended(value: dict[str, object], data: st.
         ("[" * 5000, None),
     ],
 )
-def test_table(text: str, value: object):
+def test_repairs(text: str, value: object):
     mended = repair_json(text)
     assert (None if mended is None else json.loads(mended)) == value

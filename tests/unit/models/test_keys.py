@@ -23,7 +23,7 @@ def test_strategies(strategy: KeyStrategy, order: str):
 
 
 @pytest.mark.parametrize("strategy", list(KeyStrategy))
-def test_a_resting_key_is_left_alone_until_it_is_ready(strategy: KeyStrategy):
+def test_key_on_cooldown_is_skipped_until_ready(strategy: KeyStrategy):
     ring = KeyRing("abc", strategy)
     ring.rest("a", until=10.0)
     assert "a" not in taken(ring, 12, now=9.9)
@@ -33,7 +33,7 @@ def test_a_resting_key_is_left_alone_until_it_is_ready(strategy: KeyStrategy):
     assert taken(ring, 3, now=10.0) == "aaa"
 
 
-def test_when_all_rest_the_soonest_is_taken():
+def test_soonest_key_is_used_if_all_are_on_cooldown():
     ring = KeyRing("abc")
     for key, until in zip("abc", (30.0, 10.0, 20.0), strict=True):
         ring.rest(key, until)
@@ -41,27 +41,27 @@ def test_when_all_rest_the_soonest_is_taken():
     assert ring.take(0.0) == "b"
 
 
-def test_a_rest_is_never_shortened():
+def test_cooldown_is_never_shortened():
     ring = KeyRing("ab")
     ring.rest("a", 100.0)
     ring.rest("a", 5.0)
     assert ring.take(50.0) == "b"
 
 
-def test_least_used_evens_out_after_a_rest():
+def test_least_used_balances_after_a_cooldown():
     ring = KeyRing("ab", KeyStrategy.LEAST_USED)
     ring.rest("a", 10.0)
     assert taken(ring, 4, now=0.0) == "bbbb"
     assert taken(ring, 5, now=10.0) == "aaaaa"
 
 
-def test_without_keys_there_is_the_empty_one():
+def test_ring_without_keys_has_an_empty_key():
     ring = KeyRing(())
     assert len(ring) == 1
     assert ring.take(0.0) == ""
 
 
-def test_the_same_key_twice_is_one():
+def test_duplicate_keys_are_merged():
     assert len(KeyRing(("k", "k"))) == 1
 
 
@@ -69,7 +69,7 @@ def test_the_same_key_twice_is_one():
     st.sampled_from(list(KeyStrategy)),
     st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0, 100)), max_size=20),
 )
-def test_a_ready_key_is_always_preferred(strategy: KeyStrategy, rests: list[tuple[str, float]]):
+def test_ready_key_is_always_preferred(strategy: KeyStrategy, rests: list[tuple[str, float]]):
     ring = KeyRing("abcd", strategy)
     until = dict.fromkeys("abcd", 0.0)
     for key, end in rests:

@@ -1,4 +1,4 @@
-"""A name that a provider does not list is refused; where there is no list, it is taken."""
+"""Model names that a provider does not list are refused; without a list they are accepted."""
 
 import pytest
 
@@ -17,11 +17,11 @@ from hermes.schema.errors import UsageError
         ("", ["a"], False),
     ],
 )
-def test_what_counts_as_listed(name: str, listed: list[str], there: bool) -> None:
+def test_is_listed(name: str, listed: list[str], there: bool) -> None:
     assert is_listed(name, listed) is there
 
 
-def test_the_nearest_are_named() -> None:
+def test_similar_names_are_suggested() -> None:
     with pytest.raises(UsageError, match="here does not list the model 'gtp-5'") as caught:
         check_listed("here", "gtp-5", ["gpt-5", "gpt-5-mini", "whisper"])
     assert "gpt-5" in caught.value.hint
@@ -29,11 +29,11 @@ def test_the_nearest_are_named() -> None:
     assert "--force" in caught.value.hint
 
 
-def test_without_anything_near_the_way_to_the_list_is_named() -> None:
+def test_without_similar_names_the_list_is_hinted_at() -> None:
     with pytest.raises(UsageError) as caught:
         check_listed("here", "zzz", ["gpt-5"])
     assert "`hermes model`" in caught.value.hint
 
 
-def test_no_list_refuses_nothing() -> None:
+def test_empty_list_accepts_any_name() -> None:
     check_listed("here", "any", [])

@@ -1,4 +1,4 @@
-"""Which language is spoken with whom, and what is known of models there."""
+"""API modes by provider and address, and the features of models there."""
 
 import pytest
 
@@ -30,13 +30,15 @@ def target(settings: ModelSettings, env: dict[str, str] | None = None, **flags: 
         ("xai", {"XAI_BASE_URL": "https://api.minimax.io/anthropic"}, ANTHROPIC, None),
     ],
 )
-def test_by_provider_and_address(provider: str, env: dict[str, str], mode: str, url: str | None):
+def test_api_mode_by_provider_and_address(
+    provider: str, env: dict[str, str], mode: str, url: str | None
+):
     found = target(ModelSettings(), env, provider=provider)
     assert found.api_mode == mode
     assert url in {None, found.base_url}
 
 
-def test_a_setting_is_for_its_own_provider():
+def test_api_mode_setting_applies_to_its_own_provider():
     settings = ModelSettings(
         provider="openai",
         api_mode=CHAT,
@@ -66,7 +68,7 @@ def test_a_setting_is_for_its_own_provider():
         ("https://a.example/v1", "", CHAT, "https://a.example/v1"),
     ],
 )
-def test_custom_providers(url: str, told: str, mode: str, base: str):
+def test_api_mode_of_custom_providers(url: str, told: str, mode: str, base: str):
     custom = CustomProvider(name="mine", base_url=url, api_key="k", model="m", api_mode=told)
     found = target(ModelSettings(provider="mine", custom_providers=(custom,)))
     assert (found.api_mode, found.base_url) == (mode, base)
@@ -88,19 +90,19 @@ def test_custom_providers(url: str, told: str, mode: str, base: str):
         (RESPONSES, "grok-4", EffortFormat.NOWHERE),
     ],
 )
-def test_what_models_can_do(mode: str, model: str, effort: EffortFormat):
+def test_model_features(mode: str, model: str, effort: EffortFormat):
     openai = find_provider("openai")
     assert openai is not None
     assert with_model_features(model_profile_for(openai, model), mode, model).effort is effort
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda one: one.name)
-def test_chat_profiles_stay_as_they_are(provider):
+def test_chat_profiles_are_unchanged(provider):
     profile = model_profile_for(provider, provider.default_model)
     assert with_model_features(profile, CHAT, provider.default_model) == profile
 
 
-def test_where_keys_were_told():
+def test_key_sources():
     env = {"ANTHROPIC_API_KEY": "a, b", "ANTHROPIC_API_KEY_2": "c", "ANTHROPIC_TOKEN": "d"}
     assert configured_keys(ModelSettings(), env.get, "anthropic") == [
         ("a", "ANTHROPIC_API_KEY"),

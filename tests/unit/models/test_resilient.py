@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 OK = answer_script("fine")
 
 
-def asked(run: str = "r1", *after: Message) -> ModelRequest:
+def request_for(run: str = "r1", *after: Message) -> ModelRequest:
     return ModelRequest("", [User("u", (Text("hi"),)), *after], run=run)
 
 
@@ -49,12 +49,12 @@ def chain(clock: FakeClock, *models: ScriptedModel, **policy: float) -> Resilien
     return ResilientModel([KeyedModel(one) for one in models], clock, limits)
 
 
-def notices(heard: StreamRecord) -> list[str]:
-    return [chunk.text for chunk in heard.chunks if isinstance(chunk, Notice)]
+def notices(record: StreamRecord) -> list[str]:
+    return [chunk.text for chunk in record.chunks if isinstance(chunk, Notice)]
 
 
 class Keyed:
-    """A provider where every key has a script of its own."""
+    """A provider where every key has its own script."""
 
     def __init__(
         self, clock: FakeClock, *models: ScriptedModel, **scripts: Sequence[Sequence[ScriptStep]]
@@ -65,58 +65,58 @@ class Keyed:
         routes = [KeyedModel(first, ring, self.by_key.__getitem__), *map(KeyedModel, models)]
         self.model = ResilientModel(routes, clock, RetryPolicy(backoff=Backoff(jitter=0.0)))
 
-    def asked(self) -> dict[str, int]:
+    def requests(self) -> dict[str, int]:
         return {key: len(one.requests) for key, one in self.by_key.items()}
 
 
-async def test_a_good_answer_passes_through_untouched():
+async def test_good_answer_is_unchanged():
     clock, one = FakeClock(auto=True), model("one", OK)
-    heard = await read_stream(chain(clock, one), asked())
-    assert heard.chunks == OK
+    record = await read_stream(chain(clock, one), request_for())
+    assert record.chunks == OK
     assert clock.slept == []
 
 
 @pytest.mark.parametrize("error", [RateLimited, Overloaded, Unreachable])
-async def test_what_may_pass_is_tried_again_with_growing_waits(error: type[ModelError]):
+async def test_temporary_errors_are_retried_with_backoff(error: type[ModelError]):
     clock, one = FakeClock(auto=True), model("one", fail(error), fail(error), OK)
-    heard = await read_stream(chain(clock, one), asked())
-    assert heard.text == "fine"
+    record = await read_stream(chain(clock, one), request_for())
+    assert record.text == "fine"
     assert clock.slept == [2.0, 4.0]
-    assert [text.partition(", ")[2] for text in notices(heard)] == [
+    assert [text.partition(", ")[2] for text in notices(record)] == [
         "trying again in 2 s (2 of 3)",
         "trying again in 4 s (3 of 3)",
     ]
 
 
-async def test_the_provider_says_how_long():
+async def test_provider_retry_delay_is_used():
     clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=17.5), OK)
-    heard = await read_stream(chain(clock, one), asked())
+    record = await read_stream(chain(clock, one), request_for())
     assert clock.slept == [17.5]
-    assert notices(heard) == ["one-co: rate limited, trying again in 18 s (2 of 3)"]
+    assert notices(record) == ["one-co: rate limited, trying again in 18 s (2 of 3)"]
 
 
-async def test_nobody_waits_for_an_hour():
+async def test_long_retry_delay_is_not_waited_for():
     clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=3600.0), OK)
     with pytest.raises(RateLimited, match="as told") as caught:
-        await read_stream(chain(clock, one), asked())
+        await read_stream(chain(clock, one), request_for())
     assert clock.slept == []
     assert "60 minutes" in caught.value.hint
 
 
-async def test_the_last_error_says_how_much_was_tried_and_what_to_do():
+async def test_final_error_has_attempts_and_a_hint():
     clock, one = FakeClock(auto=True), model("one", *[fail(Overloaded)] * 3)
     with pytest.raises(Overloaded) as caught:
-        await read_stream(chain(clock, one), asked())
+        await read_stream(chain(clock, one), request_for())
     assert str(caught.value) == "as told (gave up after 3 attempts)"
     assert "hermes model" in caught.value.hint
     assert len(one.requests) == 3
 
 
-async def test_deltas_of_a_broken_answer_are_taken_back():
+async def test_deltas_of_a_broken_answer_are_reset():
     broken: list[ScriptStep] = [TextDelta("half"), Unreachable("gone")]
     clock, one = FakeClock(auto=True), model("one", broken, fail(Overloaded), OK)
-    heard = await read_stream(chain(clock, one), asked())
-    assert [type(chunk) for chunk in heard.chunks] == [
+    record = await read_stream(chain(clock, one), request_for())
+    assert [type(chunk) for chunk in record.chunks] == [
         TextDelta,
         StreamReset,
         Notice,
@@ -124,43 +124,43 @@ async def test_deltas_of_a_broken_answer_are_taken_back():
         TextDelta,
         Assistant,
     ]
-    assert heard.text == heard.answer.text == "fine"
+    assert record.text == record.answer.text == "fine"
 
 
 @pytest.mark.parametrize("error", [ContextTooLong, PolicyRefused, BadRequest])
-async def test_what_would_fail_anywhere_fails_at_once(error: type[ModelError]):
+async def test_permanent_errors_are_not_retried(error: type[ModelError]):
     clock = FakeClock(auto=True)
     one, two = model("one", fail(error, hint="do this")), model("two", OK)
     with pytest.raises(error) as caught:
-        await read_stream(chain(clock, one, two), asked())
+        await read_stream(chain(clock, one, two), request_for())
     assert (str(caught.value), caught.value.hint) == ("as told", "do this")
     assert two.requests == []
 
 
 @pytest.mark.parametrize("error", [Unauthorized, OutOfCredit, ModelNotFound])
-async def test_what_waiting_does_not_mend_goes_straight_to_the_fallback(error: type[ModelError]):
+async def test_unretryable_errors_go_to_the_fallback(error: type[ModelError]):
     clock = FakeClock(auto=True)
     one, two = model("one", fail(error)), model("two", OK)
-    heard = await read_stream(chain(clock, one, two), asked())
-    assert heard.text == "fine"
+    record = await read_stream(chain(clock, one, two), request_for())
+    assert record.text == "fine"
     assert clock.slept == []
-    assert len(notices(heard)) == 1
-    assert notices(heard)[0].endswith("going on with two at two-co")
+    assert len(notices(record)) == 1
+    assert notices(record)[0].endswith("switching to two at two-co")
 
 
-async def test_a_lone_refusal_is_told_as_it_is():
+async def test_single_refusal_is_raised_unchanged():
     clock, one = FakeClock(auto=True), model("one", fail(Unauthorized, hint="set the key"))
     with pytest.raises(Unauthorized) as caught:
-        await read_stream(chain(clock, one), asked())
+        await read_stream(chain(clock, one), request_for())
     assert (str(caught.value), caught.value.hint) == ("as told", "set the key")
 
 
-async def test_the_chain_is_walked_in_order_and_named_at_its_end():
+async def test_fallbacks_are_tried_in_order_and_named_in_the_error():
     clock = FakeClock(auto=True)
     models = [model(name, *[fail(Overloaded)] * 3) for name in ("one", "two")]
     three = model("three", fail(Unauthorized))
     with pytest.raises(Unauthorized) as caught:
-        await read_stream(chain(clock, *models, three), asked())
+        await read_stream(chain(clock, *models, three), request_for())
     assert "7 attempts with one at one-co, two at two-co, three at three-co" in str(caught.value)
 
 
@@ -168,112 +168,112 @@ async def test_attempts_are_bounded_over_the_whole_chain():
     clock = FakeClock(auto=True)
     models = [model(f"m{n}", *[fail(Overloaded)] * 3) for n in range(9)]
     with pytest.raises(Overloaded, match="8 attempts"):
-        await read_stream(chain(clock, *models), asked())
+        await read_stream(chain(clock, *models), request_for())
     assert sum(len(one.requests) for one in models) == 8
 
 
-async def test_a_run_stays_with_the_model_that_answered_it():
+async def test_run_stays_with_the_model_that_answered():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK, OK, OK)
     resilient = chain(clock, one, two)
-    await read_stream(resilient, asked("u1"))
+    await read_stream(resilient, request_for("u1"))
     await clock.sleep(3600)
     call, result = Assistant("a", (), Stop.TOOLS), Result("r", "c", (Text("x"),))
     steered = User("n", (Text("rather so"),), Trust.OWNER)
-    await read_stream(resilient, asked("u1", call, result))
-    await read_stream(resilient, asked("u1", call, result, steered))
+    await read_stream(resilient, request_for("u1", call, result))
+    await read_stream(resilient, request_for("u1", call, result, steered))
     assert (len(one.requests), len(two.requests)) == (1, 3)
-    await read_stream(resilient, asked("u2"))
+    await read_stream(resilient, request_for("u2"))
     assert (len(one.requests), len(two.requests)) == (2, 3)
 
 
-async def test_every_request_of_a_turn_names_its_run():
+async def test_requests_of_a_turn_have_its_run_id():
     asking, _ = await run_scripted_turn(
         [assistant_message(tool_call("look"))], OK, tools=[FakeTool("look")]
     )
     assert [request.run for request in asking.requests] == [SCOPE.run, SCOPE.run]
 
 
-async def test_requests_of_no_run_have_nothing_in_common():
+async def test_requests_without_a_run_are_independent():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK)
     resilient = chain(clock, one, two)
-    await read_stream(resilient, asked(""))
+    await read_stream(resilient, request_for(""))
     await clock.sleep(3600)
-    await read_stream(resilient, asked(""))
+    await read_stream(resilient, request_for(""))
     assert (len(one.requests), len(two.requests)) == (2, 1)
 
 
-async def test_the_first_model_returns_only_after_its_cool_down():
+async def test_preferred_model_returns_after_its_cooldown():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, OK)
     resilient = chain(clock, one, two)
-    await read_stream(resilient, asked("u1"))
+    await read_stream(resilient, request_for("u1"))
     await clock.sleep(59)
-    await read_stream(resilient, asked("u2"))
+    await read_stream(resilient, request_for("u2"))
     assert len(one.requests) == 1
     await clock.sleep(2)
-    await read_stream(resilient, asked("u3"))
+    await read_stream(resilient, request_for("u3"))
     assert len(one.requests) == 2
 
 
-async def test_a_cooling_model_is_still_the_last_resort():
+async def test_model_on_cooldown_is_the_last_resort():
     clock = FakeClock(auto=True)
     one, two = model("one", fail(OutOfCredit), OK), model("two", OK, fail(ModelNotFound))
     resilient = chain(clock, one, two)
-    await read_stream(resilient, asked("u1"))
-    assert (await read_stream(resilient, asked("u2"))).text == "fine"
+    await read_stream(resilient, request_for("u1"))
+    assert (await read_stream(resilient, request_for("u2"))).text == "fine"
     assert len(one.requests) == 2
 
 
 @pytest.mark.parametrize("error", [Unauthorized, OutOfCredit, RateLimited])
-async def test_another_key_is_tried_without_waiting(error: type[ModelError]):
+async def test_other_key_is_tried_without_a_wait(error: type[ModelError]):
     clock = FakeClock(auto=True)
     keyed = Keyed(clock, a=[fail(error)], b=[OK])
-    heard = await read_stream(keyed.model, asked())
-    assert heard.text == "fine"
+    record = await read_stream(keyed.model, request_for())
+    assert record.text == "fine"
     assert clock.slept == []
-    assert notices(heard)[0].endswith("trying another key")
+    assert notices(record)[0].endswith("trying another key")
 
 
-async def test_a_refused_key_rests_and_then_is_given_another_chance():
+async def test_refused_key_is_used_again_after_its_cooldown():
     clock = FakeClock(auto=True)
     keyed = Keyed(clock, a=[fail(Unauthorized), OK], b=[OK, OK])
-    await read_stream(keyed.model, asked("u1"))
+    await read_stream(keyed.model, request_for("u1"))
     await clock.sleep(3000)
-    await read_stream(keyed.model, asked("u2"))
-    assert keyed.asked() == {"a": 1, "b": 2}
+    await read_stream(keyed.model, request_for("u2"))
+    assert keyed.requests() == {"a": 1, "b": 2}
     await clock.sleep(1000)
-    await read_stream(keyed.model, asked("u3"))
-    assert keyed.asked() == {"a": 2, "b": 2}
+    await read_stream(keyed.model, request_for("u3"))
+    assert keyed.requests() == {"a": 2, "b": 2}
 
 
-async def test_when_every_key_is_limited_it_waits_and_then_falls_back():
+async def test_rate_limit_of_all_keys_waits_then_falls_back():
     clock = FakeClock(auto=True)
     two = model("two", OK)
     keyed = Keyed(clock, two, a=[fail(RateLimited)] * 3, b=[fail(RateLimited)] * 3)
-    heard = await read_stream(keyed.model, asked())
-    assert heard.text == "fine"
+    record = await read_stream(keyed.model, request_for())
+    assert record.text == "fine"
     assert len(two.requests) == 1
     assert clock.slept == [2.0, 4.0]
 
 
-async def test_a_fallbacks_error_marks_no_key_of_the_first():
+async def test_fallback_error_does_not_affect_other_keys():
     clock = FakeClock(auto=True)
     two = model("two", fail(Unauthorized))
     keyed = Keyed(clock, two, a=[fail(ModelNotFound), OK])
     with pytest.raises(Unauthorized):
-        await read_stream(keyed.model, asked("u1"))
+        await read_stream(keyed.model, request_for("u1"))
     await clock.sleep(61)
-    assert (await read_stream(keyed.model, asked("u2"))).text == "fine"
+    assert (await read_stream(keyed.model, request_for("u2"))).text == "fine"
 
 
 async def test_waits_can_be_cancelled():
     clock, one = FakeClock(), model("one", fail(Overloaded), OK)
     resilient = chain(clock, one)
-    heard = StreamRecord()
+    record = StreamRecord()
     async with anyio.create_task_group() as group:
-        group.start_soon(read_stream, resilient, asked(), heard)
+        group.start_soon(read_stream, resilient, request_for(), record)
         await clock.advance(1.9)
         assert clock.sleepers == 1
         group.cancel_scope.cancel()
@@ -281,44 +281,44 @@ async def test_waits_can_be_cancelled():
     assert len(one.requests) == 1
 
 
-async def test_the_wait_is_as_long_as_it_says():
+async def test_notice_shows_the_actual_wait():
     clock, one = FakeClock(), model("one", fail(Overloaded), OK)
-    heard = StreamRecord()
+    record = StreamRecord()
     async with anyio.create_task_group() as group:
-        group.start_soon(read_stream, chain(clock, one), asked(), heard)
+        group.start_soon(read_stream, chain(clock, one), request_for(), record)
         await clock.advance(1.9)
         assert len(one.requests) == 1
         await clock.advance(0.1)
-    assert heard.text == "fine"
+    assert record.text == "fine"
 
 
-async def test_leaving_early_leaves_the_model_too():
+async def test_closing_early_closes_the_model_stream():
     one = model("one", [TextDelta("a"), Pause.FOREVER])
-    async with chain(FakeClock(), one).stream(asked()) as chunks:
+    async with chain(FakeClock(), one).stream(request_for()) as chunks:
         async for _ in chunks:
             break
     assert one.abandoned_streams == 1
 
 
-async def test_a_stream_that_just_ends_is_a_broken_one():
+async def test_stream_without_an_answer_is_an_error():
     clock = FakeClock(auto=True)
     one = model("one", [TextDelta("a")], OK)
-    heard = await read_stream(chain(clock, one), asked())
-    assert heard.text == "fine"
+    record = await read_stream(chain(clock, one), request_for())
+    assert record.text == "fine"
 
 
-async def test_requests_keep_their_distance():
+async def test_requests_keep_the_minimum_gap():
     clock, one = FakeClock(auto=True), model("one", OK, OK, OK)
     resilient = ResilientModel([KeyedModel(one, gap=5.0)], clock)
     for turn in ("u1", "u2"):
-        await read_stream(resilient, asked(turn))
+        await read_stream(resilient, request_for(turn))
     assert clock.slept == [5.0]
     await clock.sleep(60)
-    await read_stream(resilient, asked("u3"))
+    await read_stream(resilient, request_for("u3"))
     assert clock.slept == [5.0, 60]
 
 
-async def test_its_name_is_that_of_the_first_model_and_it_closes_what_it_owns():
+async def test_name_is_the_first_models_and_close_is_forwarded():
     closed: list[str] = []
 
     async def close() -> None:
@@ -345,46 +345,46 @@ ERRORS = st.sampled_from(
         None,
     ]
 )
-STORM = st.lists(st.tuples(ERRORS, st.booleans(), st.none() | st.floats(0, 200)), max_size=30)
+FAILURES = st.lists(st.tuples(ERRORS, st.booleans(), st.none() | st.floats(0, 200)), max_size=30)
 
 
-def weather(
-    storm: list[tuple[type[ModelError] | None, bool, float | None]],
+def random_failures(
+    failures: list[tuple[type[ModelError] | None, bool, float | None]],
 ) -> Callable[[], list[ScriptStep]]:
-    left = iter(storm)
+    left = iter(failures)
 
     def step() -> list[ScriptStep]:
         error, speaks, wait = next(left, (None, False, None))
         said: list[ScriptStep] = [TextDelta("half")] if speaks else []
-        return [*said, error("storm", wait=wait)] if error else OK
+        return [*said, error("failures", wait=wait)] if error else OK
 
     return step
 
 
-@given(STORM, st.integers(1, 4), st.integers(1, 3))
+@given(FAILURES, st.integers(1, 4), st.integers(1, 3))
 @settings(deadline=None)
-def test_in_any_storm_it_ends_within_its_bounds(storm, models: int, keys: int):
-    """One answer or one error, never more than so many attempts, and deltas that add up."""
-    clock, step = FakeClock(auto=True), weather(storm)
+def test_any_failures_end_within_bounds(failures, models: int, keys: int):
+    """One answer or one error, bounded attempts, and deltas that add up."""
+    clock, step = FakeClock(auto=True), random_failures(failures)
     players = [ScriptedModel(*[lambda _: step()] * 50, name=f"m{n}") for n in range(models)]
     routes = [KeyedModel(one, KeyRing([f"k{n}" for n in range(keys)])) for one in players]
-    heard = StreamRecord()
+    record = StreamRecord()
 
     async def run() -> None:
         try:
-            await read_stream(ResilientModel(routes, clock), asked(), heard)
+            await read_stream(ResilientModel(routes, clock), request_for(), record)
         except ModelError as error:
             assert error.code  # noqa: PT017
-            assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
+            assert not any(isinstance(chunk, Assistant) for chunk in record.chunks)
         else:
-            assert heard.text == heard.answer.text == "fine"
+            assert record.text == record.answer.text == "fine"
 
     anyio.run(run)
     assert sum(len(one.requests) for one in players) <= RetryPolicy().attempts
     assert all(wait <= RetryPolicy().longest_wait for wait in clock.slept)
 
 
-async def test_one_that_was_replaced_is_closed_whenever_nothing_comes_from_it():
+async def test_replaced_model_is_closed_when_idle():
     closed = 0
 
     async def close() -> None:
@@ -395,7 +395,7 @@ async def test_one_that_was_replaced_is_closed_whenever_nothing_comes_from_it():
     chain = ResilientModel([KeyedModel(one)], FakeClock(), closing=close)
     await read_stream(chain)
     assert closed == 0
-    async with chain.stream(asked()) as chunks:
+    async with chain.stream(request_for()) as chunks:
         await chain.replaced()
         assert [chunk async for chunk in chunks]
         assert closed == 0

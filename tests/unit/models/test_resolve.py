@@ -50,7 +50,7 @@ def chosen(
     ).primary
 
 
-def where(target: ModelTarget) -> tuple[str, str]:
+def provider_and_model(target: ModelTarget) -> tuple[str, str]:
     return target.provider, target.model
 
 
@@ -119,11 +119,14 @@ BOTH = {**ROUTER, "OPENAI_API_KEY": "oa-key"}
         ({"disabled": frozenset({"openrouter"})}, BOTH, {}, ("openai", "gpt-5")),
     ],
 )
-def test_who_is_asked(settings, env, flags, expected: tuple[str, str]):
-    assert where(chosen(ModelSettings(**settings), env, ModelOverrides(**flags))) == expected
+def test_provider_and_model_choice(settings, env, flags, expected: tuple[str, str]):
+    assert (
+        provider_and_model(chosen(ModelSettings(**settings), env, ModelOverrides(**flags)))
+        == expected
+    )
 
 
-def test_nothing_at_all_says_what_to_do():
+def test_missing_configuration_has_a_hint():
     with pytest.raises(NoProviderConfigured) as caught:
         chosen()
     assert "hermes setup" in caught.value.hint
@@ -133,24 +136,24 @@ def test_nothing_at_all_says_what_to_do():
 @pytest.mark.parametrize(
     ("settings", "said", "hint"),
     [
-        ({"provider": "openai"}, "no key for OpenAI", "OPENAI_API_KEY"),
+        ({"provider": "openai"}, "no key is set for OpenAI", "OPENAI_API_KEY"),
         ({"provider": "nobody"}, "unknown provider 'nobody'", "openrouter"),
         ({"provider": "custom"}, "needs an address", "model.base_url"),
-        ({"provider": "custom:attic"}, "no custom provider named 'attic'", "custom_providers"),
+        ({"provider": "custom:attic"}, "no custom provider is named 'attic'", "custom_providers"),
         (
             {"provider": "groq", "disabled": frozenset({"groq"})},
-            "groq is switched off",
+            "groq is disabled",
             "providers.groq.enabled true",
         ),
     ],
 )
-def test_wrong_settings_are_named(settings, said: str, hint: str):
+def test_wrong_settings_are_reported(settings, said: str, hint: str):
     with pytest.raises(ConfigError, match=said) as caught:
         chosen(ModelSettings(**settings))
     assert hint in caught.value.hint
 
 
-def test_addresses():
+def test_addresses_come_from_the_right_source():
     target = chosen(
         ModelSettings(provider="openai"), {**BOTH, "OPENAI_BASE_URL": "https://p.test/v1/"}
     )
@@ -158,18 +161,18 @@ def test_addresses():
     target = chosen(
         ModelSettings(default="m"), {**BOTH, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     )
-    assert where(target) == ("custom", "m")
+    assert provider_and_model(target) == ("custom", "m")
     target = chosen(ModelSettings(default="m", base_url="https://openrouter.ai/api/v1"), BOTH)
-    assert (*where(target), target.keys) == ("openrouter", "m", ("or-key",))
+    assert (*provider_and_model(target), target.keys) == ("openrouter", "m", ("or-key",))
     target = chosen(
         ModelSettings(provider="openai"),
         BOTH,
         ModelOverrides(base_url="http://x.test/v1", model="m"),
     )
-    assert (*where(target), target.base_url) == ("custom", "m", "http://x.test/v1")
+    assert (*provider_and_model(target), target.base_url) == ("custom", "m", "http://x.test/v1")
 
 
-def test_a_key_given_goes_before_the_environment():
+def test_explicit_key_precedes_the_environment():
     assert chosen(ModelSettings(provider="openai", api_key="mine"), BOTH).keys == ("mine",)
     assert chosen(
         ModelSettings(provider="openai", api_key="mine"),
@@ -178,7 +181,7 @@ def test_a_key_given_goes_before_the_environment():
     ).keys == ("now",)
 
 
-def test_many_keys():
+def test_several_keys_are_collected():
     env = {"OPENAI_API_KEY": "a, b", "OPENAI_API_KEY_2": "c"}
     settings = ModelSettings(
         provider="openai",
@@ -201,19 +204,19 @@ def test_many_keys():
         ({}, {"provider": "box"}),
     ],
 )
-def test_a_custom_provider_by_any_of_its_names(settings, flags):
+def test_custom_provider_is_found_by_any_name(settings, flags):
     target = chosen(
         ModelSettings(custom_providers=(BOX,), **settings),
         {"BOX_KEY": "k"},
         ModelOverrides(**flags),
     )
-    assert where(target) == ("box", "big")
+    assert provider_and_model(target) == ("box", "big")
     assert target.base_url == "http://10.0.0.5:9000/v1"
     assert (target.keys, target.window, target.gap) == (("k",), 65_536, 1.5)
     assert (target.verify, target.local, target.extra) == (False, True, {"top_k": 5})
 
 
-def test_windows_and_limits():
+def test_context_windows_and_limits():
     settings = ModelSettings(provider="openai", context_length=9_000, max_tokens=77)
     target = chosen(settings, BOTH)
     assert (target.window, target.max_output) == (9_000, 77)
@@ -221,7 +224,7 @@ def test_windows_and_limits():
     assert chosen(box).window == 16_384
 
 
-def test_how_long_silence_is_borne():
+def test_idle_timeouts():
     assert chosen(ModelSettings(provider="ollama", default="m")).idle == 900.0
     assert chosen(None, ROUTER).idle == 120.0
     assert chosen(ModelSettings(remote_idle=30.0), ROUTER).idle == 30.0
@@ -230,7 +233,7 @@ def test_how_long_silence_is_borne():
     )
 
 
-def test_a_proxy_is_for_the_outside_only():
+def test_proxy_is_not_used_for_local_servers():
     settings = ModelSettings(proxy="http://proxy.test:3128")
     assert chosen(settings, ROUTER).proxy == "http://proxy.test:3128"
     assert (
@@ -241,12 +244,12 @@ def test_a_proxy_is_for_the_outside_only():
     )
 
 
-def test_ollama_is_told_its_context_size():
+def test_ollama_gets_its_context_size():
     settings = ModelSettings(provider="ollama", default="m", ollama_num_ctx=32_000)
     assert chosen(settings).extra == {"options": {"num_ctx": 32_000}}
 
 
-def test_fallbacks():
+def test_fallbacks_are_resolved():
     settings = ModelSettings(
         provider="openai",
         custom_providers=(BOX,),
@@ -258,7 +261,7 @@ def test_fallbacks():
         tries=5,
     )
     resolved = resolve_models(settings, BOTH.get)
-    assert [where(one) for one in resolved.fallbacks] == [
+    assert [provider_and_model(one) for one in resolved.fallbacks] == [
         ("openrouter", "x/y"),
         ("box", "small"),
         ("custom", "m"),
@@ -268,22 +271,25 @@ def test_fallbacks():
     assert resolved.tries == 5
 
 
-def test_a_local_server_is_the_last_resort():
+def test_local_server_is_the_last_resort():
     target = chosen(found=[OLLAMA])
-    assert where(target) == ("ollama", "qwen3:8b")
+    assert provider_and_model(target) == ("ollama", "qwen3:8b")
     assert (target.window, target.keys, target.source) == (40_960, (), "found running")
-    assert where(chosen(ModelSettings(default="llama3"), found=[OLLAMA])) == ("ollama", "llama3")
-    assert where(chosen(env=ROUTER, found=[OLLAMA]))[0] == "openrouter"
+    assert provider_and_model(chosen(ModelSettings(default="llama3"), found=[OLLAMA])) == (
+        "ollama",
+        "llama3",
+    )
+    assert provider_and_model(chosen(env=ROUTER, found=[OLLAMA]))[0] == "openrouter"
 
 
-def test_a_named_model_is_never_silently_another():
+def test_named_model_is_never_replaced():
     with pytest.raises(ConfigError, match="no local server has the model 'big'") as caught:
         chosen(ModelSettings(default="big"), found=[OLLAMA])
     assert "qwen3:8b" in caught.value.hint
 
 
 @pytest.mark.anyio
-class TestLive:
+class TestDiscovery:
     async def live(self, settings: ModelSettings, env: Mapping[str, str], **seen) -> ResolvedModels:
         self.asked: list[str] = []
 
@@ -297,21 +303,21 @@ class TestLive:
 
         return await resolve_with_discovery(settings, env.get, ModelOverrides(), look, ask)
 
-    async def test_nobody_is_asked_when_all_is_said(self):
+    async def test_no_discovery_with_complete_settings(self):
         resolved = await self.live(ModelSettings(), ROUTER)
         assert resolved.primary.provider == "openrouter"
         assert self.asked == []
 
-    async def test_it_looks_for_a_server_when_nothing_is_said(self):
+    async def test_local_server_is_discovered_without_settings(self):
         resolved = await self.live(ModelSettings(), {}, found=[OLLAMA])
-        assert where(resolved.primary) == ("ollama", "qwen3:8b")
+        assert provider_and_model(resolved.primary) == ("ollama", "qwen3:8b")
         with pytest.raises(NoProviderConfigured):
             await self.live(ModelSettings(), {})
 
-    async def test_it_asks_for_models_when_none_is_named(self):
+    async def test_models_are_listed_if_none_is_named(self):
         settings = ModelSettings(provider="llamacpp")
         resolved = await self.live(settings, {}, models={"bge-embed": 1, "qwen": 12_345})
-        assert where(resolved.primary) == ("llamacpp", "qwen")
+        assert provider_and_model(resolved.primary) == ("llamacpp", "qwen")
         assert resolved.primary.window == 12_345
         assert self.asked == ["http://127.0.0.1:8080/v1"]
         with pytest.raises(NoModelChosen, match="no model is chosen for llamacpp"):
@@ -329,7 +335,7 @@ class TestLive:
         ("https://api.acme.test", "https://api.acme.test"),
     ],
 )
-def test_tidy_addresses(url: str, tidy: str):
+def test_addresses_are_normalized(url: str, tidy: str):
     assert normalize_url(url) == tidy
 
 
@@ -347,7 +353,7 @@ def test_tidy_addresses(url: str, tidy: str):
         ("http://172.40.0.2/v1", False),
     ],
 )
-def test_what_is_near(url: str, local: bool):
+def test_local_addresses_are_recognised(url: str, local: bool):
     assert is_local(url) is local
 
 
@@ -373,13 +379,13 @@ OPENAI_KEY = {"OPENAI_API_KEY": "oa-key"}
         ({"base_url": "http://evil.test/v1", "api_key": "for-it"}, {}, {}, ("for-it",)),
     ],
 )
-def test_the_key_for_openai_goes_nowhere_else(settings, env, flags, keys):
+def test_openai_key_goes_only_to_its_address(settings, env, flags, keys):
     model = ModelSettings(default="m", **settings)
     target = chosen(model, {**OPENAI_KEY, **env}, ModelOverrides(**flags))
     assert target.keys == keys
 
 
-def test_a_fallback_gets_the_key_it_names_and_no_other():
+def test_fallback_gets_only_its_named_key():
     named = FallbackModel(base_url="http://a.test/v1", model="m", key_env="OPENAI_API_KEY")
     unnamed = FallbackModel(base_url="http://b.test/v1", model="m")
     settings = ModelSettings(default="m", fallback_providers=(named, unnamed))
@@ -388,18 +394,18 @@ def test_a_fallback_gets_the_key_it_names_and_no_other():
 
 
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-a\rb", "sk-\x00", "sk-\x1b[0m", "sk-\u00e9"])
-def test_a_key_that_no_header_can_carry_is_told_without_it(key: str):
+def test_invalid_key_is_reported_without_it(key: str):
     box = CustomProvider(name="box", base_url="http://10.0.0.5/v1", api_key=key)
     custom = ModelSettings(provider="box", default="m", custom_providers=(box,))
     for settings, env in ((ModelSettings(), {"OPENAI_API_KEY": key}), (custom, {})):
-        with pytest.raises(ConfigError, match="holds a character that no key has") as caught:
+        with pytest.raises(ConfigError, match="contains an invalid character") as caught:
             chosen(settings, env)
         assert "sk-" not in caught.value.sentence
 
 
-def test_an_address_with_a_password_and_a_key_is_told_without_them():
+def test_address_with_a_password_and_a_key_is_reported_without_them():
     settings = ModelSettings(base_url="http://me:hunter2@box.test/v1", api_key="k", default="m")
-    with pytest.raises(ConfigError, match="holds a password") as caught:
+    with pytest.raises(ConfigError, match="contains a password") as caught:
         chosen(settings)
     assert "hunter2" not in caught.value.sentence
     alone = ModelSettings(base_url="http://me:hunter2@box.test/v1", default="m")
@@ -410,12 +416,12 @@ AT_PROXY = ModelSettings(provider="z.ai", base_url="http://proxy.test/v1", api_k
 
 
 @pytest.mark.parametrize("provider", ["zai", "GLM", "z.ai"])
-def test_every_name_of_the_configured_provider_means_its_address_and_key(provider: str):
+def test_every_alias_of_the_provider_means_its_address_and_key(provider: str):
     target = chosen(AT_PROXY, {"GLM_API_KEY": "own"}, ModelOverrides(provider=provider, model="m"))
     assert (target.base_url, target.keys) == ("http://proxy.test/v1", ("p",))
 
 
-def test_an_address_without_a_name_goes_before_the_provider_of_the_environment():
+def test_configured_address_precedes_the_provider_from_env():
     env = {"HERMES_INFERENCE_PROVIDER": "deepseek", "DEEPSEEK_API_KEY": "ds"}
     by_settings = chosen(ModelSettings(base_url="http://a.test/v1", default="m"), env)
     by_flag = chosen(None, env, ModelOverrides(base_url="http://a.test/v1", model="m"))
@@ -423,13 +429,13 @@ def test_an_address_without_a_name_goes_before_the_provider_of_the_environment()
         assert (target.provider, target.keys) == ("custom", ())
 
 
-def test_a_key_of_its_own_does_not_go_to_the_address_of_the_settings():
+def test_given_key_does_not_go_to_the_configured_address():
     env = {"GLM_BASE_URL": "http://own.test/v1", "GLM_API_KEY": "own"}
     target = chosen(AT_PROXY, env, ModelOverrides(provider="z.ai", api_key="mine"))
     assert (target.base_url, target.keys) == ("http://own.test/v1", ("mine",))
 
 
-def test_pooled_keys_do_not_go_where_another_key_was_set():
+def test_pooled_keys_do_not_go_to_another_address():
     pools = {"zai": ("pooled",), "box": ("of-box",)}
     at_proxy = structs.replace(AT_PROXY, pools=pools, custom_providers=(BOX,))
     assert chosen(at_proxy).keys == ("p",)
@@ -459,7 +465,7 @@ def test_pooled_keys_do_not_go_where_another_key_was_set():
         ),
     ],
 )
-def test_a_key_of_nobody_is_sent_to_nobody(settings: ModelSettings, flags: ModelOverrides):
+def test_key_without_a_provider_is_not_sent(settings: ModelSettings, flags: ModelOverrides):
     env = {**BOTH, "ANTHROPIC_API_KEY": "a", "DEEPSEEK_API_KEY": "d", "BOX_KEY": "b"}
     with pytest.raises(ConfigError) as caught:
         chosen(settings, env, flags)

@@ -44,7 +44,7 @@ class TestScriptedModel(ModelContract):
 
 
 class ResilientRig(ScriptedRig):
-    """A chain of one that tries once must be as good as the one."""
+    """A chain of one model with one try behaves like the model itself."""
 
     @asynccontextmanager
     async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
@@ -59,7 +59,7 @@ class TestResilientModel(ModelContract):
 
 
 @pytest.mark.anyio
-async def test_it_remembers_requests_and_complains_when_its_scripts_run_out():
+async def test_scripted_model_records_requests_and_fails_when_out_of_scripts():
     model = ScriptedModel(
         lambda request: answer_script(*(part.text for part in request.messages[0].parts))
     )

@@ -26,26 +26,26 @@ def read(pieces: list[bytes]) -> list[SseEvent]:
     return events + reader.close()
 
 
-def test_all_line_ends_comments_and_a_missing_last_blank_line():
+def test_line_ends_comments_and_a_missing_last_blank_line():
     assert read([STREAM]) == EVENTS
 
 
 @given(st.sets(st.integers(1, len(STREAM) - 1)))
-def test_however_the_bytes_are_cut(cuts: set[int]):
+def test_result_does_not_depend_on_the_chunking(cuts: set[int]):
     edges = [0, *sorted(cuts), len(STREAM)]
     assert read([STREAM[a:b] for a, b in pairwise(edges)]) == EVENTS
 
 
 @given(st.lists(st.binary().filter(lambda data: b"\r" not in data and data != b"")))
-def test_what_is_framed_comes_back(payloads: list[bytes]):
+def test_framed_payloads_are_read_back(payloads: list[bytes]):
     assert [e.data for e in read([frame(data) for data in payloads])] == payloads
 
 
-def test_a_frame_carries_its_event_and_id():
+def test_frame_has_event_and_id():
     assert frame(b"a\nb", event="note", id="3") == b"event: note\nid: 3\ndata: a\ndata: b\n\n"
 
 
-def test_a_stream_without_line_ends_is_stopped():
+def test_stream_without_line_ends_is_an_error():
     reader = SseReader(limit=100)
     assert reader.feed(b"data: " + b"x" * 90) == []
     with pytest.raises(SseTooLong, match="100 bytes"):

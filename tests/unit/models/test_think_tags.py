@@ -6,7 +6,7 @@ from hermes.models.think_tags import TAG_NAMES, PieceKind, TextPiece, ThinkTagPa
 
 
 def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
-    """What was spoken and thought in the end, and the merged pieces in their order."""
+    """Return the final text and reasoning, and the merged pieces in order."""
     tags = ThinkTagParser()
     found = [piece for text in pieces for piece in tags.feed(text)] + tags.close()
     spoken = thought = ""
@@ -60,7 +60,7 @@ def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
         ("<think>a</think>   ", "", "a"),
     ],
 )
-def test_table(text: str, spoken: str, thought: str):
+def test_tags(text: str, spoken: str, thought: str):
     assert read([text])[:2] == (spoken, thought)
     assert read(list(text))[:2] == (spoken, thought)
 
@@ -71,7 +71,7 @@ BITS = st.sampled_from([*TAGS, "<", "</", ">", "\n", " ", "```", "~~~", "`", "a"
 
 @given(st.lists(BITS).map("".join), st.data())
 @example("<think>a</think>\n b", None)
-def test_any_cut_gives_the_same(text: str, data: st.DataObject | None):
+def test_result_does_not_depend_on_the_chunking(text: str, data: st.DataObject | None):
     pieces = list(text) if data is None else cut(text, data)
     assert read(pieces) == read([text])
 
@@ -86,11 +86,11 @@ def cut(text: str, data: st.DataObject) -> list[str]:
 
 
 @given(st.text().filter(lambda text: "<" not in text))
-def test_text_without_tags_is_untouched(text: str):
+def test_text_without_tags_is_unchanged(text: str):
     assert read([text])[:2] == (text, "")
 
 
-def test_of_the_emptiness_before_the_first_word_only_so_much_is_kept():
+def test_leading_whitespace_is_limited():
     whole = ThinkTagParser()
     told = whole.feed(" " * 10_000 + "x") + whole.close()
     torn = ThinkTagParser()
@@ -100,7 +100,7 @@ def test_of_the_emptiness_before_the_first_word_only_so_much_is_kept():
     assert "".join(piece.text for piece in pieces) == " " * 4096 + "x"
 
 
-def test_emptiness_between_words_is_kept():
+def test_inner_whitespace_is_kept():
     tags = ThinkTagParser()
     pieces = tags.feed("a\n" + " " * 10_000) + tags.feed("b") + tags.close()
     assert "".join(piece.text for piece in pieces) == "a\n" + " " * 10_000 + "b"
@@ -116,7 +116,7 @@ def test_emptiness_between_words_is_kept():
         ("<think>a</think>\n", "", "a"),
     ],
 )
-def test_many_short_lines_take_no_time(line: str, spoken: str, thought: str):
+def test_many_short_lines_are_fast(line: str, spoken: str, thought: str):
     many = 200_000
     said, mused, _ = read([line * many])
     assert mused == thought * many

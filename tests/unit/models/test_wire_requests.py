@@ -1,4 +1,4 @@
-"""Requests of each wire, where the usual conversation does not show all."""
+"""Encoding of requests for each wire, beyond the usual conversation."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Too
 from support.wire_samples import IMAGE_URLS, LOOK_TOOL, sample_model, sample_request
 
 ASK = User("u1", (Text("hello"),))
-SEALS = {
+SIGNATURES = {
     AnthropicWire: '{"type":"thinking","signature":"sig-1"}',
     ResponsesWire: '{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"sig-1"}',
     GeminiWire: '{"thought_signature":"sig-1"}',
@@ -30,35 +30,35 @@ def body(make: Any, request: ModelRequest, profile: ModelProfile | None = None, 
     return json.loads(make(sample_model(profile, **more)).body(request, IMAGE_URLS))
 
 
-@pytest.mark.parametrize("make", SEALS, ids=lambda make: make.__name__)
-class TestSeals:
+@pytest.mark.parametrize("make", SIGNATURES, ids=lambda make: make.__name__)
+class TestSignatures:
     def thought(self, make: Any, **who: str) -> ModelRequest:
         text = "" if make is GeminiWire else "hm"
         call = ToolCall("c1", "look", Raw(b"{}"))
-        answer = Assistant("a1", (Reasoning(text, SEALS[make]), call), Stop.TOOLS)
+        answer = Assistant("a1", (Reasoning(text, SIGNATURES[make]), call), Stop.TOOLS)
         answer = structs.replace(answer, **({"provider": "acme", "model": "m-1"} | who))
         return ModelRequest("", [ASK, answer, Result("r1", "c1", (Text("x"),))], [LOOK_TOOL])
 
-    def test_go_back_to_whoever_made_them(self, make: Any):
+    def test_sent_back_to_their_model(self, make: Any):
         assert "sig-1" in json.dumps(body(make, self.thought(make)))
 
     @pytest.mark.parametrize("who", [{"provider": "other"}, {"model": "m-2"}, {"model": ""}])
-    def test_go_to_nobody_else(self, make: Any, who: dict[str, str]):
+    def test_not_sent_to_other_models(self, make: Any, who: dict[str, str]):
         written = json.dumps(body(make, self.thought(make, **who)))
         assert "sig-1" not in written
         assert "hm" not in written
 
-    @pytest.mark.parametrize("seal", [None, "", "not json", "[]", '{"type":"x"}', "[" * 9999])
-    def test_what_is_no_seal_stays_away(self, make: Any, seal: str | None):
+    @pytest.mark.parametrize("signature", [None, "", "not json", "[]", '{"type":"x"}', "[" * 9999])
+    def test_invalid_signature_is_omitted(self, make: Any, signature: str | None):
         request = self.thought(make)
-        odd = structs.replace(request.messages[1], parts=(Reasoning("hm", seal), Text("ok")))
+        odd = structs.replace(request.messages[1], parts=(Reasoning("hm", signature), Text("ok")))
         whole = body(make, ModelRequest("", [ASK, odd]))
         assert "hm" not in json.dumps(whole)
         assert "ok" in json.dumps(whole)
 
 
 class TestAnthropic:
-    def test_the_smallest_request(self):
+    def test_minimal_request(self):
         assert body(AnthropicWire, ModelRequest("", [ASK])) == snapshot(
             {
                 "model": "m-1",
@@ -79,7 +79,7 @@ class TestAnthropic:
             }
         )
 
-    def test_marks_for_the_cache(self):
+    def test_cache_markers(self):
         talked = [
             message
             for number in range(4)
@@ -96,7 +96,7 @@ class TestAnthropic:
         assert whole["system"][0]["cache_control"] == hour
         assert marked == [[None]] * 6 + [[hour]] * 3
 
-    def test_a_message_that_can_carry_no_mark_is_passed_over(self):
+    def test_message_without_cacheable_blocks_is_skipped(self):
         hidden = '{"type":"redacted_thinking","data":"D"}'
         silent = Assistant(
             "a1", (Reasoning("", hidden),), Stop.LENGTH, provider="acme", model="m-1"
@@ -106,14 +106,14 @@ class TestAnthropic:
         marks = ["cache_control" in one["content"][-1] for one in whole["messages"]]
         assert marks == [True, False, True, False, True]
 
-    def test_blank_words_and_silent_answers_are_left_out(self):
+    def test_blank_texts_and_empty_answers_are_omitted(self):
         silent = Assistant("a1", (Text(" \n"),), Stop.END)
         talked = [ASK, silent, User("u2", (Text(""), Text("more")))]
         assert [
             one["role"] for one in body(AnthropicWire, ModelRequest("", talked))["messages"]
         ] == ["user"]
 
-    def test_the_first_word_is_the_persons(self):
+    def test_conversation_starts_with_a_user_message(self):
         talked = [Assistant("a0", (Text("Where were we?"),), Stop.END), ASK]
         roles = [one["role"] for one in body(AnthropicWire, ModelRequest("", talked))["messages"]]
         assert roles == ["user", "assistant", "user"]
@@ -127,7 +127,7 @@ class TestAnthropic:
             (OutputConstraints(name="look"), {"type": "tool", "name": "look"}),
         ],
     )
-    def test_calls(self, calling: OutputConstraints, choice: Any):
+    def test_tool_choice(self, calling: OutputConstraints, choice: Any):
         request = ModelRequest("", [ASK], [LOOK_TOOL], effort="high", calling=calling)
         whole = body(AnthropicWire, request, ModelProfile(effort=EffortFormat.BUDGET))
         assert whole.get("tool_choice") == choice
@@ -151,12 +151,12 @@ class TestAnthropic:
         if wanted and "budget_tokens" in wanted:
             assert whole["max_tokens"] > wanted["budget_tokens"]
 
-    def test_efforts_that_are_not_offered(self):
+    def test_unsupported_effort_is_mapped(self):
         profile = with_model_features(ModelProfile(), ANTHROPIC, "claude-sonnet-4-6")
         whole = body(AnthropicWire, ModelRequest("", [ASK], effort="xhigh"), profile)
         assert whole["output_config"] == {"effort": "high"}
 
-    def test_a_turn_begun_by_another_model_goes_on_without_thoughts(self):
+    def test_turn_of_another_model_continues_without_thinking(self):
         profile = ModelProfile(effort=EffortFormat.BUDGET)
         begun = sample_request(None, provider="other")
         going_on = structs.replace(begun, messages=begun.messages[:-1])
@@ -177,7 +177,7 @@ class TestAnthropic:
 
 
 class TestResponses:
-    def test_the_smallest_request(self):
+    def test_minimal_request(self):
         assert body(ResponsesWire, ModelRequest("", [ASK])) == snapshot(
             {
                 "model": "m-1",
@@ -188,10 +188,10 @@ class TestResponses:
             }
         )
 
-    def test_a_thought_without_what_followed_stays_away(self):
+    def test_reasoning_without_a_following_item_is_omitted(self):
         alone = Assistant(
             "a1",
-            (Text("ok"), Reasoning("hm", SEALS[ResponsesWire])),
+            (Text("ok"), Reasoning("hm", SIGNATURES[ResponsesWire])),
             Stop.LENGTH,
             provider="acme",
             model="m-1",
@@ -228,21 +228,21 @@ class TestResponses:
             (OutputConstraints(name="look"), {"tool_choice": {"type": "function", "name": "look"}}),
         ],
     )
-    def test_calls(self, calling: OutputConstraints, wanted: Any):
+    def test_tool_choice(self, calling: OutputConstraints, wanted: Any):
         whole = body(ResponsesWire, ModelRequest("", [ASK], [LOOK_TOOL], calling=calling))
         assert {name: whole[name] for name in ("tool_choice",) if name in whole} == wanted
         assert whole.get("parallel_tool_calls", True) is not calling.one
 
 
 class TestGemini:
-    def test_the_smallest_request(self):
+    def test_minimal_request(self):
         assert body(GeminiWire, ModelRequest("", [ASK])) == snapshot(
             {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
         )
 
-    def test_a_seal_stands_where_it_stood(self):
+    def test_signature_keeps_its_position(self):
         parts = (
-            Reasoning("", SEALS[GeminiWire]),
+            Reasoning("", SIGNATURES[GeminiWire]),
             ToolCall("c1", "look", Raw(b"{}")),
             ToolCall("c2", "look", Raw(b"{}")),
         )
@@ -250,7 +250,7 @@ class TestGemini:
         (_, model) = body(GeminiWire, ModelRequest("", [ASK, answer]))["contents"]
         assert [part.get("thoughtSignature") for part in model["parts"]] == ["sig-1", None]
 
-    def test_calls_of_others_are_vouched_for(self):
+    def test_calls_of_other_models_get_a_skip_signature(self):
         profile = with_model_features(ModelProfile(), GEMINI, "gemini-3-pro")
         model = body(GeminiWire, sample_request(None, provider="other"), profile)["contents"][1]
         assert [part.get("thoughtSignature") for part in model["parts"]] == [
@@ -274,7 +274,7 @@ class TestGemini:
         whole = body(GeminiWire, ModelRequest("", [ASK], effort=effort), profile)
         assert whole.get("generationConfig", {}).get("thinkingConfig") == wanted
 
-    def test_calls(self):
+    def test_tool_choice(self):
         request = ModelRequest("", [ASK], [LOOK_TOOL], calling=OutputConstraints(name="look"))
         assert body(GeminiWire, request)["toolConfig"] == {
             "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}

@@ -1,4 +1,4 @@
-"""Streams as providers send them when they are not at their best."""
+"""Decoding of unusual provider streams."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def stop(index: int) -> dict[str, Any]:
 
 
 class TestAnthropic:
-    def test_blocks_that_grow_side_by_side(self):
+    def test_interleaved_blocks(self):
         stream = fed(
             anthropic(),
             started(0, type="text", text=""),
@@ -70,7 +70,7 @@ class TestAnthropic:
         assert answer(stream).parts == (Text("On it."), ToolCall("t1", "look", Raw(b'{"at":"x"}')))
         assert stream.ended
 
-    def test_an_index_or_an_id_used_twice(self):
+    def test_duplicate_index_or_id(self):
         stream = fed(
             anthropic(),
             started(0, type="tool_use", id="t1", name="look", input={}),
@@ -84,7 +84,7 @@ class TestAnthropic:
         assert (first.id, bytes(first.args), bytes(second.args)) == ("t1", b'{"n":1}', b'{"n":2}')
         assert second.id.startswith("call_")
 
-    def test_pieces_without_a_beginning(self):
+    def test_deltas_without_a_start(self):
         stream = fed(
             anthropic(),
             delta(3, type="text_delta", text="lost"),
@@ -97,7 +97,7 @@ class TestAnthropic:
             Reasoning("hm", '{"type":"thinking","signature":"s1"}'),
         )
 
-    def test_hidden_thoughts_are_kept(self):
+    def test_redacted_reasoning_is_kept(self):
         stream = fed(
             anthropic(),
             started(0, type="redacted_thinking", data="SECRET"),
@@ -108,7 +108,7 @@ class TestAnthropic:
             Reasoning("", '{"type":"redacted_thinking","data":"SECRET"}'),
         )
 
-    def test_counts(self):
+    def test_usage(self):
         start = {"input_tokens": 7, "cache_read_input_tokens": 100, "output_tokens": 1}
         start["cache_creation_input_tokens"] = 13
         end = {"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 12}}
@@ -132,11 +132,11 @@ class TestAnthropic:
             ("from_the_future", Stop.END),
         ],
     )
-    def test_stops(self, reason: str, wanted: Stop):
+    def test_stop_reasons(self, reason: str, wanted: Stop):
         stream = fed(anthropic(), {"type": "message_delta", "delta": {"stop_reason": reason}})
         assert answer(stream).stop is wanted
 
-    def test_a_call_cut_off_in_the_midst_is_not_guessed(self):
+    def test_truncated_call_is_not_repaired(self):
         stream = fed(
             anthropic(),
             started(0, type="tool_use", id="t1", name="write", input={}),
@@ -146,7 +146,7 @@ class TestAnthropic:
         (call,) = answer(stream).calls
         assert (bytes(call.args), call.broken) == (b"{}", '{"path":"a')
 
-    def test_a_whole_message_at_once(self):
+    def test_whole_message_without_streaming(self):
         stream = fed(
             anthropic(),
             {
@@ -163,7 +163,7 @@ class TestAnthropic:
         assert told.parts == (Text("Hi."), ToolCall("t", "look", Raw(b'{"at":"x"}')))
         assert (told.stop, told.usage) == (Stop.TOOLS, Usage(3, 4))
 
-    def test_an_error_in_the_stream(self):
+    def test_error_in_the_stream_is_raised(self):
         with pytest.raises(StreamError) as caught:
             fed(anthropic(), {"type": "error", "error": {"type": "overloaded_error"}})
         assert b"overloaded_error" in caught.value.body
@@ -175,7 +175,7 @@ class TestAnthropic:
         assert stream.runaway
         assert answer(stream).stop is Stop.LENGTH
 
-    def test_too_many_words(self):
+    def test_too_much_text(self):
         stream = fed(anthropic(), started(0, type="text", text=""))
         for _ in range(5):
             fed(stream, delta(0, type="text_delta", text="x" * (MAX_ANSWER // 4)))
@@ -202,7 +202,7 @@ class TestResponses:
         )
         assert [type(part) for part in answer(stream).parts] == [Reasoning, Text, ToolCall]
 
-    def test_what_was_done_counts_and_is_heard_once(self):
+    def test_completed_item_replaces_its_deltas(self):
         stream = responses()
         deltas = stream.feed(
             [
@@ -219,7 +219,7 @@ class TestResponses:
         assert deltas == [TextDelta("Hello")]
         assert answer(stream).parts == (Text("Hello"),)
 
-    def test_ids_without_places(self):
+    def test_items_without_an_index(self):
         stream = fed(
             responses(),
             {"type": "response.output_item.added", "item": {"type": "message", "id": "m"}},
@@ -232,7 +232,7 @@ class TestResponses:
         )
         assert answer(stream).parts == (Text("Hi"),)
 
-    def test_only_the_end_says_what_there_was(self):
+    def test_items_only_in_the_final_event(self):
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a": 1}'}
         stream = fed(responses(), completed(output=[call], usage={"input_tokens": 5}))
         told = answer(stream)
@@ -271,7 +271,7 @@ class TestResponses:
             )
         )
 
-    def test_a_refusal(self):
+    def test_refusal(self):
         stream = fed(
             responses(),
             {"type": "response.refusal.delta", "output_index": 0, "delta": "I will not."},
@@ -284,7 +284,7 @@ class TestResponses:
         ("reason", "wanted"),
         [("max_output_tokens", Stop.LENGTH), ("content_filter", Stop.REFUSED)],
     )
-    def test_an_incomplete_answer(self, reason: str, wanted: Stop):
+    def test_incomplete_answer(self, reason: str, wanted: Stop):
         event = {"type": "response.incomplete", "response": {"incomplete_details": {}}}
         event["response"] = {"incomplete_details": {"reason": reason}}
         assert answer(fed(responses(), event)).stop is wanted
@@ -302,7 +302,7 @@ class TestResponses:
             fed(responses(), event)
         assert b"server_error" in caught.value.body
 
-    def test_a_whole_response_at_once(self):
+    def test_whole_response_without_streaming(self):
         stream = fed(
             responses(),
             {
@@ -316,18 +316,20 @@ class TestResponses:
         assert stream.ended
 
 
-def said(*parts: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+def candidate(*parts: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {"candidates": [{"content": {"parts": list(parts)}, "finishReason": finish}]}
 
 
 class TestGemini:
-    def test_seals_keep_their_place(self):
+    def test_signatures_keep_their_position(self):
         stream = fed(
             gemini(),
-            said({"text": "Let me", "thought": True}, {"text": " see", "thought": True}),
-            said({"functionCall": {"name": "look", "args": {"at": "x"}}, "thoughtSignature": "S"}),
-            said({"functionCall": {"name": "look", "args": {}}}),
-            said({"text": "Done"}, {"text": ".", "thoughtSignature": "T"}, finish="STOP"),
+            candidate({"text": "Let me", "thought": True}, {"text": " see", "thought": True}),
+            candidate(
+                {"functionCall": {"name": "look", "args": {"at": "x"}}, "thoughtSignature": "S"}
+            ),
+            candidate({"functionCall": {"name": "look", "args": {}}}),
+            candidate({"text": "Done"}, {"text": ".", "thoughtSignature": "T"}, finish="STOP"),
         )
         thought, seal, first, second, done, last_seal, dot = answer(stream).parts
         assert thought == Reasoning("Let me see")
@@ -338,27 +340,27 @@ class TestGemini:
         assert (done, dot) == (Text("Done"), Text("."))
         assert last_seal == Reasoning("", '{"thought_signature":"T"}')
 
-    def test_the_end_is_told_before_the_last_words(self):
-        """Nothing here has a place of its own: what comes later stands later."""
+    def test_text_after_the_finish_reason_is_kept(self):
+        """Parts have no index: they keep the order of arrival."""
         stream = fed(
             gemini(),
             {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 1}},
-            said({"text": "Do"}, finish="STOP"),
-            said({"text": "ne"}),
+            candidate({"text": "Do"}, finish="STOP"),
+            candidate({"text": "ne"}),
             {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 2}},
         )
         whole = answer(stream)
         assert (whole.text, whole.stop, whole.usage) == ("Done", Stop.END, Usage(7, 2))
 
-    def test_a_blocked_prompt(self):
+    def test_blocked_prompt(self):
         stream = fed(gemini(), {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
         assert answer(stream).stop is Stop.REFUSED
 
     @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
-    def test_giving_up_is_an_error(self, reason: str):
-        assert fed(gemini(), said(finish=reason)).finish_reason == "error"
+    def test_failed_finish_reason_is_an_error(self, reason: str):
+        assert fed(gemini(), candidate(finish=reason)).finish_reason == "error"
 
-    def test_counts(self):
+    def test_usage(self):
         counted = {
             "promptTokenCount": 100,
             "toolUsePromptTokenCount": 20,
@@ -366,17 +368,17 @@ class TestGemini:
             "candidatesTokenCount": 18,
             "thoughtsTokenCount": 12,
         }
-        stream = fed(gemini(), {"usageMetadata": counted}, said(finish="STOP"))
+        stream = fed(gemini(), {"usageMetadata": counted}, candidate(finish="STOP"))
         assert answer(stream).usage == Usage(120, 30, 64, 0, 12)
 
-    def test_an_error_in_the_stream(self):
+    def test_error_in_the_stream_is_raised(self):
         with pytest.raises(StreamError):
             fed(gemini(), {"error": {"code": 503, "status": "UNAVAILABLE"}})
 
 
 @pytest.mark.parametrize("make", [anthropic, responses, gemini])
 @given(data=st.binary(max_size=60))
-def test_nothing_but_known_errors_comes_of_rubbish(make: Any, data: bytes):
+def test_invalid_data_raises_only_known_errors(make: Any, data: bytes):
     stream = make()
     try:
         stream.feed([data])
@@ -425,7 +427,7 @@ TYPES = st.sampled_from(
 @given(
     event=st.fixed_dictionaries({"type": TYPES}, optional={"delta": JSON, "item": JSON, "x": JSON})
 )
-def test_no_event_breaks_the_reader(make: Any, event: dict[str, Any]):
+def test_any_event_is_handled(make: Any, event: dict[str, Any]):
     stream = make()
     try:
         stream.feed([msgspec.json.encode(event)])

@@ -1,4 +1,4 @@
-"""What goes to a far gateway of ours and comes from it, without a network."""
+"""The run protocol with a remote gateway, without a network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,7 +73,7 @@ async def body(folder: Path, *messages: Message, system: str = "") -> object:
     return msgspec.to_builtins(begin)
 
 
-async def test_the_body_of_a_run(tmp_path: Path) -> None:
+async def test_run_body(tmp_path: Path) -> None:
     past = (
         user_message("find X"),
         assistant_message(tool_call("search", id="c1")),
@@ -97,18 +97,18 @@ async def test_the_body_of_a_run(tmp_path: Path) -> None:
     )
 
 
-async def test_a_note_is_the_question_where_there_is_no_other(tmp_path: Path) -> None:
+async def test_note_is_the_question_if_there_is_no_other(tmp_path: Path) -> None:
     told = await body(tmp_path, user_message("begin"), assistant_message("I beg"), NOTE)
     assert isinstance(told, dict)
     assert told["input"] == [{"content": "go on where you were"}]
 
 
-async def test_nothing_to_answer(tmp_path: Path) -> None:
+async def test_missing_question_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         await body(tmp_path, assistant_message("Found."))
 
 
-async def test_only_the_newest_past_goes_along(tmp_path: Path) -> None:
+async def test_history_is_limited_to_the_newest_messages(tmp_path: Path) -> None:
     many = [
         user_message(f"{number}") if number % 2 else assistant_message(f"{number}")
         for number in range(1_001)
@@ -129,7 +129,7 @@ async def test_only_the_newest_past_goes_along(tmp_path: Path) -> None:
     assert [one["content"][:1] for one in told["conversation_history"]] == ["x", "y"]
 
 
-async def test_files_have_one_room_together(tmp_path: Path) -> None:
+async def test_files_share_a_size_limit(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     small = await blobs.put(PNG, "image/png", "a.png")
     large = await blobs.put(PNG + b"\0" * (MAX_FILE_BYTES - 20), "image/png", "b.png")
@@ -149,7 +149,7 @@ async def test_files_have_one_room_together(tmp_path: Path) -> None:
     assert len(many.behind) == 2
 
 
-async def test_documents_that_the_far_side_reads_go_along(tmp_path: Path) -> None:
+async def test_supported_documents_are_sent(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     office = b"PK\x03\x04\0..."
     given = [
@@ -177,7 +177,7 @@ async def test_documents_that_the_far_side_reads_go_along(tmp_path: Path) -> Non
     assert "e.txt" not in plain.behind
 
 
-async def test_a_name_is_for_one_question() -> None:
+async def test_run_key_is_unique_per_question() -> None:
     first, again = user_message("again?"), user_message("again?")
     names = [
         run_key(RuntimeRequest(SCOPE, "", said), body)
@@ -191,9 +191,7 @@ WORDS = st.lists(st.text(min_size=1), max_size=8)
 
 
 @given(WORDS, st.lists(st.integers(0, 9), max_size=6))
-def test_however_often_one_comes_back_each_event_counts_once(
-    words: list[str], returns: list[int]
-) -> None:
+def test_repeated_events_are_ignored(words: list[str], returns: list[int]) -> None:
     events = [event("message.delta", delta=word) for word in words]
     events.append(event("run.completed", output="".join(words)))
     mapper = RunEventMapper()
@@ -207,7 +205,7 @@ def test_however_often_one_comes_back_each_event_counts_once(
     assert mapper.said(Stop.END).text == "".join(words)
 
 
-def test_what_it_came_to_is_the_truth() -> None:
+def test_final_output_is_authoritative() -> None:
     mapper = RunEventMapper()
     mapper.feed(1, event("message.delta", delta="On"))
     assert mapper.feed(2, event("run.completed", output="Once")) == [TextDelta("ce")]
@@ -222,7 +220,7 @@ def test_what_it_came_to_is_the_truth() -> None:
     assert RemoteRunState("running").end == ""
 
 
-def test_what_tools_do_is_shown_as_far_as_it_is_known() -> None:
+def test_tool_events_are_shown() -> None:
     mapper = RunEventMapper()
     fields = {"tool": "terminal", "tool_call_id": "c"}
     (whole,) = mapper.feed(1, event("tool.started", **fields, preview='{"command":"ls"}'))
@@ -234,7 +232,7 @@ def test_what_tools_do_is_shown_as_far_as_it_is_known() -> None:
     assert shown[2] == b"{}"
 
 
-def test_what_leave_is_asked_for_is_told_and_kept() -> None:
+def test_approval_request_is_shown_and_kept() -> None:
     mapper = RunEventMapper()
     asked = event(
         "approval.request",
@@ -245,20 +243,20 @@ def test_what_leave_is_asked_for_is_told_and_kept() -> None:
         until=1.0,
     )
     assert mapper.feed(1, asked) == (
-        Notice("The far gateway asks for leave: rm -r build - It deletes files."),
+        Notice("The remote gateway asks for approval: rm -r build - It deletes files."),
     )
-    text = "The far gateway asks for leave: rm -r build - It deletes files."
+    text = "The remote gateway asks for approval: rm -r build - It deletes files."
     choices, reason = ("once", "deny"), "It deletes files."
     assert mapper.leave == [
         RemoteQuestion("q1", text, choices, action="rm -r build", reason=reason),
     ]
     clarify = event("clarify.request", question_id="q2", description="Which one?")
-    assert mapper.feed(2, clarify) == (Notice("The far gateway asks: Which one?"),)
-    assert mapper.leave[1] == RemoteQuestion("q2", "The far gateway asks: Which one?", open=True)
+    assert mapper.feed(2, clarify) == (Notice("The remote gateway asks: Which one?"),)
+    assert mapper.leave[1] == RemoteQuestion("q2", "The remote gateway asks: Which one?", open=True)
     assert mapper.feed(3, event("something.new", of="a younger one")) == ()
 
 
-def test_a_question_is_heard_once_and_not_without_end() -> None:
+def test_questions_are_unique_and_limited() -> None:
     mapper = RunEventMapper()
     for number in range(1, 10):
         mapper.feed(number, event("approval.request", question_id="q", command=f"cmd {number}"))
@@ -278,14 +276,14 @@ def test_a_question_is_heard_once_and_not_without_end() -> None:
         ("[" * 5_000, {"preview": "[" * 5_000}),
     ],
 )
-def test_a_glimpse_can_be_read_by_all(preview: str, args: dict[str, object]) -> None:
+def test_preview_becomes_valid_arguments(preview: str, args: dict[str, object]) -> None:
     (heard,) = RunEventMapper().feed(1, event("tool.started", tool="t", preview=preview))
     assert isinstance(heard, ToolStarted)
     assert b"\n\n" not in bytes(heard.call.args)
     assert msgspec.json.decode(heard.call.args) == args
 
 
-def test_words_that_were_taken_in_are_told_from_those_that_were_not() -> None:
+def test_read_and_unread_steering_messages_are_separated() -> None:
     one, two, three = user_message("a"), user_message("b"), user_message("c")
     steered = SteeringTracker()
     for message in (one, two, three):
@@ -296,10 +294,10 @@ def test_words_that_were_taken_in_are_told_from_those_that_were_not() -> None:
     assert steered.unheard == ()
 
 
-class Deaf:
-    """Hears what is said meanwhile, and says that it came too late."""
+class LateRuntime:
+    """Reads steering messages, and reports that they came too late."""
 
-    name = "Deaf"
+    name = "LateRuntime"
 
     def __init__(self) -> None:
         self.asked: list[Sequence[Message]] = []
@@ -310,23 +308,23 @@ class Deaf:
         return TurnEnd(Outcome.DONE, unheard=tuple(await runtime_request.meanwhile()))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
-async def test_what_came_too_late_is_asked_next() -> None:
+async def test_late_steering_message_is_answered_next() -> None:
     said = [[user_message("late")], [], []]
 
     async def steer() -> Sequence[User]:
         return said.pop(0) if said else []
 
-    runtime, ear = Deaf(), EventRecorder()
+    runtime, ear = LateRuntime(), EventRecorder()
     plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", steer=steer)
     assert await run_turn(plan, [user_message("first")], ear) is Outcome.DONE
     assert ear.texts == ["first", "answer 1", "late", "answer 2"]
     assert len(runtime.asked) == 2
 
 
-async def test_the_far_side_is_told_who_asks(tmp_path: Path) -> None:
+async def test_role_is_sent_to_the_remote_gateway(tmp_path: Path) -> None:
     packer = MessageEncoder(FileBlobs(tmp_path), files=True)
     guest = structs.replace(SCOPE, role=Role.GUEST)
     hook = User("msg_1", (Text("it broke"),), Trust.DATA)
@@ -336,14 +334,14 @@ async def test_the_far_side_is_told_who_asks(tmp_path: Path) -> None:
     assert (begin.role, begin.brought) == (Role.OWNER, False)
 
 
-async def test_one_that_cannot_be_told_is_asked_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_gateway_without_roles_is_used_by_the_owner_only(tmp_path: Path) -> None:
     far, ear = RemoteGateway(url="http://127.0.0.1:1"), EventRecorder()
     parts = RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
     guest = structs.replace(SCOPE, role=Role.GUEST)
     turn = RemoteTurn(
         parts, RemoteCapabilities(runs=True), RuntimeRequest(guest, "", (user_message("hi"),)), ear
     )
-    with pytest.raises(BadRequest, match="cannot be told who asks"):
+    with pytest.raises(BadRequest, match="does not support roles"):
         await turn.run()
 
 
@@ -374,16 +372,16 @@ ALL = RemoteCapabilities(runs=True, steers=True, files=True, roles=True)
         ([], RemoteCapabilities()),
     ],
 )
-def test_one_of_ours_is_told_from_others(told: object, able: RemoteCapabilities) -> None:
+def test_hermes_gateway_is_recognised(told: object, able: RemoteCapabilities) -> None:
     assert read_capabilities(msgspec.json.encode(told)) == able
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff", b"[" * 100_000])
-def test_whatever_else_it_says_it_is_a_plain_server(data: bytes) -> None:
+def test_other_responses_mean_a_plain_server(data: bytes) -> None:
     assert read_capabilities(data) == RemoteCapabilities()
 
 
-def test_what_the_far_side_said_by_itself_is_known_again() -> None:
+def test_followups_are_recognised() -> None:
     letter = User(f"{FOLLOWUP_PREFIX}msg_1", (Text("It is ready."),), Trust.DATA)
     other = User(f"{FOLLOWUP_PREFIX}msg_2", (Text("So is this."),), Trust.DATA)
     assert followup_text(
@@ -392,7 +390,7 @@ def test_what_the_far_side_said_by_itself_is_known_again() -> None:
     assert followup_text([letter, assistant_message("It is ready."), user_message("thanks")]) == ""
 
 
-async def test_it_is_the_answer_where_nobody_asks_for_more(tmp_path: Path) -> None:
+async def test_followup_is_the_answer_without_a_question(tmp_path: Path) -> None:
     letter = User(f"{FOLLOWUP_PREFIX}msg_1", (Text("It is ready."),), Trust.DATA)
     far = RemoteGateway(url="http://127.0.0.1:1")
     runtime = RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path)))

@@ -1,4 +1,4 @@
-"""The far gateway's stream, however the network cuts it into pieces."""
+"""Decoding of the remote gateway's chat stream, for any chunking."""
 
 import itertools
 
@@ -19,7 +19,9 @@ USED = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\
 
 
 @given(WORDS, NOISE, st.lists(st.integers(0, 2000), max_size=12))
-def test_the_pieces_do_not_matter(words: list[str], noise: bytes, cuts: list[int]) -> None:
+def test_result_does_not_depend_on_the_chunking(
+    words: list[str], noise: bytes, cuts: list[int]
+) -> None:
     stream = (
         b"".join(noise + delta_events(word) for word in words) + FINISH_EVENT + USED + DONE_EVENT
     )
@@ -33,7 +35,7 @@ def test_the_pieces_do_not_matter(words: list[str], noise: bytes, cuts: list[int
 
 
 @given(WORDS, st.integers(0, 2000))
-def test_what_was_heard_is_what_came_whole(words: list[str], cut: int) -> None:
+def test_only_complete_events_count(words: list[str], cut: int) -> None:
     stream = b"".join(map(delta_events, words))
     mapper = ChatStreamMapper()
     mapper.feed(stream[: cut % (len(stream) + 1)])
@@ -42,7 +44,7 @@ def test_what_was_heard_is_what_came_whole(words: list[str], cut: int) -> None:
     assert mapper.partial().stop is Stop.CANCELLED
 
 
-def test_nothing_counts_after_the_end() -> None:
+def test_data_after_the_end_is_ignored() -> None:
     mapper = ChatStreamMapper()
     mapper.feed(delta_events("Yes.") + DONE_EVENT + delta_events(" No."))
     assert mapper.text == "Yes."
@@ -51,7 +53,7 @@ def test_nothing_counts_after_the_end() -> None:
 NOTE = User("msg_n", (Text("go on"),), Trust.PROGRAM)
 
 
-def test_a_note_of_ours_asks_only_when_nothing_else_does() -> None:
+def test_internal_note_is_the_question_only_if_there_is_no_other() -> None:
     begun = (
         user_message("do it"),
         assistant_message("Let me see.", tool_call("look", id="c")),
@@ -66,6 +68,6 @@ def test_a_note_of_ours_asks_only_when_nothing_else_does() -> None:
 @pytest.mark.parametrize(
     "said", [(), (user_message("a"), assistant_message("b")), (user_message("  "),)]
 )
-def test_nothing_to_answer(said: tuple[User, ...]) -> None:
+def test_missing_question_is_an_error(said: tuple[User, ...]) -> None:
     with pytest.raises(UsageError):
         chat_request(RuntimeRequest(SCOPE, "", said))

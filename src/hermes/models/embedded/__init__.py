@@ -1,1 +1,1 @@
-"""A model that runs on this machine, in a process of ours: its weights, its engine, its words."""
+"""A small model that runs on this machine, in a child process."""

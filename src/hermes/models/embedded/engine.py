@@ -1,7 +1,7 @@
-"""The process in which a model runs: started when it is needed, one question at a time.
+"""Run an embedded model in a child process, started on demand, one request at a time.
 
-Whoever asks waits in line; the process ends with its owner, after a time without questions, or
-when it is let go. One that crashed is told of, and the next question starts a new one.
+Requests wait in a queue. The process ends with its owner, after an idle time, or when unloaded.
+After a crash the next request starts a new one.
 """
 
 import json
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 CHILD = Path(__file__).with_name("child.py")
 CACHE_MB = 256
-"""For what was read of other sessions: about nine thousand tokens of the larger model."""
+"""Cache for the prompts of other sessions: about 9,000 tokens of the larger model."""
 _KEPT_LINES = 12
-"""Lines of what it wrote last that are looked at when it ends."""
+"""Output lines kept to explain a failure."""
 _MAX_LINE = 65_536
-"""Bytes that are held of a line which does not end."""
-_FETCH_HINT = "Fetch it: hermes setup --local. Or choose another model: hermes model"
+"""Bytes kept of an unterminated line."""
+_FETCH_HINT = "Download it: hermes setup --local. Or choose another model: hermes model"
 _MEMORY_HINT = (
-    "It may be short of memory: see `hermes doctor`, or take a smaller one: hermes setup --local"
+    "It may be short of memory: see `hermes doctor`, or choose a smaller one: hermes setup --local"
 )
 
 
@@ -47,18 +47,18 @@ class LaunchCommand(Struct, frozen=True, kw_only=True):
 
 
 LaunchProcess = Callable[[LaunchCommand], AbstractAsyncContextManager[Process]]
-"""Starts a process with an open standard input; leaving the block ends all of it."""
+"""Starts a process with an open standard input; leaving the block ends it."""
 
 
 class EngineTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds: for the weights to be loaded, and without a question until they are let go."""
+    """Seconds: to load the weights, and without a request until they are unloaded."""
 
     load: float = 180.0
     idle: float = 300.0
 
 
 class EngineDeps(Struct, frozen=True, kw_only=True):
-    """`env` is what a program needs to run at all; `free` says how much memory there is."""
+    """`env` is the minimal environment of the process; `free` returns the free memory."""
 
     launch: LaunchProcess
     env: Mapping[str, str]
@@ -69,11 +69,11 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
 
 
 ReserveMemory = Callable[["ModelEngine"], AbstractAsyncContextManager[None]]
-"""Memory to load into; held until that is done."""
+"""Reserves memory for loading until the block ends."""
 
 
 class EngineAddress(Struct, frozen=True):
-    """Where a running one listens, and the word that lets one in."""
+    """The address of a running engine, and its access token."""
 
     base_url: str
     token: str
@@ -84,7 +84,7 @@ class _Ready(Struct):
 
 
 class EngineProcess:
-    """One process from its start to its end."""
+    """One process from start to end."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -92,7 +92,7 @@ class EngineProcess:
         self.pid = 0
         self.dead = anyio.Event()
         self.heard = anyio.Event()
-        """Set when it listens, or is dead."""
+        """Set when the process is ready, or dead."""
         self.stop_requested = anyio.Event()
         self.used = anyio.current_time()
         self.said: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -100,14 +100,14 @@ class EngineProcess:
 
     def failure(self, *, when: str) -> ModelError:
         last = next((line for line in reversed(self.said) if line.strip()), "")
-        why = self.trouble or last or "it said nothing"
+        reason = self.trouble or last or "no output"
         return Unreachable(
-            f"the process of {self.weights.name} ended {when}: {why}", hint=_MEMORY_HINT
+            f"the process of {self.weights.name} ended {when}: {reason}", hint=_MEMORY_HINT
         )
 
 
 class ModelEngine:
-    """One file of weights, one process at a time, whatever number of sessions ask."""
+    """Runs one weights file in at most one process, for any number of sessions."""
 
     def __init__(
         self,
@@ -118,36 +118,36 @@ class ModelEngine:
         room: ReserveMemory,
     ) -> None:
         self._weights = weights
-        self._place = place
-        self._parts = parts
+        self._folder = place
+        self._deps = parts
         self._group = group
-        self._room = room
-        self._line = anyio.Lock()
+        self._reserve_memory = room
+        self._queue = anyio.Lock()
         self._running: EngineProcess | None = None
         self.started = 0
-        """How many processes there were."""
+        """The number of processes started."""
 
     @property
     def pid(self) -> int:
-        """Of the process that runs; zero when none does."""
+        """The id of the running process; zero if there is none."""
         running = self._running
         return running.pid if running is not None and not running.dead.is_set() else 0
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes while it runs."""
+        """Bytes that it uses while it runs."""
         return self._weights.memory
 
     @property
     def loading(self) -> int:
-        """Bytes that it is about to take."""
+        """Bytes that it is about to allocate."""
         running = self._running
         is_loading = running is not None and running.ear is None and not running.dead.is_set()
         return self.memory if is_loading else 0
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a question to it is read at once, or by the next in line."""
+        """Return whether a request needs no loading."""
         running = self._running
         return (
             running is not None
@@ -158,8 +158,8 @@ class ModelEngine:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[EngineProcess]:
-        """In line with everybody else, first come first served. Raises `ModelError`."""
-        async with self._line:
+        """Wait for the turn of this request, in order of arrival. Raises `ModelError`."""
+        async with self._queue:
             running = await self._ready()
             try:
                 yield running
@@ -167,10 +167,10 @@ class ModelEngine:
                 running.used = anyio.current_time()
 
     async def let_go(self) -> None:
-        """Give its memory back, after the answers that were asked for before.
+        """Free the memory, after the requests that were queued before.
 
-        Should it end by itself, whoever is in line then may wait for the very memory that this
-        one was to give.
+        If the process ends by itself, return at once: the next request in the queue may be waiting
+        for the memory that this one frees.
         """
         running = self._running
         if running is None:
@@ -181,7 +181,7 @@ class ModelEngine:
             group.cancel_scope.cancel()
 
     async def _request_stop(self, running: EngineProcess) -> None:
-        async with self._line:
+        async with self._queue:
             running.stop_requested.set()
 
     async def _ready(self) -> EngineProcess:
@@ -191,45 +191,45 @@ class ModelEngine:
                 return await self._loaded(running)
             await running.dead.wait()
         self._check()
-        async with self._room(self):
+        async with self._reserve_memory(self):
             running = self._running = EngineProcess(self._weights)
             self.started += 1
-            self._group.start_soon(self._keep, running)
+            self._group.start_soon(self._run_process, running)
             return await self._loaded(running)
 
     def _check(self) -> None:
-        if not self._place.has(self._weights):
+        if not self._folder.has(self._weights):
             raise NotRunning(
-                f"the model {self._weights.name} is not on this machine", hint=_FETCH_HINT
+                f"the model {self._weights.name} is not installed on this machine", hint=_FETCH_HINT
             )
-        if not self._place.has_engine:
+        if not self._folder.has_engine:
             raise NotRunning("the engine of the embedded model is not installed", hint=_FETCH_HINT)
 
     async def _loaded(self, running: EngineProcess) -> EngineProcess:
-        """Whoever began to wait for it may be gone; it is there for the next all the same."""
-        with anyio.move_on_after(self._parts.patience.load) as limit:
+        """Wait until it is ready. It keeps loading if the first caller gives up."""
+        with anyio.move_on_after(self._deps.patience.load) as limit:
             await running.heard.wait()
         if limit.cancelled_caught:
-            running.trouble = f"it was not ready within {self._parts.patience.load:g} s"
+            running.trouble = f"it was not ready within {self._deps.patience.load:g} s"
             running.stop_requested.set()
         if running.ear is None:
             raise running.failure(when="before it was ready")
         return running
 
-    async def _keep(self, running: EngineProcess) -> None:
+    async def _run_process(self, running: EngineProcess) -> None:
         token = secrets.token_urlsafe(24)
         try:
-            async with self._parts.launch(self._command()) as process:
+            async with self._deps.launch(self._command()) as process:
                 running.pid = process.pid
-                await process.feed(self._asked(token))
+                await process.feed(self._options(token))
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._listen, running, process, token)
-                    await self._outlive(running)
+                    await self._wait_for_end(running)
                     group.cancel_scope.cancel()
         except SandboxError as error:
             running.trouble = str(error)
-        except Exception as error:  # The boundary of the background: nobody else would hear of it.
-            log.exception("the process of the embedded model was lost")
+        except Exception as error:  # The boundary of a background task.
+            log.exception("the process of the embedded model failed")
             running.trouble = str(error)
         finally:
             running.dead.set()
@@ -241,7 +241,7 @@ class ModelEngine:
             *lines, rest = (rest + data).split(b"\n")
             rest = rest[:_MAX_LINE]
             for line in lines:
-                self._hear(running, line.decode("utf-8", "replace"), process, token)
+                self._read_line(running, line.decode("utf-8", "replace"), process, token)
         code = (await process.wait()).exit_code
         if not running.stop_requested.is_set():
             running.trouble = running.trouble or _exit_reason(code, running.said)
@@ -249,7 +249,7 @@ class ModelEngine:
         running.dead.set()
         running.heard.set()
 
-    def _hear(self, running: EngineProcess, line: str, process: Process, token: str) -> None:
+    def _read_line(self, running: EngineProcess, line: str, process: Process, token: str) -> None:
         if not line.startswith(READY):
             running.said.append(line[:500])
             return
@@ -262,15 +262,15 @@ class ModelEngine:
         running.used = anyio.current_time()
         running.heard.set()
 
-    async def _outlive(self, running: EngineProcess) -> None:
-        """Until it is dead or nobody wants it; a gigabyte is not kept for a talk that is over."""
-        idle = self._parts.patience.idle
+    async def _wait_for_end(self, running: EngineProcess) -> None:
+        """Wait until the process is dead, or request its stop when it is idle for too long."""
+        idle = self._deps.patience.idle
         while not running.dead.is_set() and not running.stop_requested.is_set():
             quiet = anyio.current_time() - running.used
-            if self._line.locked() or running.ear is None:
+            if self._queue.locked() or running.ear is None:
                 quiet = 0.0
             if quiet >= idle:
-                log.info("the embedded model is let go after %.0f s without a question", quiet)
+                log.info("unloading the embedded model after %.0f s without a request", quiet)
                 running.stop_requested.set()
                 return
             with anyio.move_on_after(max(0.01, idle - quiet)):
@@ -278,27 +278,27 @@ class ModelEngine:
 
     def _command(self) -> LaunchCommand:
         return LaunchCommand(
-            argv=(self._parts.python, "-I", str(CHILD)),
-            cwd=str(self._place.folder),
-            env={**self._parts.env, "OMP_WAIT_POLICY": "passive"},
+            argv=(self._deps.python, "-I", str(CHILD)),
+            cwd=str(self._folder.folder),
+            env={**self._deps.env, "OMP_WAIT_POLICY": "passive"},
         )
 
-    def _asked(self, token: str) -> bytes:
-        weights, place = self._weights, self._place
-        own = place.engine.is_dir()
-        asked = {
-            "engine": str(place.engine) if own else "",
-            "weights": str(place.weights(weights)),
+    def _options(self, token: str) -> bytes:
+        weights, folder = self._weights, self._folder
+        own = folder.engine.is_dir()
+        options = {
+            "engine": str(folder.engine) if own else "",
+            "weights": str(folder.weights(weights)),
             "window": weights.context,
-            "threads": self._parts.threads,
+            "threads": self._deps.threads,
             "cache": CACHE_MB,
             "token": token,
         }
-        return json.dumps(asked).encode() + b"\n"
+        return json.dumps(options).encode() + b"\n"
 
 
-def _exit_reason(code: int, said: deque[str]) -> str:
-    last = next((line for line in reversed(said) if line.strip()), "")
+def _exit_reason(code: int, output: deque[str]) -> str:
+    last = next((line for line in reversed(output) if line.strip()), "")
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"{how}{f': {last}' if last else ''}"
 
@@ -315,19 +315,21 @@ async def _wait_for_either(one: anyio.Event, other: anyio.Event) -> None:
 
 
 class EnginePool:
-    """Implements `model.Line`."""
+    """Implements `model.EngineQueue`."""
 
     def __init__(self, parts: EngineDeps, group: TaskGroup) -> None:
-        self._parts = parts
+        self._deps = parts
         self._group = group
         self._engines: dict[Path, ModelEngine] = {}
         self._loading = anyio.Lock()
 
     def of(self, weights: Weights, place: ModelFolder) -> ModelEngine:
-        """By the file itself: two homes may lead to the same one."""
+        """Find an engine by file: two homes may share one."""
         path = place.weights(weights).resolve()
         if path not in self._engines:
-            self._engines[path] = ModelEngine(weights, place, self._parts, self._group, self._room)
+            self._engines[path] = ModelEngine(
+                weights, place, self._deps, self._group, self._reserve_memory
+            )
         return self._engines[path]
 
     def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
@@ -335,31 +337,31 @@ class EnginePool:
 
     @asynccontextmanager
     async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
-        """In line with everybody who asks the same model. Raises `ModelError`."""
+        """Wait in the queue of this model. Raises `ModelError`."""
         async with self.of(weights, place).turn() as running:
             yield running
 
     async def let_go(self, but: ModelEngine | None = None) -> None:
-        """End what runs, each after the answer it is giving."""
+        """Unload all engines, each after the answer it is giving."""
         for engine in tuple(self._engines.values()):
             if engine is not but:
                 await engine.let_go()
 
     @asynccontextmanager
-    async def _room(self, engine: ModelEngine) -> AsyncGenerator[None]:
-        """For one that loads: nobody else begins to before it has what it needs.
+    async def _reserve_memory(self, engine: ModelEngine) -> AsyncGenerator[None]:
+        """Reserve memory for one engine, while no other one loads.
 
-        One that still loads although nobody waits for it has not taken all of its own yet.
+        An engine that is still loading has not allocated all of its memory yet.
         """
         async with self._loading:
             promised = sum(one.loading for one in self._engines.values())
-            if self._parts.free() - promised < engine.memory:
+            if self._deps.free() - promised < engine.memory:
                 await self.let_go(but=engine)
             yield
 
 
 @asynccontextmanager
 async def open_engine_pool(parts: EngineDeps) -> AsyncGenerator[EnginePool]:
-    """No process yet; whatever was started ends with the block."""
+    """Open a pool; all processes end with the block."""
     async with background_tasks() as group:
         yield EnginePool(parts, group)

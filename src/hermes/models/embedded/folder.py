@@ -1,4 +1,4 @@
-"""Where the weights and the engine lie: one folder under the home, shared by all profiles."""
+"""The folder of weights and engine under the home, shared by all profiles."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ def _engine_version() -> str:
 
 
 class ModelFolder(Struct, frozen=True):
-    """`folder` need not exist; whatever is in it under its own name is whole and was checked."""
+    """`folder` need not exist; files under their final name are complete and verified."""
 
     folder: Path
 
@@ -35,13 +35,13 @@ class ModelFolder(Struct, frozen=True):
         return self.folder / one.file
 
     def partial_file(self, one: Weights) -> Path:
-        """Where it grows until it is whole."""
+        """The path of an incomplete download."""
         return self.folder / f".{one.file}.partial"
 
     def has(self, one: Weights) -> bool:
-        """By its name and size: its digest was compared before it got that name.
+        """Check name and size: the digest was verified before the file got that name.
 
-        A link is none: what it leads to was never compared.
+        A link does not count, since its target was never verified.
         """
         try:
             found = self.weights(one).lstat()
@@ -50,12 +50,12 @@ class ModelFolder(Struct, frozen=True):
         return stat.S_ISREG(found.st_mode) and found.st_size == one.size
 
     def present(self) -> Mapping[str, int | None]:
-        """The models that are here, with their windows."""
+        """Return the installed models with their context windows."""
         return {one.name: one.window for one in weights_catalog() if self.has(one)}
 
     @property
     def engine(self) -> Path:
-        """A folder of the engine's own; its name changes with the pinned version."""
+        """The folder of the engine; its name changes with the pinned version."""
         return self.folder / f"engine-{_engine_version()}"
 
     @property
@@ -76,12 +76,12 @@ def folder_under(root: Path) -> ModelFolder:
 
 
 def has_engine_package() -> bool:
-    """Whether the engine came with the program, as its extra `local`."""
+    """Return whether the engine is installed as the extra `local`."""
     return find_spec(ENGINE_PACKAGE) is not None
 
 
 def free_memory() -> int:
-    """Bytes that a new process may take without pushing others out, as far as can be told."""
+    """Estimate the bytes that a new process can use without swapping."""
     free = _available()
     limit, used = _read_number(_CGROUP / "memory.max"), _read_number(_CGROUP / "memory.current")
     if limit is not None and used is not None:
@@ -102,7 +102,7 @@ def _available() -> int:
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    # Elsewhere than on Linux: half of what is built in.
+    # Not Linux: assume half of the physical memory.
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 

@@ -1,4 +1,4 @@
-"""The weights from their publisher, over HTTP, from where the last attempt stopped."""
+"""Download the weights from their publisher over HTTP, resuming partial files."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hermes.models.embedded.download import (
 )
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds: where the hub cannot be reached, that must show at once."""
+"""Seconds: short, so that an unreachable hub is noticed soon."""
 READ_TIMEOUT = 30.0
 _BLOCK = 1 << 18
 _WHOLE, _REST, _NOTHING_LEFT = 200, 206, 416
@@ -26,7 +26,7 @@ _WHOLE, _REST, _NOTHING_LEFT = 200, 206, 416
 async def download_from_hub(
     weights: Weights, means: DownloadDeps, tell: ReportDownload, partial_file: Path
 ) -> None:
-    """Raises `SourceFailed`; what came is kept."""
+    """Raises `SourceFailed`; downloaded data is kept."""
     have = await run_sync(size_of, partial_file)
     if have >= weights.size:
         return
@@ -42,24 +42,24 @@ async def download_from_hub(
         ):
             await _save_response(response, have, weights, tell, partial_file)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise SourceFailed(str(error) or "no answer") from error
+        raise SourceFailed(str(error) or "no response") from error
 
 
 async def _save_response(
     response: aiohttp.ClientResponse,
     have: int,
     weights: Weights,
-    tell: ReportDownload,
+    report: ReportDownload,
     partial_file: Path,
 ) -> None:
     if response.status not in {_WHOLE, _REST}:
-        raise SourceFailed(f"it answered {response.status}")
+        raise SourceFailed(f"the server returned status {response.status}")
     done = have if response.status == _REST else 0
-    # Blocks of the page cache: the disk is not waited for.
+    # Written to the page cache, so the event loop does not wait for the disk.
     with open_no_link(partial_file, "ab" if done else "wb") as file:
         async for block in response.content.iter_chunked(_BLOCK):
             done += len(block)
             if done > weights.size:
-                raise SourceFailed("more came than the file has")
+                raise SourceFailed("the server sent more data than expected")
             file.write(block)
-            tell(DownloadProgress("fetching", done, weights.size, HUB))
+            report(DownloadProgress("fetching", done, weights.size, HUB))

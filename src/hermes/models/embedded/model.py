@@ -1,4 +1,4 @@
-"""The embedded model as a model of the house: in line for the engine, then asked as any other."""
+"""The embedded model: waits for the engine, then sends the request to it."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -19,8 +19,7 @@ from hermes.models.embedded.folder import ModelFolder
 from hermes.models.embedded.small_profile import small_profile
 from hermes.models.embedded.turn_state import ToolStep, turn_state_of
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
-from hermes.models.endpoint import Endpoint
-from hermes.models.endpoint import EndpointSettings as Address
+from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
 from hermes.models.wire_model import ServedModel, WireModel
 from hermes.ports.model import ModelChunk, ModelRequest
@@ -33,15 +32,15 @@ PAGE_NOT_OPENED = (
     "or save it as a file in this folder."
 )
 NOT_REMEMBERED = (
-    "Note: later talks will not know this. The model that runs here has no memory of its own; "
-    "larger models have: `hermes model` chooses one."
+    "Note: this will not be remembered in later conversations, because the embedded model has no "
+    "memory. Choose a larger model with: hermes model"
 )
 IDLE_TIMEOUT = 900.0
-"""Seconds of silence: a long text is read for minutes before the first word comes."""
+"""Seconds without output: a long prompt is processed for minutes before the first token."""
 
 
 class EngineQueue(Protocol):
-    """As much of the engines as a model needs: to be let in, in turn."""
+    """The part of the engine pool that a model needs."""
 
     def is_loaded(self, weights: Weights, place: ModelFolder) -> bool: ...
 
@@ -51,7 +50,7 @@ class EngineQueue(Protocol):
 
 
 class EmbeddedModel:
-    """Implements `ports.model.Model`. The engine belongs to whoever made it."""
+    """Implements `ports.model.Model`. The caller owns the engine."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class EmbeddedModel:
         clock: Clock,
     ) -> None:
         self._weights = weights
-        self._place = place
+        self._folder = place
         self._engine = engine
         self._images = images
         self._clock = clock
@@ -88,39 +87,39 @@ class EmbeddedModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
-        async with aclosing(self._stream_in_order(request)) as chunks:
+        async with aclosing(self._chunks(request)) as chunks:
             yield chunks
 
-    async def _stream_in_order(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
-        """Whoever waits for a gigabyte is told so. What needs no thought needs no engine either."""
-        if ours := None if _forces_call(request) else answer_without_model(request, self.name):
-            if ours.text:
-                yield TextDelta(ours.text)
-            yield ours
+    async def _chunks(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
+        """Announce loading. Answers that need no model need no engine either."""
+        if answer := None if _forces_call(request) else answer_without_model(request, self.name):
+            if answer.text:
+                yield TextDelta(answer.text)
+            yield answer
             return
         engine = self._engine()
-        loaded = engine.is_loaded(self._weights, self._place)
-        if not loaded and self._place.has(self._weights):
+        loaded = engine.is_loaded(self._weights, self._folder)
+        if not loaded and self._folder.has(self._weights):
             yield Notice(f"Loading the model {self.name} ...", passing=True)
         async with (
-            engine.turn(self._weights, self._place) as running,
-            aclosing(self._heard(running, request)) as chunks,
+            engine.turn(self._weights, self._folder) as running,
+            aclosing(self._answer(running, request)) as chunks,
         ):
             async for chunk in chunks:
                 yield chunk
 
-    async def _heard(
+    async def _answer(
         self, running: EngineProcess, request: ModelRequest
     ) -> AsyncGenerator[ModelChunk]:
-        """A connection for each answer: closing it is what stops the engine.
+        """Use one connection per answer: closing it stops the engine.
 
-        A call that was just made is not made again: it is asked for something else instead.
+        If the model repeats a call it just made, it is asked again for something else.
         """
         if running.ear is None:
             raise running.failure(when="before it was asked")
         try:
             again: Sequence[ToolCall] = ()
-            async with self._asked(running.ear, request) as chunks:
+            async with self._connect(running.ear, request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant) and repeats_calls(request, chunk):
                         again = chunk.calls
@@ -128,7 +127,7 @@ class EmbeddedModel:
                     for one in append_missing(request, chunk):
                         yield one
             if again:
-                async with self._asked(running.ear, request, again) as chunks:
+                async with self._connect(running.ear, request, again) as chunks:
                     async for chunk in chunks:
                         for one in append_missing(request, chunk):
                             yield one
@@ -138,12 +137,12 @@ class EmbeddedModel:
             raise
 
     @asynccontextmanager
-    async def _asked(
-        self, ear: EngineAddress, request: ModelRequest, again: Sequence[ToolCall] = ()
+    async def _connect(
+        self, address: EngineAddress, request: ModelRequest, again: Sequence[ToolCall] = ()
     ) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
-        endpoint = Endpoint(Address(base_url=ear.base_url, idle=IDLE_TIMEOUT))
+        endpoint = Endpoint(EndpointSettings(base_url=address.base_url, idle=IDLE_TIMEOUT))
         wire = EmbeddedWire(self._served, request, again)
-        model = WireModel(endpoint, self._served, self._images, self._clock, wire, ear.token)
+        model = WireModel(endpoint, self._served, self._images, self._clock, wire, address.token)
         try:
             async with model.stream(request) as chunks:
                 yield chunks
@@ -152,17 +151,16 @@ class EmbeddedModel:
 
 
 def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelChunk]:
-    """An answer that says nothing of what was found is followed by it.
+    """Append tool output that the answer does not mention, and notes.
 
-    So is one to a question about a page that nobody opened: by that, whatever it says of the page;
-    and one to a wish to remember something, where nothing can be remembered.
-    What was said cannot be taken back: people and programs have read it already.
+    Notes are added about pages in the question that were not opened, and about things that cannot
+    be remembered. The answer itself has been streamed already and cannot be changed.
     """
     if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
         return [chunk]
     turn = turn_state_of(request.messages)
     found = turn.lacking(chunk.text)
-    # Lines by themselves would run together where answers are read as Markdown.
+    # Markdown would join separate lines.
     found = fenced(found) if "\n" in found else found
     more = [found, *(PAGE_NOT_OPENED.format(page=one) for one in turn.unopened_pages)]
     if turn.is_not_remembered and all(one.name != "memory" for one in request.tools):
@@ -175,12 +173,12 @@ def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelCh
 
 
 def _forces_call(request: ModelRequest) -> bool:
-    """Whether somebody wants a certain call."""
+    """Return whether a call is required."""
     return request.calling.must or bool(request.calling.name)
 
 
 async def _has_exited(running: EngineProcess) -> bool:
-    """The connection ends a moment before the process is known to be gone."""
+    """The connection closes a moment before the process is reaped."""
     with anyio.move_on_after(2.0):
         await running.dead.wait()
     return running.dead.is_set()
@@ -190,11 +188,11 @@ MAX_REASON = 200
 _MAX_COMMAND = 300
 _ESCALATION_OFFER = re.compile(r'call again with escalate="(?P<how>network|outside)"')
 _READ_ONLY = re.compile(r"read-only file system", re.IGNORECASE)
-"""Who may not write somewhere hears of permissions; only the wall makes folders read-only."""
+"""Commands without permission report that; only the sandbox makes folders read-only."""
 _REFUSED = re.compile(r"(?:\w+: )?Not done: (?P<why>.+)", re.DOTALL)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _MODEL_INSTRUCTIONS = ("Ask ", "Do not ", "Find ", "Look ", "Say ", "Stop", "Tell ")
-"""How sentences begin that say what to do next: they are not for people."""
+"""How sentences begin that are instructions to the model, not to users."""
 
 
 class _FailedOutput(Struct):
@@ -203,29 +201,29 @@ class _FailedOutput(Struct):
 
 
 def answer_without_model(request: ModelRequest, model: str) -> Assistant | None:
-    """The answer to a result that needs no thought; None where the model is to be asked."""
+    """Return the answer to a result that needs no model, or None."""
     last = request.messages[-1] if request.messages else None
     if not isinstance(last, Result) or not last.failed:
         return None
     step = turn_state_of(request.messages).steps[-1]
     refused = _REFUSED.match(text_of(last))
     if refused:
-        words = f"{_describe_step(step)} was not done: {_user_sentences(refused['why'])}"
-        return Assistant(new_id("msg"), (Text(words),), Stop.END, model=model, provider=PROVIDER)
+        text = f"{_describe_step(step)} was not done: {_user_sentences(refused['why'])}"
+        return Assistant(new_id("msg"), (Text(text),), Stop.END, model=model, provider=PROVIDER)
     call = _escalated_call(request, step, text_of(last))
     if call is None:
         return None
     return Assistant(new_id("msg"), (call,), Stop.TOOLS, model=model, provider=PROVIDER)
 
 
-def _escalated_call(request: ModelRequest, step: ToolStep, told: str) -> ToolCall | None:
-    """The same command again, as whoever asks for leave to go through the wall calls it."""
+def _escalated_call(request: ModelRequest, step: ToolStep, output: str) -> ToolCall | None:
+    """Return the same command with a request to run it outside the sandbox."""
     name = step.call.name
     spec = next((one for one in request.tools if one.name == name), None)
     if spec is None or "escalate" not in spec.schema.get("properties", {}):
         return None
     try:
-        failed = msgspec.json.decode(told, type=_FailedOutput)
+        failed = msgspec.json.decode(output, type=_FailedOutput)
         args = msgspec.json.decode(step.call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
@@ -234,7 +232,7 @@ def _escalated_call(request: ModelRequest, step: ToolStep, told: str) -> ToolCal
         return None
     lines = failed.output.strip().splitlines()
     why = next((one for one in lines if _READ_ONLY.search(one)), lines[-1] if lines else "")
-    reason = one_line(f"The sandbox held it back: {why}", MAX_REASON)
+    reason = one_line(f"The sandbox blocked it: {why}", MAX_REASON)
     wanted = {**args, "escalate": offer["how"], "reason": reason}
     return ToolCall(new_id("call"), name, Raw(msgspec.json.encode(wanted)))
 

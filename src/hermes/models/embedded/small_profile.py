@@ -1,6 +1,6 @@
-"""The profile of small models: which tools they get, in how few words, and what they are told.
+"""The profile of small models: a few tools with short descriptions, and a short prompt.
 
-Data, in `small.json`, `small.md` and `form.md`. All of it together is at most 400 tokens.
+The data is in `small.json`, `small.md` and `form.md`; all of it is at most 400 tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from hermes.models.model_profile import ModelProfile
 from hermes.schema.tools import ToolSpec
 
 MAX_SYSTEM = 1_600
-"""Characters of a prompt that a small model still follows; a longer one was made for others."""
+"""Characters of a prompt that a small model can follow; a longer one is replaced."""
 
 
 class ShortTool(Struct, frozen=True):
-    """A tool in few words."""
+    """A tool with a short description."""
 
     name: str
     use: str
@@ -46,12 +46,12 @@ def small_prompt() -> str:
 
 @cache
 def answer_format() -> str:
-    """How it is to answer, in the form that `choosing` reads."""
+    """The prompt for the answer format that `answer_parser` reads."""
     return Path(__file__).with_name("form.md").read_text().strip()
 
 
 def reminder(turn: TurnState) -> str:
-    """What follows a result: the question again, unless something was done about it."""
+    """Return what follows a result: usually the question again."""
     asked, last = turn.asked, turn.steps[-1]
     if last.failed:
         return f"Try another way: {asked}"
@@ -77,7 +77,7 @@ def small_profile() -> ModelProfile:
 
 
 def short_tool(spec: ToolSpec) -> ShortTool:
-    """Those we know in our words; another one in its own, of which the first sentence is told."""
+    """Return the short description of a known tool, or the first sentence of its own."""
     row = _rows().get(spec.name)
     if row is None:
         use = spec.description.partition(". ")[0].partition("\n")[0][:120]
@@ -95,17 +95,17 @@ def short_tool(spec: ToolSpec) -> ShortTool:
 
 
 def system_message(system: str, tools: Sequence[ShortTool]) -> str:
-    """The system message: what all sessions share comes first, so that it is read only once.
+    """Build the system message: the part shared by all sessions comes first, to be cached.
 
-    A prompt made for a large model gives way to ours.
+    A prompt that is too long is replaced by the short one.
     """
-    ours = small_prompt()
-    told = system if len(system) <= MAX_SYSTEM else ours
+    short = small_prompt()
+    prompt = system if len(system) <= MAX_SYSTEM else short
     if not tools:
-        return told
+        return prompt
     lines = [
         f"- {one.name}({', '.join(one.schema.get('properties', {}))}): {one.use}" for one in tools
     ]
-    first, rest = (ours, told.removeprefix(ours)) if told.startswith(ours) else ("", told)
+    first, rest = (short, prompt.removeprefix(short)) if prompt.startswith(short) else ("", prompt)
     parts = [first, "\n".join(["Tools:", *lines]), answer_format(), rest.strip()]
     return "\n\n".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Which of the embedded models is meant, and which are here."""
+"""Choose an embedded model, and list those that are installed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,19 +23,19 @@ from hermes.models.settings import LocalServer, ModelSettings
 
 
 def chosen_weights(name: str, folder: str) -> Weights:
-    """By name; without one the best that is here, else the one that would be fetched.
+    """Find a model by name; without one, the best installed one or the one to download.
 
-    Raises `ConfigError` for a name that is not in the catalogue.
+    Raises `ConfigError` for an unknown name.
     """
     if name:
         return find_weights(name)
-    place = folder_at(folder)
-    here = [one for one in weights_catalog() if place.has(one)]
-    return here[0] if here else best_fit(free_memory(), free_disk(place.folder))
+    models = folder_at(folder)
+    installed = [one for one in weights_catalog() if models.has(one)]
+    return installed[0] if installed else best_fit(free_memory(), free_disk(models.folder))
 
 
 def embedded_target(settings: ModelSettings, model: str, source: str) -> ModelTarget:
-    """Whether the weights are here shows when it is asked: they may be fetched meanwhile."""
+    """Missing weights are reported on the first request: they may be downloaded by then."""
     weights = chosen_weights(model, settings.weights)
     return ModelTarget(
         provider=PROVIDER,
@@ -51,7 +51,7 @@ def embedded_target(settings: ModelSettings, model: str, source: str) -> ModelTa
 
 
 def local_server_under(root: Path) -> Sequence[LocalServer]:
-    """As a server of this machine, when one can be asked without fetching anything."""
+    """Return the embedded models as a local server, if they are ready to use."""
     return local_server_in(folder_under(root))
 
 

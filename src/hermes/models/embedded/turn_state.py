@@ -1,6 +1,6 @@
-"""What can be seen of a question without understanding it: what it names, and what it is after.
+"""Analyse a question without a model: the names in it, and what it asks for.
 
-English words decide, and where there are none the small model decides by itself.
+This recognises English words; for other languages the small model decides alone.
 """
 
 import re
@@ -20,7 +20,7 @@ _QUOTED = r"(?<!\w)(?:'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})�
 _NAMED = re.compile(f"(?P<file>{_FILES})|{_QUOTED}")
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`“”]+", re.IGNORECASE)
 _TRAILING_SIGNS = ".,;:!?)]}"
-"""What may follow an address and is not of it."""
+"""Punctuation that may follow a URL."""
 _ASKS_FOR_INFORMATION = re.compile(
     r"\b(?:who|whom|whose|which|what|when|where|why|how)\b.*\?"
     r"|\b(?:tell|show|list|count|explain|describe|compare|summari[sz]e|summary)\b",
@@ -41,7 +41,7 @@ _ASKS_TO_REMEMBER = re.compile(
 
 
 def names_in(asked: str) -> list[str]:
-    """Files and words in quotes: whoever does what was asked comes by every one of them."""
+    """Return the files and quoted words, all of which must occur in the steps of the turn."""
     found = (
         (one["file"] or next(filter(None, one.groups()), "")) for one in _NAMED.finditer(asked)
     )
@@ -49,7 +49,7 @@ def names_in(asked: str) -> list[str]:
 
 
 def urls_in(asked: str) -> list[str]:
-    """Pages of the web."""
+    """Return the URLs."""
     return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(asked)))
 
 
@@ -62,17 +62,17 @@ def asks_for_action(asked: str) -> bool:
 
 
 def asks_to_remember(asked: str) -> bool:
-    """Whether something is to be known in later talks, too."""
+    """Return whether later conversations should know something."""
     return _ASKS_TO_REMEMBER.search(asked) is not None
 
 
 MAX_EARLIER_RESULTS = 800
-"""Characters of earlier results that are said again beside a later one."""
+"""Characters of earlier results to repeat with a later one."""
 MAX_CHECKED_STEPS = 4
-"""Steps after which nobody is held to names any more: they may not be what they look like."""
+"""Steps after which names are no longer checked: they may not be what they look like."""
 _WORD = re.compile(r"\w[\w.-]*\w|\d")
 _COMMON = frozenset({"the", "and", "for", "are", "was", "has", "you", "not", "but", "its", "this"})
-"""Words that say nothing about where they come from; those of two letters do not, either."""
+"""Words that do not show where a text comes from; nor do words of two letters."""
 _NUMBERS = {
     word: str(number)
     for number, word in enumerate(
@@ -83,7 +83,7 @@ _READING_TOOLS = frozenset({"read_file", "search_files"})
 
 
 class ToolStep(Struct, frozen=True):
-    """A call and what it came to, in plain words."""
+    """A call and its result as plain text."""
 
     call: ToolCall
     told: str
@@ -91,12 +91,12 @@ class ToolStep(Struct, frozen=True):
 
     @property
     def silent(self) -> bool:
-        """It did something, and there is nothing to read about it."""
+        """Whether the step succeeded without output."""
         return has_no_output(self.told)
 
     @property
     def label(self) -> str:
-        """What the result is the result of."""
+        """A heading for the result."""
         if self.failed:
             return "Error:"
         try:
@@ -113,9 +113,9 @@ class ToolStep(Struct, frozen=True):
 
 
 class TurnState:
-    """From a question on, as it is heard message by message.
+    """A turn, from its question on, updated message by message.
 
-    `holds` says whether there are tools for files at all, so that names can be touched.
+    `holds` says whether there are file tools at all, so that names can be checked.
     """
 
     def __init__(self, asked: str = "", *, holds: bool = True) -> None:
@@ -126,30 +126,30 @@ class TurnState:
         self.calls: list[ToolCall] = []
 
     def end(self, result: Result) -> ToolStep:
-        made = (one for one in self.calls if one.id == result.call)
-        call = next(made, ToolCall(result.call, "", Raw(b"{}")))
-        told, failed = plain_result(result)
-        step = ToolStep(call, told, failed)
+        matching = (one for one in self.calls if one.id == result.call)
+        call = next(matching, ToolCall(result.call, "", Raw(b"{}")))
+        output, failed = plain_result(result)
+        step = ToolStep(call, output, failed)
         self.steps.append(step)
         return step
 
     @property
     def left(self) -> list[str]:
-        """What the question names and no step has touched; nothing before the first step."""
+        """Names in the question that no step has touched; empty before the first step."""
         if not self.steps or self.steps[-1].failed or len(self.steps) >= MAX_CHECKED_STEPS:
             return []
         if (
             asks_for_information(self.asked)
             and [self.steps[-1].told.removeprefix("./")] == self._named
         ):
-            # It has got the name of the file, which was known, and not what is in it.
+            # It found the name of the file, which was known already, but not its content.
             return self._named
         touched = "\n".join(f"{bytes(one.call.args).decode()}\n{one.told}" for one in self.steps)
         return [name for name in self._named if name not in touched]
 
     @property
     def is_known(self) -> bool:
-        """What was to be known has been read: it only has to be said."""
+        """Whether the information was read and only has to be reported."""
         last = self.steps[-1] if self.steps else None
         if last is None or last.failed or last.call.name != "read_file":
             return False
@@ -161,10 +161,10 @@ class TurnState:
 
     @property
     def before(self) -> str:
-        """What was found before the last step, where it is little: it may belong together."""
+        """Earlier results, if they are short: they may belong together."""
         found = [one for one in self._found if one is not self.steps[-1]]
-        words = "\n".join(f"{one.label} {one.told}" for one in found)
-        return words if len(words) <= MAX_EARLIER_RESULTS else ""
+        text = "\n".join(f"{one.label} {one.told}" for one in found)
+        return text if len(text) <= MAX_EARLIER_RESULTS else ""
 
     @property
     def _found(self) -> list[ToolStep]:
@@ -172,39 +172,39 @@ class TurnState:
 
     @property
     def is_looping(self) -> bool:
-        """Whether the last call was made before in this turn: then it is time to say something."""
+        """Whether the last call was made before in this turn, so that a reply is due."""
         made = [_call_key(one) for one in self.calls]
         return len(made) > 1 and made[-1] in made[:-1]
 
     def repeated(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether these were all made, and nothing but looking was done since."""
+        """Return whether all these calls were made since the last change."""
         made = [_call_key(one) for one in self.calls]
         last = max((at for at, one in enumerate(self.calls) if _changes(one)), default=0)
         return bool(calls) and all(_call_key(call) in made[last:] for call in calls)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last step came to nothing."""
+        """Whether the last step failed."""
         return bool(self.steps) and self.steps[-1].failed
 
     @property
     def unopened_pages(self) -> list[str]:
-        """Pages that the question names and no step got anything from, or did anything with."""
+        """URLs in the question that no successful step used."""
         used = [one.call for one in self.steps if not (one.failed or _had_no_effect(one))]
         touched = "\n".join(bytes(call.args).decode() for call in used)
         return [page for page in self._pages if page not in touched]
 
     @property
     def is_not_remembered(self) -> bool:
-        """Whether something was to be remembered, and not put where the question says."""
+        """Whether something was to be remembered, but not saved in a named file."""
         done = any(one.silent and not one.failed for one in self.steps)
         return asks_to_remember(self.asked) and not (done and self._named)
 
     def lacking(self, reply: str) -> str:
-        """What was found, when the reply has not a word of it that was not in the question."""
-        known, said = _significant_words(self.asked), _significant_words(reply)
+        """Return the results if the reply mentions nothing of them beyond the question."""
+        known, replied = _significant_words(self.asked), _significant_words(reply)
         news = [(one, _significant_words(one.told) - known) for one in self._found]
-        if not self._found or self.steps[-1].silent or any(words & said for _, words in news):
+        if not self._found or self.steps[-1].silent or any(words & replied for _, words in news):
             return ""
         return "\n".join(
             shorten_text(one.told, MAX_EARLIER_RESULTS) for one, words in news if words
@@ -212,7 +212,7 @@ class TurnState:
 
 
 def turn_state_of(messages: Sequence[Message], *, holds: bool = True) -> TurnState:
-    """The one that goes on."""
+    """Return the state of the current turn."""
     turn = TurnState()
     for message in messages:
         match message:
@@ -238,9 +238,9 @@ def _file_name(call: ToolCall) -> str:
 
 
 def _had_no_effect(step: ToolStep) -> bool:
-    """A command that printed nothing, and kept nothing in a file either."""
-    kept = re.search(rb">|\s-[oO]", bytes(step.call.args))
-    return step.call.name == "terminal" and step.silent and not kept
+    """Return whether a command printed nothing and wrote no file."""
+    writes_file = re.search(rb">|\s-[oO]", bytes(step.call.args))
+    return step.call.name == "terminal" and step.silent and not writes_file
 
 
 def _changes(call: ToolCall) -> bool:

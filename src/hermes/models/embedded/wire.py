@@ -1,7 +1,7 @@
-"""What is asked of a small model, and how it answers: few tools, few words, one choice at a time.
+"""Encode requests for a small model and decode its answers: a reply or one tool call.
 
-The choice is made under a grammar (`response_format`), so whatever it writes can be read. The
-prompt begins alike in all sessions and grows only at its end: the engine keeps what it has read.
+A grammar (`response_format`) restricts the output, so it can always be parsed. The prompt starts
+alike in all sessions and only grows at its end, so the engine can reuse its cache.
 """
 
 import json
@@ -31,11 +31,11 @@ from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import Assistant, Media, Message, Result, ToolCall, User, text_of
 
 MAX_OUTPUT = 700
-"""Tokens of one answer, where nobody set a limit: a minute or two of one core."""
+"""Tokens of one answer if no limit is set: a minute or two on one core."""
 
 
 class EngineMessage(Struct):
-    """A message as the engine takes it."""
+    """A message in the engine's format."""
 
     role: str
     content: str
@@ -47,7 +47,7 @@ class EmbeddedWire:
     def __init__(
         self, served: ServedModel, request: ModelRequest, again: Sequence[ToolCall] = ()
     ) -> None:
-        """`again` are calls that it wanted to repeat: it has to say or to do something else."""
+        """`again` are calls that the model tried to repeat; it must answer differently."""
         self._served = served
         self._again = again
         self._short_tools = [short_tool(spec) for spec in request.tools]
@@ -66,8 +66,8 @@ class EmbeddedWire:
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         system = EngineMessage("system", system_message(request.system, self._short_tools))
-        talk = self._talk(recent_messages(request.messages))
-        return msgspec.json.encode({**self._head(request), "messages": [system, *talk]})
+        messages = self._messages(recent_messages(request.messages))
+        return msgspec.json.encode({**self._head(request), "messages": [system, *messages]})
 
     def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
         return [self.body(request, images)]
@@ -76,7 +76,7 @@ class EmbeddedWire:
         return False
 
     def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
-        """The engine remembers by itself what it has read and said."""
+        """Do nothing: the engine has its own cache."""
 
     def stream(self) -> ChatStream:
         if not self._short_tools:
@@ -93,13 +93,12 @@ class EmbeddedWire:
             "cache_prompt": True,
         }
         if self._short_tools:
-            wanted = answer_schema(*self._offered(request))
-            schema = {"name": "choice", "schema": wanted}
+            schema = {"name": "choice", "schema": answer_schema(*self._offered(request))}
             head["response_format"] = {"type": "json_schema", "json_schema": schema}
         return head
 
     def _offered(self, request: ModelRequest) -> tuple[Sequence[ShortTool], OutputConstraints]:
-        """It acts while something is left to do, and talks when all was read, or in circles."""
+        """Require a call while something is left to do, a reply when all is read or it loops."""
         calling, turn = request.calling, turn_state_of(request.messages, holds=self._holds)
         if calling.must or calling.name:
             return self._short_tools, calling
@@ -108,11 +107,11 @@ class EmbeddedWire:
         stuck = bool(self._again) and turn.has_failed
         if (turn.left or stuck) and others and not turn.is_looping:
             return others, structs.replace(calling, must=True)
-        over = self._again or turn.is_known or turn.is_looping
-        return [] if over else self._short_tools, calling
+        done = self._again or turn.is_known or turn.is_looping
+        return [] if done else self._short_tools, calling
 
-    def _talk(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
-        """Results say again what was asked: a small model has lost that by then."""
+    def _messages(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
+        """Results repeat the question, which a small model has lost by then."""
         turn = TurnState()
         for message in messages:
             match message:
@@ -123,23 +122,23 @@ class EmbeddedWire:
                     )
                 case Assistant():
                     turn.calls += message.calls
-                    if said := self._said(message):
-                        yield EngineMessage("assistant", said)
+                    if text := self._answer_text(message):
+                        yield EngineMessage("assistant", text)
                 case Result():
-                    yield EngineMessage("user", self._told(message, turn))
+                    yield EngineMessage("user", self._result_text(message, turn))
                 case _:
                     assert_never(message)
 
-    def _told(self, result: Result, turn: TurnState) -> str:
+    def _result_text(self, result: Result, turn: TurnState) -> str:
         step = turn.end(result)
-        words = f"{step.label}\n{step.told}"
+        text = f"{step.label}\n{step.told}"
         if not self._short_tools:
-            return words
+            return text
         before = f"Found before:\n{turn.before}" if turn.before else ""
-        return "\n\n".join(one for one in (words, before, reminder(turn)) if one)
+        return "\n\n".join(one for one in (text, before, reminder(turn)) if one)
 
-    def _said(self, message: Assistant) -> str:
-        """In the form in which it is asked to answer, byte for byte as it mostly writes."""
+    def _answer_text(self, message: Assistant) -> str:
+        """Encode an answer as the model is asked to write it, usually byte for byte."""
         text = text_of(message)
         calls = "\n".join(map(_encoded_call, message.calls))
         if not self._short_tools:
@@ -148,12 +147,12 @@ class EmbeddedWire:
 
 
 def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
-    """Whether it wants again what it has got: the result is there, and nothing is said yet."""
+    """Return whether the answer repeats calls whose results it already has."""
     if request.calling.must or request.calling.name:
         return False
     turn = turn_state_of(request.messages)
     used = {one.name for one in answer.calls}
-    # What failed may be tried again, where there is nothing else to try.
+    # A failed call may be repeated if there is no other tool.
     if turn.has_failed and all(one.name in used for one in request.tools):
         return False
     return turn.repeated(answer.calls)
@@ -168,7 +167,7 @@ def _encoded_reply(text: str) -> str:
 
 
 def answer_schema(shorts: Sequence[ShortTool], calling: OutputConstraints) -> dict[str, Any]:
-    """The schema of an answer: the call of one of the tools, or a reply where one is wanted."""
+    """Return the schema of an answer: a call of one of the tools, or a reply if allowed."""
     offered = [one for one in shorts if calling.name in ("", one.name)]
     branches = [_object({TOOL: {"const": one.name}, ARGS: one.schema}) for one in offered]
     if not calling.must and not calling.name:
@@ -186,12 +185,12 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChoiceStream(ChatStream):
-    """As the stream of any chat, but what it says is a choice."""
+    """A chat stream whose content is a JSON choice."""
 
     def __init__(
         self, decoder: msgspec.json.Decoder[StreamChunk], *, grounds: bool = False
     ) -> None:
-        """With `grounds` paths that can only be examples are taken as names in the folder."""
+        """With `grounds`, example paths are replaced by names in the current folder."""
         super().__init__(decoder)
         self._replaces_paths = grounds
         self._parser = AnswerParser()
@@ -201,8 +200,8 @@ class ChoiceStream(ChatStream):
         text = content if isinstance(content, str) else "".join(one.text or "" for one in content)
         text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
         self._size += len(text)
-        if words := self._parser.feed(text):
-            self._speak(words)
+        if reply := self._parser.feed(text):
+            self._add_text(reply)
         for call in self._parser.calls[self._made :]:
             args = replace_example_paths(call.args) if self._replaces_paths else call.args
             self._add(call.tool, bytes(args).decode(), call.id)
@@ -224,12 +223,12 @@ _PATH = re.compile(r"(?<![\w./~-])/?path/to(?:/(?P<rest>[^\s\"'|&;<>]*))?(?![\w-
 
 
 def has_no_such_path(messages: Sequence[Message]) -> bool:
-    """Whether such a path can only be made up: nobody spoke of one."""
+    """Return whether an example path must be made up, since no user message contains one."""
     return not any(isinstance(one, User) and EXAMPLE_PATH in text_of(one) for one in messages)
 
 
 def replace_example_paths(args: Raw) -> Raw:
-    """The same bytes, unless a path or a command in them names such a place."""
+    """Replace example paths in the arguments; otherwise return the same bytes."""
     if EXAMPLE_PATH.encode() not in bytes(args):
         return args
     try:

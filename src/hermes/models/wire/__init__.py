@@ -1,1 +1,1 @@
-"""The languages of the providers: requests to bytes, streams to answers. No network here."""
+"""Wire formats of the providers: encode requests, decode streams. No network access here."""

@@ -1,4 +1,4 @@
-"""An answer put together from blocks that grow, each in the place where it began."""
+"""Build an answer from streamed blocks, in the order in which they began."""
 
 from enum import Enum, auto
 from typing import TypeAlias
@@ -20,7 +20,7 @@ class BlockKind(Enum):
 
 
 class Block:
-    """`seal` is what the provider wants back with a thought, exactly as it came."""
+    """`seal` is the provider's signature for reasoning, which must be sent back unchanged."""
 
     __slots__ = ("id", "kind", "name", "pieces", "seal")
 
@@ -37,11 +37,11 @@ class Block:
 
 
 class AnswerBuilder:
-    """The blocks of one answer. What goes beyond the limits is not taken; `runaway` says so."""
+    """The blocks of one answer. Content beyond the limits is dropped, and `runaway` says so."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._told = DeltaBuffer()
+        self._deltas = DeltaBuffer()
         self._argument_size = 0
         self._overflow = ""
         self._length = 0
@@ -75,7 +75,7 @@ class AnswerBuilder:
         return self._blocks[-1] if self._blocks else None
 
     def grow(self, block: Block, text: str) -> None:
-        """One more piece of it; of words and thoughts, people hear at once."""
+        """Append text to a block; text and reasoning are also emitted as deltas."""
         if not text:
             return
         if block.kind is BlockKind.CALL:
@@ -84,7 +84,7 @@ class AnswerBuilder:
         text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
         self._length += len(text)
         block.pieces.append(text)
-        self._told.add(text, thought=block.kind is BlockKind.THOUGHT)
+        self._deltas.add(text, thought=block.kind is BlockKind.THOUGHT)
 
     def _add_arguments(self, block: Block, text: str) -> None:
         if self._argument_size + len(text) > MAX_ARGUMENTS:
@@ -99,26 +99,26 @@ class AnswerBuilder:
             block.seal = seal
 
     def settle(self, block: Block, text: str) -> None:
-        """The whole of a block, when it came at last; what people have not heard yet is told."""
-        heard = block.text
-        if text.startswith(heard):
-            self.grow(block, text[len(heard) :])
+        """Set the complete text of a block, emitting what was not streamed yet."""
+        streamed = block.text
+        if text.startswith(streamed):
+            self.grow(block, text[len(streamed) :])
         elif block.kind is BlockKind.CALL and text:
-            self._argument_size -= len(heard)
+            self._argument_size -= len(streamed)
             block.pieces = []
             self._add_arguments(block, text)
         elif text:
             block.pieces = [text[:MAX_ANSWER]]
 
     def reorder(self, places: dict[int, int]) -> None:
-        """By the places the provider gives (by `id` of a block); the others stay behind."""
+        """Sort by the positions the provider gives (by `id` of a block); the others come last."""
         self._blocks.sort(key=lambda block: places.get(id(block), _LAST_POSITION))
 
     def take(self) -> list[StreamDelta]:
-        return self._told.take()
+        return self._deltas.take()
 
     def finish(self, *, cut: bool) -> list[AnswerPart]:
-        """With `cut` the answer hit its limit: nothing is guessed of its arguments then."""
+        """Return the parts. With `cut` the answer hit its limit, so arguments are not repaired."""
         parts: list[AnswerPart] = []
         taken: set[str] = set()
         for block in self._blocks:
@@ -136,23 +136,23 @@ class AnswerBuilder:
 
 
 class BlockStream:
-    """What the readers of streams of blocks have in common."""
+    """Base class of the decoders for streams of blocks."""
 
     def __init__(self) -> None:
-        self._parts = AnswerBuilder()
+        self._builder = AnswerBuilder()
         self.finish_reason = ""
         self.ended = False
 
     @property
     def size(self) -> int:
-        return self._parts.size
+        return self._builder.size
 
     @property
     def runaway(self) -> str:
-        return self._parts.runaway
+        return self._builder.runaway
 
     def close(self) -> list[StreamDelta]:
-        return self._parts.take()
+        return self._builder.take()
 
 
 def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
@@ -165,7 +165,7 @@ def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
 def build_answer(
     parts: AnswerBuilder, told: Stop, usage: Usage, model: str, provider: str
 ) -> Assistant:
-    """The answer; the calls in it decide between an end and a wait for tools."""
+    """Build the answer; the calls in it decide between `END` and `TOOLS`."""
     cut = bool(parts.runaway) or told is Stop.LENGTH
     finished = parts.finish(cut=cut)
     stop = Stop.LENGTH if cut else told

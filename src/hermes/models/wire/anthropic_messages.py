@@ -1,4 +1,4 @@
-"""A request in the words of Anthropic's messages API."""
+"""Encode requests for Anthropic's Messages API."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
@@ -35,9 +35,9 @@ from hermes.schema.tools import ToolSpec
 Block: TypeAlias = dict[str, Any]
 
 CACHED_MESSAGES = 3
-"""So many of the last messages end with a mark for the cache; the system prompt has the fourth."""
+"""How many of the last messages get a cache marker; the system prompt has the fourth."""
 ANSWER_TOKENS = 4096
-"""Tokens for the answer itself, beside what may be thought."""
+"""Tokens for the answer itself, in addition to the reasoning budget."""
 
 _UNCACHED_TYPES = frozenset({THINKING, REDACTED})
 
@@ -48,7 +48,7 @@ class RoleMessage(Struct):
 
 
 class AnthropicRequestCodec(RequestCodec):
-    """Writes the bodies for one model of one provider."""
+    """Encodes request bodies for one model of a provider."""
 
     complaints: ClassVar[Mapping[str, str]] = {
         "display": r"display",
@@ -111,9 +111,10 @@ class AnthropicRequestCodec(RequestCodec):
         return head
 
     def _allows_thinking(self, request: ModelRequest) -> bool:
-        """A forced call excludes thoughts; so do steps of this turn that were made without any.
+        """Return whether thinking can be enabled.
 
-        Whoever thinks wants the thoughts before every call since the person last spoke.
+        It conflicts with a forced call, and the API requires reasoning before every call since
+        the last user message.
         """
         if request.calling.must or request.calling.name:
             return False
@@ -162,24 +163,30 @@ class AnthropicRequestCodec(RequestCodec):
     def _blocks(self, message: Message, images: ImageUrlMap) -> list[Block]:
         match message:
             case User():
-                return self._seen(message.parts, images)
+                return self._content_blocks(message.parts, images)
             case Assistant():
-                return [block for part in message.parts if (block := self._said(part, message))]
+                return [
+                    block
+                    for part in message.parts
+                    if (block := self._assistant_block(part, message))
+                ]
             case Result():
                 return [self._result(message, images)]
             case _:
                 assert_never(message)
 
-    def _seen(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Block]:
+    def _content_blocks(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Block]:
         blocks: list[Block] = []
         for part in parts:
             if isinstance(part, Media) and self._shows(part):
                 blocks.append(_image(part, images))
-            elif (words := part_text(part)).strip():
-                blocks.append(_text(words))
+            elif (text := part_text(part)).strip():
+                blocks.append(_text(text))
         return blocks
 
-    def _said(self, part: Text | Reasoning | ToolCall, message: Assistant) -> Block | None:
+    def _assistant_block(
+        self, part: Text | Reasoning | ToolCall, message: Assistant
+    ) -> Block | None:
         match part:
             case Text():
                 return _text(part.text) if part.text.strip() else None
@@ -196,19 +203,19 @@ class AnthropicRequestCodec(RequestCodec):
                 assert_never(part)
 
     def _thought(self, part: Reasoning, message: Assistant) -> Block | None:
-        """Only the very model that sealed a thought can read it again."""
+        """Only the model that signed the reasoning can read it again."""
         if not self._owns(message):
             return None
-        sealed = _read_signature(part.signature)
-        if sealed is None:
+        signature = _read_signature(part.signature)
+        if signature is None:
             return None
-        if sealed.type == REDACTED:
-            return {"type": REDACTED, "data": sealed.data}
-        return {"type": THINKING, "thinking": part.text, "signature": sealed.signature}
+        if signature.type == REDACTED:
+            return {"type": REDACTED, "data": signature.data}
+        return {"type": THINKING, "thinking": part.text, "signature": signature.signature}
 
     def _result(self, result: Result, images: ImageUrlMap) -> Block:
         block: Block = {"type": "tool_result", "tool_use_id": portable_call_id(result.call)}
-        if blocks := self._seen(result.parts, images):
+        if blocks := self._content_blocks(result.parts, images):
             only = blocks[0] if len(blocks) == 1 else {}
             block["content"] = only.get("text") or blocks
         if result.failed:
@@ -227,12 +234,12 @@ def _image(media: Media, images: ImageUrlMap) -> Block:
             return {"type": "image", "source": source}
         case LinkedImage(url):
             return {"type": "image", "source": {"type": "url", "url": url}}
-        case words:
-            return _text(words)
+        case text:
+            return _text(text)
 
 
 def _read_signature(signature: str | None) -> ReasoningSignature | None:
-    """None for no seal, or another provider's."""
+    """Return None for a missing signature, or another provider's."""
     try:
         sealed = msgspec.json.decode(signature or "", type=ReasoningSignature)
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Anthropic's stream of message events to deltas and one answer."""
+"""Decode Anthropic's message events into deltas and an answer."""
 
 from collections.abc import Iterable
 
@@ -62,7 +62,7 @@ class WireBlock(Struct):
 
 
 class WireDelta(Struct):
-    """Of a block or of the whole message; which, the event's type says."""
+    """The delta of a block or of the whole message, depending on the event type."""
 
     text: str | None = None
     thinking: str | None = None
@@ -76,7 +76,7 @@ class WireMessage(Struct):
 
 
 class StreamEvent(Struct):
-    """Any event; also a whole message, from a server that does not stream."""
+    """Any event, or a whole message from a server that does not stream."""
 
     type: str = ""
     index: int = 0
@@ -89,7 +89,7 @@ class StreamEvent(Struct):
 
 
 class ReasoningSignature(Struct, omit_defaults=True):
-    """What must go back with a thought: its signature, or all of it where it is hidden."""
+    """What is sent back with reasoning: its signature, or all of it if redacted."""
 
     type: str
     signature: str = ""
@@ -97,7 +97,7 @@ class ReasoningSignature(Struct, omit_defaults=True):
 
 
 class AnthropicStream(BlockStream):
-    """Implements `wire.stream.AnswerStream`."""
+    """Implements `wire.stream.WireStream`."""
 
     def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class AnthropicStream(BlockStream):
                     continue
                 raise InvalidChunk(str(error)) from error
             self._take(event, data)
-        return self._parts.take()
+        return self._builder.take()
 
     def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
@@ -145,47 +145,47 @@ class AnthropicStream(BlockStream):
         self._seal(index)
         match started.type:
             case "text":
-                block = self._parts.begin(BlockKind.TEXT)
-                self._parts.grow(block, started.text)
+                block = self._builder.begin(BlockKind.TEXT)
+                self._builder.grow(block, started.text)
             case "thinking":
-                block = self._parts.begin(BlockKind.THOUGHT)
-                self._parts.grow(block, started.thinking)
+                block = self._builder.begin(BlockKind.THOUGHT)
+                self._builder.grow(block, started.thinking)
                 self._signatures[index] = started.signature
             case "redacted_thinking":
-                block = self._parts.begin(BlockKind.THOUGHT)
-                self._parts.seal(
+                block = self._builder.begin(BlockKind.THOUGHT)
+                self._builder.seal(
                     block, _encode_signature(ReasoningSignature(REDACTED, data=started.data))
                 )
             case "tool_use":
-                block = self._parts.begin(BlockKind.CALL, started.id, started.name)
-                self._parts.grow(block, _initial_arguments(started.input))
+                block = self._builder.begin(BlockKind.CALL, started.id, started.name)
+                self._builder.grow(block, _initial_arguments(started.input))
             case _:
                 return
         self._open[index] = block
 
     def _grow(self, index: int, delta: WireDelta) -> None:
         if delta.text is not None:
-            self._parts.grow(self._block(index, BlockKind.TEXT), delta.text)
+            self._builder.grow(self._block(index, BlockKind.TEXT), delta.text)
         elif delta.partial_json is not None:
-            self._parts.grow(self._block(index, BlockKind.CALL), delta.partial_json)
+            self._builder.grow(self._block(index, BlockKind.CALL), delta.partial_json)
         elif delta.thinking is not None:
-            self._parts.grow(self._block(index, BlockKind.THOUGHT), delta.thinking)
+            self._builder.grow(self._block(index, BlockKind.THOUGHT), delta.thinking)
         elif delta.signature is not None:
             self._block(index, BlockKind.THOUGHT)
             self._signatures[index] = self._signatures.get(index, "") + delta.signature
 
     def _block(self, index: int, kind: BlockKind) -> Block:
-        """The open one; a piece whose beginning was lost, or is of another kind, begins anew."""
+        """Return the open block, or begin one if it is missing or of another kind."""
         block = self._open.get(index)
         if block is None or block.kind is not kind:
-            block = self._open[index] = self._parts.begin(kind)
+            block = self._open[index] = self._builder.begin(kind)
         return block
 
     def _seal(self, index: int) -> None:
         block = self._open.pop(index, None)
         signature = self._signatures.pop(index, "")
         if block is not None and signature:
-            self._parts.seal(
+            self._builder.seal(
                 block, _encode_signature(ReasoningSignature(THINKING, signature=signature))
             )
 
@@ -193,11 +193,11 @@ class AnthropicStream(BlockStream):
         self.finish_reason = reason or self.finish_reason
 
     def _count(self, usage: WireUsage | None) -> None:
-        """Counts are totals so far; what an event does not tell stays as it was."""
+        """Update the totals; missing counts stay unchanged."""
         for name in WireUsage.__struct_fields__ if usage else ():
-            told = getattr(usage, name)
-            if told is not None:
-                setattr(self._usage, name, told)
+            count = getattr(usage, name)
+            if count is not None:
+                setattr(self._usage, name, count)
 
     def _message(self, event: StreamEvent) -> None:
         for index, block in enumerate(event.content or ()):
@@ -213,12 +213,12 @@ class AnthropicStream(BlockStream):
         return super().close()
 
     def answer(self, model: str, provider: str) -> Assistant:
-        told = _STOPS.get(self.finish_reason, Stop.END)
-        return build_answer(self._parts, told, usage_of(self._usage), model, provider)
+        stop = _STOPS.get(self.finish_reason, Stop.END)
+        return build_answer(self._builder, stop, usage_of(self._usage), model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
-    """They count what came from the cache, or went there, beside the input."""
+    """Anthropic counts cached tokens separately from the input."""
     read = clamp_tokens(wire.cache_read_input_tokens or 0)
     written = clamp_tokens(wire.cache_creation_input_tokens or 0)
     return Usage(
@@ -231,7 +231,7 @@ def usage_of(wire: WireUsage) -> Usage:
 
 
 def _initial_arguments(arguments: Raw) -> str:
-    """Arguments that came at once; in a stream they begin empty and follow in pieces."""
+    """Return arguments that came at once; in a stream they begin empty and follow in pieces."""
     text = bytes(arguments).decode()
     return "" if text in {"{}", "null"} else text
 

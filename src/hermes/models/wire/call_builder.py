@@ -1,4 +1,4 @@
-"""Put tool calls together from the pieces of a stream, whatever the provider's habits."""
+"""Assemble tool calls from streamed pieces, tolerating the quirks of providers."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ EMPTY_ARGUMENTS = Raw(b"{}")
 
 MAX_CALLS = 128
 MAX_ARGUMENTS = 4_000_000
-"""Characters of arguments in one answer, all its calls together."""
+"""Characters of arguments in one answer, for all its calls together."""
 MAX_PARSED = 16 * MAX_ARGUMENTS
-"""Characters read to see whether a call is whole; a name with every piece asks that each time."""
+"""Characters parsed to check whether a call is complete, when every piece has a name."""
 
 
 class FunctionDelta(Struct):
@@ -44,20 +44,20 @@ class _PartialCall:
 
 
 class CallBuilder:
-    """Collects pieces by index, by id, or by order when the provider gives neither.
+    """Collects pieces by index, by id, or by order if the provider gives neither.
 
-    What goes beyond the limits is not taken, and `overflow` says so.
+    Content beyond the limits is dropped, and `overflow` says so.
     """
 
     def __init__(self) -> None:
         self._slots: list[_PartialCall] = []
         self._size = 0
-        self._looked_at = 0
+        self._parsed = 0
         self.overflow = ""
 
     @property
     def size(self) -> int:
-        """Grows with every piece that brings something."""
+        """Grows with every piece that adds content."""
         return self._size + len(self._slots)
 
     def add(self, piece: CallDelta) -> None:
@@ -104,17 +104,17 @@ class CallBuilder:
         return None if name else next(newest_first, None)
 
     def _starts_new_call(self, slot: _PartialCall, piece: CallDelta) -> bool:
-        """Some send every whole call under the same index."""
+        """Some providers send every complete call under the same index."""
         if piece.id and slot.id and piece.id != slot.id:
             return True
-        if piece.id or not (slot.name and slot.pieces) or self._looked_at > MAX_PARSED:
+        if piece.id or not (slot.name and slot.pieces) or self._parsed > MAX_PARSED:
             return False
         arguments = slot.arguments
-        self._looked_at += len(arguments)
+        self._parsed += len(arguments)
         return is_json(arguments)
 
     def finish(self, *, cut: bool) -> list[ToolCall]:
-        """The calls in order. With `cut` the answer hit its limit: nothing is guessed then."""
+        """Return the calls in order. With `cut` the answer hit its limit: no repairs then."""
         calls: list[ToolCall] = []
         taken: set[str] = set()
         for slot in self._slots:
@@ -128,20 +128,20 @@ class CallBuilder:
 
 
 def parse_call_arguments(text: str, *, cut: bool) -> tuple[Raw, str]:
-    """The model's own bytes when they are an object, else the nearest thing to it."""
+    """Return the model's own bytes if they are an object, else a repaired version."""
     if not text or text == "null":
         return EMPTY_ARGUMENTS, ""
-    mended = (text if is_json(text) else None) if cut else repair_json(text)
-    if mended is None:
+    repaired = (text if is_json(text) else None) if cut else repair_json(text)
+    if repaired is None:
         return EMPTY_ARGUMENTS, text
-    if mended.startswith("{"):
-        return Raw(mended.encode()), ""
-    return _unwrapped(mended, text)
+    if repaired.startswith("{"):
+        return Raw(repaired.encode()), ""
+    return _unwrapped(repaired, text)
 
 
-def _unwrapped(mended: str, text: str) -> tuple[Raw, str]:
-    """Some encode the arguments twice."""
-    inner = msgspec.json.decode(mended)
+def _unwrapped(repaired: str, text: str) -> tuple[Raw, str]:
+    """Some providers encode the arguments twice."""
+    inner = msgspec.json.decode(repaired)
     if isinstance(inner, str) and inner.lstrip().startswith("{") and is_json(inner):
         return Raw(inner.strip().encode()), ""
     return EMPTY_ARGUMENTS, text

@@ -1,6 +1,6 @@
-"""A request in the words of OpenAI's chat completions.
+"""Encode requests for OpenAI's Chat Completions API.
 
-The messages come last in the body and every one is encoded by itself, always alike, so two
+The messages come last in the body and each is encoded separately and deterministically, so two
 requests of one conversation share their bytes up to the first new message.
 """
 
@@ -88,11 +88,11 @@ class _EncodedConversation(Struct, frozen=True):
 
 _NO_CONVERSATION = _EncodedConversation((), [])
 MAX_CONVERSATIONS = 8
-"""How many conversations are kept in their written form."""
+"""Number of conversations whose encoded messages are cached."""
 
 
 class ChatRequestCodec(RequestCodec):
-    """Writes the bodies for one model of one provider."""
+    """Encodes request bodies for one model of a provider."""
 
     complaints: ClassVar[Mapping[str, str]] = {
         "stream_options": r"stream_options",
@@ -112,25 +112,25 @@ class ChatRequestCodec(RequestCodec):
         self._written: OrderedDict[str, _EncodedConversation] = OrderedDict()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
-        """The whole body. `images` holds what `images_in` names, as far as it could be found.
+        """Return the whole body. `images` holds those named by `images_in`, as far as found.
 
-        None says that it names nothing.
+        None means that there are none.
         """
         return b"".join(self.pieces(request, images))
 
     def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> list[bytes]:
-        """The body, with what requests have in common as the very same bytes."""
+        """Return the body in pieces; requests share the same bytes objects where possible."""
         head = self._beginning(request)
         if images is not None:
-            said = self._encoder.encode(self.messages(request, images))
-            return [*head, b',"messages":', said, b"}"]
+            encoded = self._encoder.encode(self.messages(request, images))
+            return [*head, b',"messages":', encoded, b"}"]
         system = self._system(request.system) if request.system else b""
-        said = b",".join(filter(None, self._rewritten(request.messages)))
-        between = b"," if system and said else b""
-        return [*head, b',"messages":[', system, between, said, b"]}"]
+        encoded = b",".join(filter(None, self._rewritten(request.messages)))
+        between = b"," if system and encoded else b""
+        return [*head, b',"messages":[', system, between, encoded, b"]}"]
 
     def _beginning(self, request: ModelRequest) -> list[bytes]:
-        """What comes before the messages, the tools apart from the rest."""
+        """Return everything before the messages, with the tools as a separate piece."""
         encode, head = self._encoder.encode, self._head(request)
         if not request.tools:
             return [encode(head)[:-1]]
@@ -141,21 +141,21 @@ class ChatRequestCodec(RequestCodec):
         return [encode(head)[:-1], b',"tools":', self._offered.written(request.tools), *wanted]
 
     def _system(self, system: str) -> bytes:
-        """In its written form, which is kept while it is the very same."""
+        """Encode the system prompt, reusing the last result for the same object."""
         if self._last_system[0] is not system:
             self._last_system = system, self._encoder.encode(SystemMessage(system))
         return self._last_system[1]
 
     def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
-        """Each message as JSON; what the conversation's last request began with is kept."""
+        """Encode each message, reusing the prefix of the conversation's last request."""
         last, same = self._last(messages)
         written = last.pieces[:same]
         for message in messages[same:]:
             one = self._one(message, {})
             written.append(self._encoder.encode(one) if one else b"")
-        talk = messages[0].id if messages else ""
-        self._written[talk] = _EncodedConversation(messages, written)
-        self._written.move_to_end(talk)
+        conversation = messages[0].id if messages else ""
+        self._written[conversation] = _EncodedConversation(messages, written)
+        self._written.move_to_end(conversation)
         if len(self._written) > MAX_CONVERSATIONS:
             self._written.popitem(last=False)
         return written
@@ -182,12 +182,12 @@ class ChatRequestCodec(RequestCodec):
             case Assistant():
                 return self._answer(message) if message.parts else None
             case Result():
-                return ToolMessage(self._call_id(message.call), self._told(message))
+                return ToolMessage(self._call_id(message.call), self._result_text(message))
             case _:
                 assert_never(message)
 
     def _last(self, messages: Sequence[Message]) -> tuple[_EncodedConversation, int]:
-        """The conversation's last request, and how many messages both begin with."""
+        """Return the conversation's last request, and the length of the common prefix."""
         last = self._written.get(messages[0].id, _NO_CONVERSATION) if messages else _NO_CONVERSATION
         same = 0
         for old, new in zip(last.messages, messages, strict=False):
@@ -197,7 +197,7 @@ class ChatRequestCodec(RequestCodec):
         return last, same
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        """The images whose bytes `body` will need; what is kept as written had none."""
+        """Return the images that `body` needs; cached messages have none."""
         _, same = self._last(messages)
         return super().images_in(messages[same:])
 
@@ -246,13 +246,17 @@ class ChatRequestCodec(RequestCodec):
         return answer
 
     def _replay(self, message: Assistant, answer: AssistantMessage) -> None:
-        """A provider gets back only what it thought itself."""
+        """Send reasoning back to the provider it came from only."""
         thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
         if not thoughts or message.provider != self._provider:
             return
-        seal = thoughts[-1].signature
-        if self._profile.replay is ReasoningReplay.DETAILS and seal and _is_json_list(seal):
-            answer.reasoning_details = Raw(seal.encode())
+        signature = thoughts[-1].signature
+        if (
+            self._profile.replay is ReasoningReplay.DETAILS
+            and signature
+            and _is_json_list(signature)
+        ):
+            answer.reasoning_details = Raw(signature.encode())
             return
         thought = "".join(thought.text for thought in thoughts)
         if self._profile.replay is ReasoningReplay.CONTENT:
@@ -269,8 +273,8 @@ class ChatRequestCodec(RequestCodec):
             return identity
         return sha256(identity.encode()).hexdigest()[:9]
 
-    def _told(self, result: Result) -> str:
-        """A result's words; its pictures follow in a message of their own."""
+    def _result_text(self, result: Result) -> str:
+        """Return a result's text; its images follow in a separate message."""
         parts = result.parts
         if len(parts) == 1 and isinstance(parts[0], Text):
             return parts[0].text
@@ -287,10 +291,10 @@ class ChatRequestCodec(RequestCodec):
         return UserMessage([label, *(_part(image, images) for image in shown)])
 
 
-def _is_json_list(seal: str) -> bool:
-    """It goes out as it is, so it must not be able to end the message around it."""
+def _is_json_list(signature: str) -> bool:
+    """Signatures are sent verbatim, so they must not be able to break the message around them."""
     try:
-        msgspec.json.decode(seal, type=list[object])
+        msgspec.json.decode(signature, type=list[object])
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

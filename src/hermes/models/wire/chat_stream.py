@@ -1,4 +1,4 @@
-"""OpenAI's stream of chat completion chunks to deltas and one answer."""
+"""Decode OpenAI's chat completion chunks into deltas and an answer."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -36,7 +36,7 @@ _JOINED_FIELDS = frozenset({"text", "summary", "data"})
 
 
 class ContentPart(Struct):
-    """Some send content as parts; a `thinking` part holds parts again."""
+    """Some providers send content as parts; a `thinking` part contains parts again."""
 
     type: str = ""
     text: str | None = None
@@ -72,9 +72,9 @@ class StreamChunk(Struct):
 
 
 class ChatStream:
-    """Reads one answer. `feed` wants the data of events, `answer` gives the whole.
+    """Decodes one answer: `feed` takes the data of events, `answer` returns the whole.
 
-    Deltas of one kind that came together are given as one.
+    Consecutive deltas of one kind are merged.
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[StreamChunk]) -> None:
@@ -87,24 +87,24 @@ class ChatStream:
         self._usage = Usage()
         self._refused = False
         self._size = 0
-        self._told = DeltaBuffer()
+        self._deltas = DeltaBuffer()
         self.finish_reason = ""
         self.ended = False
 
     @property
     def size(self) -> int:
-        """Grows with every chunk that brings a part of the answer."""
+        """Grows with every chunk that adds content."""
         return self._size + self._calls.size
 
     @property
     def runaway(self) -> str:
-        """Of what there is too much; empty while the answer is of a sane size."""
+        """Which limit was exceeded; empty while the answer is within all limits."""
         if self._size > MAX_ANSWER:
             return f"more than {MAX_ANSWER:,} characters"
         return self._calls.overflow
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        """Raises `NotAChunk` or `ErrorInStream`; what came before in the batch is lost then."""
+        """Raises `InvalidChunk` or `StreamError`; earlier deltas of the batch are lost then."""
         for data in batch:
             try:
                 chunk = self._decoder.decode(data)
@@ -117,12 +117,12 @@ class ChatStream:
                 self._usage = usage_of(usage)
             if chunk.choices:
                 self._choice(chunk.choices[0])
-        return self._told.take()
+        return self._deltas.take()
 
     def close(self) -> list[StreamDelta]:
-        """The deltas that were held back; call it once, before `answer`."""
+        """Return the deltas that were held back; call it once, before `answer`."""
         self._pieces(self._tags.close())
-        return self._told.take()
+        return self._deltas.take()
 
     def _choice(self, choice: Choice) -> None:
         delta = choice.delta or choice.message
@@ -134,7 +134,7 @@ class ChatStream:
             if delta.refusal:
                 self._refused = True
                 self._size += len(delta.refusal)
-                self._speak(delta.refusal)
+                self._add_text(delta.refusal)
             for call in delta.tool_calls or ():
                 self._calls.add(call)
         if choice.usage:
@@ -143,7 +143,7 @@ class ChatStream:
 
     def _add_reasoning(self, thought: str, details: list[dict[str, Any]]) -> None:
         self._size += len(thought)
-        self._think(thought)
+        self._add_thought(thought)
         if details:
             self._size += len(msgspec.json.encode(details))
             self._details += details
@@ -159,17 +159,17 @@ class ChatStream:
                 self._tagged(part.text)
 
     def _tagged(self, text: str) -> None:
-        # Counted as it comes: what is held back takes room too. What is too much is not read.
+        # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
         self._size += len(text)
         if self._size > MAX_ANSWER:
             text, self._size = self._fitting(text)
         if self._tags.is_plain_text(text):
-            self._speak(text)
+            self._add_text(text)
         else:
             self._pieces(self._tags.feed(text))
 
     def _fitting(self, text: str) -> tuple[str, int]:
-        """As much of it as is read, and the size with that: one more than there may be."""
+        """Return the text up to one character beyond the limit, and the new size."""
         before = self._size - len(text)
         text = text[: max(MAX_ANSWER + 1 - before, 0)]
         return text, before + len(text)
@@ -178,22 +178,22 @@ class ChatStream:
         for piece in pieces:
             match piece.kind:
                 case PieceKind.SPOKEN:
-                    self._speak(piece.text)
+                    self._add_text(piece.text)
                 case PieceKind.THOUGHT:
-                    self._think(piece.text)
+                    self._add_thought(piece.text)
                 case PieceKind.TAKEN_BACK:
                     self._thoughts += self._texts
                     self._texts = []
-                    self._told.reset("that was thinking")
-                    self._told.add("".join(self._thoughts), thought=True)
+                    self._deltas.reset("that was thinking")
+                    self._deltas.add("".join(self._thoughts), thought=True)
 
-    def _speak(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         self._texts.append(text)
-        self._told.add(text, thought=False)
+        self._deltas.add(text, thought=False)
 
-    def _think(self, text: str) -> None:
+    def _add_thought(self, text: str) -> None:
         self._thoughts.append(text)
-        self._told.add(text, thought=True)
+        self._deltas.add(text, thought=True)
 
     def answer(self, model: str, provider: str) -> Assistant:
         cut = bool(self.runaway) or _STOPS.get(self.finish_reason) is Stop.LENGTH
@@ -201,12 +201,12 @@ class ChatStream:
         parts: list[Text | Reasoning | ToolCall] = []
         thought = "".join(self._thoughts)
         if thought or self._details:
-            seal = (
+            signature = (
                 msgspec.json.encode(_joined_details(self._details)).decode()
                 if self._details
                 else None
             )
-            parts.append(Reasoning(thought, seal))
+            parts.append(Reasoning(thought, signature))
         if text := "".join(self._texts):
             parts.append(Text(text))
         parts += calls
@@ -231,7 +231,7 @@ class ChatStream:
 
 
 def _reasoning_text(delta: Delta) -> str:
-    """The same thought may come in up to three fields at once; it counts once."""
+    """The same reasoning may come in up to three fields; use only one."""
     if delta.reasoning_content:
         return delta.reasoning_content
     if isinstance(delta.reasoning, str) and delta.reasoning:
@@ -247,7 +247,7 @@ def _thinking_text(thinking: list[ContentPart] | str) -> str:
 
 
 def _joined_details(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pieces of one detail become one: texts are joined, of all else the last word counts."""
+    """Merge the pieces of each detail: texts are joined, other fields take the last value."""
     return [
         _one_detail(list(pieces))
         for _, pieces in groupby(details, lambda piece: (piece.get("type"), piece.get("index")))

@@ -1,4 +1,4 @@
-"""A request in the words of Gemini's generateContent."""
+"""Encode requests for Gemini's generateContent API."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
@@ -29,7 +29,7 @@ from hermes.schema.tools import ToolSpec
 Part: TypeAlias = dict[str, Any]
 
 SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""Instead of the seal of a call that another model made; without any, it would be refused."""
+"""Replaces the signature of a call that another model made; the API requires one."""
 
 
 class Content(Struct):
@@ -38,7 +38,7 @@ class Content(Struct):
 
 
 class GeminiRequestCodec(RequestCodec):
-    """Writes the bodies for one model of one provider."""
+    """Encodes request bodies for one model of a provider."""
 
     complaints: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
 
@@ -92,7 +92,7 @@ class GeminiRequestCodec(RequestCodec):
     def _parts(self, message: Message, images: ImageUrlMap, names: Mapping[str, str]) -> list[Part]:
         match message:
             case User():
-                return self._seen(message.parts, images)
+                return self._content_parts(message.parts, images)
             case Assistant():
                 return self._answer(message)
             case Result():
@@ -100,7 +100,7 @@ class GeminiRequestCodec(RequestCodec):
             case _:
                 assert_never(message)
 
-    def _seen(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Part]:
+    def _content_parts(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Part]:
         return [
             _image(part, images)
             if isinstance(part, Media) and self._shows(part)
@@ -110,45 +110,45 @@ class GeminiRequestCodec(RequestCodec):
         ]
 
     def _result(self, result: Result, images: ImageUrlMap, name: str) -> list[Part]:
-        """The pictures of a result follow it as parts of their own."""
+        """Return a result; its images follow as separate parts."""
         shown = [one for one in result.parts if isinstance(one, Media) and self._shows(one)]
-        words = "\n".join(
+        text = "\n".join(
             f"[the image {part.name or part.media_type} follows]"
             if isinstance(part, Media) and part in shown
             else part_text(part)
             for part in result.parts
         )
-        told = {"error" if result.failed else "output": words}
-        answer: Part = {"id": result.call, "name": name, "response": told}
+        output = {"error" if result.failed else "output": text}
+        answer: Part = {"id": result.call, "name": name, "response": output}
         return [{"functionResponse": answer}, *(_image(one, images) for one in shown)]
 
     def _answer(self, message: Assistant) -> list[Part]:
         parts: list[Part] = []
-        seal = ""
+        signature = ""
         own = self._owns(message)
         for part in message.parts:
             match part:
                 case Reasoning():
-                    seal = _read_signature(part.signature) if own and not part.text else ""
+                    signature = _read_signature(part.signature) if own and not part.text else ""
                     continue
                 case Text():
-                    written: Part = {"text": part.text}
+                    encoded: Part = {"text": part.text}
                 case ToolCall():
                     call: Part = {"id": part.id, "name": part.name, "args": part.args}
-                    written = {"functionCall": call}
+                    encoded = {"functionCall": call}
                 case _:
                     assert_never(part)
-            if seal:
-                written["thoughtSignature"] = seal
-                seal = ""
-            parts.append(written)
+            if signature:
+                encoded["thoughtSignature"] = signature
+                signature = ""
+            parts.append(encoded)
         if self._profile.effort is EffortFormat.LEVEL and not own:
             _skip_signature(parts)
         return parts
 
 
 def _skip_signature(parts: Sequence[Part]) -> None:
-    """The first call of a step must be sealed, also when another model made it."""
+    """The first call of a step needs a signature, even if another model made it."""
     for part in parts:
         if "functionCall" in part:
             part["thoughtSignature"] = SKIP_SIGNATURE
@@ -161,18 +161,18 @@ def _image(media: Media, images: ImageUrlMap) -> Part:
             return {"inlineData": {"data": data, "mimeType": media_type}}
         case LinkedImage(url):
             return {"fileData": {"fileUri": url, "mimeType": _image_type(url)}}
-        case words:
-            return {"text": words}
+        case text:
+            return {"text": text}
 
 
 def _image_type(url: str) -> str:
-    """What a picture is, as far as its address tells; most are photographs."""
+    """Guess the media type from the URL; JPEG by default."""
     ending = url.partition("?")[0].rpartition(".")[2].lower()
     return f"image/{ending}" if ending in {"png", "webp", "gif", "heic"} else "image/jpeg"
 
 
 def _read_signature(signature: str | None) -> str:
-    """Empty for no seal, or another provider's."""
+    """Return an empty string for a missing signature, or another provider's."""
     try:
         return msgspec.json.decode(signature or "", type=ReasoningSignature).thought_signature
     except (msgspec.DecodeError, RecursionError):
@@ -198,7 +198,7 @@ def _effort(wanted: str, profile: ModelProfile) -> Part:
 
 
 def version_prefix(base_url: str) -> str:
-    """The version, unless the address names one."""
+    """Return the API version, unless the address contains one."""
     return "" if "/v1" in base_url else "/v1"
 
 

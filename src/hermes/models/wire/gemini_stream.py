@@ -1,4 +1,4 @@
-"""Gemini's stream of responses to deltas and one answer."""
+"""Decode Gemini's stream of responses into deltas and an answer."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -71,16 +71,16 @@ class StreamEvent(Struct, rename="camel"):
 
 
 class ReasoningSignature(Struct):
-    """The seal of the part that follows, or of the thought it stands with."""
+    """The signature of the part that follows, or of the reasoning it belongs to."""
 
     thought_signature: str
 
 
 class GeminiStream(BlockStream):
-    """Implements `wire.stream.AnswerStream`.
+    """Implements `wire.stream.WireStream`.
 
-    A seal on words or a call becomes an empty thought before them, so that it can go back to
-    the very same place.
+    A signature on text or a call becomes an empty reasoning part before it, so that it can be sent
+    back in the same position.
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
@@ -97,7 +97,7 @@ class GeminiStream(BlockStream):
             if event.error:
                 raise StreamError(data)
             self._take(event)
-        return self._parts.take()
+        return self._builder.take()
 
     def _take(self, event: StreamEvent) -> None:
         if event.usage_metadata is not None:
@@ -112,39 +112,39 @@ class GeminiStream(BlockStream):
 
     def _part(self, part: WirePart) -> None:
         if part.call is not None:
-            self._seal(part.seal)
+            self._add_signature(part.seal)
             call = part.call
-            block = self._parts.begin(BlockKind.CALL, call.id or new_id("call"), call.name)
-            self._parts.grow(block, bytes(call.args).decode())
+            block = self._builder.begin(BlockKind.CALL, call.id or new_id("call"), call.name)
+            self._builder.grow(block, bytes(call.args).decode())
         elif part.thought:
             block = self._growing(BlockKind.THOUGHT)
-            self._parts.grow(block, part.text or "")
+            self._builder.grow(block, part.text or "")
             if part.seal:
-                self._parts.seal(block, _encode_signature(part.seal))
+                self._builder.seal(block, _encode_signature(part.seal))
         elif part.seal:
-            # What is sealed must go back as the part it was, joined with nothing.
-            self._seal(part.seal)
-            self._parts.grow(self._parts.begin(BlockKind.TEXT), part.text or "")
+            # A signed part must be sent back unchanged, so it is not merged with others.
+            self._add_signature(part.seal)
+            self._builder.grow(self._builder.begin(BlockKind.TEXT), part.text or "")
         elif part.text:
-            self._parts.grow(self._growing(BlockKind.TEXT), part.text)
+            self._builder.grow(self._growing(BlockKind.TEXT), part.text)
 
     def _growing(self, kind: BlockKind) -> Block:
-        last = self._parts.last
+        last = self._builder.last
         if last is None or last.kind is not kind or last.seal:
-            return self._parts.begin(kind)
+            return self._builder.begin(kind)
         return last
 
-    def _seal(self, seal: str | None) -> None:
-        if seal:
-            self._parts.seal(self._parts.begin(BlockKind.THOUGHT), _encode_signature(seal))
+    def _add_signature(self, signature: str | None) -> None:
+        if signature:
+            self._builder.seal(self._builder.begin(BlockKind.THOUGHT), _encode_signature(signature))
 
     def answer(self, model: str, provider: str) -> Assistant:
-        told = _STOPS.get(self.finish_reason, Stop.END)
-        return build_answer(self._parts, told, self._usage, model, provider)
+        stop = _STOPS.get(self.finish_reason, Stop.END)
+        return build_answer(self._builder, stop, self._usage, model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
-    """They count thoughts beside the answer."""
+    """Gemini counts reasoning tokens separately from the answer."""
     thought = clamp_tokens(wire.thoughts_token_count or 0)
     return Usage(
         input=clamp_tokens(wire.prompt_token_count or 0)
@@ -155,5 +155,5 @@ def usage_of(wire: WireUsage) -> Usage:
     )
 
 
-def _encode_signature(seal: str) -> str:
-    return msgspec.json.encode(ReasoningSignature(seal)).decode()
+def _encode_signature(signature: str) -> str:
+    return msgspec.json.encode(ReasoningSignature(signature)).decode()

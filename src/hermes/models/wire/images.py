@@ -1,4 +1,4 @@
-"""Images and other files of a conversation, as every wire needs them."""
+"""Convert images and other attachments for all wire formats."""
 
 from msgspec import Struct
 
@@ -8,14 +8,14 @@ from hermes.schema.messages import Media, Text
 
 
 class InlineImage(Struct, frozen=True):
-    """An image with its bytes, in base64."""
+    """An image with its data, in base64."""
 
     media_type: str
     data: str
 
 
 class LinkedImage(Struct, frozen=True):
-    """An image of which only the address is known."""
+    """An image of which only the URL is known."""
 
     url: str
 
@@ -25,7 +25,7 @@ def is_image(media: Media) -> bool:
 
 
 def image_content(media: Media, urls: ImageUrlMap) -> InlineImage | LinkedImage | str:
-    """The image, or words in its place."""
+    """Return the image, or a placeholder text."""
     url = urls.get(media.digest)
     if not url:
         return missing_image_text(media, url)
@@ -34,7 +34,7 @@ def image_content(media: Media, urls: ImageUrlMap) -> InlineImage | LinkedImage 
 
 
 def missing_image_text(media: Media, url: str | None) -> str:
-    """Why an image is not shown: nobody has it any more, or there is no room for it."""
+    """Say why an image is missing: it is no longer stored, or did not fit into the request."""
     name = media.name or media.digest[:12]
     if url == OMITTED:
         return f"[the image {name} is left out here: later ones take all the room]"

@@ -1,4 +1,4 @@
-"""Which responses a server still has, so that a conversation goes on from one of them there."""
+"""Encode requests for OpenAI's Responses API, continuing from stored responses if possible."""
 
 import re
 from collections import OrderedDict
@@ -30,7 +30,7 @@ from hermes.schema.messages import (
 from hermes.schema.tools import ToolSpec
 
 MAX_RESPONSES = 1_000
-"""Answers that are remembered; whoever comes back to an older one sends everything."""
+"""Answers to remember; to continue from an older one, the whole history is sent."""
 
 _MISSING_RESPONSE = re.compile(r"previous[_ ]response", re.IGNORECASE)
 _NOT_SUPPORTED = re.compile(
@@ -40,14 +40,14 @@ _RESPONSE_ID = re.compile(r"resp_[\w-]+")
 
 
 class _PreviousResponse(Struct, frozen=True):
-    """`past` stands for all messages up to the answer: the server has these and no others."""
+    """`past` is a digest of all messages up to the answer, which is what the server has."""
 
     response: str
     past: bytes
 
 
 class PreviousResponses:
-    """By the ids of the answers. Off until somebody says that the server keeps them."""
+    """Maps answers to stored responses; disabled unless the server stores them."""
 
     def __init__(self, *, on: bool) -> None:
         self.on = on
@@ -61,7 +61,7 @@ class PreviousResponses:
             self._known.popitem(last=False)
 
     def place(self, messages: Sequence[Message]) -> tuple[str, int]:
-        """The response to go on from and the first message after it; none at all is `("", 0)`."""
+        """Return the response to continue from and the next message's index, else `("", 0)`."""
         if not self._known:
             return "", 0
         for at in range(len(messages) - 2, -1, -1):
@@ -72,7 +72,7 @@ class PreviousResponses:
         return "", 0
 
     def learn(self, refusal: str) -> bool:
-        """Whether a server complains of a response that it does not have, or never keeps."""
+        """Forget refused responses; return whether the refusal was about one."""
         if not self.on or not _MISSING_RESPONSE.search(refusal):
             return False
         named = _RESPONSE_ID.search(refusal)
@@ -87,7 +87,7 @@ class PreviousResponses:
 
 
 def _history_digest(messages: Sequence[Message]) -> bytes:
-    """Messages are never changed, so their ids say what was said."""
+    """Messages are immutable, so their ids identify the content."""
     return sha256("\n".join(message.id for message in messages).encode()).digest()
 
 
@@ -95,7 +95,7 @@ Item: TypeAlias = dict[str, Any]
 
 
 class ResponsesRequestCodec(RequestCodec):
-    """Writes the bodies for one model of one provider."""
+    """Encodes request bodies for one model of a provider."""
 
     complaints: ClassVar[Mapping[str, str]] = {
         "summary": r"reasoning[.\s_']*summar",
@@ -186,14 +186,14 @@ class ResponsesRequestCodec(RequestCodec):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
 
     def _answer(self, message: Assistant) -> list[Item | Raw]:
-        """A thought is only taken back together with what was said or done after it."""
+        """Reasoning is only accepted together with the text or call that followed it."""
         items: list[Item | Raw] = []
         thoughts: list[Raw] = []
         for part in message.parts:
             match part:
                 case Reasoning():
-                    if sealed := self._thought(part, message):
-                        thoughts.append(sealed)
+                    if encrypted := self._thought(part, message):
+                        thoughts.append(encrypted)
                     continue
                 case Text():
                     if not part.text:
@@ -210,12 +210,12 @@ class ResponsesRequestCodec(RequestCodec):
     def _thought(self, part: Reasoning, message: Assistant) -> Raw | None:
         if not self._owns(message):
             return None
-        seal = part.signature or ""
+        signature = part.signature or ""
         try:
-            msgspec.json.decode(seal, type=EncryptedReasoning)
+            msgspec.json.decode(signature, type=EncryptedReasoning)
         except (msgspec.DecodeError, RecursionError):
             return None
-        return Raw(seal.encode())
+        return Raw(signature.encode())
 
 
 def _assistant_item(text: str) -> Item:

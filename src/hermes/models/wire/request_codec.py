@@ -1,4 +1,4 @@
-"""The tools of a request in their written form, kept while they are the very same."""
+"""The base of the request codecs: tool encoding, optional fields and call ids."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,23 +26,23 @@ class ToolEncoder:
         return Raw(self.written(specs))
 
     def written(self, specs: Sequence[ToolSpec]) -> bytes:
-        """The very same bytes again for the very same tools."""
-        last, written = self._last
+        """Encode the tools, reusing the last result for the same objects."""
+        last, encoded = self._last
         if len(last) != len(specs) or not all(map(is_, last, specs)):
-            written = msgspec.json.encode([self._write(spec) for spec in specs])
-            self._last = tuple(specs), written
-        return written
+            encoded = msgspec.json.encode([self._write(spec) for spec in specs])
+            self._last = tuple(specs), encoded
+        return encoded
 
 
 class OptionalFields:
-    """Each part by name, with what a server says when it does not take it."""
+    """Optional request fields, each with a pattern of the refusals it may cause."""
 
     def __init__(self, **complaints: str) -> None:
         self._complaints = complaints
         self._refused: set[str] = set()
 
     def learn(self, refusal: str) -> bool:
-        """Whether it was about one of them; from now on that one is left out."""
+        """Return whether a refusal was about one of the fields, which is omitted from now on."""
         for name, complaint in self._complaints.items():
             if name not in self._refused and re.search(complaint, refusal, re.IGNORECASE):
                 self._refused.add(name)
@@ -57,16 +57,16 @@ _PORTABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def portable_call_id(identity: str) -> str:
-    """Other providers' ids may hold what this one refuses; the same id becomes the same again."""
+    """Hash ids of other providers that this one would reject; the result is deterministic."""
     if _PORTABLE_ID.fullmatch(identity):
         return identity
     return f"call_{sha256(identity.encode()).hexdigest()[:24]}"
 
 
 class RequestCodec:
-    """Writes the bodies for one model of one provider.
+    """Encodes request bodies for one model of a provider.
 
-    `complaints` are what servers say of parts that can be left out, by their names.
+    `complaints` maps optional fields to patterns of the refusals they may cause.
     """
 
     complaints: ClassVar[Mapping[str, str]] = {}
@@ -95,7 +95,7 @@ class RequestCodec:
         return [self.body(request, images)]
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        """The images whose bytes the body will need."""
+        """Return the images that the body needs."""
         return [
             part
             for message in messages
@@ -105,20 +105,20 @@ class RequestCodec:
         ]
 
     def learn(self, refusal: str) -> bool:
-        """Whether what was refused can be left out; the next body is without it."""
+        """Return whether a refused field can be omitted; the next body is without it."""
         return self._optional.learn(refusal)
 
     def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
-        """Nothing of it is needed again."""
+        """Do nothing by default."""
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
-        """One tool as it is offered."""
+        """Encode one tool."""
         raise NotImplementedError
 
     def _shows(self, media: Media) -> bool:
         return self._profile.images and is_image(media)
 
     def _owns(self, answer: Assistant) -> bool:
-        """Whether this very model gave it: only then it can read its seals again."""
+        """Return whether this model wrote the answer: only then can it read its signatures."""
         return (answer.provider, answer.model) == (self._provider, self._model)

@@ -1,4 +1,4 @@
-"""OpenAI's stream of response events to deltas and one answer."""
+"""Decode OpenAI's response events into deltas and an answer."""
 
 from collections.abc import Iterable
 
@@ -110,7 +110,7 @@ class ReasoningSummary(Struct, tag="summary_text"):
 
 
 class EncryptedReasoning(Struct, tag="reasoning"):
-    """A thought as it must go back: only whoever encrypted it can read it again."""
+    """Reasoning as it is sent back: only the provider that encrypted it can read it."""
 
     id: str
     summary: list[ReasoningSummary]
@@ -118,17 +118,17 @@ class EncryptedReasoning(Struct, tag="reasoning"):
 
 
 class ResponsesStream(BlockStream):
-    """Implements `wire.stream.AnswerStream`."""
+    """Implements `wire.stream.WireStream`."""
 
     def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
         super().__init__()
         self._decoder = decoder
         self._items: dict[int | str, Block] = {}
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._usage = Usage()
         self._refused = False
         self.response = ""
-        """What the server calls the whole of it, once it is whole."""
+        """The id of the response, once it is complete."""
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
         for data in batch:
@@ -143,10 +143,10 @@ class ResponsesStream(BlockStream):
             kind = _DELTA_KINDS.get(event.type)
             if kind is not None:
                 self._refused |= event.type == "response.refusal.delta"
-                self._parts.grow(self._block(event, kind), event.delta or "")
+                self._builder.grow(self._block(event, kind), event.delta or "")
             elif event.type:
                 self._take(event, data)
-        return self._parts.take()
+        return self._builder.take()
 
     def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
@@ -158,7 +158,7 @@ class ResponsesStream(BlockStream):
                     self._done(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
             case "response.reasoning_summary_part.added":
                 block = self._block(event, BlockKind.THOUGHT)
-                self._parts.grow(block, "\n\n" if block.pieces else "")
+                self._builder.grow(block, "\n\n" if block.pieces else "")
             case "response.completed" | "response.incomplete" | "response.done":
                 self._finish(event.response or WireResponse())
             case "response.failed":
@@ -172,14 +172,14 @@ class ResponsesStream(BlockStream):
                 return
 
     def _block(self, event: StreamEvent, kind: BlockKind) -> Block:
-        """By its place; by its id only where no place is told, as some change the ids."""
+        """Find a block by index, or by id without an index, since some servers change the ids."""
         key = event.output_index
         name = (event.item_id or (event.item and event.item.id) or "") if key is None else key
         block = self._items.get(name)
         if block is None or block.kind is not kind:
-            block = self._items[name] = self._parts.begin(kind)
+            block = self._items[name] = self._builder.begin(kind)
             if key is not None:
-                self._places[id(block)] = key
+                self._positions[id(block)] = key
         return block
 
     def _name(self, block: Block, item: WireItem) -> None:
@@ -187,23 +187,23 @@ class ResponsesStream(BlockStream):
         block.name = block.name or item.name
 
     def _done(self, block: Block, item: WireItem) -> None:
-        """The item as a whole: this is what counts."""
+        """Apply the complete item, which is authoritative."""
         self._name(block, item)
         match block.kind:
             case BlockKind.CALL:
-                self._parts.settle(block, item.arguments)
+                self._builder.settle(block, item.arguments)
             case BlockKind.TEXT:
                 self._refused |= any(part.refusal for part in item.content or ())
-                self._parts.settle(block, _text(item))
+                self._builder.settle(block, _text(item))
             case BlockKind.THOUGHT:
-                self._parts.settle(block, _thought(item))
+                self._builder.settle(block, _thought(item))
                 if item.encrypted_content and not block.seal:
-                    self._parts.seal(block, _encrypted_reasoning(item, item.encrypted_content))
+                    self._builder.seal(block, _encrypted_reasoning(item, item.encrypted_content))
 
     def _finish(self, response: WireResponse) -> None:
-        for place, item in enumerate(response.output or ()):
-            if item.type in _ITEM_KINDS and place not in self._items and not self._has(item):
-                event = StreamEvent(output_index=place)
+        for index, item in enumerate(response.output or ()):
+            if item.type in _ITEM_KINDS and index not in self._items and not self._has(item):
+                event = StreamEvent(output_index=index)
                 self._done(self._block(event, _ITEM_KINDS[item.type]), item)
         if response.usage is not None:
             self._usage = usage_of(response.usage)
@@ -213,11 +213,11 @@ class ResponsesStream(BlockStream):
         self.ended = True
 
     def _has(self, item: WireItem) -> bool:
-        """Whether it came already, without a place."""
+        """Return whether the item came already, without an index."""
         return bool(item.id) and item.id in self._items
 
     def _whole(self, data: bytes) -> None:
-        """From a server that does not stream."""
+        """Handle a whole response from a server that does not stream."""
         response = msgspec.json.decode(data, type=WireResponse, strict=False)
         if bytes(response.error) != b"null":
             raise StreamError(_failure(response))
@@ -225,11 +225,11 @@ class ResponsesStream(BlockStream):
             self._finish(response)
 
     def answer(self, model: str, provider: str) -> Assistant:
-        self._parts.reorder(self._places)
-        told = _STOPS.get(self.finish_reason, Stop.END)
-        if self._refused and told is Stop.END:
-            told = Stop.REFUSED
-        return build_answer(self._parts, told, self._usage, model, provider)
+        self._builder.reorder(self._positions)
+        stop = _STOPS.get(self.finish_reason, Stop.END)
+        if self._refused and stop is Stop.END:
+            stop = Stop.REFUSED
+        return build_answer(self._builder, stop, self._usage, model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
@@ -250,7 +250,7 @@ def _text(item: WireItem) -> str:
 
 
 def _thought(item: WireItem) -> str:
-    """What it thought, where that is shown; else its summary."""
+    """Return the reasoning if it is visible, else its summary."""
     if item.content:
         return "".join(part.text for part in item.content)
     return "\n\n".join(part.text for part in item.summary or ())

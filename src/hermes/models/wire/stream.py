@@ -1,4 +1,4 @@
-"""Deltas on their way out."""
+"""The interfaces of wire formats and their streams."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -14,7 +14,7 @@ StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
 
 class DeltaBuffer:
-    """Deltas waiting to be given out, neighbours of one kind joined."""
+    """Collects deltas, merging neighbours of the same kind."""
 
     def __init__(self) -> None:
         self._done: list[StreamDelta] = []
@@ -43,18 +43,18 @@ class DeltaBuffer:
 
 
 MAX_ANSWER = 4_000_000
-"""Characters after which an answer is a runaway and is cut off."""
+"""Characters after which an answer is cut off."""
 
 ImageUrlMap: TypeAlias = Mapping[str, str]
-"""Data URLs by the digest of the image; `LEFT_OUT` where there is no room for it."""
+"""Data URLs by image digest; `OMITTED` for those that did not fit."""
 
 
 class InvalidChunk(ValueError):
-    """The data of an event was nothing this wire knows."""
+    """The data of an event does not match the wire format."""
 
 
 class StreamError(Exception):
-    """The provider sent an error where a chunk was due; `body` is that error as it came."""
+    """The provider sent an error instead of a chunk; `body` is that error."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__("error in the stream")
@@ -66,7 +66,7 @@ class _Typed(Struct):
 
 
 def is_unknown_event(data: bytes, known: Container[str]) -> bool:
-    """Whether this is an event of a type that nobody here reads; it may look as it likes."""
+    """Return whether this is an event type that is ignored, whatever its content."""
     try:
         return msgspec.json.decode(data, type=_Typed).type not in known
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -74,68 +74,68 @@ def is_unknown_event(data: bytes, known: Container[str]) -> bool:
 
 
 class WireStream(Protocol):
-    """Reads one answer. `feed` wants the data of events, `answer` gives the whole.
+    """Decodes one answer: `feed` takes the data of events, `answer` returns the whole.
 
-    `ended` says that nothing can follow; a wire that ends with `[DONE]` never sets it.
+    `ended` means that nothing can follow; a wire that ends with `[DONE]` never sets it.
     """
 
     ended: bool
 
     @property
     def finish_reason(self) -> str:
-        """Why the answer ended, in the provider's word; empty until it says so."""
+        """The provider's finish reason; empty until it is known."""
         ...
 
     @property
     def size(self) -> int:
-        """Grows with every chunk that brings a part of the answer."""
+        """Grows with every chunk that adds content."""
         ...
 
     @property
     def runaway(self) -> str:
-        """Of what there is too much; empty while the answer is of a sane size."""
+        """Which limit was exceeded; empty while the answer is within all limits."""
         ...
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        """Raises `NotAChunk` or `ErrorInStream`; what came before in the batch is lost then."""
+        """Raises `InvalidChunk` or `StreamError`; earlier deltas of the batch are lost then."""
         ...
 
     def close(self) -> list[StreamDelta]:
-        """The deltas that were held back; call it once, before `answer`."""
+        """Return the deltas that were held back; call it once, before `answer`."""
         ...
 
     def answer(self, model: str, provider: str) -> Assistant: ...
 
 
 class Wire(Protocol):
-    """One language, spoken with one model of one provider."""
+    """Encodes requests and decodes answers for one model of a provider."""
 
     def path(self, base_url: str) -> str:
-        """What follows the address."""
+        """Return the path to append to the base URL."""
         ...
 
     def headers(self, key: str, base_url: str) -> dict[str, str]:
-        """How the key is shown, and what else this language wants beside the body."""
+        """Return the authentication and other headers."""
         ...
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        """The images whose bytes `body` will need."""
+        """Return the images that `body` needs."""
         ...
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
-        """The whole body. `images` holds what `images_in` names, as far as it could be found."""
+        """Return the whole body. `images` holds those named by `images_in`, as far as found."""
         ...
 
     def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
-        """The body in pieces; what requests have in common may be the very same bytes."""
+        """Return the body in pieces; requests may share the same bytes objects."""
         ...
 
     def learn(self, refusal: str) -> bool:
-        """Whether what was refused can be left out; the next body is without it."""
+        """Return whether a refused field can be omitted; the next body is without it."""
         ...
 
     def stream(self) -> WireStream: ...
 
     def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
-        """The answer came whole; what it is good for later may be remembered."""
+        """Called with the complete answer, to remember what later requests need."""
         ...

@@ -1,11 +1,11 @@
-"""How many tokens an answer took, in the many ways providers count them."""
+"""Convert the token counts of chat completions, which providers report differently."""
 
 from msgspec import Struct
 
 from hermes.schema.messages import Usage
 
 MAX_TOKENS = 10**9
-"""More tokens than any one answer takes."""
+"""More tokens than any answer uses."""
 
 
 class PromptDetails(Struct):
@@ -31,12 +31,12 @@ class WireUsage(Struct):
 
 def usage_of(wire: WireUsage) -> Usage:
     prompt = wire.prompt_tokens_details or PromptDetails()
-    thought = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
+    reasoning = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
     sent, written = wire.prompt_tokens or 0, wire.completion_tokens or 0
     read = prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens or 0
-    # Some leave the thinking out of the completion and only the total tells.
-    if thought and wire.total_tokens == sent + written + thought:
-        written += thought
+    # Some providers do not include reasoning in the completion; only the total shows it.
+    if reasoning and wire.total_tokens == sent + written + reasoning:
+        written += reasoning
     return Usage(
         input=clamp_tokens(sent),
         output=clamp_tokens(written),
@@ -47,10 +47,10 @@ def usage_of(wire: WireUsage) -> Usage:
             or wire.cache_creation_input_tokens
             or 0
         ),
-        reasoning=clamp_tokens(thought),
+        reasoning=clamp_tokens(reasoning),
     )
 
 
 def clamp_tokens(count: int) -> int:
-    """What a server claims is added up for ever; no claim may spoil the sum."""
+    """Bound a reported count, so that an absurd value cannot spoil the totals."""
     return min(max(count, 0), MAX_TOKENS)

@@ -1,1 +1,1 @@
-"""Turns that are run by `codex app-server`, a coding agent in a process of its own."""
+"""Turns run by `codex app-server`, a coding agent in a separate process."""

@@ -1,4 +1,4 @@
-"""Have codex tell one of its threads in short: a turn of its own, in which nobody is asked."""
+"""Compact a codex thread, in a turn that answers no requests."""
 
 import logging
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 
 class ThreadCompaction:
-    """`turn` and `filled` tell afterwards where the thread stands.
+    """`turn` and `filled` describe the thread afterwards.
 
-    `retire` says that its process is better not used again.
+    `retire` means that the process should not be used again.
     """
 
     def __init__(self, server: AppServer, thread: OpenThread, patience: CodexTimeouts) -> None:
@@ -43,7 +43,7 @@ class ThreadCompaction:
         return self._mapper.spending.filled
 
     async def run(self) -> RuntimeCompaction:
-        """Raises `ModelError`; then the thread is as it was."""
+        """Raises `ModelError`; the thread is unchanged then."""
         mapper = self._mapper
         params: Json = {"threadId": self._thread.id}
         with self._server.listening(self._thread.id) as incoming:
@@ -53,7 +53,7 @@ class ThreadCompaction:
                     await self._follow(incoming)
             finally:
                 if mapper.end is None:
-                    await self._give_up()
+                    await self._cancel()
         if mapper.end is None:
             raise request_timed_out(protocol.THREAD_COMPACT, self._patience.deadline)
         if mapper.end.status != "completed":
@@ -78,14 +78,14 @@ class ThreadCompaction:
                 self.retire = True
                 raise process_ended(await self._server.said()) from None
             if message.id is not None:
-                await self._server.refuse(message.id, "the thread is being shortened")
+                await self._server.refuse(message.id, "the thread is being compacted")
                 continue
             self._mapper.feed(message)
             if message.method == protocol.USAGE_UPDATED and not self._before:
                 self._before = self.filled.tokens
 
-    async def _give_up(self) -> None:
-        """The next turn shall not meet it half done."""
+    async def _cancel(self) -> None:
+        """Interrupt the compaction, so that the next turn does not meet it half done."""
         if self._server.dead:
             return
         if not self.turn:
@@ -96,13 +96,10 @@ class ThreadCompaction:
             try:
                 await self._server.call(protocol.TURN_INTERRUPT, params, self._patience.interrupt)
             except ModelError as error:
-                log.warning("codex did not stop shortening a thread: %s", error)
+                log.warning("codex did not stop compacting a thread: %s", error)
                 self.retire = True
 
 
 def compaction_notice(done: RuntimeCompaction) -> str:
-    """One line for people."""
-    return (
-        f"Codex has shortened what it remembers of this conversation: about {done.before:,} tokens "
-        f"became {done.after:,}."
-    )
+    """Return a sentence for users."""
+    return f"Codex compacted this conversation: about {done.before:,} tokens became {done.after:,}."

@@ -1,4 +1,4 @@
-"""Why codex gave no answer, in one sentence that says what to do next."""
+"""Convert errors of codex into a `ModelError` with a message and a hint."""
 
 import re
 
@@ -19,10 +19,10 @@ from hermes.schema.errors import (
 )
 
 MAX_QUOTED = 400
-"""How much of codex's own words is worth showing."""
-FALLBACK_HINT = "`/codex-runtime auto` goes back to our own loop"
-LOGIN_HINT = f"Run `codex login` on this machine, then ask again; {FALLBACK_HINT}."
-RETRY_HINT = f"Ask again; {FALLBACK_HINT}."
+"""Characters of codex's own messages to show."""
+FALLBACK_HINT = "`/codex-runtime auto` switches back to the built-in loop"
+LOGIN_HINT = f"Run `codex login` on this machine, then try again; {FALLBACK_HINT}."
+RETRY_HINT = f"Try again; {FALLBACK_HINT}."
 
 _LOGIN_WORDS = re.compile(
     r"""invalid_grant | invalid[_ ]token | token_expired | token\ (?:has\ )?expired
@@ -32,11 +32,11 @@ _LOGIN_WORDS = re.compile(
     | \b401\b[\ :,]*unauthorized | unauthorized[\ :,]*\b401\b | status\ 401\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Words that only a login mends. What is not surely one of them is shown as it is."""
+"""Messages that only a new login fixes. Uncertain ones are shown as they are."""
 
 
 class CodexError(Struct, frozen=True, rename="camel"):
-    """An error in a turn, as the app-server tells it."""
+    """An error in a turn, as the app-server reports it."""
 
     message: str = ""
     codex_error_info: Raw = Raw(b"null")
@@ -44,7 +44,7 @@ class CodexError(Struct, frozen=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """The one word, or the name of the one member that there is."""
+        """The string, or the name of the only member of the object."""
         given = bytes(self.codex_error_info).lstrip()
         try:
             if given.startswith(b"{"):
@@ -71,22 +71,22 @@ _ERRORS_BY_KIND: dict[str, type[ModelError]] = {
 
 
 def is_login_error(text: str) -> bool:
-    """Whether it says that codex has to be let in anew."""
+    """Return whether a message asks for a new login."""
     return _LOGIN_WORDS.search(text) is not None
 
 
 def turn_failed(told: CodexError, said: str = "") -> ModelError:
-    """The turn ended with an error; `said` is what codex wrote to its log meanwhile."""
-    words = told.message or told.additional_details or "it did not say why"
-    # Its log also has the troubles of others, an MCP server's say: where codex knows better, it
-    # is not asked.
-    heard = said if told.kind in {"", "other"} else ""
+    """Return the error of a failed turn; `said` is the end of codex's log."""
+    message = told.message or told.additional_details or "no reason given"
+    # The log also contains unrelated errors, such as an MCP server's, so it only counts if codex
+    # itself gives no reason.
+    logged = said if told.kind in {"", "other"} else ""
     if told.kind == "unauthorized" or is_login_error(
-        f"{words}\n{told.additional_details}\n{heard}"
+        f"{message}\n{told.additional_details}\n{logged}"
     ):
-        return login_required(words)
+        return login_required(message)
     kind = _ERRORS_BY_KIND.get(told.kind, ModelError)
-    return kind(f"⚠️ Codex could not answer: {quote(words)}", hint=RETRY_HINT)
+    return kind(f"⚠️ Codex could not answer: {quote(message)}", hint=RETRY_HINT)
 
 
 def login_required(words: str) -> ModelError:
@@ -98,14 +98,12 @@ def login_required(words: str) -> ModelError:
 def process_ended(said: str) -> ModelError:
     if is_login_error(said):
         return login_required(_last_line(said))
-    why = f" Its last words: {quote(_last_line(said))}" if said.strip() else ""
-    return Unreachable(
-        f"⚠️ The codex process ended in the middle of the work.{why}", hint=RETRY_HINT
-    )
+    why = f" Its last output: {quote(_last_line(said))}" if said.strip() else ""
+    return Unreachable(f"⚠️ The codex process ended unexpectedly.{why}", hint=RETRY_HINT)
 
 
 def request_refused(what: str, message: str, said: str = "") -> ModelError:
-    """It answered a request with an error."""
+    """Return the error for a request that codex answered with an error."""
     if is_login_error(f"{message}\n{said}"):
         return login_required(message)
     return ModelError(f"⚠️ Codex refused {what}: {quote(message)}", hint=RETRY_HINT)
@@ -118,7 +116,7 @@ def request_timed_out(what: str, seconds: float) -> ModelError:
 def start_failed(why: str) -> ModelError:
     return Unreachable(
         f"⚠️ Codex could not be started: {quote(why)}",
-        hint=f"Install it (npm package @openai/codex) or name it in CODEX_PATH; {FALLBACK_HINT}.",
+        hint=f"Install it (npm package @openai/codex) or set CODEX_PATH; {FALLBACK_HINT}.",
     )
 
 
@@ -127,6 +125,6 @@ def quote(words: str) -> str:
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

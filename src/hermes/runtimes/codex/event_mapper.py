@@ -1,4 +1,4 @@
-"""One turn as codex tells it, turned into our events; it knows at any moment what was heard."""
+"""Convert the notifications of one codex turn into events, and track the state of the turn."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -43,38 +43,38 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
 
 ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
-"""Some versions end a turn with these words instead of saying that it has ended."""
+"""Some versions end a turn with this text instead of a notification."""
 OUTCOME_UNKNOWN = "Interrupted while running; the outcome is unknown."
 ALL_ITEMS = ""
-"""In place of an item: leave for all of them, to the end of the turn."""
+"""Stands for all items until the end of the turn."""
 MAX_START_DELAY = 2.0
-"""Seconds by which codex may be late in telling that a command began."""
+"""Seconds by which codex may be late in reporting the start of a command."""
 
 
 class WatchedCommand(Protocol):
-    """A command of codex's, looked at as we look at our own."""
+    """A command of codex, checked for untrusted content as our own are."""
 
     @property
     def shown(self) -> bool:
-        """Whether strangers' words may be in what it prints."""
+        """Whether its output may contain untrusted text."""
         ...
 
     @property
     def unverified(self) -> bool:
-        """Whether it could read files that somebody else wrote."""
+        """Whether it could read files written by others."""
         ...
 
     def brings(self) -> None:
-        """It may bring something from outside, whatever its words say."""
+        """Mark everything it writes as untrusted."""
         ...
 
     def over(self) -> None:
-        """From now on nothing more counts as brought by it."""
+        """Stop tracking it."""
         ...
 
 
 class _OpenCall:
-    """A call that has begun; it is told when no other one before it is still open."""
+    """A call that has started; it is reported when no earlier call is still open."""
 
     def __init__(self, work: CodexCall, *, strange: bool) -> None:
         self.work = work
@@ -84,7 +84,7 @@ class _OpenCall:
 
 
 class EventMapper:
-    """`model` and `provider` are those of the thread. Feed it what comes, tell what it gives."""
+    """Feed it notifications and emit what it returns. `model` and `provider` are the thread's."""
 
     def __init__(self, model: str = "", provider: str = "") -> None:
         self._model = model
@@ -101,19 +101,19 @@ class EventMapper:
         self.end: CodexTurnEnd | None = None
         self.aborted = False
         self.answered = False
-        """Whether a message of codex's came to its end."""
+        """Whether a message of codex is complete."""
         self.tool_ended = False
-        """Whether the last thing that happened was the end of a tool."""
+        """Whether the last notification was the end of a tool."""
         self.last = ""
-        """The id of the last message that was told and that codex knows, too."""
+        """The id of the last message that was emitted and that codex knows as well."""
         self.changes: dict[str, ThreadItem] = {}
-        """Changes of files by their items, for whoever is asked about them."""
+        """File changes by item, for approval requests."""
         self.iterations = 0
         self._foreign = False
         self._moment = 0.0
         self._running: dict[str, WatchedCommand] = {}
         self._unsandboxed: set[str] = set()
-        self._ways: Mapping[str, Callable[[Raw], list[RuntimeEvent]]] = {
+        self._handlers: Mapping[str, Callable[[Raw], list[RuntimeEvent]]] = {
             protocol.ITEM_STARTED: self._begin,
             protocol.ITEM_COMPLETED: self._complete,
             protocol.TERMINAL_INPUT: self._type,
@@ -128,19 +128,19 @@ class EventMapper:
 
     @property
     def foreign(self) -> bool:
-        """Whether strangers' words were heard: read by codex, or said by people meanwhile."""
+        """Whether codex has seen untrusted text, from its tools or from steering messages."""
         return self._foreign
 
     @foreign.setter
     def foreign(self, heard: bool) -> None:
-        """Codex may write down what it heard, also by a command that it still talks to."""
+        """Codex may write what it has read, also through a command that is still running."""
         if heard and not self._foreign:
             for running in self._running.values():
                 running.brings()
         self._foreign = heard
 
     def steered(self, message: User) -> None:
-        """It was given to codex; it is told when codex has read it."""
+        """Track a steering message; it is emitted once codex has read it."""
         self._steered[message.id] = message
         self.foreign |= has_untrusted_text(message)
 
@@ -148,9 +148,9 @@ class EventMapper:
         self._steered.pop(message.id, None)
 
     def begun(self, note: RpcMessage) -> tuple[ThreadItem, float | None] | None:
-        """The item of a command, an edit or an agent that begins with this note, and since when.
+        """Return the item of a command, an edit or an agent that starts here, and since when.
 
-        Codex starts a program before it tells so, but not before what was told last had ended.
+        Codex starts a program before it reports it, but after the end of the previous item.
         """
         try:
             if note.method == protocol.TERMINAL_INPUT:
@@ -162,26 +162,26 @@ class EventMapper:
             return None
         if found.item.type not in {"commandExecution", "fileChange", *protocol.AGENT_ITEMS}:
             return None
-        told = found.started_at_ms / 1000
-        return found.item, max(told - MAX_START_DELAY, self._moment) if told else None
+        reported = found.started_at_ms / 1000
+        return found.item, max(reported - MAX_START_DELAY, self._moment) if reported else None
 
     def _typed(self, note: DeltaNotification) -> tuple[ThreadItem, float | None] | None:
-        """What is typed into a program of an earlier turn, which nobody looks at any more."""
+        """Return input to a program of an earlier turn, which is no longer watched."""
         if note.item_id in self._running:
             return None
         item = ThreadItem(type="commandExecution", id=note.item_id, command=note.stdin)
         return item, self._moment or None
 
     def watched(self, item: str, running: WatchedCommand) -> None:
-        """The command of an item has begun; what it prints may be read long before its end."""
-        beyond = not self._unsandboxed.isdisjoint({item, ALL_ITEMS})
-        if self.foreign or beyond:
+        """The command of an item has started; codex may read its output long before its end."""
+        unsandboxed = not self._unsandboxed.isdisjoint({item, ALL_ITEMS})
+        if self.foreign or unsandboxed:
             running.brings()
-        self.foreign |= running.shown or beyond
+        self.foreign |= running.shown or unsandboxed
         self._running[item] = running
 
     def allow_unsandboxed(self, item: str) -> None:
-        """The command of an item, or of `EVERY` one, may leave the sandbox or use the network."""
+        """Allow the command of an item, or of `ALL_ITEMS`, to leave the sandbox."""
         self._unsandboxed.add(item)
         found = [one for key, one in self._running.items() if item in {key, ALL_ITEMS}]
         for running in found if self.foreign else ():
@@ -194,11 +194,11 @@ class EventMapper:
 
     @property
     def trouble(self) -> CodexError:
-        """The last error that was told in the turn."""
+        """The last error reported in the turn."""
         return self._trouble
 
     def feed(self, note: RpcMessage) -> list[RuntimeEvent]:
-        """Raises nothing: what cannot be read says nothing; it may have brought anything."""
+        """Never raises: an unreadable notification is ignored, but counts as untrusted."""
         try:
             return self._feed(note)
         except (msgspec.DecodeError, RecursionError):
@@ -210,8 +210,8 @@ class EventMapper:
             return self._delta(
                 note.method, msgspec.json.decode(note.params, type=DeltaNotification)
             )
-        hear = self._ways.get(note.method)
-        return hear(note.params) if hear is not None else []
+        handle = self._handlers.get(note.method)
+        return handle(note.params) if handle is not None else []
 
     def _delta(self, method: str, note: DeltaNotification) -> list[RuntimeEvent]:
         self.tool_ended = False
@@ -244,14 +244,14 @@ class EventMapper:
         self.tool_ended = False
         match item.type:
             case "agentMessage":
-                return self._speak(item)
+                return self._on_agent_message(item)
             case "reasoning":
                 self._thoughts.append(reasoning_text(item))
                 return []
             case "userMessage":
                 return self._on_user_message(item)
             case "contextCompaction":
-                return [Notice("Codex has shortened what it remembers of this conversation.")]
+                return [Notice("Codex compacted this conversation.")]
             case _:
                 return self._end_call(item)
 
@@ -265,76 +265,76 @@ class EventMapper:
                 else []
             )
         self.iterations += 1
-        came = outcome_of_item(item)
+        outcome = outcome_of_item(item)
         if item.type == "commandExecution" and item.id not in self._open:
-            # It began in an earlier turn: what it reached meanwhile is not known.
-            came = structs.replace(came, foreign=True)
-        found = self._open.setdefault(item.id, _OpenCall(work, strange=came.foreign))
-        found.came = self._marked(item.id, came)
+            # It started in an earlier turn: what it read meanwhile is unknown.
+            outcome = structs.replace(outcome, foreign=True)
+        found = self._open.setdefault(item.id, _OpenCall(work, strange=outcome.foreign))
+        found.came = self._marked(item.id, outcome)
         if item.type not in protocol.AGENT_ITEMS and (running := self._running.pop(item.id, None)):
             running.over()
         self.foreign |= found.came.foreign
         return self._open_events()
 
-    def _marked(self, item: str, came: CallOutcome) -> CallOutcome:
+    def _marked(self, item: str, outcome: CallOutcome) -> CallOutcome:
         running = self._running.get(item)
         shown = item in self._unsandboxed
         if running is not None:
             shown |= running.shown or ALL_ITEMS in self._unsandboxed
         unverified = running is not None and running.unverified
-        return structs.replace(came, foreign=came.foreign or shown, unverified=unverified)
+        return structs.replace(outcome, foreign=outcome.foreign or shown, unverified=unverified)
 
     def _open_events(self) -> list[RuntimeEvent]:
-        """Calls one after the other, each with its result, in the order in which they began."""
-        heard: list[RuntimeEvent] = []
+        """Return the calls in the order in which they started, each with its result."""
+        events: list[RuntimeEvent] = []
         for key, one in list(self._open.items()):
             if not one.told:
                 one.told = True
                 work = one.work
                 call = ToolCall(work.id, work.name, work.args)
-                heard += [self._said((call,), Stop.TOOLS), ToolStarted(call, work.effect)]
+                events += [self._message((call,), Stop.TOOLS), ToolStarted(call, work.effect)]
             if one.came is None:
                 break
-            heard.append(self._result(one.work, one.came))
+            events.append(self._result(one.work, one.came))
             del self._open[key]
-        return heard
+        return events
 
-    def _result(self, work: CodexCall, came: CallOutcome) -> MessageAdded:
+    def _result(self, work: CodexCall, outcome: CallOutcome) -> MessageAdded:
         self.last = new_id("msg")
         return MessageAdded(
             Result(
                 self.last,
                 work.id,
-                (Text(came.text),),
-                came.failed,
-                came.shown,
-                came.foreign,
-                came.unverified,
+                (Text(outcome.text),),
+                outcome.failed,
+                outcome.shown,
+                outcome.foreign,
+                outcome.unverified,
             )
         )
 
-    def _speak(self, item: ThreadItem) -> list[RuntimeEvent]:
+    def _on_agent_message(self, item: ThreadItem) -> list[RuntimeEvent]:
         self._partial.pop(item.id, None)
         text = item.text or ""
         if ABORTED_MARK.search(text):
             self.aborted = True
             text = ABORTED_MARK.sub("", text)
-        heard = self.flush()
+        events = self.flush()
         if text.strip():
             self._text = text
             self.answered = True
-        return heard
+        return events
 
     def _on_user_message(self, item: ThreadItem) -> list[RuntimeEvent]:
         message = self._steered.pop(item.client_id or "", None)
         if message is None:
             return []
-        heard = [*self._close_partial(Stop.END), MessageAdded(message)]
+        events = [*self._close_partial(Stop.END), MessageAdded(message)]
         self.last = message.id
-        return heard
+        return events
 
     def _type(self, params: Raw) -> list[RuntimeEvent]:
-        """Into a program at work, or nothing, to read on: what came of it is not told."""
+        """Input to a running program; what it causes is not reported."""
         note = msgspec.json.decode(params, type=DeltaNotification)
         if note.stdin or note.item_id not in self._open:
             self.allow_unsandboxed(note.item_id)
@@ -346,25 +346,25 @@ class EventMapper:
         return []
 
     def _plan(self, params: Raw) -> list[RuntimeEvent]:
-        words = msgspec.json.decode(params, type=PlanNotification).words
-        return [Notice(words)] if words else []
+        text = msgspec.json.decode(params, type=PlanNotification).words
+        return [Notice(text)] if text else []
 
     def _diff(self, params: Raw) -> list[RuntimeEvent]:
-        words = msgspec.json.decode(params, type=DiffNotification).words
-        if not words or words == self._shown_diff:
+        text = msgspec.json.decode(params, type=DiffNotification).words
+        if not text or text == self._shown_diff:
             return []
-        self._shown_diff = words
-        return [Notice(words)]
+        self._shown_diff = text
+        return [Notice(text)]
 
     def _on_error(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ErrorNotification)
-        words = note.error.message or note.message
+        text = note.error.message or note.message
         if note.error.message:
             self._trouble = note.error
-        return [Notice(f"Codex: {one_line(words, 300)}")] if words else []
+        return [Notice(f"Codex: {one_line(text, 300)}")] if text else []
 
     def _start(self, params: Raw) -> list[RuntimeEvent]:
-        """A turn that nobody asked for by name has its name from here."""
+        """Take the id of a turn that was not started by its own request, such as a compaction."""
         self.turn = self.turn or msgspec.json.decode(params, type=TurnNotification).turn.id
         return []
 
@@ -376,43 +376,43 @@ class EventMapper:
         return []
 
     def flush(self) -> list[RuntimeEvent]:
-        """What was said and not yet told."""
-        return [self._said((), Stop.END)] if self._text else []
+        """Return the text that was not emitted yet."""
+        return [self._message((), Stop.END)] if self._text else []
 
     def close(self) -> list[RuntimeEvent]:
-        """The turn is over: whatever is open is closed, half an answer is kept as one."""
+        """End the turn: close what is open, and keep a partial answer."""
         cut = self.end is None or self.end.status != "completed"
-        heard: list[RuntimeEvent] = []
+        events: list[RuntimeEvent] = []
         for key, one in self._open.items():
             if one.came is None:
-                came = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.strange)
-                one.came = self._marked(key, came)
+                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.strange)
+                one.came = self._marked(key, outcome)
         for running in self._running.values():
             running.over()
         self._running.clear()
-        heard += self._open_events()
-        heard += self._close_partial(Stop.CANCELLED if cut else Stop.END)
-        return heard
+        events += self._open_events()
+        events += self._close_partial(Stop.CANCELLED if cut else Stop.END)
+        return events
 
     def _close_partial(self, stop: Stop) -> list[RuntimeEvent]:
-        """Codex says no more about an answer that was broken off: neither at a steer nor an end."""
-        heard = self.flush()
+        """Codex never completes an interrupted answer, whether by steering or at the end."""
+        events = self.flush()
         known = self.last
         partial = "".join(self._partial.values())
         self._partial.clear()
         if partial.strip():
             self._text = partial
-            heard.append(self._said((), stop))
+            events.append(self._message((), stop))
             if stop is Stop.CANCELLED:
                 self.last = known
-        return heard
+        return events
 
-    def _said(self, calls: tuple[ToolCall, ...], stop: Stop) -> MessageAdded:
+    def _message(self, calls: tuple[ToolCall, ...], stop: Stop) -> MessageAdded:
         thoughts = tuple(Reasoning(text) for text in self._thoughts if text.strip())
-        words = (Text(self._text),) if self._text else ()
+        text = (Text(self._text),) if self._text else ()
         message: Message = Assistant(
             new_id("msg"),
-            (*thoughts, *words, *calls),
+            (*thoughts, *text, *calls),
             stop,
             self.spending.take(),
             self._model,

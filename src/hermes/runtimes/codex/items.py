@@ -1,4 +1,4 @@
-"""What codex did, as calls and results of ours."""
+"""Convert codex items into tool calls and results."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -31,7 +31,7 @@ class FileChange(Struct):
 
     @property
     def moved(self) -> str:
-        """Where to; empty when it stays."""
+        """The new path; empty if it is not moved."""
         return "" if isinstance(self.kind, str) else self.kind.move_path or ""
 
 
@@ -45,7 +45,7 @@ class _McpResult(Struct):
 
 
 class ThreadItem(Struct, rename="camel"):
-    """Everything that we read of any kind of item; each has only some of it."""
+    """The fields that we read of any kind of item; each has only some of them."""
 
     type: str = ""
     id: str = ""
@@ -70,7 +70,7 @@ class ThreadItem(Struct, rename="camel"):
 
 
 class CodexCall(Struct, frozen=True):
-    """One call: `id` is made from the item's, so that it is the same whenever it is read."""
+    """A call; `id` is derived from the item, so that it is stable."""
 
     id: str
     name: str
@@ -79,9 +79,9 @@ class CodexCall(Struct, frozen=True):
 
 
 class CallOutcome(Struct, frozen=True):
-    """What a call came to; `shown` is for people. `foreign`: codex has read strangers' words.
+    """The result of a call; `shown` is for users. `foreign` means that it contains untrusted text.
 
-    `unverified`: it may have read what somebody else wrote.
+    `unverified` means that it may contain what others wrote.
     """
 
     text: str
@@ -92,7 +92,7 @@ class CallOutcome(Struct, frozen=True):
 
 
 def call_of_item(item: ThreadItem) -> CodexCall | None:
-    """None for an item that is no work on something."""
+    """Return None for an item that is not a tool call."""
     match item.type:
         case "commandExecution":
             args = {"command": item.command or "", "cwd": item.cwd or ""}
@@ -122,12 +122,12 @@ def outcome_of_item(item: ThreadItem) -> CallOutcome:
         case "mcpToolCall":
             return _mcp_outcome(item)
         case _:
-            strange = item.type not in protocol.TRUSTED_ITEMS
-            return CallOutcome(f"{item.type}: {item.status or 'done'}", foreign=strange)
+            untrusted = item.type not in protocol.TRUSTED_ITEMS
+            return CallOutcome(f"{item.type}: {item.status or 'done'}", foreign=untrusted)
 
 
 def reasoning_text(item: ThreadItem) -> str:
-    """What a reasoning item says: the summary where there is one."""
+    """Return the text of a reasoning item, preferring the summary."""
     if item.summary:
         return "\n\n".join(item.summary)
     try:
@@ -141,7 +141,7 @@ def changed_paths(changes: Sequence[FileChange]) -> str:
 
 
 def _read_call(item: ThreadItem) -> CodexCall:
-    """Of any kind: that strangers spoke has to stand in the transcript, for whoever goes on."""
+    """Record items of any kind that read untrusted text, so that later turns know about it."""
     match item.type:
         case "webSearch":
             name, args = "web_search", {"query": item.query or ""}
@@ -187,8 +187,8 @@ def _mcp_outcome(item: ThreadItem) -> CallOutcome:
     if error is not None and error.message:
         return CallOutcome(head_and_tail(error.message, 1_000), failed=True, foreign=True)
     result = _try_decode(item.result, _McpResult)
-    words = "\n".join(one.text for one in result.content if one.text) if result else ""
-    text = head_and_tail(words, MAX_MCP_RESULT) or "(no output)"
+    output = "\n".join(one.text for one in result.content if one.text) if result else ""
+    text = head_and_tail(output, MAX_MCP_RESULT) or "(no output)"
     return CallOutcome(text, failed=item.status == "failed", foreign=True)
 
 

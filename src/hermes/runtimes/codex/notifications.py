@@ -1,4 +1,4 @@
-"""What codex tells of a turn, as far as it is listened to."""
+"""The notifications of codex that we handle."""
 
 import msgspec
 from msgspec import Raw, Struct
@@ -36,7 +36,7 @@ class PlanNotification(Struct):
 
     @property
     def words(self) -> str:
-        """Empty when there is no plan."""
+        """Empty if there is no plan."""
         lines = [f"{_STEP_MARKS.get(one.status, '[ ]')} {one.step}" for one in self.plan]
         return "Plan: " + "; ".join(lines) if lines else ""
 
@@ -46,7 +46,7 @@ class DiffNotification(Struct):
 
     @property
     def words(self) -> str:
-        """Empty when nothing is changed."""
+        """Empty if nothing has changed."""
         lines = self.diff.splitlines()
         files = sum(line.startswith("diff --git") for line in lines)
         more = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
@@ -101,7 +101,7 @@ class _UsageNotification(Struct, rename="camel"):
 
 
 def thread_total(params: Raw) -> int | None:
-    """What the whole thread took so far; None when it cannot be read."""
+    """Return the total tokens of a thread; None if unreadable."""
     try:
         return msgspec.json.decode(params, type=_UsageNotification).token_usage.total.total_tokens
     except (msgspec.DecodeError, RecursionError):
@@ -109,24 +109,24 @@ def thread_total(params: Raw) -> int | None:
 
 
 class UsageMeter:
-    """Feed it every note; `take` gives what was used since it was taken last."""
+    """Feed it every usage notification; `take` returns the usage since the last call."""
 
     def __init__(self, total: int | None = None, filled: ContextFill | None = None) -> None:
-        """`total` is what the thread had taken before, where that is known."""
+        """`total` is what the thread had used before, if known."""
         self.total = total
         self.filled = filled or ContextFill()
         self._usage = Usage()
 
     def feed(self, params: Raw, turn: str) -> None:
-        """Raises `DecodeError`. What another turn took is only remembered."""
+        """Raises `DecodeError`. The usage of other turns only updates the total."""
         note = msgspec.json.decode(params, type=_UsageNotification)
-        told = note.token_usage
-        # Before and after it shortens a thread, codex tells the same once more.
-        is_new = told.total.total_tokens == 0 or told.total.total_tokens != self.total
-        self.total = told.total.total_tokens
-        self.filled = ContextFill(told.last.total_tokens, told.model_context_window or 0)
+        usage = note.token_usage
+        # Codex repeats the same numbers before and after compacting a thread.
+        is_new = usage.total.total_tokens == 0 or usage.total.total_tokens != self.total
+        self.total = usage.total.total_tokens
+        self.filled = ContextFill(usage.last.total_tokens, usage.model_context_window or 0)
         if is_new and (not turn or note.turn_id == turn):
-            self._usage += told.last.usage()
+            self._usage += usage.last.usage()
 
     def take(self) -> Usage:
         usage, self._usage = self._usage, Usage()

@@ -1,4 +1,4 @@
-"""The words of the app-server's protocol that we say or understand; a test asks the real one."""
+"""The part of the app-server protocol that we use; a test checks it against the real server."""
 
 import logging
 from collections.abc import Iterator
@@ -36,10 +36,10 @@ CLIENT_REQUESTS = frozenset(
         TURN_INTERRUPT,
     }
 )
-"""What we ask for."""
+"""Requests that we send."""
 
 INITIALIZED = "initialized"
-"""The one thing that we tell without waiting for an answer."""
+"""The only notification that we send."""
 
 TURN_STARTED = "turn/started"
 TURN_COMPLETED = "turn/completed"
@@ -80,10 +80,10 @@ NOTIFICATIONS = frozenset(
         WARNING,
     }
 )
-"""What we are told and listen to; anything else is let pass."""
+"""Notifications that we handle; others are ignored."""
 
 DELTAS = frozenset({TEXT_DELTA, REASONING_DELTA, SUMMARY_DELTA, OUTPUT_DELTA, MCP_PROGRESS})
-"""Of those, what may be dropped when there is too much of it."""
+"""Notifications that may be dropped under load."""
 
 COMMAND_APPROVAL = "item/commandExecution/requestApproval"
 FILE_CHANGE_APPROVAL = "item/fileChange/requestApproval"
@@ -104,7 +104,7 @@ SERVER_REQUESTS = frozenset(
         TIME_REQUEST,
     }
 )
-"""What we are asked and can answer."""
+"""Requests from codex that we can answer."""
 
 ITEM_TYPES = frozenset(
     {
@@ -127,10 +127,10 @@ ITEM_TYPES = frozenset(
         "webSearch",
     }
 )
-"""The kinds of items that we know."""
+"""Known item types."""
 
 AGENT_ITEMS = frozenset({"collabAgentToolCall", "subAgentActivity"})
-"""Agents of codex's own work in threads that we do not hear, also after such an item has ended."""
+"""Codex's own agents work in threads that we do not see, even after such an item has ended."""
 
 TRUSTED_ITEMS = frozenset(
     {
@@ -147,13 +147,13 @@ TRUSTED_ITEMS = frozenset(
         "userMessage",
     }
 )
-"""Kinds that bring no words from outside, or are looked at one by one; any other one may."""
+"""Types without untrusted text, or checked individually; any other type may contain some."""
 
 
 log = logging.getLogger(__name__)
 
 MAX_LINE = 32 * 1024 * 1024
-"""Bytes of one line; what is longer is let pass."""
+"""Bytes of one line; longer ones are dropped."""
 
 Json: TypeAlias = dict[str, object]
 RpcId: TypeAlias = int | str
@@ -171,7 +171,7 @@ class _ThreadParams(Struct, rename="camel"):
 
 
 class RpcMessage(Struct):
-    """An answer has an id and no method, a request has both, a note only a method."""
+    """A response has an id and no method, a request has both, a notification only a method."""
 
     id: RpcId | None = None
     method: str = ""
@@ -181,16 +181,16 @@ class RpcMessage(Struct):
 
     @property
     def thread(self) -> str:
-        """The thread that it is about; empty when it is about none."""
+        """The thread it belongs to, or an empty string."""
         try:
-            place = msgspec.json.decode(self.params, type=_ThreadParams)
+            params = msgspec.json.decode(self.params, type=_ThreadParams)
         except (msgspec.DecodeError, RecursionError):
             return ""
-        return place.thread_id or place.conversation_id or ""
+        return params.thread_id or params.conversation_id or ""
 
 
 class LineSplitter:
-    """Cuts bytes into lines and keeps no more of one than is allowed."""
+    """Splits bytes into lines, dropping lines that are too long."""
 
     def __init__(self, longest: int = MAX_LINE) -> None:
         self._longest = longest
@@ -208,7 +208,7 @@ class LineSplitter:
             self._size = 0
             if too_long:
                 self.dropped += 1
-                log.warning("codex wrote a line of more than %d bytes; it was let pass", MAX_LINE)
+                log.warning("dropped a line of more than %d bytes from codex", MAX_LINE)
             elif line.strip():
                 yield line
         self._add(rest)
@@ -225,7 +225,7 @@ _decoder = msgspec.json.Decoder(RpcMessage)
 
 
 def decode_message(line: bytes) -> RpcMessage | None:
-    """None for a line that is no message of the protocol."""
+    """Return None for a line that is not a protocol message."""
     try:
         message = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError):

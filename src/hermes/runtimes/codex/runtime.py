@@ -1,4 +1,4 @@
-"""Codex as a runtime: its process, its threads, and one turn after the other."""
+"""The codex runtime: opens threads and runs turns and compactions in them."""
 
 import logging
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class CodexDeps(Struct, frozen=True, kw_only=True):
-    """What of this house a turn needs that codex runs."""
+    """The dependencies of the codex runtime."""
 
     service: CodexService
     store: Store | None
@@ -43,7 +43,7 @@ class CodexRuntime:
         self.parts = parts
         patience = parts.service.patience
         self.last: CodexTurn | None = None
-        """The turn that began last."""
+        """The most recent turn."""
         self._kept = ThreadStore(parts.store, parts.clock)
         self._threads = Threads(self._kept, parts.settings, patience)
         self._turn_deps = CodexTurnDeps(
@@ -58,7 +58,7 @@ class CodexRuntime:
         )
 
     async def open(self, runtime_request: RuntimeRequest) -> str:
-        """The session's thread, ready for a turn."""
+        """Open the session's thread and return its id."""
         async with self.parts.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             seen = runtime_request.messages[-1].id if runtime_request.messages else ""
@@ -66,7 +66,7 @@ class CodexRuntime:
             return thread.id
 
     async def compact(self, runtime_request: RuntimeRequest) -> RuntimeCompaction:
-        """Have codex tell its thread in short. Raises `ModelError`."""
+        """Compact the session's thread. Raises `ModelError`."""
         async with self.parts.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             return (await self._compact(server, thread, runtime_request))[1]
@@ -75,7 +75,7 @@ class CodexRuntime:
         async with self.parts.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             if 0 < self.parts.settings.compact_at <= thread.filled.share:
-                thread = await self._make_room(server, thread, runtime_request, tell)
+                thread = await self._compact_before_turn(server, thread, runtime_request, tell)
             turn = self.last = CodexTurn(self._turn_deps, server, thread, runtime_request, tell)
             return await self._run(turn, server)
 
@@ -83,7 +83,7 @@ class CodexRuntime:
         try:
             return await turn.run()
         except Unauthorized:
-            # What it knows of the login is read when it starts.
+            # It reads its login only when it starts.
             turn.retire = True
             raise
         finally:
@@ -92,20 +92,20 @@ class CodexRuntime:
             with anyio.CancelScope(shield=True):
                 await turn.keep()
 
-    async def _make_room(
+    async def _compact_before_turn(
         self,
         server: AppServer,
         thread: OpenThread,
         runtime_request: RuntimeRequest,
         tell: EmitRuntimeEvent,
     ) -> OpenThread:
-        """When it cannot be, the turn is tried all the same: codex has a limit of its own."""
+        """If compaction fails, try the turn anyway: codex compacts by itself at its own limit."""
         try:
             thread, done = await self._compact(server, thread, runtime_request)
         except ModelError as error:
             if server.dead:
                 raise
-            log.warning("thread %s was not shortened: %s", thread.id, error)
+            log.warning("thread %s was not compacted: %s", thread.id, error)
         else:
             await tell(Notice(compaction_notice(done)))
         return thread
@@ -124,4 +124,4 @@ class CodexRuntime:
         return structs.replace(thread, marks=kept.marks, filled=kept.filled), done
 
     async def close(self) -> None:
-        """The process belongs to whoever opened the service."""
+        """Do nothing: the process belongs to the service."""

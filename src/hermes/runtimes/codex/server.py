@@ -1,4 +1,4 @@
-"""One running app-server: requests with answers, notes and questions given to their threads."""
+"""A running app-server: sends requests, and routes its messages to their threads."""
 
 import logging
 from collections.abc import Awaitable, Callable, Generator
@@ -28,13 +28,13 @@ from hermes.runtimes.codex.protocol import (
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
-"""Messages that may wait for a turn; then deltas are dropped, and nothing else."""
+"""Messages that may wait for a turn; beyond that, deltas are dropped, but nothing else."""
 MAX_LOGGED_NOISE = 200
-"""Lines that are no messages, of which the log is told."""
+"""Invalid lines to log."""
 
 
 WRITE_TIMEOUT = 30.0
-"""Seconds for one line to be taken."""
+"""Seconds to write one line."""
 
 
 class _LimitWindow(Struct, rename="camel"):
@@ -49,7 +49,7 @@ class _LimitWindow(Struct, rename="camel"):
 
 
 class AccountLimits(Struct):
-    """How much of what the account may use is used up."""
+    """How much of the account's limits is used."""
 
     primary: _LimitWindow | None = None
     secondary: _LimitWindow | None = None
@@ -61,7 +61,7 @@ class AccountLimits(Struct):
 
     @property
     def words(self) -> str:
-        """For people; empty when nothing was told of it."""
+        """A description for users; empty if unknown."""
         windows = (self.primary, self.secondary)
         return ", ".join(one.words for one in windows if one is not None)
 
@@ -84,7 +84,7 @@ class _PendingCall:
 
 
 class AppServer:
-    """`serve` it for as long as it lives; `said` reads the end of its own log."""
+    """Run `serve` for its whole lifetime; `said` reads the end of its log."""
 
     def __init__(self, process: Process, said: Callable[[], Awaitable[str]]) -> None:
         self._process = process
@@ -97,15 +97,15 @@ class AppServer:
         self.dead = False
         self.retired = False
         self.threads: dict[str, tuple[str, str]] = {}
-        """The threads that are open in this process, with the model and the provider of each."""
+        """The open threads of this process, with model and provider."""
         self.spent: dict[str, int] = {}
-        """Tokens that each of them took so far, as it was told last."""
+        """The last reported token total of each thread."""
         self.limits = AccountLimits()
-        """What was told last of how much of the account is used up."""
+        """The last reported account limits."""
         self._users = 0
         self._left = anyio.current_time()
         self.over = anyio.Event()
-        """Set when it is dead, or retired and nobody uses it any more."""
+        """Set when it is dead, or retired and no longer in use."""
 
     @property
     def pid(self) -> int:
@@ -116,19 +116,19 @@ class AppServer:
         return not self.dead and not self.retired
 
     def retire(self) -> None:
-        """Nothing new is begun with it, and it is ended when nobody uses it any more."""
+        """Start nothing new with it, and end it once it is no longer in use."""
         self.retired = True
         if not self._users:
             self.over.set()
 
     @property
     def idle(self) -> float:
-        """Seconds since somebody used it."""
+        """Seconds since it was last in use."""
         return 0.0 if self._users else anyio.current_time() - self._left
 
     @contextmanager
     def used(self) -> Generator[None]:
-        """For as long as somebody is in the block it is not ended."""
+        """Keep it running while the block is active."""
         self._users += 1
         try:
             yield
@@ -139,7 +139,7 @@ class AppServer:
                 self.over.set()
 
     async def serve(self) -> None:
-        """Read to the end; whoever waits then hears that there is nothing to wait for."""
+        """Read its output to the end, then fail all pending calls."""
         lines = LineSplitter()
         try:
             while data := await self._process.read():
@@ -153,11 +153,11 @@ class AppServer:
         self.over.set()
         for call in self._calls.values():
             call.done.set()
-        for ear in self._listeners.values():
-            ear.close()
+        for listener in self._listeners.values():
+            listener.close()
 
     async def call(self, method: str, params: Json, seconds: float) -> Raw:
-        """The result. Raises `ModelError`: refused, too slow, or nobody is there."""
+        """Return the result. Raises `ModelError` if refused, too slow, or the process is dead."""
         self._number += 1
         number, call = self._number, _PendingCall()
         self._calls[number] = call
@@ -187,7 +187,7 @@ class AppServer:
 
     @contextmanager
     def listening(self, thread: str) -> Generator[MemoryObjectReceiveStream[RpcMessage]]:
-        """What is said in a thread, for as long as somebody is in the block."""
+        """Receive the messages of a thread while the block is active."""
         send, receive = anyio.create_memory_object_stream[RpcMessage](MAX_WAITING)
         self._listeners[thread] = send
         if self.dead:
@@ -205,11 +205,11 @@ class AppServer:
 
     async def _write(self, line: bytes) -> None:
         async with self._writing:
-            # Half a line would spoil the next one: who waits may go, the line goes to its end.
+            # A partial line would corrupt the next one, so cancellation must not interrupt it.
             with anyio.move_on_after(WRITE_TIMEOUT, shield=True) as limit:
                 await self._process.feed(line)
             if limit.cancelled_caught:
-                log.warning("codex does not read what it is told")
+                log.warning("codex does not read its input")
                 self.retire()
 
     async def _take(self, line: bytes) -> None:
@@ -223,33 +223,35 @@ class AppServer:
         elif message.method == protocol.RATE_LIMITS:
             self.limits = read_limits(message.params)
         else:
-            await self._give(message)
+            await self._dispatch(message)
 
     def _on_usage(self, message: RpcMessage) -> None:
-        """A thread that was opened again says what it has taken."""
+        """A thread that was reopened reports its usage."""
         if (total := thread_total(message.params)) is not None:
             self.spent[message.thread] = total
 
     def _log_noise(self, line: bytes) -> None:
         self._noise += 1
         if self._noise <= MAX_LOGGED_NOISE:
-            log.info("codex wrote what is no message: %s", line[:200].decode("utf-8", "replace"))
+            log.info("invalid message from codex: %s", line[:200].decode("utf-8", "replace"))
 
-    async def _give(self, message: RpcMessage) -> None:
-        ear = self._listeners.get(message.thread)
-        if ear is None:
+    async def _dispatch(self, message: RpcMessage) -> None:
+        listener = self._listeners.get(message.thread)
+        if listener is None:
             if message.id is not None:
-                await self.refuse(message.id, f"{message.method}: no turn of this thread runs")
+                await self.refuse(
+                    message.id, f"{message.method}: no turn is running in this thread"
+                )
             elif message.method == protocol.USAGE_UPDATED:
                 self._on_usage(message)
             return
         try:
-            ear.send_nowait(message)
+            listener.send_nowait(message)
         except anyio.WouldBlock:
             if message.method in protocol.DELTAS:
                 return
             try:
-                await ear.send(message)
+                await listener.send(message)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -1,4 +1,4 @@
-"""What codex asks leave for, whole, as a person is shown it and as leave for later covers it."""
+"""Answer the requests of codex: approvals, questions, forms and tool calls."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,30 +24,30 @@ from hermes.schema.events import Event, MessageAdded, QuestionAnswered, Question
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 
 _MAX_CHARACTERS, _MAX_LINES = 7_000, 350
-"""What is shown of changes, in all; somewhat more can be."""
+"""Limits for the changes to show; the prompt itself allows somewhat more."""
 _VOLATILE_FIELDS = frozenset(
     {"itemId", "threadId", "turnId", "approvalId", "conversationId", "callId", "startedAtMs",
      "reason"}
 )  # fmt: skip
-"""What is another each time, and says nothing about what would be done."""
+"""Fields that differ each time without changing what is requested."""
 
 
 def request_digest(params: Raw) -> str:
-    """A digest of all that was asked, also of what is not understood here."""
-    asked = msgspec.json.decode(params, type=dict[str, object])
-    told = {name: value for name, value in asked.items() if name not in _VOLATILE_FIELDS}
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+    """Return a digest of the whole request, including unknown fields."""
+    fields = msgspec.json.decode(params, type=dict[str, object])
+    stable = {name: value for name, value in fields.items() if name not in _VOLATILE_FIELDS}
+    return hashlib.sha256(msgspec.json.encode(stable, order="sorted")).hexdigest()
 
 
 def readable_json(data: Raw) -> str:
-    """JSON without escapes that hide letters; empty for nothing. Raises a `DecodeError`."""
+    """Return JSON without escapes that hide letters, or an empty string. Raises `DecodeError`."""
     raw = bytes(data)
     found: object = msgspec.json.decode(raw) if raw else None
     return "" if found is None else msgspec.json.encode(found).decode()
 
 
 def describe_changes(changes: Sequence[FileChange]) -> tuple[str, str]:
-    """The paths, and what would be written there; of a long text the beginning, which says so."""
+    """Return the paths and the content to write; a long text is cut, and says so."""
     paths = ", ".join(_describe_change(one) for one in changes)
     text = show_invisible("\n".join(f"{_describe_change(one)}\n{one.diff}" for one in changes))
     if len(paths) + len(text) <= _MAX_CHARACTERS and text.count("\n") < _MAX_LINES:
@@ -68,7 +68,7 @@ YES, NO = "yes", "no"
 
 
 class UnknownRequest(Exception):
-    """A question that is not understood here."""
+    """A request that we cannot answer."""
 
 
 class _Network(Struct):
@@ -151,14 +151,14 @@ def _failed_result(call: ToolCall, why: str) -> Result:
     return Result(new_id("msg"), call.id, (Text(why),), failed=True)
 
 
-def _elicitation_text(asked: _ElicitationRequest) -> str:
-    """Whoever is asked sees with what the tool would be called."""
-    params = readable_json(asked.about.tool_params) if asked.about else ""
-    return f"{asked.message} {params}".strip()
+def _elicitation_text(request: _ElicitationRequest) -> str:
+    """Show the arguments of the tool call in the question."""
+    params = readable_json(request.about.tool_params) if request.about else ""
+    return f"{request.message} {params}".strip()
 
 
 class ServerRequestHandler:
-    """For one turn: our rules, and where they do not decide, people."""
+    """Answers requests of one turn: by policy, and otherwise by asking people."""
 
     def __init__(
         self,
@@ -168,16 +168,16 @@ class ServerRequestHandler:
         tell: EmitRuntimeEvent,
         mapper: EventMapper,
     ) -> None:
-        self._counsel = counsel
+        self._approvals = counsel
         self._clock = clock
         self._runtime_request = runtime_request
-        self._tell = tell
+        self._emit = tell
         self._mapper = mapper
-        self._strange = {spec.name for spec in runtime_request.tools if spec.foreign}
-        mapper.foreign |= runtime_request.foreign or self._recall()
+        self._untrusted_tools = {spec.name for spec in runtime_request.tools if spec.foreign}
+        mapper.foreign |= runtime_request.foreign or self._has_untrusted_history()
 
-    def _recall(self) -> bool:
-        """Whether strangers spoke since the last question: a turn may be taken up again."""
+    def _has_untrusted_history(self) -> bool:
+        """Return whether there is untrusted text since the last question, for resumed turns."""
         calls: set[str] = set()
         for message in messages_since_question(self._runtime_request.messages):
             match message:
@@ -185,15 +185,15 @@ class ServerRequestHandler:
                     if has_untrusted_text(message):
                         return True
                 case Assistant(calls=made):
-                    calls |= {call.id for call in made if call.name in self._strange}
+                    calls |= {call.id for call in made if call.name in self._untrusted_tools}
                 case Result(call=call, foreign=foreign):
                     if foreign or call in calls:
                         return True
         return False
 
     async def to(self, asked: RpcMessage) -> Json:
-        """The result to send. Raises `Unknown`, or a `DecodeError` for what cannot be read."""
-        ways: Mapping[str, Callable[[Raw], Awaitable[Json]]] = {
+        """Return the result. Raises `UnknownRequest`, or `DecodeError` for invalid parameters."""
+        handlers: Mapping[str, Callable[[Raw], Awaitable[Json]]] = {
             protocol.COMMAND_APPROVAL: self._command,
             protocol.FILE_CHANGE_APPROVAL: self._change,
             protocol.PERMISSIONS_APPROVAL: self._permissions,
@@ -202,103 +202,103 @@ class ServerRequestHandler:
             protocol.TOOL_CALL_REQUEST: self._tool,
             protocol.TIME_REQUEST: self._time,
         }
-        if asked.method not in ways:
-            raise UnknownRequest(f"{asked.method} is not answered here")
-        return await ways[asked.method](asked.params)
+        if asked.method not in handlers:
+            raise UnknownRequest(f"{asked.method} is not supported")
+        return await handlers[asked.method](asked.params)
 
     async def _time(self, params: Raw) -> Json:
         return {"currentTimeAt": int(self._clock.now().timestamp())}
 
     async def _command(self, params: Raw) -> Json:
-        asked = msgspec.json.decode(params, type=_CommandApproval)
-        network = asked.network_approval_context
+        request = msgspec.json.decode(params, type=_CommandApproval)
+        network = request.network_approval_context
         reaching = Isolation.BEYOND if network is None else Isolation.NETWORK
         more = [f"connect to {network.protocol}://{network.host}"] if network else []
-        if permissions := readable_json(asked.additional_permissions):
+        if permissions := readable_json(request.additional_permissions):
             more.append(f"with these permissions: {permissions}")
-        told = "\n".join(more)
-        wish = ApprovalRequest(
+        detail = "\n".join(more)
+        approval = ApprovalRequest(
             tool="terminal",
-            action=asked.command or told,
+            action=request.command or detail,
             reaching=reaching,
-            shell=bool(asked.command),
-            folder=asked.cwd or self._runtime_request.scope.workspace,
-            reason=asked.reason or "",
-            detail=told if asked.command else "",
+            shell=bool(request.command),
+            folder=request.cwd or self._runtime_request.scope.workspace,
+            reason=request.reason or "",
+            detail=detail if request.command else "",
             seal=request_digest(params),
         )
-        # What nobody can be shown, nobody can allow.
-        if not wish.action or not await self._may(wish):
+        # A request that cannot be shown cannot be allowed.
+        if not approval.action or not await self._is_allowed(approval):
             return {"decision": DECLINE}
-        self._mapper.allow_unsandboxed(asked.item_id)
+        self._mapper.allow_unsandboxed(request.item_id)
         return {"decision": ACCEPT}
 
     async def _change(self, params: Raw) -> Json:
-        asked = msgspec.json.decode(params, type=_FileChangeApproval)
-        item = self._mapper.changes.get(asked.item_id)
+        request = msgspec.json.decode(params, type=_FileChangeApproval)
+        item = self._mapper.changes.get(request.item_id)
         action, detail = describe_changes(item.changes) if item is not None else ("", "")
-        if asked.grant_root:
-            action = f"{action} (and anything under {asked.grant_root})".strip()
-        wish = ApprovalRequest(
+        if request.grant_root:
+            action = f"{action} (and anything under {request.grant_root})".strip()
+        approval = ApprovalRequest(
             tool="patch",
             action=action,
             reaching=Isolation.BEYOND,
             folder=self._runtime_request.scope.workspace,
-            reason=asked.reason or "",
+            reason=request.reason or "",
             detail=detail,
             seal=request_digest(params),
         )
-        allowed = bool(action) and await self._may(wish)
+        allowed = bool(action) and await self._is_allowed(approval)
         return {"decision": ACCEPT if allowed else DECLINE}
 
     async def _permissions(self, params: Raw) -> Json:
-        """Granted are those that were asked for, for this turn, or none at all."""
-        asked = msgspec.json.decode(params, type=_PermissionsApproval)
-        wanted = readable_json(asked.permissions) or "{}"
-        wish = ApprovalRequest(
+        """Grant exactly the requested permissions for this turn, or none."""
+        request = msgspec.json.decode(params, type=_PermissionsApproval)
+        wanted = readable_json(request.permissions) or "{}"
+        approval = ApprovalRequest(
             tool="permissions",
             action=f"go beyond the sandbox: {wanted}",
             reaching=Isolation.BEYOND,
-            folder=asked.cwd or "",
-            reason=asked.reason or "",
+            folder=request.cwd or "",
+            reason=request.reason or "",
             seal=request_digest(params),
         )
-        if not await self._may(wish):
+        if not await self._is_allowed(approval):
             return {"permissions": {}, "scope": "turn"}
         self._mapper.allow_unsandboxed(ALL_ITEMS)
         return {"permissions": Raw(wanted.encode()), "scope": "turn"}
 
     async def _input(self, params: Raw) -> Json:
-        asked = msgspec.json.decode(params, type=_UserInputRequest)
+        request = msgspec.json.decode(params, type=_UserInputRequest)
         answers: Json = {}
-        for question in asked.questions:
-            # A secret that is typed into a chat stays there; codex has to go without.
-            words = None
+        for question in request.questions:
+            # A secret typed into a chat stays there, so codex does not get one.
+            answer = None
             if not question.is_secret:
                 choices = [option.label for option in question.options or ()]
-                words = await self._inquire(question.question or question.header, choices)
-            answers[question.id] = {"answers": [words] if words else []}
+                answer = await self._inquire(question.question or question.header, choices)
+            answers[question.id] = {"answers": [answer] if answer else []}
         return {"answers": answers}
 
     async def _form(self, params: Raw) -> Json:
-        """Leave for a tool of an MCP server comes as a form without fields."""
-        asked = msgspec.json.decode(params, type=_ElicitationRequest)
-        fields = asked.requested_schema.properties if asked.requested_schema is not None else {}
-        if asked.mode not in {"form", "openai/form", "openaiForm"}:
+        """Approvals for tools of MCP servers come as a form without fields."""
+        request = msgspec.json.decode(params, type=_ElicitationRequest)
+        fields = request.requested_schema.properties if request.requested_schema is not None else {}
+        if request.mode not in {"form", "openai/form", "openaiForm"}:
             return {"action": DECLINE}
         if not fields:
-            wish = ApprovalRequest(
-                tool=f"mcp.{asked.server_name or 'server'}",
-                action=_elicitation_text(asked),
+            approval = ApprovalRequest(
+                tool=f"mcp.{request.server_name or 'server'}",
+                action=_elicitation_text(request),
                 reaching=Isolation.BEYOND,
                 folder=self._runtime_request.scope.workspace,
                 seal=request_digest(params),
             )
-            allowed = await self._may(wish)
+            allowed = await self._is_allowed(approval)
             return {"action": ACCEPT, "content": {}} if allowed else {"action": DECLINE}
         content: Json = {}
         for name, field in fields.items():
-            value = await self._fill(asked.message, name, field)
+            value = await self._fill(request.message, name, field)
             if value is None:
                 return {"action": DECLINE}
             content[name] = value
@@ -308,24 +308,24 @@ class ServerRequestHandler:
         label = field.title or field.description or name
         text = f"{message}\n{label}" if message else label
         if field.type == "boolean":
-            words = await self._inquire(text, (YES, NO))
-            return None if words is None else words.strip().lower() == YES
-        words = await self._inquire(text, field.enum or ())
-        if words is None or field.type not in {"number", "integer"}:
-            return words
+            answer = await self._inquire(text, (YES, NO))
+            return None if answer is None else answer.strip().lower() == YES
+        answer = await self._inquire(text, field.enum or ())
+        if answer is None or field.type not in {"number", "integer"}:
+            return answer
         try:
-            return int(words) if field.type == "integer" else float(words)
+            return int(answer) if field.type == "integer" else float(answer)
         except ValueError:
             return None
 
     async def _tool(self, params: Raw) -> Json:
-        """One of ours: told before, run as in any turn, told after."""
-        asked = msgspec.json.decode(params, type=_ToolCallRequest)
-        args, broken = parse_arguments(asked.arguments)
-        call = ToolCall(f"codex_{asked.call_id or new_id('call')}", asked.tool, args, broken)
+        """Run one of our tools, as in any turn, and emit the call and its result."""
+        request = msgspec.json.decode(params, type=_ToolCallRequest)
+        args, broken = parse_arguments(request.arguments)
+        call = ToolCall(f"codex_{request.call_id or new_id('call')}", request.tool, args, broken)
         for event in self._mapper.flush():
-            await self._tell(event)
-        await self._tell(MessageAdded(Assistant(new_id("msg"), (call,), Stop.TOOLS)))
+            await self._emit(event)
+        await self._emit(MessageAdded(Assistant(new_id("msg"), (call,), Stop.TOOLS)))
         if self._mapper.foreign:
             self._runtime_request.strangers_heard()
         try:
@@ -334,28 +334,28 @@ class ServerRequestHandler:
             result = _failed_result(call, error.sentence)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._tell(MessageAdded(_failed_result(call, OUTCOME_UNKNOWN)))
+                await self._emit(MessageAdded(_failed_result(call, OUTCOME_UNKNOWN)))
             raise
-        await self._tell(MessageAdded(result))
+        await self._emit(MessageAdded(result))
         self._mapper.last = result.id
         self._mapper.iterations += 1
-        self._mapper.foreign |= result.foreign or call.name in self._strange
+        self._mapper.foreign |= result.foreign or call.name in self._untrusted_tools
         text = "".join(part.text for part in result.parts if isinstance(part, Text))
         content = [{"type": "inputText", "text": text or "(no output)"}]
         return {"contentItems": content, "success": not result.failed}
 
-    async def _may(self, wish: ApprovalRequest) -> bool:
-        if self._counsel is None:
+    async def _is_allowed(self, approval: ApprovalRequest) -> bool:
+        if self._approvals is None:
             return False
-        wish = structs.replace(wish, foreign=self._mapper.foreign)
-        decision = await self._counsel.rule(self._runtime_request.scope, wish, self._show)
+        approval = structs.replace(approval, foreign=self._mapper.foreign)
+        decision = await self._approvals.rule(self._runtime_request.scope, approval, self._show)
         return decision.allowed
 
     async def _inquire(self, text: str, choices: Sequence[str]) -> str | None:
-        if self._counsel is None:
+        if self._approvals is None:
             return None
-        return await self._counsel.inquire(self._runtime_request.scope, text, choices, self._show)
+        return await self._approvals.inquire(self._runtime_request.scope, text, choices, self._show)
 
     async def _show(self, event: Event) -> None:
         if isinstance(event, QuestionAsked | QuestionAnswered):
-            await self._tell(event)
+            await self._emit(event)

@@ -1,4 +1,4 @@
-"""The codex process of a profile: started when it is needed, replaced when it is not well."""
+"""The codex process of a profile: started on demand, replaced when it fails."""
 
 import logging
 import os
@@ -24,11 +24,11 @@ from hermes.schema.errors import ModelError, SandboxError
 log = logging.getLogger(__name__)
 
 LOG_TAIL_BYTES = 16_384
-"""Bytes of its log that are looked at when something went wrong."""
+"""Bytes of its log to read after a failure."""
 LOG_TAIL_LINES = 12
 MAX_LOG_BYTES = 2_000_000
 _STDERR_TO_LOG = 'log=$1; shift; exec "$@" 2>>"$log"'
-"""What it writes to stderr must not come between the halves of a message."""
+"""Keep stderr out of the protocol stream."""
 
 
 class ProcessCommand(Struct, frozen=True, kw_only=True):
@@ -38,13 +38,13 @@ class ProcessCommand(Struct, frozen=True, kw_only=True):
 
 
 LaunchProcess = Callable[[ProcessCommand], AbstractAsyncContextManager[Process]]
-"""Starts a process with an open standard input; leaving the block ends all of it."""
+"""Starts a process with an open standard input; leaving the block ends it."""
 
 
 class CodexTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds. `quiet` is how long nothing may come after a tool has ended.
+    """Seconds. `quiet` is how long nothing may arrive after a tool has ended.
 
-    After `idle` without a turn the process is ended; the next turn starts another one.
+    After `idle` without a turn the process is ended; the next turn starts a new one.
     """
 
     start: float = 20.0
@@ -57,7 +57,7 @@ class CodexTimeouts(Struct, frozen=True, kw_only=True):
 
 
 class CodexServiceDeps(Struct, frozen=True, kw_only=True):
-    """`program` is the executable; `log` the file for what it writes beside the protocol."""
+    """`program` is the executable; `log` is the file for its standard error."""
 
     launch: LaunchProcess
     program: str
@@ -69,89 +69,89 @@ class CodexServiceDeps(Struct, frozen=True, kw_only=True):
 
 
 class CodexService:
-    """One process for all threads of a profile."""
+    """Runs one process for all threads of a profile."""
 
     def __init__(self, parts: CodexServiceDeps, group: TaskGroup) -> None:
-        self._parts = parts
+        self._deps = parts
         self._group = group
         self._server: AppServer | None = None
         self._starting = anyio.Lock()
         self.started = 0
-        """How many processes there were."""
+        """The number of processes started."""
 
     @property
     def patience(self) -> CodexTimeouts:
-        return self._parts.patience
+        return self._deps.patience
 
     @property
     def limits(self) -> AccountLimits:
-        """What the process told last of how much of the account is used up."""
+        """The last reported account limits."""
         return self._server.limits if self._server is not None else AccountLimits()
 
     @asynccontextmanager
     async def server(self) -> AsyncGenerator[AppServer]:
-        """The running one, or a new one. Raises `ModelError` when there can be none."""
+        """Use the running server, or start one. Raises `ModelError` if that fails."""
         with ExitStack() as stack:
             async with self._starting:
                 server = self._server
                 if server is None or not server.usable:
                     server = await self._start()
                 else:
-                    await run_sync(self._make_room)
+                    await run_sync(self._prepare_log)
                 stack.enter_context(server.used())
             yield server
 
     async def _start(self) -> AppServer:
-        begin = await run_sync(self._make_room)
+        begin = await run_sync(self._prepare_log)
         ready = _StartResult()
         self.started += 1
-        self._group.start_soon(self._keep, ready, begin)
+        self._group.start_soon(self._run_process, ready, begin)
         await ready.done.wait()
         if ready.server is None or ready.failure is not None:
-            raise ready.failure or start_failed("it ended at once")
+            raise ready.failure or start_failed("it ended immediately")
         return ready.server
 
-    async def _keep(self, ready: "_StartResult", begin: int) -> None:
-        """From the start of a process to its end."""
+    async def _run_process(self, ready: "_StartResult", begin: int) -> None:
+        """Run a process from its start to its end."""
         try:
-            async with self._parts.launch(self._command()) as process:
-                server = AppServer(process, lambda: self._said(begin))
+            async with self._deps.launch(self._command()) as process:
+                server = AppServer(process, lambda: self._log_tail(begin))
                 async with anyio.create_task_group() as group:
                     group.start_soon(server.serve)
-                    await self._greet(server, ready)
-                    await self._outlive(server)
+                    await self._initialize(server, ready)
+                    await self._wait_for_end(server)
                     group.cancel_scope.cancel()
         except SandboxError as error:
             ready.failure = start_failed(str(error))
         except ModelError as error:
             ready.failure = error
-        except Exception as error:  # The boundary of the background: nobody else would hear of it.
-            log.exception("the codex process was lost")
+        except Exception as error:  # The boundary of a background task.
+            log.exception("the codex process failed")
             ready.failure = start_failed(str(error))
         finally:
             ready.done.set()
 
-    async def _greet(self, server: AppServer, ready: "_StartResult") -> None:
-        hello: Json = {
+    async def _initialize(self, server: AppServer, ready: "_StartResult") -> None:
+        params: Json = {
             "clientInfo": {"name": "hermes", "title": "Hermes", "version": __version__},
             "capabilities": {"experimentalApi": True},
         }
         try:
-            await server.call(protocol.INITIALIZE, hello, self.patience.start)
+            await server.call(protocol.INITIALIZE, params, self.patience.start)
         except ModelError as error:
             ready.failure = start_failed(str(error)) if server.dead else error
             server.retire()
         else:
-            # Its time without a turn begins now, however long its start took.
+            # The idle time starts now, however long the start took.
             with server.used():
                 await server.initialized()
-            # Whoever wanted it may have gone meanwhile: then it is there for the next.
+            # If the caller was cancelled meanwhile, the next one uses this server.
             server.limits = self.limits
             ready.server = self._server = server
         ready.done.set()
 
-    async def _outlive(self, server: AppServer) -> None:
-        """200 MB are not kept for a talk that may never go on; its thread is on disk."""
+    async def _wait_for_end(self, server: AppServer) -> None:
+        """End an idle process, which needs 200 MB; its threads are on disk."""
         while not server.over.is_set():
             with anyio.move_on_after(max(0.01, self.patience.idle - server.idle)):
                 await server.over.wait()
@@ -159,13 +159,13 @@ class CodexService:
                 server.retire()
 
     def _command(self) -> ProcessCommand:
-        parts = self._parts
+        parts = self._deps
         argv = ("/bin/sh", "-c", _STDERR_TO_LOG, "sh", str(parts.log), parts.program, "app-server")
         return ProcessCommand(argv=argv, cwd=parts.cwd, env={**parts.env, "RUST_LOG": "warn"})
 
-    def _make_room(self) -> int:
-        """Where its log begins."""
-        path = self._parts.log
+    def _prepare_log(self) -> int:
+        """Truncate the log if it is too large, and return its size."""
+        path = self._deps.log
         path.parent.mkdir(parents=True, exist_ok=True)
         size = path.stat().st_size if path.exists() else 0
         if size > MAX_LOG_BYTES:
@@ -173,13 +173,13 @@ class CodexService:
             return 0
         return size
 
-    async def _said(self, begin: int) -> str:
-        """The last lines that this process wrote to its log, without secrets."""
-        return await run_sync(self._tail, begin)
+    async def _log_tail(self, begin: int) -> str:
+        """Return the last lines this process wrote to its log, without secrets."""
+        return await run_sync(self._read_log_tail, begin)
 
-    def _tail(self, begin: int) -> str:
+    def _read_log_tail(self, begin: int) -> str:
         try:
-            with self._parts.log.open("rb") as file:
+            with self._deps.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(
                     max(begin, size - LOG_TAIL_BYTES)
@@ -189,7 +189,7 @@ class CodexService:
                 text = file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""
-        return self._parts.redactor.redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
+        return self._deps.redactor.redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
 
 
 class _StartResult:
@@ -201,6 +201,6 @@ class _StartResult:
 
 @asynccontextmanager
 async def open_service(parts: CodexServiceDeps) -> AsyncGenerator[CodexService]:
-    """No process yet; whatever was started ends with the block."""
+    """Open the service; all processes end with the block."""
     async with background_tasks() as group:
         yield CodexService(parts, group)

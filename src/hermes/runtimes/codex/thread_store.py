@@ -1,4 +1,4 @@
-"""Which thread of codex belongs to which session: a row each, so that it outlives a restart."""
+"""Store which codex thread belongs to which session."""
 
 import logging
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ log = logging.getLogger(__name__)
 
 THREAD_KIND = "codex_thread"
 MAX_FORK_POINTS = 50
-"""Turns of a thread that are remembered: so far back it can be forked."""
+"""Turns to remember per thread: how far back it can be forked."""
 MAX_ANCESTORS = 8
-"""Branches of branches that are looked through."""
+"""Levels of parent sessions to search."""
 
 
 class ForkPoint(Struct, frozen=True, array_like=True):
-    """The last message of ours that the thread knew when that turn of codex's was over."""
+    """The last message that the thread knew when a turn of codex ended."""
 
     message: str
     turn: str
 
 
 class ContextFill(Struct, frozen=True, array_like=True):
-    """Tokens that the thread's next request begins with, and how many its model takes at all."""
+    """Tokens in the thread's context, and the size of the model's context window."""
 
     tokens: int = 0
     window: int = 0
@@ -49,23 +49,23 @@ class StoredThread(Struct, frozen=True):
     filled: ContextFill = ContextFill()
 
     def marked(self, turn: str) -> Sequence[ForkPoint]:
-        """With the end of a turn; one at the same message takes the place of the older."""
+        """Return the fork points plus the end of a turn, which replaces one at the same message."""
         if not turn or not self.seen:
             return self.marks
         kept = [mark for mark in self.marks if mark.message != self.seen]
         return [*kept, ForkPoint(self.seen, turn)][-MAX_FORK_POINTS:]
 
     def shared(self, messages: Sequence[Message]) -> Sequence[ForkPoint]:
-        """The marks up to the last one that these messages contain."""
-        said = {message.id for message in messages}
-        for place in range(len(self.marks) - 1, -1, -1):
-            if self.marks[place].message in said:
-                return self.marks[: place + 1]
+        """Return the fork points up to the last one contained in these messages."""
+        ids = {message.id for message in messages}
+        for index in range(len(self.marks) - 1, -1, -1):
+            if self.marks[index].message in ids:
+                return self.marks[: index + 1]
         return ()
 
 
 class ThreadStore:
-    """Without a store it remembers for as long as it lives."""
+    """Keeps threads in memory if there is no store."""
 
     def __init__(self, store: Store | None, clock: Clock) -> None:
         self._store = store
@@ -76,17 +76,17 @@ class ThreadStore:
         if self._store is None:
             return self._known.get(session)
         try:
-            matter = await self._store.records.get(THREAD_KIND, session)
-            return None if matter is None else msgspec.json.decode(matter.body, type=StoredThread)
+            record = await self._store.records.get(THREAD_KIND, session)
+            return None if record is None else msgspec.json.decode(record.body, type=StoredThread)
         except (StoreError, msgspec.DecodeError) as error:
-            log.warning("which thread of codex belongs to %s is not known: %s", session, error)
+            log.warning("cannot read the codex thread of session %s: %s", session, error)
             return None
 
     async def put(self, session: str, kept: StoredThread) -> None:
         if self._store is None:
             self._known[session] = kept
             return
-        matter = StateRecord(
+        record = StateRecord(
             kind=THREAD_KIND,
             id=session,
             session=session,
@@ -96,12 +96,12 @@ class ThreadStore:
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(matter))
+            await self._store.commit(PutRecord(record))
         except StoreError as error:
-            log.warning("which thread of codex belongs to %s was not kept: %s", session, error)
+            log.warning("cannot store the codex thread of session %s: %s", session, error)
 
     async def before(self, parent: str | None) -> StoredThread | None:
-        """The thread of the nearest session that a branch comes from and that has one."""
+        """Return the thread of the nearest ancestor that has one."""
         for _ in range(MAX_ANCESTORS):
             if not parent:
                 return None

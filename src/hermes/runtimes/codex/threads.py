@@ -1,4 +1,4 @@
-"""Which thread of codex belongs to which session, and what of the session it has not heard."""
+"""Open codex threads for sessions, and add the messages that they have missed."""
 
 import logging
 from base64 import b64encode
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 APPROVAL_POLICY = "on-request"
 MAX_OPEN_THREADS = 32
-"""Threads that are open at once, those with the newest turns."""
+"""Threads to keep open, those with the newest turns."""
 PERMISSIONS_NAME = "hermes"
-"""What we call the permissions that we give; codex knows what `:workspace` is."""
+"""The name of our permission profile; it extends codex's `:workspace`."""
 
 
 class ThreadSettings(Struct, frozen=True, kw_only=True):
-    """`model` and `effort` are codex's own when they are empty.
+    """Empty `model` and `effort` mean codex's defaults.
 
-    `parent` is the session that this one is a branch of. From the share `compact_at` of its window
-    on, a thread is shortened before its next turn; with 0 that is left to codex.
-    `closed` are paths that its commands may not even read, and `read_only` those that they may
-    not write; unless the person chose a sandbox in codex's own settings. `config` is given to
-    each thread, MCP servers among it, and nothing is written to files of codex.
+    `parent` is the session that this one is a branch of. A thread that fills the share `compact_at`
+    of its window is compacted before its next turn; with 0 that is up to codex. `closed` are paths
+    that its commands may not read, `read_only` those that they may not write, unless the user
+    chose a sandbox in codex's own settings. `config` is passed to each thread, including MCP
+    servers; no files of codex are changed.
     """
 
     model: str = ""
@@ -49,7 +49,7 @@ class ThreadSettings(Struct, frozen=True, kw_only=True):
 
 
 class OpenThread(Struct, frozen=True):
-    """A thread, ready for a turn in which it is `asked`; `known` is the last message before."""
+    """A thread with the messages to answer; `known` is the last message before them."""
 
     id: str
     model: str = ""
@@ -60,7 +60,7 @@ class OpenThread(Struct, frozen=True):
     filled: ContextFill = ContextFill()
 
     def kept(self, seen: str, filled: ContextFill, turn: str = "") -> StoredThread:
-        """What is to be remembered of it; `turn` is one that has ended."""
+        """Return what to store; `turn` is one that has ended."""
         kept = StoredThread(self.id, seen, self.marks, filled)
         return structs.replace(kept, marks=kept.marked(turn))
 
@@ -71,7 +71,7 @@ class _ThreadRef(Struct, rename="camel"):
 
 
 class _ThreadResponse(Struct, rename="camel"):
-    """Versions differ in where they say what the thread is called."""
+    """Versions differ in where they return the thread id."""
 
     thread: _ThreadRef | None = None
     thread_id: str | None = None
@@ -95,7 +95,7 @@ class _ConfigRead(Struct):
 
 
 class Threads:
-    """Remembers on disk, so that a thread outlives our process and codex's."""
+    """Opens threads; the store lets them outlive both processes."""
 
     def __init__(
         self, kept: ThreadStore, settings: ThreadSettings, patience: CodexTimeouts
@@ -105,21 +105,21 @@ class Threads:
         self._patience = patience
 
     async def open(self, server: AppServer, runtime_request: RuntimeRequest) -> OpenThread:
-        """The session's own thread, one forked from it or from its parent's, or a new one.
+        """Open the session's thread, a fork of it or of its parent's, or a new one.
 
-        It is told what was said and it has not heard.
+        Messages that it has missed are added.
         """
-        opened, (behind, asked) = await self._found(server, runtime_request)
-        await self._inject_history(server, opened.id, behind)
-        await self._let_go(server)
+        opened, (missed, asked) = await self._open(server, runtime_request)
+        await self._inject_history(server, opened.id, missed)
+        await self._unsubscribe_idle(server)
         before = len(runtime_request.messages) - len(asked)
         known = runtime_request.messages[before - 1].id if before else ""
         return structs.replace(opened, asked=asked, known=known)
 
-    async def _found(
+    async def _open(
         self, server: AppServer, runtime_request: RuntimeRequest
     ) -> tuple[OpenThread, tuple[Sequence[Message], Sequence[User]]]:
-        """With what it has not heard."""
+        """Return the thread with the messages it has missed."""
         messages = runtime_request.messages
         kept = await self._kept.of(runtime_request.scope.session)
         unknown = messages_since(messages, kept.seen) if kept is not None else None
@@ -136,8 +136,8 @@ class Threads:
                     return opened, unknown
         return await self._begin(server, runtime_request), split_question(messages)
 
-    async def _let_go(self, server: AppServer) -> None:
-        """Codex keeps every thread in memory that somebody may still listen to."""
+    async def _unsubscribe_idle(self, server: AppServer) -> None:
+        """Codex keeps every subscribed thread in memory."""
         quiet = [thread for thread in server.threads if not server.has_listener(thread)]
         for thread in quiet[: max(0, len(server.threads) - MAX_OPEN_THREADS)]:
             del server.threads[thread]
@@ -146,23 +146,23 @@ class Threads:
                 params: Json = {"threadId": thread}
                 await server.call(protocol.THREAD_UNSUBSCRIBE, params, self._patience.thread)
             except ModelError as error:
-                log.info("codex did not let go of thread %s: %s", thread, error)
+                log.info("codex did not unsubscribe thread %s: %s", thread, error)
 
     async def _resume_thread(
         self, server: AppServer, runtime_request: RuntimeRequest, kept: StoredThread
     ) -> OpenThread | None:
-        """None when codex no longer has it."""
+        """Return None if codex no longer has the thread."""
         thread = kept.thread
         if (known := server.threads.pop(thread, None)) is not None:
             server.threads[thread] = known
             opened = OpenThread(thread, *known)
         else:
-            given = await self._load_thread(
+            response = await self._load_thread(
                 server, runtime_request, protocol.THREAD_RESUME, {"threadId": thread}
             )
-            if given is None:
+            if response is None:
                 return None
-            opened = _open_thread(given, server, thread)
+            opened = _open_thread(response, server, thread)
         return structs.replace(opened, marks=kept.marks, filled=kept.filled)
 
     async def _fork(
@@ -172,31 +172,35 @@ class Threads:
         thread: str,
         marks: Sequence[ForkPoint],
     ) -> OpenThread | None:
-        """A thread of its own that knows what the other one knew then; None when it cannot be."""
-        place: Json = {"threadId": thread, "lastTurnId": marks[-1].turn}
-        given = await self._load_thread(server, runtime_request, protocol.THREAD_FORK, place)
-        return None if given is None else structs.replace(_open_thread(given, server), marks=marks)
+        """Fork a thread at an earlier turn; return None if that fails."""
+        fork_point: Json = {"threadId": thread, "lastTurnId": marks[-1].turn}
+        response = await self._load_thread(
+            server, runtime_request, protocol.THREAD_FORK, fork_point
+        )
+        if response is None:
+            return None
+        return structs.replace(_open_thread(response, server), marks=marks)
 
     async def _load_thread(
-        self, server: AppServer, runtime_request: RuntimeRequest, method: str, place: Json
+        self, server: AppServer, runtime_request: RuntimeRequest, method: str, source: Json
     ) -> Raw | None:
-        """A thread that codex has on its disk; None when it has not."""
+        """Load a thread from codex's disk; return None if it is missing."""
         params = await self._params(server, runtime_request)
-        params |= {**place, "excludeTurns": True}
+        params |= {**source, "excludeTurns": True}
         try:
             return await server.call(method, params, self._patience.thread)
         except ModelError as error:
             if server.dead:
                 raise
-            log.info("codex has no thread for %s %s: %s", method, place, error)
+            log.info("codex has no thread for %s %s: %s", method, source, error)
             return None
 
     async def _begin(self, server: AppServer, runtime_request: RuntimeRequest) -> OpenThread:
         params = await self._params(server, runtime_request)
         if runtime_request.tools:
             params["dynamicTools"] = [_dynamic_tool(spec) for spec in runtime_request.tools]
-        given = await server.call(protocol.THREAD_START, params, self._patience.thread)
-        return _open_thread(given, server)
+        response = await server.call(protocol.THREAD_START, params, self._patience.thread)
+        return _open_thread(response, server)
 
     async def _params(self, server: AppServer, runtime_request: RuntimeRequest) -> Json:
         settings = self._settings
@@ -213,28 +217,28 @@ class Threads:
         return params
 
     async def _has_sandbox(self, server: AppServer, cwd: str) -> bool:
-        """Whether the person chose one in codex's own settings."""
+        """Return whether the user chose a sandbox in codex's own settings."""
         try:
-            given = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._patience.thread)
-            chosen = msgspec.json.decode(given, type=_ConfigRead).config
+            response = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._patience.thread)
+            chosen = msgspec.json.decode(response, type=_ConfigRead).config
         except (ModelError, msgspec.DecodeError) as error:
-            log.info("the settings of codex could not be read: %s", error)
+            log.info("cannot read the settings of codex: %s", error)
             return False
         return bool(chosen.sandbox_mode or chosen.default_permissions)
 
     async def _inject_history(
-        self, server: AppServer, thread: str, behind: Sequence[Message]
+        self, server: AppServer, thread: str, messages: Sequence[Message]
     ) -> None:
-        items = [item for message in behind if (item := _history_item(message)) is not None]
+        items = [item for message in messages if (item := _history_item(message)) is not None]
         if items:
             params: Json = {"threadId": thread, "items": items}
             await server.call(protocol.THREAD_INJECT, params, self._patience.thread)
 
 
 def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> Json:
-    """Commands write in the working folder, without network, and do not see what is closed.
+    """Let commands write in the working folder, without network or access to `closed` paths.
 
-    What is `read_only` in the working folder they only read.
+    `read_only` paths in the working folder cannot be written.
     """
     files = dict.fromkeys(read_only, "read") | dict.fromkeys(closed, "deny")
     own: Json = {"extends": ":workspace", "filesystem": files}
@@ -242,23 +246,23 @@ def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> 
 
 
 def split_question(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User]]:
-    """What was said before, and what is to be answered now."""
-    place = len(messages)
-    while place and isinstance(messages[place - 1], User):
-        place -= 1
-    asked = [message for message in messages[place:] if isinstance(message, User)]
-    return messages[:place], asked
+    """Split messages into the history and those to answer now."""
+    index = len(messages)
+    while index and isinstance(messages[index - 1], User):
+        index -= 1
+    asked = [message for message in messages[index:] if isinstance(message, User)]
+    return messages[:index], asked
 
 
 def messages_since_question(messages: Sequence[Message]) -> Sequence[Message]:
-    """What is to be answered now; of a turn that is taken up again, all since it was asked."""
+    """Return the messages to answer; for a resumed turn, all since its question."""
     asked = split_question(messages)[1]
-    place = len(messages) - len(asked)
+    index = len(messages) - len(asked)
     found = any(map(_is_question, asked))
-    while place and not found:
-        place -= 1
-        found = _is_question(messages[place])
-    return messages[place:]
+    while index and not found:
+        index -= 1
+        found = _is_question(messages[index])
+    return messages[index:]
 
 
 def _is_question(message: Message) -> bool:
@@ -268,19 +272,19 @@ def _is_question(message: Message) -> bool:
 def messages_since(
     messages: Sequence[Message], seen: str
 ) -> tuple[Sequence[Message], Sequence[User]] | None:
-    """The same of what came after the last message that a thread knows; None if that is gone."""
+    """Split the messages after the last one a thread knows; None if that one is gone."""
     if not seen:
         return split_question(messages)
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place].id == seen:
-            said, asked = split_question(messages[place + 1 :])
-            # A turn that is taken up again has nothing new to say.
-            return said, asked or split_question(messages)[1][-1:]
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].id == seen:
+            history, asked = split_question(messages[index + 1 :])
+            # A resumed turn has no new messages.
+            return history, asked or split_question(messages)[1][-1:]
     return None
 
 
 def _history_item(message: Message) -> Json | None:
-    """Words only: what tools did elsewhere is in the words about it."""
+    """Text only: the answers describe what tools did elsewhere."""
     text = text_of(message)
     if not text.strip():
         return None
@@ -304,35 +308,35 @@ def _dynamic_tool(spec: ToolSpec) -> Json:
     }
 
 
-def _open_thread(given: Raw, server: AppServer, known: str = "") -> OpenThread:
+def _open_thread(response: Raw, server: AppServer, known: str = "") -> OpenThread:
     try:
-        read = msgspec.json.decode(given, type=_ThreadResponse)
+        read = msgspec.json.decode(response, type=_ThreadResponse)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise request_refused("a thread", f"its answer cannot be read ({error})") from error
+        raise request_refused("a thread", f"its response is invalid ({error})") from error
     if not (thread := read.id or known):
-        raise request_refused("a thread", "its answer names none")
-    names_of_model = (read.model or "", read.model_provider or "")
-    server.threads[thread] = names_of_model
-    return OpenThread(thread, *names_of_model)
+        raise request_refused("a thread", "its response has no thread id")
+    model = (read.model or "", read.model_provider or "")
+    server.threads[thread] = model
+    return OpenThread(thread, *model)
 
 
 async def user_input(messages: Sequence[User], blobs: Blobs | None) -> list[Json]:
-    """What people said, with pictures; of other files the names."""
-    given: list[Json] = []
+    """Convert messages to codex input: text, images, and the names of other files."""
+    items: list[Json] = []
     for message in messages:
         for part in message.parts:
             if isinstance(part, Text) and part.text:
-                given.append({"type": "text", "text": part.text})
+                items.append({"type": "text", "text": part.text})
             elif isinstance(part, Media):
-                given.append(await _image_input(part, blobs))
-    return given
+                items.append(await _image_input(part, blobs))
+    return items
 
 
 async def _image_input(media: Media, blobs: Blobs | None) -> Json:
     try:
         data = await blobs.read(media.digest) if blobs is not None else b""
     except (StoreError, OSError) as error:
-        log.warning("%s cannot be read and stays behind: %s", media.name or media.digest, error)
+        log.warning("cannot read attachment %s: %s", media.name or media.digest, error)
         data = b""
     if (kind := image_type(data)) is None:
         name = f"[attached: {media.name or 'a file'} ({media.media_type}), which stayed behind]"

@@ -1,4 +1,4 @@
-"""One turn in a thread of codex: begun, followed, spoken to, and ended in good order."""
+"""Run one turn in a codex thread: start it, emit its events, steer it, and end it cleanly."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -39,15 +39,15 @@ from hermes.schema.scope import Role, Scope
 log = logging.getLogger(__name__)
 
 STEERING_INTERVAL = 0.25
-"""Seconds between two looks at what people said meanwhile."""
+"""Seconds between two checks for new messages."""
 LIMIT_NOTICE_PERCENT = 90.0
-"""Percent of the account's limit, from which on it is told."""
+"""Percentage of the account's limit from which on the user is notified."""
 INTERRUPT_WAIT = 2.0
-"""Seconds for the last words of a turn that was interrupted."""
+"""Seconds to wait for the end of an interrupted turn."""
 
 
 class TurnTimedOut(Exception):
-    """The turn was given up on: `why` for people."""
+    """The turn was abandoned; `why` is for the user."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -55,10 +55,10 @@ class TurnTimedOut(Exception):
 
 
 WatchCommand = Callable[[str, str, float | None, str, Scope], WatchedCommand]
-"""Given a command, its folder, and when it began: what of others it may show or bring.
+"""Checks a command for untrusted content it may show or write.
 
-Then the workspace, if others than the owner have a say; the command is empty for an edit. Last the
-scope of the turn.
+Arguments: the command (empty for an edit), its folder, its start time, the workspace if others
+than the owner can influence it, and the scope of the turn.
 """
 
 
@@ -86,7 +86,7 @@ class _Resolved(Struct, rename="camel"):
 
 
 class CodexTurn:
-    """`retire` says afterwards that its process is better not used again."""
+    """`retire` means afterwards that the process should not be used again."""
 
     def __init__(
         self,
@@ -96,21 +96,21 @@ class CodexTurn:
         runtime_request: RuntimeRequest,
         tell: EmitRuntimeEvent,
     ) -> None:
-        self._parts = parts
+        self._deps = parts
         self._server = server
         self._thread = thread
         self.thread = thread.id
         self._runtime_request = runtime_request
-        self._tell = tell
+        self._emit = tell
         self.mapper = EventMapper(parts.model or thread.model, thread.provider)
         self.mapper.last = thread.known
         self.mapper.spending = UsageMeter(server.spent.get(thread.id), thread.filled)
-        self._answers = ServerRequestHandler(
+        self._request_handler = ServerRequestHandler(
             parts.counsel, parts.clock, runtime_request, tell, self.mapper
         )
-        self._asking: dict[RpcId, anyio.CancelScope] = {}
+        self._pending_requests: dict[RpcId, anyio.CancelScope] = {}
         self._deadline = anyio.current_time() + parts.patience.deadline
-        self._quiet: float | None = None
+        self._silence_deadline: float | None = None
         self.id = ""
         self.retire = False
 
@@ -123,39 +123,39 @@ class CodexTurn:
             except TurnTimedOut as error:
                 self.retire = True
                 await self._stop(incoming)
-                return await self._given_up(error.why)
+                return await self._timed_out(error.why)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await self._stop(incoming)
                     await self._emit_remaining()
                     await self._emit_unread()
                 raise
-        return await self._ending()
+        return await self._end()
 
     async def _begin(self) -> None:
         asked = self._thread.asked
         params: Json = {
             "threadId": self._thread.id,
-            "input": await user_input(asked, self._parts.blobs),
+            "input": await user_input(asked, self._deps.blobs),
         }
         if asked:
             params["clientUserMessageId"] = asked[-1].id
-        if self._parts.model and self._parts.model != self._thread.model:
-            params["model"] = self._parts.model
-        if self._parts.effort:
-            params["effort"] = self._parts.effort
+        if self._deps.model and self._deps.model != self._thread.model:
+            params["model"] = self._deps.model
+        if self._deps.effort:
+            params["effort"] = self._deps.effort
         try:
-            # Who is interrupted just now must know what to end.
+            # An interruption must know which turn to end.
             with anyio.CancelScope(shield=True):
-                given = await self._server.call(
-                    protocol.TURN_START, params, self._parts.patience.turn
+                response = await self._server.call(
+                    protocol.TURN_START, params, self._deps.patience.turn
                 )
-                self.id = msgspec.json.decode(given, type=_TurnStarted).turn.id
+                self.id = msgspec.json.decode(response, type=_TurnStarted).turn.id
                 self.mapper.last = asked[-1].id if asked else self._thread.known
                 await self.keep()
         except msgspec.DecodeError as error:
             raise request_refused(
-                protocol.TURN_START, f"its answer cannot be read ({error})"
+                protocol.TURN_START, f"its response is invalid ({error})"
             ) from error
         except Overloaded:
             self.retire = True
@@ -163,16 +163,16 @@ class CodexTurn:
         self.mapper.turn = self.id
 
     async def keep(self) -> None:
-        """Write down what the thread knows."""
+        """Store what the thread knows."""
         ended = self.id if self.mapper.end is not None else ""
         spending = self.mapper.spending
         if spending.total is not None:
             self._server.spent[self._thread.id] = spending.total
         kept = self._thread.kept(self.mapper.last, spending.filled, ended)
-        await self._parts.keep(self._runtime_request.scope.session, kept)
+        await self._deps.keep(self._runtime_request.scope.session, kept)
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
-        """Listen to the end, and pass on meanwhile what people say."""
+        """Process messages to the end, while forwarding steering messages."""
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._forward_steering)
@@ -202,19 +202,19 @@ class CodexTurn:
 
     async def _take(self, message: RpcMessage, group: TaskGroup) -> None:
         if message.id is not None:
-            self._quiet = None
-            scope = self._asking[message.id] = anyio.CancelScope()
+            self._silence_deadline = None
+            scope = self._pending_requests[message.id] = anyio.CancelScope()
             group.start_soon(self._answer, message, message.id, scope)
         elif message.method == protocol.REQUEST_RESOLVED:
             self._resolve(message)
         else:
             await self._watch_command(message)
             for event in self.mapper.feed(message):
-                await self._tell(event)
+                await self._emit(event)
             self._watch(message.method)
 
     async def _watch_command(self, message: RpcMessage) -> None:
-        look = self._parts.look
+        look = self._deps.look
         begun = self.mapper.begun(message) if look is not None else None
         if look is None or begun is None:
             return
@@ -230,59 +230,65 @@ class CodexTurn:
         self.mapper.watched(item.id, running)
 
     def _watch(self, method: str) -> None:
-        """After the end of a tool something has to come, whatever it is."""
+        """After the end of a tool, some notification has to follow."""
         if method not in protocol.NOTIFICATIONS:
             return
-        patience = self._parts.patience.quiet
-        self._quiet = anyio.current_time() + patience if self.mapper.tool_ended else None
+        timeout = self._deps.patience.quiet
+        self._silence_deadline = anyio.current_time() + timeout if self.mapper.tool_ended else None
 
     def _seconds_left(self) -> float:
         now = anyio.current_time()
-        if self._asking:
+        if self._pending_requests:
             return 1.0
-        until = self._deadline if self._quiet is None else min(self._deadline, self._quiet)
+        until = (
+            self._deadline
+            if self._silence_deadline is None
+            else min(self._deadline, self._silence_deadline)
+        )
         return max(0.0, until - now)
 
     def _check_deadlines(self) -> None:
-        now, patience = anyio.current_time(), self._parts.patience
-        if self._asking:
+        now, patience = anyio.current_time(), self._deps.patience
+        if self._pending_requests:
             return
         if now >= self._deadline:
             raise TurnTimedOut(f"turn timed out after {patience.deadline:g} s")
-        if self._quiet is not None and now >= self._quiet:
-            raise TurnTimedOut(f"codex was silent for {patience.quiet:g} s after a tool had ended")
+        if self._silence_deadline is not None and now >= self._silence_deadline:
+            raise TurnTimedOut(
+                f"codex sent nothing for {patience.quiet:g} s after a tool had ended"
+            )
 
     async def _answer(self, asked: RpcMessage, number: RpcId, scope: anyio.CancelScope) -> None:
         began = anyio.current_time()
         try:
             with scope:
-                await self._server.answer(number, await self._answers.to(asked))
+                await self._server.answer(number, await self._request_handler.to(asked))
         except UnknownRequest as error:
             await self._server.refuse(number, str(error))
         except msgspec.DecodeError as error:
-            await self._server.refuse(number, f"{asked.method} cannot be read: {error}")
+            await self._server.refuse(number, f"invalid parameters for {asked.method}: {error}")
         finally:
-            self._asking.pop(number, None)
-            # Whoever is asked may think; that time is nobody's fault.
+            self._pending_requests.pop(number, None)
+            # The time people take to answer does not count.
             self._deadline += anyio.current_time() - began
 
     def _resolve(self, message: RpcMessage) -> None:
-        """Codex has its answer, or needs none any more."""
+        """Codex has its answer, or no longer needs one."""
         try:
             number = msgspec.json.decode(message.params, type=_Resolved).request_id
         except msgspec.DecodeError:
             return
-        if number is not None and (scope := self._asking.get(number)) is not None:
+        if number is not None and (scope := self._pending_requests.get(number)) is not None:
             scope.cancel()
 
     async def _forward_steering(self) -> None:
         while True:
-            await self._parts.clock.sleep(STEERING_INTERVAL)
-            said = await self._runtime_request.meanwhile()
-            # Whatever becomes of it now, it is answered: by this turn or by the next.
-            for message in said:
+            await self._deps.clock.sleep(STEERING_INTERVAL)
+            messages = await self._runtime_request.meanwhile()
+            # Registered first, so that each message is answered by this turn or the next.
+            for message in messages:
                 self.mapper.steered(message)
-            for message in said:
+            for message in messages:
                 await self._steer(message)
 
     async def _steer(self, message: User) -> None:
@@ -290,28 +296,28 @@ class CodexTurn:
             "threadId": self._thread.id,
             "expectedTurnId": self.id,
             "clientUserMessageId": message.id,
-            "input": await user_input([message], self._parts.blobs),
+            "input": await user_input([message], self._deps.blobs),
         }
         try:
-            await self._server.call(protocol.TURN_STEER, params, self._parts.patience.turn)
+            await self._server.call(protocol.TURN_STEER, params, self._deps.patience.turn)
         except ModelError as error:
-            log.info("codex was not told what was said meanwhile: %s", error)
+            log.info("codex did not accept a steering message: %s", error)
 
     async def _emit_remaining(self) -> None:
         for event in self.mapper.close():
-            await self._tell(event)
+            await self._emit(event)
 
     async def _emit_unread(self) -> None:
-        """What people said meanwhile is given out once: in the transcript it is not lost."""
+        """Add unread steering messages to the transcript, so that they are not lost."""
         for message in self.mapper.unheard:
             self.mapper.forget_steered(message)
-            await self._tell(MessageAdded(message))
+            await self._emit(MessageAdded(message))
 
     async def _stop(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
-        """End the turn and the command that it runs: an interrupt alone leaves it running."""
+        """End the turn and its running command, which an interrupt alone does not stop."""
         if self._server.dead or self.mapper.end is not None or not self.id:
             return
-        patience = self._parts.patience.interrupt
+        patience = self._deps.patience.interrupt
         thread: Json = {"threadId": self._thread.id}
         try:
             await self._server.call(
@@ -335,9 +341,9 @@ class CodexTurn:
                 await self._server.refuse(message.id, "the turn is over")
                 continue
             for event in self.mapper.feed(message):
-                await self._tell(event)
+                await self._emit(event)
 
-    async def _given_up(self, why: str) -> TurnEnd:
+    async def _timed_out(self, why: str) -> TurnEnd:
         answered = self.mapper.answered
         await self._emit_remaining()
         await self._emit_unread()
@@ -345,17 +351,17 @@ class CodexTurn:
         outcome = Outcome.EXHAUSTED if answered else Outcome.FAILED
         return TurnEnd(outcome, sentence, Overloaded.code)
 
-    async def _ending(self) -> TurnEnd:
+    async def _end(self) -> TurnEnd:
         mapper = self.mapper
         end = mapper.end
         await self._emit_remaining()
         if (used := self._server.limits.used) >= LIMIT_NOTICE_PERCENT:
-            await self._tell(Notice(f"Codex: {used:g} % of what the account may use is used up."))
+            await self._emit(Notice(f"Codex: {used:g} % of the account's limit is used."))
         if end is not None and end.status == "completed":
             return TurnEnd(Outcome.DONE, unheard=mapper.unheard)
         await self._emit_unread()
         if end is not None and end.status == "failed":
-            said = await self._server.said()
-            raise turn_failed(end.error or mapper.trouble or CodexError(), said)
-        reason = f"⚠️ Codex broke the turn off. {RETRY_HINT}"
+            logged = await self._server.said()
+            raise turn_failed(end.error or mapper.trouble or CodexError(), logged)
+        reason = f"⚠️ Codex stopped the turn. {RETRY_HINT}"
         return TurnEnd(Outcome.FAILED, reason, "cancelled")

@@ -1,1 +1,1 @@
-"""Turns that are run by another gateway, over its OpenAI-compatible API."""
+"""Turns run by another gateway, over its OpenAI-compatible API."""

@@ -1,4 +1,4 @@
-"""What goes along with a question: pictures and documents, short texts as words, names of more."""
+"""Encode messages with attachments: images, documents, short texts, and the names of others."""
 
 import logging
 from base64 import b64encode
@@ -15,73 +15,73 @@ from hermes.schema.messages import Media, Text, User
 log = logging.getLogger(__name__)
 
 InputPart = dict[str, str]
-"""One part of an input item, in the words of the Responses API."""
+"""A part of an input item of the Responses API."""
 
 TEXT_PART = "input_text"
 MAX_FILE_BYTES = 6_000_000
-"""Bytes of files in one request: in base64 they are a third longer, and 10,000,000 are let in."""
+"""Bytes of files per request: base64 adds a third, and the limit is 10,000,000."""
 MAX_FILES = 50
-"""Pictures and documents that the far side takes at once."""
+"""Images and documents that the remote gateway accepts in one request."""
 MAX_INLINE_TEXT = 100_000
-"""Bytes of a file that is passed on as words."""
+"""Bytes of a file to send as text."""
 MAX_DOCUMENT_TEXT = 1_000_000
-"""Characters that the far side reads of one document."""
+"""Characters that the remote gateway reads of one document."""
 
 
 class EncodedMessage(Struct, frozen=True):
-    """`behind` are the names of what could not go along."""
+    """`behind` are the names of files that could not be sent."""
 
     parts: Sequence[InputPart]
     behind: Sequence[str] = ()
 
 
 class MessageEncoder:
-    """Packs the messages of one request, which have one room together."""
+    """Encodes the messages of one request, which share a size limit."""
 
     def __init__(self, blobs: Blobs, *, files: bool) -> None:
-        """`files` says whether the far side reads documents."""
+        """`files` says whether the remote gateway reads documents."""
         self._blobs = blobs
         self._files = files
-        self._room = MAX_FILE_BYTES
-        self._places = MAX_FILES
+        self._bytes_left = MAX_FILE_BYTES
+        self._files_left = MAX_FILES
 
     async def pack(self, message: User) -> EncodedMessage:
         parts: list[InputPart] = []
-        behind: list[str] = []
+        omitted: list[str] = []
         for part in message.parts:
             if isinstance(part, Text):
                 parts += [_text_part(part.text)] if part.text else []
                 continue
-            packed = await self._file(part)
-            behind += [] if packed is not None else [part.name or part.media_type]
-            parts.append(packed or _text_part(omitted_note(part)))
-        return EncodedMessage(parts, behind)
+            part_or_none = await self._file(part)
+            omitted += [] if part_or_none is not None else [part.name or part.media_type]
+            parts.append(part_or_none or _text_part(omitted_note(part)))
+        return EncodedMessage(parts, omitted)
 
     async def _file(self, media: Media) -> InputPart | None:
         try:
             data = await self._blobs.read(media.digest)
         except (StoreError, OSError) as error:
-            log.warning("%s cannot be read and stays behind: %s", media.name or media.digest, error)
+            log.warning("cannot read attachment %s: %s", media.name or media.digest, error)
             return None
-        if len(data) > self._room or (part := self._packed(media, data)) is None:
+        if len(data) > self._bytes_left or (part := self._encode(media, data)) is None:
             return None
         if part["type"] != TEXT_PART:
-            if not self._places:
+            if not self._files_left:
                 return None
-            self._places -= 1
-        self._room -= len(data)
+            self._files_left -= 1
+        self._bytes_left -= len(data)
         return part
 
-    def _packed(self, media: Media, data: bytes) -> InputPart | None:
-        """As what the far side takes it, if it does."""
+    def _encode(self, media: Media, data: bytes) -> InputPart | None:
+        """Encode a file in a form the remote gateway accepts, if there is one."""
         if (kind := image_type(data)) is not None:
             return {"type": "input_image", "image_url": _data_url(kind, data)}
-        made = document_type(PurePath(media.name), data)
-        text = None if made else _as_text(data)
+        extension = document_type(PurePath(media.name), data)
+        text = None if extension else _as_text(data)
         if text is not None and len(data) <= MAX_INLINE_TEXT:
             return _text_part(_framed_text(media, text))
-        if self._files and (made or (text is not None and len(text) <= MAX_DOCUMENT_TEXT)):
-            name = media.name or f"document.{made or 'txt'}"
+        if self._files and (extension or (text is not None and len(text) <= MAX_DOCUMENT_TEXT)):
+            name = media.name or f"document.{extension or 'txt'}"
             url = _data_url(media.media_type or "text/plain", data)
             return {"type": "input_file", "filename": name, "file_data": url}
         return None
@@ -105,7 +105,7 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _framed_text(media: Media, text: str) -> str:
-    """In a frame that says where it begins and ends."""
+    """Mark where the file's text begins and ends."""
     name = media.name or "a file"
     return f"[attached: {name} ({media.media_type})]\n{text}\n[end of {name}]"
 

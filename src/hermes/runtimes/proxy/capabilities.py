@@ -1,4 +1,4 @@
-"""Whether the far side is one of ours, asked once in a while."""
+"""Ask what the remote gateway supports, and cache the result."""
 
 import logging
 
@@ -30,21 +30,21 @@ REQUIRED_FEATURES = (
     "idempotency_keys",
 )
 CACHE_SECONDS = 300.0
-"""Seconds for which an answer counts."""
+"""Seconds for which a result is cached."""
 PROBE_TIMEOUT = 15.0
-"""Seconds of silence after which the question is put again."""
+"""Seconds without a response after which the request is repeated."""
 UNSUPPORTED_STATUSES = frozenset({404, 405, 501})
-"""Answers of a server that will not know the path in five minutes either."""
+"""Responses of a server that does not support the path."""
 
 
 class RemoteCapabilities(Struct, frozen=True):
-    """What of the full protocol the far side speaks; without runs it is plain chat completions."""
+    """What the remote gateway supports; without runs, only plain chat completions."""
 
     runs: bool = False
     steers: bool = False
     files: bool = False
     roles: bool = False
-    """Whether it can be told that somebody else than the owner asks."""
+    """Whether it accepts the role of the requester."""
     sessions: bool = False
     """Whether a session can be followed after its turn."""
 
@@ -55,10 +55,11 @@ class _CapabilitiesBody(Struct, rename={"kind": "object"}):
 
 
 class CapabilityProbe:
-    """Remembers what the far side said of itself.
+    """Caches what the remote gateway supports.
 
-    Who gives another answer, or knows no such question, is a plain server. Who gives none is not
-    taken for one: it would be told nothing of who asks, and to one of ours that is the owner.
+    A server with another response, or without this path, is a plain one. A server that does not
+    respond is not treated as one: without a role, another Hermes would treat every guest as its
+    owner.
     """
 
     def __init__(self, far: RemoteGateway, clock: Clock) -> None:
@@ -68,87 +69,87 @@ class CapabilityProbe:
         self._until = 0.0
 
     async def abilities(self) -> RemoteCapabilities:
-        """Raises `ModelError` when nobody can tell."""
+        """Raises `ModelError` if it cannot be determined."""
         now = self._clock.monotonic()
         if self._known is not None and now < self._until:
             return self._known
         try:
-            told = read_capabilities(await self._ask())
+            capabilities = read_capabilities(await self._ask())
         except RequestRefused as error:
             if _is_transient(error.status):
                 return self._last_known(request_refused(error.status, error.body, self._far.key))
             if error.status not in UNSUPPORTED_STATUSES:
                 return RemoteCapabilities()
-            told = RemoteCapabilities()
+            capabilities = RemoteCapabilities()
         except LinkBroken as error:
             return self._last_known(connection_error(error.cause, self._far.connect, self._far.key))
         except ModelError as error:
             return self._last_known(error)
-        if told != self._known:
-            log.info("the far gateway at %s: %s", self._far.url, told)
-        self._known, self._until = told, now + CACHE_SECONDS
-        return told
+        if capabilities != self._known:
+            log.info("the remote gateway at %s: %s", self._far.url, capabilities)
+        self._known, self._until = capabilities, now + CACHE_SECONDS
+        return capabilities
 
     def _last_known(self, trouble: ModelError) -> RemoteCapabilities:
-        """A link that is down says nothing about who is behind it."""
-        log.info("the far gateway could not be asked what it can do: %s", trouble)
+        """A broken link does not change what the server supports."""
+        log.info("cannot ask the remote gateway for its capabilities: %s", trouble)
         if self._known is None:
             raise trouble
         return self._known
 
     async def is_chat_only(self) -> bool:
-        """Whether it says so itself when asked anew, because what is known proved wrong.
+        """Ask again after a wrong assumption, and return whether it only supports chat.
 
-        Raises `ModelError` when nobody can tell.
+        Raises `ModelError` if it cannot be determined.
         """
         self._forget()
-        told = await self.abilities()
-        return told == self._known and not told.runs
+        capabilities = await self.abilities()
+        return capabilities == self._known and not capabilities.runs
 
     def _forget(self) -> None:
         self._known = None
 
     async def _ask(self) -> bytes:
-        """Once, if it is known what to expect; else for as long as a link may be down."""
-        soon = structs.replace(self._far, alive=min(PROBE_TIMEOUT, self._far.alive))
-        patience = RetryTimer(soon, self._clock)
-        async with GatewayClient(soon, self._clock) as line:
+        """Try once if there is a cached result, else until the timeout."""
+        probe = structs.replace(self._far, alive=min(PROBE_TIMEOUT, self._far.alive))
+        retries = RetryTimer(probe, self._clock)
+        async with GatewayClient(probe, self._clock) as client:
             while True:
                 try:
-                    return await line.call("GET", CAPABILITIES_PATH)
+                    return await client.call("GET", CAPABILITIES_PATH)
                 except LinkBroken as error:
                     if self._known is not None or _is_unreachable(error.cause):
                         raise
-                    await patience.wait(error)
+                    await retries.wait(error)
                 except RequestRefused as error:
                     if self._known is not None or error.status not in RETRYABLE_STATUSES:
                         raise
-                    await patience.wait(error)
+                    await retries.wait(error)
 
 
 def read_capabilities(body: bytes) -> RemoteCapabilities:
-    """Nothing at all, when it is not the answer of one of ours."""
+    """Return no capabilities if it is not the response of a Hermes gateway."""
     try:
-        told = msgspec.json.decode(body, type=_CapabilitiesBody)
+        parsed = msgspec.json.decode(body, type=_CapabilitiesBody)
     except (msgspec.DecodeError, RecursionError):
         return RemoteCapabilities()
-    able = {name for name, value in told.features.items() if value is True}
-    if told.kind != HERMES_OBJECT or not able.issuperset(REQUIRED_FEATURES):
+    features = {name for name, value in parsed.features.items() if value is True}
+    if parsed.kind != HERMES_OBJECT or not features.issuperset(REQUIRED_FEATURES):
         return RemoteCapabilities()
     return RemoteCapabilities(
         runs=True,
-        steers="run_steer" in able,
-        files="file_input" in able,
-        roles="run_roles" in able,
-        sessions="session_events_sse" in able,
+        steers="run_steer" in features,
+        files="file_input" in features,
+        roles="run_roles" in features,
+        sessions="session_events_sse" in features,
     )
 
 
 def _is_transient(status: int) -> bool:
-    """Whether that is no answer, but somebody on the way, or something broken, in its place."""
+    """Return whether the response comes from a proxy in between, or a temporary failure."""
     return status in RETRYABLE_STATUSES or (status >= 500 and status not in UNSUPPORTED_STATUSES)
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Whether there was no connection at all: most often the address is a wrong one."""
+    """Return whether there was no connection at all, usually due to a wrong address."""
     return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)

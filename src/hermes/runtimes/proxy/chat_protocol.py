@@ -1,4 +1,4 @@
-"""What is sent to the far gateway and what it streams back. No network here."""
+"""Encode chat requests to the remote gateway and decode its stream. No network access here."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from hermes.schema.scope import Role, Scope
 MODEL = "hermes-agent"
 PROVIDER = "proxy"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
-"""Bytes of a single event; a stream without line ends must not fill the memory."""
+"""Bytes of one event, so that a stream without line breaks cannot fill the memory."""
 MAX_ANSWER = 4_000_000
-"""Characters after which an answer is a runaway."""
+"""Characters after which an answer is cut off."""
 
 _STOPS = {"length": Stop.LENGTH, "content_filter": Stop.REFUSED}
 _FAILED_REASONS = frozenset({"error", "abort", "cancelled"})
@@ -37,17 +37,17 @@ class ChatRequest(Struct, frozen=True):
 
 
 def remote_session_id(scope: Scope) -> str:
-    """The session there. A session there belongs to one role, a shared chat here to several."""
+    """Return the remote session id. A remote session has one role, a shared chat here several."""
     return scope.session if scope.role is Role.OWNER else f"{scope.session}.{scope.role.value}"
 
 
 def chat_request(runtime_request: RuntimeRequest) -> ChatRequest:
-    """The words of people and of the agent: calls and results belong to who runs the tools."""
-    said = [message for message in runtime_request.messages if not is_program_note(message)]
-    if not said or not isinstance(said[-1], User):
-        # Nothing but a note of our own asks for an answer: then it is the question.
-        said = list(runtime_request.messages)
-    spoken = [one for message in said if (one := _chat_message(message)) is not None]
+    """Send the text of users and the agent only: tools run on the remote side."""
+    messages = [message for message in runtime_request.messages if not is_program_note(message)]
+    if not messages or not isinstance(messages[-1], User):
+        # Only an internal note asks for an answer: it is the question then.
+        messages = list(runtime_request.messages)
+    spoken = [one for message in messages if (one := _chat_message(message)) is not None]
     if not spoken or spoken[-1].role != "user":
         raise UsageError("There is nothing to answer.", hint="Say something first.")
     opening = [ChatMessage("system", runtime_request.system)] if runtime_request.system else []
@@ -55,23 +55,23 @@ def chat_request(runtime_request: RuntimeRequest) -> ChatRequest:
 
 
 def is_question(message: Message) -> bool:
-    """Whether somebody said it who wants an answer."""
+    """Return whether this is a message that needs an answer."""
     return isinstance(message, User) and not is_program_note(message)
 
 
 def is_program_note(message: Message) -> bool:
-    """What our house says to its own loop means nothing to one that has a house of its own."""
+    """Return whether this is an internal note for our own agent loop."""
     return isinstance(message, User) and message.trust is Trust.PROGRAM
 
 
 def _chat_message(message: Message) -> ChatMessage | None:
     if isinstance(message, User):
-        words, role = "\n".join(map(_part_text, message.parts)), "user"
+        text, role = "\n".join(map(_part_text, message.parts)), "user"
     elif isinstance(message, Assistant):
-        words, role = message.text, "assistant"
+        text, role = message.text, "assistant"
     else:
         return None
-    return ChatMessage(role, words) if words.strip() else None
+    return ChatMessage(role, text) if text.strip() else None
 
 
 def _part_text(part: Text | Media) -> str:
@@ -101,15 +101,15 @@ class _Chunk(Struct):
 
 
 class InvalidStream(ValueError):
-    """What came is no stream of chat completion chunks."""
+    """The data is not a stream of chat completion chunks."""
 
 
 class AnswerTooLong(ValueError):
-    """The answer has grown beyond all measure."""
+    """The answer exceeds the size limit."""
 
 
 class RemoteError(Exception):
-    """The far side sent an error where a chunk was due."""
+    """The remote gateway sent an error instead of a chunk."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__("error in the stream")
@@ -117,12 +117,12 @@ class RemoteError(Exception):
 
 
 class ChatStreamMapper:
-    """One answer as it comes; at any moment it knows what was heard so far."""
+    """Decodes one streamed answer, and keeps what has arrived so far."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = SseReader(limit)
         self._decoder = msgspec.json.Decoder(_Chunk)
-        self._words: list[str] = []
+        self._texts: list[str] = []
         self._size = 0
         self._finish = ""
         self._usage = Usage()
@@ -130,35 +130,35 @@ class ChatStreamMapper:
 
     @property
     def whole(self) -> bool:
-        """Whether the far side said that this is all."""
+        """Whether the remote gateway marked the answer as complete."""
         return self.done or bool(self._finish)
 
     @property
     def gave_up(self) -> bool:
-        """Whether it said, too, that it is not what it should be."""
+        """Whether the answer ended with an error."""
         return self._finish in _FAILED_REASONS
 
     @property
     def text(self) -> str:
-        return "".join(self._words)
+        return "".join(self._texts)
 
     def feed(self, data: bytes) -> str:
-        """The words that these bytes complete."""
-        before = len(self._words)
+        """Return the text completed by these bytes."""
+        before = len(self._texts)
         for event in self._reader.feed(data):
             if event.event in {"", "message"} and event.data and not self.done:
                 self._take(event.data)
-        return "".join(self._words[before:])
+        return "".join(self._texts[before:])
 
     def answer(self) -> Assistant:
-        """The whole of it."""
-        return self._said(_STOPS.get(self._finish, Stop.END))
+        """Return the complete answer."""
+        return self._message(_STOPS.get(self._finish, Stop.END))
 
     def partial(self) -> Assistant:
-        """What there is of an answer that was broken off."""
-        return self._said(Stop.CANCELLED)
+        """Return the partial answer of an interrupted stream."""
+        return self._message(Stop.CANCELLED)
 
-    def _said(self, stop: Stop) -> Assistant:
+    def _message(self, stop: Stop) -> Assistant:
         return Assistant(new_id("msg"), (Text(self.text),), stop, self._usage, MODEL, PROVIDER)
 
     def _take(self, data: bytes) -> None:
@@ -168,7 +168,7 @@ class ChatStreamMapper:
         try:
             chunk = self._decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidStream("an event is no chat completion chunk") from error
+            raise InvalidStream("an event is not a chat completion chunk") from error
         if chunk.error:
             raise RemoteError(data)
         if chunk.usage is not None:
@@ -179,8 +179,8 @@ class ChatStreamMapper:
             if choice.delta is not None and choice.delta.content:
                 self._add(choice.delta.content)
 
-    def _add(self, words: str) -> None:
-        self._size += len(words)
+    def _add(self, text: str) -> None:
+        self._size += len(text)
         if self._size > MAX_ANSWER:
             raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._words.append(words)
+        self._texts.append(text)

@@ -1,4 +1,4 @@
-"""Ask another gateway for a turn, and pass its words on as they come."""
+"""Run a turn on another gateway as a streamed chat completion."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -36,12 +36,12 @@ _NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class RemoteGateway(Struct, frozen=True, kw_only=True):
-    """Where the other gateway is. A turn there may take as long as it likes.
+    """The address and timeouts of the other gateway. A turn there has no time limit by default.
 
-    `read` bounds only its silence, `connect` the wait for a connection, and `grace` the wait
-    for what may follow a complete answer, or for a run to be stopped. Where the turn is a run:
-    a line without a byte for `alive` seconds is a dead one, a link may be down for `patience`,
-    and the turn as a whole may take `total`, if that is not 0.
+    `read` bounds the time without data, `connect` the wait for a connection, and `grace` the wait
+    for what may follow a complete answer, or for a run to stop. For runs: a connection without
+    data for `alive` seconds is dead, the link may be down for `patience`, and the whole turn may
+    take `total`, unless that is 0.
     """
 
     url: str
@@ -56,9 +56,9 @@ class RemoteGateway(Struct, frozen=True, kw_only=True):
 
 
 class ChatRuntime:
-    """Implements `ports.runtime.Runtime`. Each turn has a connection of its own."""
+    """Implements `ports.runtime.Runtime`. Each turn has its own connection."""
 
-    name = "The far gateway"
+    name = "The remote gateway"
 
     def __init__(self, far: RemoteGateway) -> None:
         self._far = far
@@ -76,15 +76,15 @@ class ChatRuntime:
         return _turn_end(answer.stop)
 
     async def close(self) -> None:
-        """Nothing stays open between turns."""
+        """Do nothing: there are no connections between turns."""
 
     async def _listen(
         self, runtime_request: RuntimeRequest, mapper: ChatStreamMapper, tell: EmitRuntimeEvent
     ) -> None:
-        """Until the far side says that this is all. Raises `ModelError` when it does not."""
+        """Read until the remote gateway marks the answer as complete. Raises `ModelError`."""
         far = self._far
         question = chat_request(runtime_request)
-        async with self._asked(question, self._headers(runtime_request)) as response:
+        async with self._post(question, self._headers(runtime_request)) as response:
             if response.status != 200:
                 raise request_refused(
                     response.status, await _read_error_body(response, far.connect), far.key
@@ -92,45 +92,47 @@ class ChatRuntime:
             async with aclosing(_read_chunks(response)) as pieces:
                 try:
                     while not mapper.done and (piece := await self._next(pieces, mapper)):
-                        if words := mapper.feed(piece):
-                            await tell(TextDelta(words))
+                        if text := mapper.feed(piece):
+                            await tell(TextDelta(text))
                 except _ReadFailed as error:
                     if not mapper.whole:
                         raise connection_error(error.cause, far.read, far.key) from error
                 except RemoteError as error:
                     raise stream_error(error.body, far.key) from error
                 except (InvalidStream, SseTooLong, AnswerTooLong) as error:
-                    raise stream_broken(f"the far gateway sent a broken stream: {error}") from error
+                    raise stream_broken(
+                        f"the remote gateway sent an invalid stream: {error}"
+                    ) from error
         _check_complete(mapper)
 
     async def _next(self, pieces: AsyncGenerator[bytes], mapper: ChatStreamMapper) -> bytes:
-        """Empty at the end; nothing is waited for much longer than the answer's own."""
+        """Return empty bytes at the end; after a complete answer, wait only for `grace`."""
         with anyio.move_on_after(self._far.grace if mapper.whole else None):
             return await anext(pieces, b"")
         return b""
 
     @asynccontextmanager
-    async def _asked(
+    async def _post(
         self, question: ChatRequest, headers: dict[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         far = self._far
-        patience = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.read)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.read)
         async with AsyncExitStack() as stack:
             try:
-                session = await stack.enter_async_context(aiohttp.ClientSession(timeout=patience))
-                asking = session.post(
+                session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+                request = session.post(
                     far.url + CHAT_PATH,
                     json=msgspec.to_builtins(question),
                     headers=headers,
                     allow_redirects=False,
                 )
-                response = await stack.enter_async_context(asking)
+                response = await stack.enter_async_context(request)
             except (*_NETWORK_ERRORS, ValueError) as error:
                 raise connection_error(error, far.read, far.key) from error
             yield response
 
     def _headers(self, runtime_request: RuntimeRequest) -> dict[str, str]:
-        # Without a key for asking again: with one, hanging up would not stop one of ours.
+        # No idempotency key: with one, a Hermes gateway would not stop when we disconnect.
         headers = {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",
@@ -143,22 +145,22 @@ class ChatRuntime:
 
 def _check_complete(mapper: ChatStreamMapper) -> None:
     if not mapper.whole:
-        heard = "after a part of the answer" if mapper.text else "before an answer"
-        raise stream_broken(f"the stream of the far gateway ended {heard}")
+        when = "after a part of the answer" if mapper.text else "before an answer"
+        raise stream_broken(f"the stream of the remote gateway ended {when}")
     if mapper.gave_up:
-        raise stream_broken("the far gateway gave up in mid-answer")
+        raise stream_broken("the remote gateway aborted the answer")
     if not mapper.text.strip():
-        raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Ask again.")
+        raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Try again.")
 
 
 def _turn_end(stop: Stop) -> TurnEnd:
     if stop is Stop.REFUSED:
-        error = PolicyRefused("The far gateway declined to answer.", hint="Put it in other words.")
+        error = PolicyRefused(
+            "The remote gateway declined to answer.", hint="Rephrase the message."
+        )
         return TurnEnd(Outcome.FAILED, error.sentence, error.code)
     if stop is Stop.LENGTH:
-        return TurnEnd(
-            Outcome.EXHAUSTED, "The answer ends here: it reached its limit.", "truncated"
-        )
+        return TurnEnd(Outcome.EXHAUSTED, "The answer was cut off at its limit.", "truncated")
     return TurnEnd(Outcome.DONE)
 
 
@@ -179,7 +181,7 @@ async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes
 
 
 async def _read_error_body(response: aiohttp.ClientResponse, seconds: float) -> bytes:
-    """As much of an error's body as comes within these bounds, however it ends."""
+    """Read an error body within these limits, ignoring connection errors."""
     body = b""
     with anyio.move_on_after(seconds), suppress(_ReadFailed):
         async with aclosing(_read_chunks(response)) as pieces:

@@ -1,4 +1,4 @@
-"""Why the far gateway gave no answer, in one sentence that says what to do next."""
+"""Convert errors of the remote gateway into a `ModelError` with a message and a hint."""
 
 import os
 from typing import Any, cast
@@ -20,48 +20,48 @@ from hermes.schema.errors import (
 KEY_VARIABLE = "GATEWAY_PROXY_KEY"
 URL_VARIABLE = "GATEWAY_PROXY_URL"
 MAX_QUOTED = 300
-"""How much of the far side's own words is worth showing."""
+"""Characters of the remote gateway's own messages to show."""
 MAX_ERROR_BODY = 64 * 1024
-"""How much of an error's body is read."""
+"""Bytes to read of an error body."""
 
 
 def request_refused(status: int, body: bytes, key: str) -> ModelError:
-    """It answered, but with no stream."""
+    """Return the error for a response with an error status."""
     kind, hint = _error_for_status(status)
     return kind(f"⚠️ Proxy error ({status}): {_quoted_message(body, key)}.", hint=hint)
 
 
 def stream_error(body: bytes, key: str) -> ModelError:
-    """It began to answer and then said that something is wrong."""
-    return Overloaded(f"⚠️ Proxy error: {_quoted_message(body, key)}.", hint="Ask again.")
+    """Return the error for an error within a stream."""
+    return Overloaded(f"⚠️ Proxy error: {_quoted_message(body, key)}.", hint="Try again.")
 
 
 def roles_unsupported() -> ModelError:
-    """To it everybody would be the owner."""
+    """An old gateway would treat every user as its owner."""
     return BadRequest(
-        "The far gateway cannot be told who asks, so it is asked for its owner alone.",
-        hint="Bring the gateway there up to date.",
+        "The remote gateway does not support roles, so only the owner can use it.",
+        hint="Update the remote gateway.",
     )
 
 
 def connection_error(error: Exception, read: float, key: str) -> ModelError:
-    """There is no connection, or it broke."""
-    hint = f"Check {URL_VARIABLE} and that the gateway there is running."
+    """Return the error for a missing or broken connection."""
+    hint = f"Check {URL_VARIABLE} and that the remote gateway is running."
     match error:
         case aiohttp.ConnectionTimeoutError():
-            what = "the far gateway took no connection in time"
+            what = "the remote gateway did not accept a connection in time"
         case aiohttp.ServerTimeoutError() | TimeoutError():
-            what, hint = f"the far gateway was silent for {read:g} s", "Ask again."
+            what, hint = f"the remote gateway sent nothing for {read:g} s", "Try again."
         case aiohttp.ClientConnectorDNSError():
-            what = "nobody knows the name of the far gateway's host"
+            what = "the host of the remote gateway cannot be resolved"
         case aiohttp.ClientConnectorError():
-            what = f"no connection: {os.strerror(error.errno) if error.errno else error.strerror}"
+            what = f"cannot connect: {os.strerror(error.errno) if error.errno else error.strerror}"
         case aiohttp.InvalidURL():
-            what, hint = "the address is none", f"Give {URL_VARIABLE} as http://host:port."
+            what, hint = "the address is invalid", f"Set {URL_VARIABLE} to http://host:port."
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            what, hint = "the far gateway broke off the connection", "Ask again."
+            what, hint = "the remote gateway closed the connection early", "Try again."
         case ValueError():
-            what = f"no request can be made: {quote(str(error), key)}"
+            what = f"cannot build a request: {quote(str(error), key)}"
             hint = f"Check {KEY_VARIABLE} and {URL_VARIABLE}."
         case _:
             what = quote(str(error), key) or type(error).__name__
@@ -69,25 +69,25 @@ def connection_error(error: Exception, read: float, key: str) -> ModelError:
 
 
 def stream_broken(what: str) -> ModelError:
-    """The stream ended, or ended to be one, before the answer did."""
-    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Ask again.")
+    """Return the error for a stream that ended early or is invalid."""
+    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Try again.")
 
 
 def run_interrupted() -> ModelError:
-    """Its process died in the middle of the turn, and it does not take up such a turn by itself."""
+    """Its process died during the turn, and it does not resume such turns."""
     return Overloaded(
-        "⚠️ Proxy error: the far gateway was restarted in the middle of this turn, which ended it. "
+        "⚠️ Proxy error: the remote gateway was restarted during this turn, which ended it. "
         "What was done until then is done.",
-        hint="Look at it, then say how to go on, or ask again.",
+        hint="Check the results, then say how to continue, or try again.",
     )
 
 
 def run_unknown() -> ModelError:
-    """It knows nothing of a run that it began."""
+    """The remote gateway does not know a run that it accepted."""
     return Overloaded(
-        "⚠️ Proxy error: the far gateway no longer knows of this turn: its records were lost or "
-        "cleared away.",
-        hint="Ask what was done, or ask again.",
+        "⚠️ Proxy error: the remote gateway no longer knows this turn: its records were lost or "
+        "deleted.",
+        hint="Ask what was done, or try again.",
     )
 
 
@@ -99,32 +99,32 @@ def turn_timed_out(seconds: float) -> ModelError:
 
 
 def quote(text: str, key: str) -> str:
-    """Somebody else's words: short, on one line, without our key in them."""
+    """Return external text on one line, shortened and without our key."""
     secrets = (key,) if key else ()
     return one_line(Redactor(secrets).redact(text[: 10 * MAX_QUOTED]), MAX_QUOTED)
 
 
 def _quoted_message(body: bytes, key: str) -> str:
-    return quote(_error_message(body), key).rstrip(".") or "without a word why"
+    return quote(_error_message(body), key).rstrip(".") or "no reason given"
 
 
 def _error_for_status(status: int) -> tuple[type[ModelError], str]:
     if status in {401, 403}:
-        return Unauthorized, f"Set {KEY_VARIABLE} to the key of the far gateway."
+        return Unauthorized, f"Set {KEY_VARIABLE} to the key of the remote gateway."
     if status in {409, 429}:
-        return RateLimited, "Ask again in a while."
+        return RateLimited, "Try again later."
     if status >= 500:
-        return Overloaded, "Ask again, or look into the log of the far gateway."
-    return BadRequest, f"Check {URL_VARIABLE}: the address of a gateway whose API server is on."
+        return Overloaded, "Try again, or check the log of the remote gateway."
+    return BadRequest, f"Check {URL_VARIABLE}: the address of a gateway with the API server on."
 
 
 def _error_message(body: bytes) -> str:
-    """`{"error": {"message": …}}` and its relatives, or the text as it is."""
+    """Return the message of `{"error": {"message": …}}` and similar bodies, or the text itself."""
     try:
-        told = msgspec.json.decode(body)
+        decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return body.decode("utf-8", "replace")
-    error = told
+    error = decoded
     for name in ("error", "message", "detail"):
         if isinstance(error, dict):
             error = cast("dict[str, Any]", error).get(name, error)

@@ -1,7 +1,7 @@
-"""What the far gateway says in a session after its turn: brought to the chat as a letter.
+"""Deliver what the remote gateway says in a session after its turn.
 
-A background job there ends, the far side answers to that by itself, and whoever follows the
-session hears of it. The letter makes a turn here whose answer is what was said there.
+When a background job there ends, the remote agent answers by itself. We follow the session, and
+store such an answer as a message here, which starts a turn that delivers it.
 """
 
 import logging
@@ -36,16 +36,16 @@ log = logging.getLogger(__name__)
 
 FOLLOWED_KIND = "far_session"
 FOLLOWUP_PREFIX = "far-said:"
-"""How the ids of such letters begin."""
+"""Prefix of the ids of such messages."""
 MAX_FOLLOWED = 32
-"""Sessions that are followed, those with the newest turns."""
+"""Sessions to follow, those with the newest turns."""
 RUN_RETENTION = timedelta(hours=24)
-"""How long the far side remembers its runs."""
+"""How long the remote gateway keeps its runs."""
 BACKOFF = Backoff(base=1.0, cap=60.0)
 
 
 class FollowedSession(Struct, frozen=True, kw_only=True):
-    """`after` is the far side's number of the last message that was looked at; `since` its time."""
+    """`after` is the remote number of the last message processed; `since` is its start time."""
 
     scope: Scope
     after: int = 0
@@ -62,11 +62,11 @@ class _SessionMessage(Struct, frozen=True):
 
 
 def followup_text(said: Sequence[Message]) -> str:
-    """What the letters say that wait for an answer."""
-    place = len(said)
-    while place and not isinstance(said[place - 1], Assistant):
-        place -= 1
-    return "\n\n".join(text_of(one) for one in said[place:] if is_followup(one))
+    """Return the text of the followups that wait for delivery."""
+    index = len(said)
+    while index and not isinstance(said[index - 1], Assistant):
+        index -= 1
+    return "\n\n".join(text_of(one) for one in said[index:] if is_followup(one))
 
 
 def is_followup(message: Message) -> bool:
@@ -74,7 +74,7 @@ def is_followup(message: Message) -> bool:
 
 
 class RemoteFollowups:
-    """`run` it for as long as chats are served."""
+    """Keep `run` running while chats are served."""
 
     def __init__(self, far: RemoteGateway, clock: Clock, store: Store, later: Followups) -> None:
         self._far = far
@@ -89,7 +89,7 @@ class RemoteFollowups:
         return session in self._known
 
     async def begun(self, scope: Scope, created: float) -> None:
-        """A turn of this session runs there, begun at that time of the far side's."""
+        """Follow the session of a turn that was started there at the remote time `created`."""
         session = remote_session_id(scope)
         known = self._known.pop(session, None) or await self._read(session)
         if known is None:
@@ -101,22 +101,22 @@ class RemoteFollowups:
 
     async def run(self) -> None:
         try:
-            await self._recall()
+            await self._restore()
         except (StoreError, msgspec.DecodeError) as error:
-            log.warning("what was followed before is not known any more: %s", error)
+            log.warning("cannot read the followed sessions: %s", error)
         async with anyio.create_task_group() as group:
             while True:
                 self._wake_event = anyio.Event()
                 self._follow_the_newest(group)
                 await self._wake_event.wait()
 
-    async def _recall(self) -> None:
-        for matter in await self._store.records.find(
+    async def _restore(self) -> None:
+        for record in await self._store.records.find(
             FOLLOWED_KIND, only_open=True, limit=MAX_FOLLOWED
         ):
-            if self._clock.now() - matter.at < RUN_RETENTION / 2:
-                followed = msgspec.json.decode(matter.body, type=FollowedSession)
-                self._known.setdefault(matter.id, followed)
+            if self._clock.now() - record.at < RUN_RETENTION / 2:
+                followed = msgspec.json.decode(record.body, type=FollowedSession)
+                self._known.setdefault(record.id, followed)
 
     def _follow_the_newest(self, group: TaskGroup) -> None:
         for session in list(self._known)[:-MAX_FOLLOWED]:
@@ -132,57 +132,59 @@ class RemoteFollowups:
         attempts = 0
         with scope:
             while session in self._known:
-                place = self._known[session].after
+                before = self._known[session].after
                 try:
                     await self._listen(session)
                 except RequestRefused as error:
                     if error.status in {401, 403, 404, 405}:
-                        log.info("session %s is not followed there: %s", session, error)
+                        log.info("session %s cannot be followed there: %s", session, error)
                         self._known.pop(session, None)
                         break
                 except (LinkBroken, HermesError, SseTooLong, msgspec.MsgspecError) as error:
-                    log.info("session %s could not be followed: %s", session, error)
+                    log.info("following session %s failed: %s", session, error)
                 except Exception:
-                    # One session's trouble is not the others'.
-                    log.exception("session %s could not be followed", session)
-                moved = session in self._known and self._known[session].after > place
+                    # A failure must not affect the other sessions.
+                    log.exception("following session %s failed", session)
+                moved = session in self._known and self._known[session].after > before
                 attempts = 1 if moved else attempts + 1
                 await self._clock.sleep(BACKOFF.delay(attempts))
         self._following.pop(session, None)
 
     async def _listen(self, session: str) -> None:
-        async with GatewayClient(self._far, self._clock) as line:
+        async with GatewayClient(self._far, self._clock) as client:
             after = self._known[session].after
             path = f"/api/sessions/{session}/events"
-            async with aclosing(line.stream(path, after)) as events:
+            async with aclosing(client.stream(path, after)) as events:
                 async for event in events:
                     if event.event == "message":
-                        await self._hear(
-                            line, session, msgspec.json.decode(event.data, type=_SessionMessage)
+                        await self._on_message(
+                            client, session, msgspec.json.decode(event.data, type=_SessionMessage)
                         )
 
-    async def _hear(self, line: GatewayClient, session: str, said: _SessionMessage) -> None:
+    async def _on_message(
+        self, client: GatewayClient, session: str, message: _SessionMessage
+    ) -> None:
         if (known := self._known.get(session)) is None:
             return
-        moved = msgspec.structs.replace(known, after=max(known.after, said.seq))
-        if said.seq > known.after and await self._is_late_message(line, said, known):
-            text = said.content if isinstance(said.content, str) else ""
-            brought = self._later.brought(known.scope, f"{FOLLOWUP_PREFIX}{said.id}", text)
-            await self._store.commit(*brought, self._put(moved))
+        moved = msgspec.structs.replace(known, after=max(known.after, message.seq))
+        if message.seq > known.after and await self._is_late_message(client, message, known):
+            text = message.content if isinstance(message.content, str) else ""
+            changes = self._later.brought(known.scope, f"{FOLLOWUP_PREFIX}{message.id}", text)
+            await self._store.commit(*changes, self._put(moved))
             self._later.ring(known.scope)
         if (now := self._known.get(session)) is not None:
             self._known[session] = msgspec.structs.replace(now, after=moved.after)
 
     async def _is_late_message(
-        self, line: GatewayClient, said: _SessionMessage, known: FollowedSession
+        self, client: GatewayClient, message: _SessionMessage, known: FollowedSession
     ) -> bool:
-        """Whether no run said it: what runs say is heard by whoever asked for them."""
-        if said.role != "assistant" or not said.run_id or said.timestamp < known.since:
+        """Return whether the message belongs to no run: the output of runs is delivered anyway."""
+        if message.role != "assistant" or not message.run_id or message.timestamp < known.since:
             return False
-        if not isinstance(said.content, str) or not said.content.strip():
+        if not isinstance(message.content, str) or not message.content.strip():
             return False
         try:
-            await line.call_with_retries("GET", f"{RUNS_PATH}/{said.run_id}")
+            await client.call_with_retries("GET", f"{RUNS_PATH}/{message.run_id}")
         except ModelError as error:
             cause = error.__cause__
             if isinstance(cause, RequestRefused) and cause.status == 404:
@@ -191,11 +193,11 @@ class RemoteFollowups:
         return False
 
     async def _read(self, session: str) -> FollowedSession | None:
-        """Only from a while ago: of older runs the far side no longer knows that they were runs."""
-        matter = await self._store.records.get(FOLLOWED_KIND, session)
-        if matter is None or self._clock.now() - matter.at > RUN_RETENTION / 2:
+        """Ignore old entries: the remote gateway no longer knows whether those were runs."""
+        record = await self._store.records.get(FOLLOWED_KIND, session)
+        if record is None or self._clock.now() - record.at > RUN_RETENTION / 2:
             return None
-        return msgspec.json.decode(matter.body, type=FollowedSession)
+        return msgspec.json.decode(record.body, type=FollowedSession)
 
     def _put(self, followed: FollowedSession) -> PutRecord:
         here, there = followed.scope.session, remote_session_id(followed.scope)

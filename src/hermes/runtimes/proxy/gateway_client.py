@@ -1,4 +1,4 @@
-"""Requests to a far gateway of ours over a link that may break, put again until it holds."""
+"""Send requests to a remote Hermes gateway, with retries over an unreliable link."""
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 RUNS_PATH = "/v1/runs"
 BACKOFF = Backoff(base=0.05, cap=5.0)
 RETRYABLE_STATUSES = frozenset({409, 429, 502, 503, 504})
-"""Answers that may be another one in a moment."""
+"""Responses that may change soon."""
 MAX_BUSY_SECONDS = 30.0
-"""Seconds for which such answers are borne."""
+"""Seconds for which such responses are retried."""
 MAX_RESPONSE = 16 * 1024 * 1024
-"""Bytes of an answer that is no stream."""
+"""Bytes of a response that is not a stream."""
 
 
 class LinkBroken(Exception):
-    """The link broke, or there was none."""
+    """The connection failed or broke."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause) or type(cause).__name__)
@@ -41,7 +41,7 @@ class LinkBroken(Exception):
 
 
 class RequestRefused(Exception):
-    """The far side answered, and the answer is no."""
+    """The remote gateway refused the request."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"status {status}")
@@ -50,7 +50,7 @@ class RequestRefused(Exception):
 
 
 class RetryTimer:
-    """Waits between two attempts, a little longer each time; then it is over."""
+    """Waits between two attempts with a growing delay, up to a limit."""
 
     def __init__(self, far: RemoteGateway, clock: Clock) -> None:
         self._far = far
@@ -59,11 +59,11 @@ class RetryTimer:
         self._since = 0.0
 
     def calm(self) -> None:
-        """Something came through."""
+        """Reset after progress."""
         self._attempts = 0
 
     async def wait(self, error: LinkBroken | RequestRefused) -> None:
-        """Raises the `ModelError` that says what is wrong, when there is no use in waiting."""
+        """Raises the matching `ModelError` when retrying is pointless."""
         now, far = self._clock.monotonic(), self._far
         if not self._attempts:
             self._since = now
@@ -75,12 +75,12 @@ class RetryTimer:
                 raise request_refused(error.status, error.body, far.key) from error
         elif isinstance(error.cause, ValueError) or now - self._since >= far.patience:
             raise connection_error(error.cause, far.alive, far.key) from error
-        log.info("the line to the far gateway: %s, attempt %d", error, self._attempts)
+        log.info("connection to the remote gateway: %s, attempt %d", error, self._attempts)
         await self._clock.sleep(BACKOFF.delay(self._attempts))
 
 
 class GatewayClient:
-    """Serves one turn; a connection is made anew whenever it breaks."""
+    """Serves one turn; reconnects whenever the connection breaks."""
 
     def __init__(self, far: RemoteGateway, clock: Clock) -> None:
         self._far = far
@@ -90,8 +90,8 @@ class GatewayClient:
 
     async def __aenter__(self) -> Self:
         far = self._far
-        patience = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.alive)
-        session = aiohttp.ClientSession(timeout=patience, auto_decompress=False)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.alive)
+        session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         self._session = await self._stack.enter_async_context(session)
         return self
 
@@ -106,7 +106,7 @@ class GatewayClient:
     async def call(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> bytes:
-        """One attempt; a hyphen in a header's name is written as a line. Raises what is above."""
+        """Try once. Header names use underscores. Raises `LinkBroken` or `RequestRefused`."""
         try:
             async with self._request(method, path, body, headers) as response:
                 if response.status // 100 != 2:
@@ -120,20 +120,20 @@ class GatewayClient:
     async def call_with_retries(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> bytes:
-        """Until it came through: only for what does no harm twice. Raises `ModelError`."""
-        patience = RetryTimer(self._far, self._clock)
+        """Retry until it succeeds: only for idempotent requests. Raises `ModelError`."""
+        retries = RetryTimer(self._far, self._clock)
         while True:
             try:
                 return await self.call(method, path, body, **headers)
             except (LinkBroken, RequestRefused) as error:
-                await patience.wait(error)
+                await retries.wait(error)
 
     def events(self, run: str, after: int) -> AsyncGenerator[SseEvent]:
-        """Those of a run beyond that number."""
+        """Stream the events of a run after that number."""
         return self.stream(f"{RUNS_PATH}/{run}/events", after)
 
     async def stream(self, path: str, after: int) -> AsyncGenerator[SseEvent]:
-        """What follows that number, until the far side closes. Raises `Cut`, `Refused`."""
+        """Stream what follows that number. Raises `LinkBroken` or `RequestRefused`."""
         reader = SseReader(self._far.one_event)
         headers = {"Accept": "text/event-stream", "Last_Event_ID": str(after)}
         try:
@@ -146,7 +146,7 @@ class GatewayClient:
                     for event in reader.feed(piece):
                         yield event
         except SseTooLong as error:
-            raise stream_broken(f"the far gateway sent a broken stream: {error}") from error
+            raise stream_broken(f"the remote gateway sent an invalid stream: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise LinkBroken(error) from error
 
@@ -155,7 +155,7 @@ class GatewayClient:
         self, method: str, path: str, body: bytes | None, more: Mapping[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         if self._session is None:
-            raise ModelError("The line is not open.")
+            raise ModelError("The client is not open.")
         headers = {"Accept-Encoding": "identity"}
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
         if body is not None:
@@ -173,5 +173,5 @@ async def _read_all(response: aiohttp.ClientResponse) -> bytes:
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > MAX_RESPONSE:
-            raise aiohttp.ClientPayloadError("the answer is too long")
+            raise aiohttp.ClientPayloadError("the response is too large")
     return body

@@ -1,4 +1,4 @@
-"""Another gateway as a runtime: as a run where it is one of ours, else as a chat completion."""
+"""Run turns on another gateway: as runs on a Hermes gateway, else as chat completions."""
 
 from collections.abc import Sequence
 
@@ -16,53 +16,53 @@ from hermes.schema.messages import Assistant, Message, Stop, Text
 
 
 class RemoteRuntime:
-    """Implements `ports.runtime.Runtime`; what the far side can do is asked once in a while."""
+    """Implements `ports.runtime.Runtime`, depending on what the remote gateway supports."""
 
-    name = "The far gateway"
+    name = "The remote gateway"
 
     def __init__(self, parts: RemoteTurnDeps) -> None:
-        self._parts = parts
+        self._deps = parts
         self._plain = ChatRuntime(parts.far)
         self._probe = CapabilityProbe(parts.far, parts.clock)
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         late = followup_text(runtime_request.messages)
-        said = [message for message in runtime_request.messages if not is_followup(message)]
-        runtime_request = msgspec.structs.replace(runtime_request, messages=said)
+        messages = [message for message in runtime_request.messages if not is_followup(message)]
+        runtime_request = msgspec.structs.replace(runtime_request, messages=messages)
         if not late:
             return await self._run(runtime_request, tell)
-        if not _has_question(said):
-            # All there is to answer was said by the far side itself: it is the answer.
+        if not _has_question(messages):
+            # There is nothing else to answer, so the followups are the answer.
             await tell(MessageAdded(_assistant_message(late)))
             return TurnEnd(Outcome.DONE)
 
-        async def after_it(event: RuntimeEvent) -> None:
+        async def emit_after_followups(event: RuntimeEvent) -> None:
             if isinstance(event, MessageAdded) and isinstance(event.message, Assistant):
                 parts = (Text(f"{late}\n\n"), *event.message.parts)
                 event = MessageAdded(msgspec.structs.replace(event.message, parts=parts))
             await tell(event)
 
-        return await self._run(runtime_request, after_it)
+        return await self._run(runtime_request, emit_after_followups)
 
     async def _run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        able = await self._probe.abilities()
-        if able.runs:
+        capabilities = await self._probe.abilities()
+        if capabilities.runs:
             try:
-                return await RemoteTurn(self._parts, able, runtime_request, tell).run()
+                return await RemoteTurn(self._deps, capabilities, runtime_request, tell).run()
             except RunsUnsupported as error:
-                # A chat completion does not say who asks: to one of ours that is the owner.
+                # A chat completion has no role: a Hermes gateway would treat it as its owner's.
                 if not await self._probe.is_chat_only():
                     raise error.refusal from error
         return await self._plain.run(runtime_request, tell)
 
     async def close(self) -> None:
-        """Nothing stays open between turns."""
+        """Do nothing: there are no connections between turns."""
         await self._plain.close()
 
 
-def _has_question(said: Sequence[Message]) -> bool:
-    """Whether somebody waits for more than what the far side said by itself."""
-    for message in reversed(said):
+def _has_question(messages: Sequence[Message]) -> bool:
+    """Return whether there is a message to answer besides the followups."""
+    for message in reversed(messages):
         if is_question(message) or isinstance(message, Assistant):
             return is_question(message)
     return False

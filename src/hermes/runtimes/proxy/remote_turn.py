@@ -1,4 +1,4 @@
-"""One turn as a run of the far gateway: begun once, followed over a link that may break."""
+"""Run one turn as a run of the remote gateway, over a link that may break."""
 
 import logging
 from collections.abc import Sequence
@@ -65,16 +65,16 @@ from hermes.schema.scope import Role
 log = logging.getLogger(__name__)
 
 STEERING_INTERVAL = 0.25
-"""Seconds between two looks at what people said meanwhile."""
+"""Seconds between two checks for new messages."""
 INTERRUPTED_CODE = "interrupted"
 REMOTE_TOOL = "the far gateway"
 MAX_OPEN_QUESTIONS = 8
-"""Questions of the far side that are before people at once; whatever it asks else is refused."""
+"""Remote questions shown at the same time; further ones are refused."""
 Body = TypeVar("Body", AcceptedRun, RemoteRunState)
 
 
 class RunsUnsupported(Exception):
-    """Who said that it takes runs knows nothing of them: somebody else may be there now."""
+    """A server that claimed to support runs does not; it may have been replaced."""
 
     def __init__(self, refusal: ModelError) -> None:
         super().__init__(refusal.sentence)
@@ -82,7 +82,7 @@ class RunsUnsupported(Exception):
 
 
 class RemoteTurnDeps(Struct, frozen=True, kw_only=True):
-    """What all turns share. `counsel` asks people what the far side wants to know."""
+    """The dependencies of all turns. `counsel` asks people the remote questions."""
 
     far: RemoteGateway
     clock: Clock
@@ -99,23 +99,23 @@ class RemoteTurn:
         runtime_request: RuntimeRequest,
         tell: EmitRuntimeEvent,
     ) -> None:
-        self._parts = parts
+        self._deps = parts
         self._far = parts.far
-        self._able = able
+        self._capabilities = able
         self._runtime_request = runtime_request
-        self._tell = tell
-        self._line = GatewayClient(parts.far, parts.clock)
+        self._emit = tell
+        self._client = GatewayClient(parts.far, parts.clock)
         self._mapper = RunEventMapper()
         self._steered = SteeringTracker()
         self._body = b""
-        self._name = ""
+        self._key = ""
         self._run = ""
-        self._asking: dict[str, anyio.CancelScope] = {}
+        self._open_questions: dict[str, anyio.CancelScope] = {}
         self._may_be_running = False
-        """Whether a run may go on there: it was asked for, and not refused."""
+        """Whether a run may be active there: it was requested, and not refused."""
 
     async def run(self) -> TurnEnd:
-        async with self._line:
+        async with self._client:
             try:
                 await self._run_with_deadline()
             except BaseException:
@@ -123,7 +123,7 @@ class RemoteTurn:
                     await self._stop()
                     await self._record_partial()
                 raise
-        return await self._ending()
+        return await self._end()
 
     async def _run_with_deadline(self) -> None:
         with anyio.move_on_after(self._far.total or None) as limit:
@@ -133,52 +133,52 @@ class RemoteTurn:
             raise turn_timed_out(self._far.total)
 
     async def _begin(self) -> None:
-        packer = MessageEncoder(self._parts.blobs, files=self._able.files)
-        begin, behind = await run_body(self._runtime_request, packer, later=self._is_followed)
-        if begin.role is not Role.OWNER and not self._able.roles:
+        encoder = MessageEncoder(self._deps.blobs, files=self._capabilities.files)
+        begin, omitted = await run_body(self._runtime_request, encoder, later=self._is_followed)
+        if begin.role is not Role.OWNER and not self._capabilities.roles:
             raise roles_unsupported()
-        for name in behind:
-            await self._tell(Notice(f"{name} cannot be passed on to the far gateway."))
+        for name in omitted:
+            await self._emit(Notice(f"{name} cannot be sent to the remote gateway."))
         self._body = msgspec.json.encode(begin)
-        names = self._names()
-        for number, name in enumerate(names, 1):
-            self._name = name
+        keys = self._idempotency_keys()
+        for number, key in enumerate(keys, 1):
+            self._key = key
             self._run = await self._post()
-            last = number == len(names)
+            last = number == len(keys)
             if last or (await self._state()).status != "cancelled":
                 break
-        if self._is_followed and (afterwards := self._parts.afterwards) is not None:
+        if self._is_followed and (afterwards := self._deps.afterwards) is not None:
             scope = self._runtime_request.scope
             known = afterwards.knows(remote_session_id(scope))
             await afterwards.begun(scope, 0.0 if known else (await self._state()).created_at)
 
     @property
     def _is_followed(self) -> bool:
-        return self._able.sessions and self._parts.afterwards is not None
+        return self._capabilities.sessions and self._deps.afterwards is not None
 
-    def _names(self) -> Sequence[str]:
-        """The one name of the question; after it those for each time that it was taken up again.
+    def _idempotency_keys(self) -> Sequence[str]:
+        """Return the key of the question, then one for each time the turn was resumed.
 
-        A run that was stopped when this gateway was, is not waited for: the next name begins
-        another one, and finds it again, should this gateway be killed once more.
+        A run that was stopped together with this gateway is not resumed: the next key starts
+        another one, and finds it again if this gateway is killed once more.
         """
-        name = run_key(self._runtime_request, self._body)
-        names = [name]
+        key = run_key(self._runtime_request, self._body)
+        keys = [key]
         for message in reversed(self._runtime_request.messages):
             if not is_program_note(message):
                 break
-            names.insert(1, f"{name}-{message.id}")
-        return names
+            keys.insert(1, f"{key}-{message.id}")
+        return keys
 
     async def _post(self) -> str:
-        """Asking twice by one name is asking once."""
+        """Start the run; the idempotency key makes repeated requests harmless."""
         self._may_be_running = True
         try:
-            given = await self._line.call_with_retries(
+            response = await self._client.call_with_retries(
                 "POST",
                 RUNS_PATH,
                 self._body,
-                Idempotency_Key=self._name,
+                Idempotency_Key=self._key,
                 X_Hermes_Session_Id=remote_session_id(self._runtime_request.scope),
             )
         except ModelError as error:
@@ -187,204 +187,216 @@ class RemoteTurn:
                 if error.__cause__.status in UNSUPPORTED_STATUSES:
                     raise RunsUnsupported(error) from error
             raise
-        return _decode_body(given, AcceptedRun).run_id
+        return _decode_body(response, AcceptedRun).run_id
 
     async def _state(self) -> RemoteRunState:
         return _decode_body(
-            await self._line.call_with_retries("GET", f"{RUNS_PATH}/{self._run}"), RemoteRunState
+            await self._client.call_with_retries("GET", f"{RUNS_PATH}/{self._run}"), RemoteRunState
         )
 
     async def _follow_and_steer(self) -> None:
-        """Listen to the end, and pass on meanwhile what people say."""
+        """Process events to the end, while forwarding steering messages."""
         async with background_tasks() as group:
-            if self._able.steers:
+            if self._capabilities.steers:
                 group.start_soon(self._forward_steering)
             await self._follow(group)
 
     async def _follow(self, group: TaskGroup) -> None:
-        patience = RetryTimer(self._far, self._parts.clock)
-        told = False
+        retries = RetryTimer(self._far, self._deps.clock)
+        notified = False
         while self._mapper.end is None:
             try:
-                await self._listen(patience, group)
+                await self._listen(retries, group)
                 if self._mapper.end is None:
-                    await self._check_ended(patience)
+                    await self._check_ended(retries)
             except RequestRefused as error:
                 if error.status == 404:
                     raise run_unknown() from error
-                await patience.wait(error)
+                await retries.wait(error)
             except LinkBroken as error:
-                if not told:
-                    told = True
-                    await self._tell(Notice("The line to the far gateway broke; it is taken up."))
-                await patience.wait(error)
+                if not notified:
+                    notified = True
+                    await self._emit(
+                        Notice("The connection to the remote gateway broke; reconnecting.")
+                    )
+                await retries.wait(error)
 
-    async def _listen(self, patience: RetryTimer, group: TaskGroup) -> None:
-        """Until the far side closes, or the link breaks."""
+    async def _listen(self, retries: RetryTimer, group: TaskGroup) -> None:
+        """Read until the remote gateway closes the stream, or the link breaks."""
         mapper = self._mapper
-        async with aclosing(self._line.events(self._run, mapper.last)) as events:
+        async with aclosing(self._client.events(self._run, mapper.last)) as events:
             async for event in events:
                 if not event.id.isdecimal():
                     continue
                 try:
-                    heard = mapper.feed(int(event.id), event.data)
+                    emitted = mapper.feed(int(event.id), event.data)
                 except (msgspec.DecodeError, RecursionError, AnswerTooLong) as error:
-                    raise stream_broken(f"the far gateway sent a broken stream: {error}") from error
-                patience.calm()
-                for one in heard:
-                    await self._tell(one)
+                    raise stream_broken(
+                        f"the remote gateway sent an invalid stream: {error}"
+                    ) from error
+                retries.calm()
+                for one in emitted:
+                    await self._emit(one)
                 self._steered.applied(mapper.applied)
                 mapper.applied.clear()
                 self._forward_questions(group)
                 if mapper.end is not None:
                     return
 
-    async def _check_ended(self, patience: RetryTimer) -> None:
-        """The stream was closed without one: its events may be gone, not what it came to."""
+    async def _check_ended(self, retries: RetryTimer) -> None:
+        """The stream ended without an end event: fetch the result, as events may be gone."""
         state = await self._state()
         if state.end:
             for one in self._mapper.close(state):
-                await self._tell(one)
+                await self._emit(one)
         else:
-            await patience.wait(LinkBroken(ConnectionError("the far gateway closed the stream")))
+            await retries.wait(LinkBroken(ConnectionError("the remote gateway closed the stream")))
 
     async def _forward_steering(self) -> None:
         while True:
-            await self._parts.clock.sleep(STEERING_INTERVAL)
-            said = await self._runtime_request.meanwhile()
-            # Whatever becomes of it now, it is answered: by this run or by the next.
-            for message in said:
+            await self._deps.clock.sleep(STEERING_INTERVAL)
+            messages = await self._runtime_request.meanwhile()
+            # Registered first, so that each message is answered by this run or the next.
+            for message in messages:
                 self._steered.gave(message)
-            for message in said:
+            for message in messages:
                 await self._steer(message)
 
     async def _steer(self, message: User) -> None:
-        packed = await MessageEncoder(self._parts.blobs, files=self._able.files).pack(message)
-        body = msgspec.json.encode({"input": [input_message(packed)]})
+        encoded = await MessageEncoder(self._deps.blobs, files=self._capabilities.files).pack(
+            message
+        )
+        body = msgspec.json.encode({"input": [input_message(encoded)]})
         path = f"{RUNS_PATH}/{self._run}/steer"
         try:
-            await self._line.call_with_retries("POST", path, body, Idempotency_Key=message.id)
+            await self._client.call_with_retries("POST", path, body, Idempotency_Key=message.id)
         except ModelError as error:
-            log.info("the far gateway was not told what was said meanwhile: %s", error)
+            log.info("the remote gateway did not accept a steering message: %s", error)
 
     def _forward_questions(self, group: TaskGroup) -> None:
-        """What is answered there, or was before we came back, is asked of nobody here."""
-        mapper, counsel = self._mapper, self._parts.counsel
-        for leave in mapper.leave:
-            if counsel is None or leave.question in self._asking:
+        """Ask remote questions here, unless they are answered already."""
+        mapper, approvals = self._mapper, self._deps.counsel
+        for question in mapper.leave:
+            if approvals is None or question.question in self._open_questions:
                 continue
-            if len(self._asking) >= MAX_OPEN_QUESTIONS:
-                group.start_soon(self._refuse, leave)
+            if len(self._open_questions) >= MAX_OPEN_QUESTIONS:
+                group.start_soon(self._refuse, question)
                 continue
-            scope = self._asking[leave.question] = anyio.CancelScope()
-            group.start_soon(self._ask_people, counsel, leave, scope)
-        for question in mapper.settled:
-            if question in self._asking:
-                self._asking[question].cancel()
+            scope = self._open_questions[question.question] = anyio.CancelScope()
+            group.start_soon(self._ask_people, approvals, question, scope)
+        for question_id in mapper.settled:
+            if question_id in self._open_questions:
+                self._open_questions[question_id].cancel()
         mapper.leave.clear()
         mapper.settled.clear()
 
     async def _ask_people(
-        self, counsel: Approvals, leave: RemoteQuestion, scope: anyio.CancelScope
+        self, approvals: Approvals, question: RemoteQuestion, scope: anyio.CancelScope
     ) -> None:
-        """Whoever does not answer leaves it to the far side, which does not wait for ever."""
+        """Without an answer here, the remote gateway applies its own timeout."""
         answer: ApprovalBody | ClarifyBody | None = None
         try:
             with scope:
-                answer = await self._answer_to(counsel, leave)
+                answer = await self._answer_to(approvals, question)
         except TurnSuspended:
-            log.info("a question of the far gateway is asked again after the next start")
+            log.info("a question of the remote gateway is asked again after the next start")
         finally:
-            del self._asking[leave.question]
+            del self._open_questions[question.question]
         if answer is not None:
-            await self._give(leave, answer)
+            await self._send_answer(question, answer)
 
-    async def _refuse(self, leave: RemoteQuestion) -> None:
-        """What is asked beyond the bound; words that nobody was asked for are not made up."""
-        told = (
-            f"{MAX_OPEN_QUESTIONS} questions of the far gateway wait already; one more was refused."
+    async def _refuse(self, question: RemoteQuestion) -> None:
+        """Deny approvals beyond the limit; open questions get no made-up answer."""
+        message = (
+            f"{MAX_OPEN_QUESTIONS} questions of the remote gateway are open; one more was refused."
         )
-        await self._tell(Notice(told))
-        if not leave.open:
-            await self._give(leave, ApprovalBody(ApprovalChoice.DENY.value, leave.question))
+        await self._emit(Notice(message))
+        if not question.open:
+            denial = ApprovalBody(ApprovalChoice.DENY.value, question.question)
+            await self._send_answer(question, denial)
 
-    async def _give(self, leave: RemoteQuestion, answer: ApprovalBody | ClarifyBody) -> None:
-        path = "clarify" if leave.open else "approval"
+    async def _send_answer(
+        self, question: RemoteQuestion, answer: ApprovalBody | ClarifyBody
+    ) -> None:
+        path = "clarify" if question.open else "approval"
         body = msgspec.json.encode(answer)
         try:
-            await self._line.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/{path}", body)
+            await self._client.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/{path}", body)
         except ModelError as error:
-            # It may be in good order: an answer whose receipt was lost was heard all the same.
-            log.info("an answer was not taken by the far gateway: %s", error)
+            # This may be harmless: the answer may have arrived although the response was lost.
+            log.info("the remote gateway did not accept an answer: %s", error)
 
     async def _answer_to(
-        self, counsel: Approvals, leave: RemoteQuestion
+        self, approvals: Approvals, question: RemoteQuestion
     ) -> ApprovalBody | ClarifyBody | None:
-        """Leave is asked for at our own door: who may give it here is for our rules to say."""
-        # Found again at the far gateway, it is asked again.
-        asked = structs.replace(self._runtime_request.scope, call=leave.question)
-        if leave.open:
-            words = await counsel.inquire(asked, leave.text, leave.choices, self._show)
-            return ClarifyBody(words, leave.question) if words else None
-        wish = ApprovalRequest(
-            tool=REMOTE_TOOL, action=leave.action, reaching=Isolation.BEYOND, reason=leave.reason
+        """Approvals follow our own policy, which decides who may give them."""
+        # The question id makes it recognisable if it is asked again.
+        scope = structs.replace(self._runtime_request.scope, call=question.question)
+        if question.open:
+            text = await approvals.inquire(scope, question.text, question.choices, self._show)
+            return ClarifyBody(text, question.question) if text else None
+        request = ApprovalRequest(
+            tool=REMOTE_TOOL,
+            action=question.action,
+            reaching=Isolation.BEYOND,
+            reason=question.reason,
         )
-        decision = await counsel.rule(asked, wish, self._show)
+        decision = await approvals.rule(scope, request, self._show)
         choice = ApprovalChoice.ONCE if decision.allowed else ApprovalChoice.DENY
-        return ApprovalBody(choice.value, leave.question)
+        return ApprovalBody(choice.value, question.question)
 
     async def _show(self, event: Event) -> None:
         if isinstance(event, QuestionAsked | QuestionAnswered):
-            await self._tell(event)
+            await self._emit(event)
 
     async def _stop(self) -> None:
-        """Nobody waits for it any more; where it is not known whether it began, it is found out."""
+        """Stop the run; if it is unknown whether it started, find out first."""
         if self._mapper.end is not None or not self._may_be_running:
             return
         with anyio.move_on_after(self._far.grace) as limit:
             try:
                 self._run = self._run or await self._post()
-                await self._line.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/stop")
+                await self._client.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/stop")
             except ModelError as error:
-                log.warning("the far gateway could not be told to stop: %s", error)
+                log.warning("cannot stop the run of the remote gateway: %s", error)
         if limit.cancelled_caught:
-            log.warning("the far gateway could not be told to stop in time")
+            log.warning("cannot stop the run of the remote gateway in time")
 
     async def _record_partial(self) -> None:
         for message in self._steered.heard:
-            await self._tell(MessageAdded(message))
+            await self._emit(MessageAdded(message))
         if self._mapper.text.strip():
-            await self._tell(MessageAdded(self._mapper.said(Stop.CANCELLED)))
+            await self._emit(MessageAdded(self._mapper.said(Stop.CANCELLED)))
 
-    async def _ending(self) -> TurnEnd:
+    async def _end(self) -> TurnEnd:
         end, mapper = self._mapper.end, self._mapper
         if end is None or end.event != COMPLETED:
             await self._record_partial()
             return _failed_end(end, self._far.key)
         if not mapper.text.strip():
-            raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Ask again.")
-        # All at once and not before: a turn that is taken up again must find its question last.
+            raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Try again.")
+        # Only now, since a resumed turn must find its question last.
         for message in self._steered.heard:
-            await self._tell(MessageAdded(message))
-        await self._tell(MessageAdded(mapper.said(Stop.END)))
+            await self._emit(MessageAdded(message))
+        await self._emit(MessageAdded(mapper.said(Stop.END)))
         if end.partial or end.error:
-            reason = end.error if isinstance(end.error, str) else "The answer ends here."
+            reason = end.error if isinstance(end.error, str) else "The answer is incomplete."
             return TurnEnd(Outcome.EXHAUSTED, quote(reason, self._far.key), end.error_code)
         return TurnEnd(Outcome.DONE, unheard=self._steered.unheard)
 
 
 def _failed_end(end: RemoteEvent | None, key: str) -> TurnEnd:
     if end is None or end.event != "run.failed":
-        # For whoever asked it is a failure: nobody here wanted it stopped.
+        # It counts as a failure, since it was not stopped from here.
         sentence = (
-            "⚠️ Proxy error: the turn was stopped at the far gateway. Ask again to begin anew."
+            "⚠️ Proxy error: the turn was stopped at the remote gateway. Try again to restart it."
         )
         return TurnEnd(Outcome.FAILED, sentence, "cancelled")
     if end.error_code == INTERRUPTED_CODE:
         error = run_interrupted()
         return TurnEnd(Outcome.FAILED, error.sentence, end.error_code)
     why = quote(end.error, key) if isinstance(end.error, str) else ""
-    sentence = f"⚠️ Proxy error: {why or 'the turn failed without a word why'}"
+    sentence = f"⚠️ Proxy error: {why or 'the turn failed, no reason given'}"
     return TurnEnd(Outcome.FAILED, sentence, end.error_code or ModelError.code)
 
 
@@ -392,4 +404,4 @@ def _decode_body(data: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise stream_broken(f"the far gateway answered with something else: {error}") from error
+        raise stream_broken(f"the remote gateway sent an invalid response: {error}") from error

@@ -1,4 +1,4 @@
-"""What is asked of a far gateway of ours as a run, and what the run tells. No network here."""
+"""Encode runs for a remote Hermes gateway and decode their events. No network access here."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -48,10 +48,10 @@ from hermes.schema.scope import Role
 from hermes.schema.tools import Effect
 
 MAX_HISTORY = 400
-"""How many messages a session that is new to the far side begins with."""
+"""Number of messages to send to a session that is new to the remote gateway."""
 MAX_HISTORY_CHARACTERS = 1_000_000
 MAX_QUESTIONS = 100
-"""How many questions of one run are heard at all."""
+"""Number of questions of one run to handle."""
 
 COMPLETED, FAILED, CANCELLED = "run.completed", "run.failed", "run.cancelled"
 _END_EVENTS = frozenset({COMPLETED, FAILED, CANCELLED})
@@ -66,10 +66,10 @@ class InputMessage(Struct, frozen=True, omit_defaults=True):
 
 
 class RunBody(Struct, frozen=True, omit_defaults=True):
-    """The body of `POST /v1/runs`. The history counts only where the session is new.
+    """The body of `POST /v1/runs`. The history is used only if the session is new.
 
-    Where nobody follows the session after its turn, the far side is to promise nothing for later.
-    It is told who asks, and whether the words are `brought`, nobody's own.
+    If the session is not followed after its turn, `later` is false, so that the remote agent
+    promises no later messages. `brought` marks content that is not from a user.
     """
 
     input: Sequence[InputMessage]
@@ -86,7 +86,7 @@ class AcceptedRun(Struct, frozen=True):
 
 
 class RemoteRunState(Struct, frozen=True):
-    """How a run stands; once it has ended, what it came to."""
+    """The state of a run, and its result once it has ended."""
 
     status: str
     created_at: float = 0.0
@@ -97,7 +97,7 @@ class RemoteRunState(Struct, frozen=True):
 
     @property
     def end(self) -> str:
-        """The name of the event that ended it; empty while it goes on."""
+        """The name of the event that ended it; empty while it is running."""
         name = f"run.{self.status}"
         return name if name in _END_EVENTS else ""
 
@@ -108,7 +108,7 @@ class RunTokens(Struct, frozen=True):
 
 
 class RemoteEvent(Struct, frozen=True):
-    """One event of a run; of its fields only those are given that its name calls for."""
+    """An event of a run; only the fields of its type are set."""
 
     event: str
     delta: str = ""
@@ -128,9 +128,9 @@ class RemoteEvent(Struct, frozen=True):
 
 
 class RemoteQuestion(Struct, frozen=True):
-    """What the far side asks before it goes on: leave, or an `open` question for any words.
+    """A question of the remote gateway: for approval, or an `open` one for any text.
 
-    `action` is what leave is asked for, and `reason` what the far side says about it.
+    `action` is what needs approval, and `reason` the remote explanation.
     """
 
     question: str
@@ -158,28 +158,30 @@ class ClarifyBody(Struct, frozen=True, omit_defaults=True):
 async def run_body(
     runtime_request: RuntimeRequest, packer: MessageEncoder, *, later: bool = False
 ) -> tuple[RunBody, Sequence[str]]:
-    """The body, and the names of the files that stay behind."""
-    said = [message for message in runtime_request.messages if not is_program_note(message)]
-    if not said or not isinstance(said[-1], User):
-        # Nothing but a note of our own asks for an answer: then it is the question.
-        said = list(runtime_request.messages)
-    first = _tail_start(said)
-    packed = [await packer.pack(message) for message in said[first:] if isinstance(message, User)]
+    """Return the body, and the names of files that are not sent."""
+    messages = [message for message in runtime_request.messages if not is_program_note(message)]
+    if not messages or not isinstance(messages[-1], User):
+        # Only an internal note asks for an answer: it is the question then.
+        messages = list(runtime_request.messages)
+    first = _tail_start(messages)
+    packed = [
+        await packer.pack(message) for message in messages[first:] if isinstance(message, User)
+    ]
     if not any(one.parts for one in packed):
         raise UsageError("There is nothing to answer.", hint="Say something first.")
     begin = RunBody(
         input=[input_message(one) for one in packed if one.parts],
         instructions=runtime_request.system,
-        conversation_history=_history(said[:first]),
+        conversation_history=_history(messages[:first]),
         later=later,
         role=runtime_request.scope.role,
-        brought=any(isinstance(one, User) and one.trust is Trust.DATA for one in said[first:]),
+        brought=any(isinstance(one, User) and one.trust is Trust.DATA for one in messages[first:]),
     )
     return begin, [name for one in packed for name in one.behind]
 
 
 def input_message(packed: EncodedMessage) -> InputMessage:
-    """Words alone go as they are."""
+    """Send text alone as a string."""
     parts = packed.parts
     if len(parts) == 1 and parts[0]["type"] == "input_text":
         return InputMessage(parts[0]["text"])
@@ -187,73 +189,73 @@ def input_message(packed: EncodedMessage) -> InputMessage:
 
 
 def run_key(runtime_request: RuntimeRequest, body: bytes) -> str:
-    """The same for the same question put again, also by another process of this gateway."""
+    """Return a key that is stable for the same question, across processes of this gateway."""
     last = next((one.id for one in reversed(runtime_request.messages) if is_question(one)), "")
     return sha256(msgspec.json.encode((runtime_request.scope.session, last, body))).hexdigest()
 
 
-def _tail_start(said: Sequence[Message]) -> int:
-    place = len(said)
-    while place and not isinstance(said[place - 1], Assistant):
-        place -= 1
-    return place
+def _tail_start(messages: Sequence[Message]) -> int:
+    index = len(messages)
+    while index and not isinstance(messages[index - 1], Assistant):
+        index -= 1
+    return index
 
 
-def _history(said: Sequence[Message]) -> Sequence[InputMessage]:
-    """The newest of what was said before, in words."""
+def _history(messages: Sequence[Message]) -> Sequence[InputMessage]:
+    """Return the newest messages of the history, as text."""
     past: list[InputMessage] = []
     size = 0
-    for message in reversed(said):
-        if isinstance(message, Result) or not (words := _message_text(message)):
+    for message in reversed(messages):
+        if isinstance(message, Result) or not (text := _message_text(message)):
             continue
-        size += len(words)
+        size += len(text)
         if size > MAX_HISTORY_CHARACTERS or len(past) >= MAX_HISTORY:
             break
         role = "assistant" if isinstance(message, Assistant) else "user"
-        past.append(InputMessage(words, role))
+        past.append(InputMessage(text, role))
     return past[::-1]
 
 
 def _message_text(message: User | Assistant) -> str:
     if isinstance(message, Assistant):
         return message.text.strip() and message.text
-    words = [part.text if isinstance(part, Text) else omitted_note(part) for part in message.parts]
-    return "\n".join(words)
+    texts = [part.text if isinstance(part, Text) else omitted_note(part) for part in message.parts]
+    return "\n".join(texts)
 
 
 class RunEventMapper:
-    """One run as it is told: each event counts once, however often the link was cut."""
+    """Decodes the events of one run, each only once, however often the link breaks."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(RemoteEvent)
-        self._words: list[str] = []
+        self._texts: list[str] = []
         self._size = 0
         self.last = 0
-        """The number of the last event; who comes back goes on after it."""
+        """The number of the last event, after which a reconnect continues."""
         self.end: RemoteEvent | None = None
         self.leave: list[RemoteQuestion] = []
-        """What the far side asked, until somebody takes it from here."""
+        """Questions that are not handled yet."""
         self._questions: set[str] = set()
         self._asked = 0
         self.settled: list[str] = []
         """Questions that were answered, here or there."""
         self.applied: list[str] = []
-        """Words of people that the run has taken in."""
+        """Steering messages that the run has read."""
 
     @property
     def text(self) -> str:
-        return "".join(self._words)
+        return "".join(self._texts)
 
     def feed(self, number: int, data: bytes) -> Sequence[RuntimeEvent]:
-        """What an event tells; nothing, when it was heard already. Raises `msgspec.DecodeError`."""
+        """Return the events; none if it is a repeat. Raises `msgspec.DecodeError`."""
         if number <= self.last or self.end is not None:
             return ()
-        told = self._decoder.decode(data)
+        event = self._decoder.decode(data)
         self.last = number
-        return self._take(told)
+        return self._take(event)
 
     def close(self, state: RemoteRunState) -> Sequence[RuntimeEvent]:
-        """The end of a run whose events are gone, from what is kept of it."""
+        """End a run whose events are gone, from its stored state."""
         return self._ended(
             RemoteEvent(
                 event=state.end,
@@ -265,34 +267,34 @@ class RunEventMapper:
         )
 
     def said(self, stop: Stop) -> Assistant:
-        """All words so far, as a message."""
+        """Return the text so far as a message."""
         tokens = (self.end.usage if self.end else None) or RunTokens()
         usage = Usage(tokens.input_tokens, tokens.output_tokens)
         return Assistant(new_id("msg"), (Text(self.text),), stop, usage, MODEL, PROVIDER)
 
-    def _take(self, told: RemoteEvent) -> Sequence[RuntimeEvent]:
-        match told.event:
+    def _take(self, event: RemoteEvent) -> Sequence[RuntimeEvent]:
+        match event.event:
             case "message.delta":
-                self._add(told.delta)
+                self._add(event.delta)
             case "message.restarted":
-                return self._anew(told.text)
+                return self._restart(event.text)
             case "steer.applied":
-                self.applied.append(told.text)
+                self.applied.append(event.text)
             case name if name in _APPROVAL_EVENTS or name in _CLARIFY_EVENTS:
-                if not self._is_new(told.question_id):
+                if not self._is_new(event.question_id):
                     return ()
-                self.leave.append(_remote_question(told))
+                self.leave.append(_remote_question(event))
             case name if name in _ANSWERED_EVENTS:
-                self.settled.append(told.question_id)
+                self.settled.append(event.question_id)
             case name if name in _END_EVENTS:
-                return self._ended(told)
+                return self._ended(event)
             case _:
                 pass
-        heard = _runtime_event(told)
-        return () if heard is None else (heard,)
+        converted = _runtime_event(event)
+        return () if converted is None else (converted,)
 
     def _is_new(self, question: str) -> bool:
-        """Asked for the first time, by a run that has not asked too often; some give no name."""
+        """Return whether a question is new and within the limit; some have no id."""
         if question in self._questions or self._asked >= MAX_QUESTIONS:
             return False
         self._asked += 1
@@ -300,32 +302,32 @@ class RunEventMapper:
             self._questions.add(question)
         return True
 
-    def _ended(self, told: RemoteEvent) -> Sequence[RuntimeEvent]:
-        """What it came to is the truth, whatever was told on the way."""
-        self.end = told
-        heard, output = self.text, told.output
-        if not output or output == heard:
+    def _ended(self, event: RemoteEvent) -> Sequence[RuntimeEvent]:
+        """The final output is authoritative, whatever was streamed before."""
+        self.end = event
+        streamed, output = self.text, event.output
+        if not output or output == streamed:
             return ()
-        self._words = [output]
-        if output.startswith(heard):
-            return [TextDelta(output[len(heard) :])]
-        return self._anew(output)
+        self._texts = [output]
+        if output.startswith(streamed):
+            return [TextDelta(output[len(streamed) :])]
+        return self._restart(output)
 
-    def _anew(self, text: str) -> Sequence[RuntimeEvent]:
-        """What was told so far does not count: this does."""
-        self._words = [text]
-        again = StreamReset("the far gateway answered anew")
-        return [again, TextDelta(text)] if text else [again]
+    def _restart(self, text: str) -> Sequence[RuntimeEvent]:
+        """Replace the text so far."""
+        self._texts = [text]
+        reset = StreamReset("the remote gateway restarted its answer")
+        return [reset, TextDelta(text)] if text else [reset]
 
-    def _add(self, words: str) -> None:
-        self._size += len(words)
+    def _add(self, text: str) -> None:
+        self._size += len(text)
         if self._size > MAX_ANSWER:
             raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._words.append(words)
+        self._texts.append(text)
 
 
 class SteeringTracker:
-    """What was passed on to a run and is not taken in yet, in the order of saying."""
+    """Steering messages sent to a run that it has not read yet, in order."""
 
     def __init__(self) -> None:
         self._open: list[User] = []
@@ -346,49 +348,49 @@ class SteeringTracker:
         return tuple(self._open)
 
 
-def _runtime_event(told: RemoteEvent) -> RuntimeEvent | None:
-    """The event as one of ours. A younger far side may tell more than we know of."""
-    heard: RuntimeEvent | None = None
-    match told.event:
+def _runtime_event(event: RemoteEvent) -> RuntimeEvent | None:
+    """Convert the event; unknown types of a newer gateway are ignored."""
+    converted: RuntimeEvent | None = None
+    match event.event:
         case "message.delta":
-            heard = TextDelta(told.delta)
+            converted = TextDelta(event.delta)
         case "reasoning.delta":
-            heard = ReasoningDelta(told.delta)
+            converted = ReasoningDelta(event.delta)
         case "tool.started":
-            # Its effect is written down where it happens.
-            heard = ToolStarted(_preview_call(told), Effect.READ)
+            # The effect is recorded where the tool runs.
+            converted = ToolStarted(_preview_call(event), Effect.READ)
         case "tool.progress":
-            heard = ToolProgress(told.tool_call_id, told.text)
-        case "tool.completed" if told.error:
-            heard = ToolProgress(told.tool_call_id, "failed")
+            converted = ToolProgress(event.tool_call_id, event.text)
+        case "tool.completed" if event.error:
+            converted = ToolProgress(event.tool_call_id, "failed")
         case name if name == "run.notice" or name in _APPROVAL_EVENTS or name in _CLARIFY_EVENTS:
-            heard = Notice(_notice_text(told))
+            converted = Notice(_notice_text(event))
         case _:
             pass
-    return heard
+    return converted
 
 
-def _remote_question(told: RemoteEvent) -> RemoteQuestion:
-    asked = RemoteQuestion(
-        told.question_id, _notice_text(told), told.choices, told.event in _CLARIFY_EVENTS
+def _remote_question(event: RemoteEvent) -> RemoteQuestion:
+    question = RemoteQuestion(
+        event.question_id, _notice_text(event), event.choices, event.event in _CLARIFY_EVENTS
     )
-    if asked.open:
-        return asked
-    action = told.command or told.description or told.text
-    reason = told.description if told.command else ""
-    return structs.replace(asked, action=action, reason=reason)
+    if question.open:
+        return question
+    action = event.command or event.description or event.text
+    reason = event.description if event.command else ""
+    return structs.replace(question, action=action, reason=reason)
 
 
-def _notice_text(told: RemoteEvent) -> str:
-    what = " - ".join(filter(None, [told.command, told.description])) or told.text
-    if told.event in _APPROVAL_EVENTS:
-        return f"The far gateway asks for leave: {what}"
-    return f"The far gateway asks: {what}" if told.event in _CLARIFY_EVENTS else told.text
+def _notice_text(event: RemoteEvent) -> str:
+    what = " - ".join(filter(None, [event.command, event.description])) or event.text
+    if event.event in _APPROVAL_EVENTS:
+        return f"The remote gateway asks for approval: {what}"
+    return f"The remote gateway asks: {what}" if event.event in _CLARIFY_EVENTS else event.text
 
 
-def _preview_call(told: RemoteEvent) -> ToolCall:
-    """Its arguments are only a glimpse, which need not be JSON."""
-    args, broken = parse_arguments(Raw(msgspec.json.encode(told.preview or "")))
+def _preview_call(event: RemoteEvent) -> ToolCall:
+    """Build a call from the preview of its arguments, which need not be JSON."""
+    args, broken = parse_arguments(Raw(msgspec.json.encode(event.preview or "")))
     if broken:
-        args = Raw(msgspec.json.encode({"preview": told.preview}))
-    return ToolCall(told.tool_call_id or new_id("call"), told.tool, args)
+        args = Raw(msgspec.json.encode({"preview": event.preview}))
+    return ToolCall(event.tool_call_id or new_id("call"), event.tool, args)

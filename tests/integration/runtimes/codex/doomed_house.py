@@ -1,4 +1,4 @@
-"""Opens a profile, begins a turn of codex and says so; somebody kills it."""
+"""Opens a profile, starts a codex turn and reports it; the test then kills this process."""
 
 import sys
 from pathlib import Path

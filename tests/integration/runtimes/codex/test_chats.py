@@ -1,4 +1,4 @@
-"""Codex behind a real gateway: asked in a chat, it works here, asks there and answers there."""
+"""Codex behind a real gateway: asked in a chat, it asks for approval and answers there."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ approvals:
 
 
 @asynccontextmanager
-async def lobby(path: Path, url: str, program: str) -> AsyncGenerator[GatewayHarness]:
+async def codex_gateway(path: Path, url: str, program: str) -> AsyncGenerator[GatewayHarness]:
     (path / "codex").mkdir()
     (path / "codex" / "config.toml").write_text(codex_config(url, "read-only"))
     home = Home(root=path, path=path)
@@ -75,10 +75,10 @@ def escalated() -> Script:
 
 
 @pytest.mark.parametrize(("word", "output"), [("yes", "hi\n"), ("no", "Declined")])
-async def test_a_person_in_the_chat_decides(
+async def test_approval_is_asked_in_the_chat(
     tmp_path: Path, program: str, word: str, output: str
 ) -> None:
-    async with serve(escalated()) as model, lobby(tmp_path, model.url, program) as at:
+    async with serve(escalated()) as model, codex_gateway(tmp_path, model.url, program) as at:
         await at.channel.say("go")
         await wait_until(lambda: any("echo hi" in text for text in at.channel.texts_in("1")))
         await at.channel.say(word)

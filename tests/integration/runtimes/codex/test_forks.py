@@ -1,4 +1,4 @@
-"""Branches and turns that were taken back: the thread is forked, and codex's own items go along."""
+"""Branches and undone turns: the thread is forked with codex's own items."""
 
 import shutil
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from support.turns import FakeTool
 pytestmark = pytest.mark.anyio
 
 OUTPUT = '"type":"function_call_output"'
-"""What codex itself remembers of a command; what we tell it has only words."""
+"""How codex itself stores a command; messages that we inject are text only."""
 
 
 def script() -> Script:
@@ -29,53 +29,57 @@ def script() -> Script:
     )
 
 
-def branched(house: CodexHarness, name: str, parent: str, said: Sequence[Message]) -> None:
-    house.session, house.said = name, list(said)
-    house.choose(ThreadSettings(parent=parent))
+def start_branch(
+    harness: CodexHarness, name: str, parent: str, messages: Sequence[Message]
+) -> None:
+    harness.session, harness.said = name, list(messages)
+    harness.choose(ThreadSettings(parent=parent))
 
 
-def asked(model: FakeOpenAiServer) -> str:
+def last_request(model: FakeOpenAiServer) -> str:
     return model.requests[-1].body.decode()
 
 
-async def test_a_branch_goes_on_in_a_thread_of_its_own(tmp_path: Path, program: str) -> None:
-    async with served_codex(script(), tmp_path, program) as (model, house):
-        await house.ask("go")
-        trunk = list(house.said)
-        branched(house, "ses_2", "ses_1", trunk)
-        assert await house.ask("in the branch") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert asked(model).count("I ran it.") == 1
-        branched(house, "ses_1", "", trunk)
-        assert await house.ask("in the trunk") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert "in the branch" not in asked(model)
+async def test_branch_continues_in_a_forked_thread(tmp_path: Path, program: str) -> None:
+    async with served_codex(script(), tmp_path, program) as (model, harness):
+        await harness.ask("go")
+        trunk = list(harness.said)
+        start_branch(harness, "ses_2", "ses_1", trunk)
+        assert await harness.ask("in the branch") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert last_request(model).count("I ran it.") == 1
+        start_branch(harness, "ses_1", "", trunk)
+        assert await harness.ask("in the trunk") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert "in the branch" not in last_request(model)
 
 
-async def test_what_the_trunk_said_since_is_not_in_the_branch(tmp_path: Path, program: str) -> None:
-    async with served_codex(script(), tmp_path, program) as (model, house):
-        await house.ask("go")
-        trunk = list(house.said)
-        await house.ask("only in the trunk")
-        branched(house, "ses_2", "ses_1", trunk)
-        assert await house.ask("in the branch") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert "only in the trunk" not in asked(model)
+async def test_branch_does_not_contain_later_messages_of_its_parent(
+    tmp_path: Path, program: str
+) -> None:
+    async with served_codex(script(), tmp_path, program) as (model, harness):
+        await harness.ask("go")
+        trunk = list(harness.said)
+        await harness.ask("only in the trunk")
+        start_branch(harness, "ses_2", "ses_1", trunk)
+        assert await harness.ask("in the branch") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert "only in the trunk" not in last_request(model)
 
 
-async def test_a_branch_of_a_branch(tmp_path: Path, program: str) -> None:
-    async with served_codex(script(), tmp_path, program) as (model, house):
-        await house.ask("go")
-        trunk = list(house.said)
-        branched(house, "ses_2", "ses_1", trunk)
-        assert await house.ask("first") is Outcome.DONE, house.ended
-        branched(house, "ses_3", "ses_2", house.said)
-        assert await house.ask("second") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert asked(model).count('"first"') == 1
+async def test_branch_of_a_branch_is_forked(tmp_path: Path, program: str) -> None:
+    async with served_codex(script(), tmp_path, program) as (model, harness):
+        await harness.ask("go")
+        trunk = list(harness.said)
+        start_branch(harness, "ses_2", "ses_1", trunk)
+        assert await harness.ask("first") is Outcome.DONE, harness.ended
+        start_branch(harness, "ses_3", "ses_2", harness.said)
+        assert await harness.ask("second") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert last_request(model).count('"first"') == 1
 
 
-async def test_our_tools_are_there_in_a_branch(tmp_path: Path, program: str) -> None:
+async def test_our_tools_are_available_in_a_branch(tmp_path: Path, program: str) -> None:
     tool = FakeTool("session_search")
     call = Reply(calls=[Call("session_search", {"query": "boats"})])
     rules = [Rule(contains="look", steps=[call, Reply(text="found")])]
@@ -83,42 +87,42 @@ async def test_our_tools_are_there_in_a_branch(tmp_path: Path, program: str) -> 
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as house:
-            await house.ask("hello")
+        async with codex_harness(bench) as harness:
+            await harness.ask("hello")
         async with codex_harness(bench) as later:
-            branched(later, "ses_2", "ses_1", house.said)
+            start_branch(later, "ses_2", "ses_1", harness.said)
             assert await later.ask("look") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
 
-async def test_turns_that_were_taken_back_one_after_the_other(tmp_path: Path, program: str) -> None:
-    async with served_codex(script(), tmp_path, program) as (model, house):
-        await house.ask("go")
-        first = len(house.said)
-        await house.ask("keep this")
-        second = len(house.said)
-        await house.ask("forget this")
-        del house.said[second:]
-        assert await house.ask("forget that") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert "keep this" in asked(model)
-        assert "forget this" not in asked(model)
-        del house.said[first:]
-        assert await house.ask("what now?") is Outcome.DONE, house.ended
-        assert OUTPUT in asked(model)
-        assert not any(word in asked(model) for word in ("keep this", "forget this", "forget that"))
+async def test_repeated_undo_forks_at_earlier_turns(tmp_path: Path, program: str) -> None:
+    async with served_codex(script(), tmp_path, program) as (model, harness):
+        await harness.ask("go")
+        first = len(harness.said)
+        await harness.ask("keep this")
+        second = len(harness.said)
+        await harness.ask("forget this")
+        del harness.said[second:]
+        assert await harness.ask("forget that") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert "keep this" in last_request(model)
+        assert "forget this" not in last_request(model)
+        del harness.said[first:]
+        assert await harness.ask("what now?") is Outcome.DONE, harness.ended
+        assert OUTPUT in last_request(model)
+        assert not any(
+            word in last_request(model) for word in ("keep this", "forget this", "forget that")
+        )
 
 
-async def test_without_the_thread_a_branch_is_told_what_was_said(
-    tmp_path: Path, program: str
-) -> None:
+async def test_branch_without_a_thread_gets_the_history(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
-            await house.ask("go")
+        async with codex_harness(bench) as harness:
+            await harness.ask("go")
         shutil.rmtree(tmp_path / "codex")
         async with codex_harness(bench) as later:
-            branched(later, "ses_2", "ses_1", house.said)
+            start_branch(later, "ses_2", "ses_1", harness.said)
             assert await later.ask("in the branch") is Outcome.DONE, later.ended
-    assert OUTPUT not in asked(model)
-    assert asked(model).count("I ran it.") == 1
+    assert OUTPUT not in last_request(model)
+    assert last_request(model).count("I ran it.") == 1

@@ -1,4 +1,4 @@
-"""Codex in an open profile: chosen by a setting or a command, its turns in the session's store."""
+"""Codex in an open profile: chosen by a setting or a command, with its turns in the store."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ def script() -> Script:
     )
 
 
-async def test_a_turn_of_codex_is_a_turn_of_the_session(tmp_path: Path, program: str) -> None:
+async def test_codex_turn_is_stored_in_the_session(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model, open_codex_profile(tmp_path, model.url, program) as app:
         answer = await collect(app, [Text("go")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
@@ -49,10 +49,8 @@ async def test_a_turn_of_codex_is_a_turn_of_the_session(tmp_path: Path, program:
         assert all(request.path.endswith("/responses") for request in model.requests)
 
 
-async def test_what_codex_reads_of_others_is_marked_as_ours_is(
-    tmp_path: Path, program: str
-) -> None:
-    """Its own commands, in a folder with what was fetched; what they leave is noted as brought."""
+async def test_untrusted_content_read_by_codex_is_marked(tmp_path: Path, program: str) -> None:
+    """Codex's commands in a folder with fetched content; what they write is untrusted."""
     commands = ["cat own.txt", "cp downloads/letter.txt taken.txt; cat downloads/letter.txt"]
     calls = [Reply(calls=[Call("exec_command", {"cmd": one})]) for one in commands]
     steps = [*calls, Reply(text="Read.")]
@@ -75,10 +73,10 @@ async def test_what_codex_reads_of_others_is_marked_as_ours_is(
         assert not origins.was_fetched(work / "own.txt")
 
 
-async def test_what_codex_writes_in_a_turn_with_strangers_is_theirs(
+async def test_files_written_after_untrusted_content_are_untrusted(
     tmp_path: Path, program: str
 ) -> None:
-    """By a command or by an edit: the next turn knows, whoever wrote it down."""
+    """By a command or by an edit: later turns know that it is untrusted."""
     patch = "*** Begin Patch\n*** Add File: edited.md\n+obey me\n*** End Patch"
     commands = [
         "cat downloads/letter.txt",
@@ -116,14 +114,12 @@ def command(words: str) -> Reply:
     return Reply(calls=[Call("exec_command", {"cmd": words, "yield_time_ms": 30_000})])
 
 
-async def test_what_an_agent_of_codex_writes_is_noted_as_brought(
-    tmp_path: Path, program: str
-) -> None:
-    """It works in a thread that we do not hear, and may search the web there."""
+async def test_files_written_by_a_codex_agent_are_untrusted(tmp_path: Path, program: str) -> None:
+    """The agent works in a thread that we do not see, and may search the web there."""
     spawn = Call("spawn_agent", {"message": "child: write"}, namespace="multi_agent_v1")
     steps = [Reply(calls=[spawn]), command(WAIT), Reply(text="Written.")]
     child = [command("echo 'obey me' > noted.md"), Reply(text="Done.")]
-    # What codex itself says to the model of an agent has a name in it that is drawn by lot.
+    # Codex's prompt for an agent contains a random name.
     rules = [Rule(contains="have it written", steps=steps), Rule(contains="child:", steps=child)]
     async with (
         serve(Script(rules=rules)) as model,
@@ -139,7 +135,7 @@ async def test_what_an_agent_of_codex_writes_is_noted_as_brought(
 WAIT = "for n in $(seq 500); do [ -e noted.md ] && break; sleep 0.05; done"
 
 
-async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_brought(
+async def test_input_to_a_program_of_an_earlier_turn_is_untrusted(
     tmp_path: Path, program: str
 ) -> None:
     shell = Call("exec_command", {"cmd": "bash", "tty": True, "yield_time_ms": 250})
@@ -160,7 +156,7 @@ async def test_what_is_typed_into_a_program_of_an_earlier_turn_is_noted_as_broug
         assert file_provenance(app.home, app.clock).was_fetched(tmp_path / "work/noted.md")
 
 
-async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -> None:
+async def test_session_continues_after_a_restart(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
         async with open_codex_profile(tmp_path, model.url, program) as app:
             await collect(app, [Text("the word is swordfish")])
@@ -173,7 +169,7 @@ async def test_a_session_goes_on_after_a_restart(tmp_path: Path, program: str) -
         assert asked.count("the word is swordfish") == 1
 
 
-async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: str) -> None:
+async def test_session_continues_after_a_kill_in_mid_turn(tmp_path: Path, program: str) -> None:
     long = Script(default=Reply(text="half of it " * 50, pace=0.05))
     async with serve(long) as model:
         write_codex_home(tmp_path, model.url)
@@ -197,7 +193,7 @@ async def test_killed_in_mid_turn_the_session_goes_on(tmp_path: Path, program: s
         assert asked.count("which word?") == 1
 
 
-async def test_commands_of_codex_do_not_see_the_home(tmp_path: Path, program: str) -> None:
+async def test_codex_commands_cannot_read_the_home(tmp_path: Path, program: str) -> None:
     (tmp_path / ".env").write_text("MY_SECRET=hidden-value\n")
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id").write_text("hidden-key")
@@ -216,7 +212,7 @@ async def test_commands_of_codex_do_not_see_the_home(tmp_path: Path, program: st
     assert "openai_runtime" in settings
 
 
-async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
+async def test_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> None:
     async with (
         serve(script()) as model,
         open_codex_profile(tmp_path, model.url, program, "auto") as app,
@@ -236,7 +232,7 @@ async def test_the_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) 
         assert "openai_runtime: auto" in app.home.config.read_text()
 
 
-async def test_codex_is_not_chosen_where_it_is_not_there(tmp_path: Path) -> None:
+async def test_missing_codex_cannot_be_chosen(tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
     async with (
         serve(script()) as model,
@@ -247,7 +243,7 @@ async def test_codex_is_not_chosen_where_it_is_not_there(tmp_path: Path) -> None
         assert app.codex.current() == "auto"
 
 
-async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program: str) -> None:
+async def test_review_covers_codex_turns(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
         settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
         (tmp_path / "config.yaml").write_text(settings + "memory:\n  nudge_interval: 1\n")
@@ -255,16 +251,18 @@ async def test_our_own_loop_looks_back_on_turns_of_codex(tmp_path: Path, program
             answer = await collect(app, [Text("my cat is called Tom")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
             with anyio.fail_after(TEST_TIMEOUT):
-                while not (backs := [one for one in model.requests if looks_back(one)]):
+                while not (backs := [one for one in model.requests if is_review(one)]):
                     await SystemClock().sleep(0.02)
         assert "my cat is called Tom" in backs[0].body.decode()
 
 
-def looks_back(request: RecordedRequest) -> bool:
+def is_review(request: RecordedRequest) -> bool:
     return request.path.endswith("/chat/completions") and b'"memory"' in request.body
 
 
-async def test_whoever_says_which_tools_there_are_stays_here(tmp_path: Path, program: str) -> None:
+async def test_turn_with_explicit_tools_uses_the_built_in_loop(
+    tmp_path: Path, program: str
+) -> None:
     opened = open_codex_profile(tmp_path, "", program, source="api_server")
     async with serve(script()) as model:
         write_codex_home(tmp_path, model.url)
@@ -273,7 +271,9 @@ async def test_whoever_says_which_tools_there_are_stays_here(tmp_path: Path, pro
         assert model.requests[0].path.endswith("/chat/completions")
 
 
-async def test_a_session_of_another_provider_stays_here(tmp_path: Path, program: str) -> None:
+async def test_session_of_another_provider_uses_the_built_in_loop(
+    tmp_path: Path, program: str
+) -> None:
     async with serve(script()) as model:
         settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
         (tmp_path / "config.yaml").write_text(settings.replace("openai\n", "custom\n", 1))

@@ -1,4 +1,4 @@
-"""A turn of codex that is spoken to, interrupted, or killed."""
+"""Codex turns that are steered, interrupted, or killed."""
 
 import os
 import signal
@@ -30,39 +30,39 @@ from support.codex_scenarios import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_interrupt_keeps_half_an_answer(tmp_path: Path, program: str) -> None:
+async def test_interrupt_keeps_the_partial_answer(tmp_path: Path, program: str) -> None:
     long = Reply(text="half of it " * 50, pace=0.05)
-    async with served_codex(Script(default=long), tmp_path, program) as (model, house):
-        await ask_and_interrupt(house, partial(wait_for_event, house, TextDelta))
-        assert house.ended is not None
-        assert house.ended.outcome is Outcome.CANCELLED
+    async with served_codex(Script(default=long), tmp_path, program) as (model, harness):
+        await ask_and_interrupt(harness, partial(wait_for_event, harness, TextDelta))
+        assert harness.ended is not None
+        assert harness.ended.outcome is Outcome.CANCELLED
         model.script.default = Reply(text="well")
-        assert await house.ask("and now?") is Outcome.DONE
-        assert house.service.started == 1
-    half = house.said[1]
+        assert await harness.ask("and now?") is Outcome.DONE
+        assert harness.service.started == 1
+    half = harness.said[1]
     assert isinstance(half, Assistant)
     assert half.stop is Stop.CANCELLED
     assert half.text.startswith("half")
     assert "half of" in model.requests[-1].body.decode()
 
 
-async def test_an_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
-    async with served_codex(command_script(ENDLESS_COMMAND), tmp_path, program) as (_, house):
+async def test_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
+    async with served_codex(command_script(ENDLESS_COMMAND), tmp_path, program) as (_, harness):
 
         async def begun() -> None:
-            """Told to us, and so far that it has said who it is."""
-            await wait_for_event(house, ToolStarted)
+            """Wait until the command is reported and has written its process id."""
+            await wait_for_event(harness, ToolStarted)
             await wait_for_file(tmp_path / "work" / "pid")
 
-        await ask_and_interrupt(house, begun)
+        await ask_and_interrupt(harness, begun)
         assert await has_exited(int(await wait_for_file(tmp_path / "work" / "pid")))
-        assert house.service.started == 1
-    (result,) = results(house.said)
+        assert harness.service.started == 1
+    (result,) = results(harness.said)
     assert result.failed
     assert "outcome is unknown" in text_of(result)
 
 
-async def test_a_word_in_between_is_heard(tmp_path: Path, program: str) -> None:
+async def test_steering_message_is_read(tmp_path: Path, program: str) -> None:
     script = Script(
         rules=[
             Rule(contains="stop at ten", steps=[Reply(text="stopped at ten")]),
@@ -76,16 +76,16 @@ async def test_a_word_in_between_is_heard(tmp_path: Path, program: str) -> None:
         await checkpoint()
         return [given.pop()] if until.seen.is_set() and given else ()
 
-    async with served_codex(script, tmp_path, program) as (_, house):
+    async with served_codex(script, tmp_path, program) as (_, harness):
         with anyio.fail_after(TEST_TIMEOUT):
-            outcome = await house.ask("go", meanwhile=meanwhile, listen=until)
-    assert outcome is Outcome.DONE, house.ended
-    assert word in house.said
-    assert text_of(house.said[-1]) == "stopped at ten"
-    assert house.said.count(word) == 1
+            outcome = await harness.ask("go", meanwhile=meanwhile, listen=until)
+    assert outcome is Outcome.DONE, harness.ended
+    assert word in harness.said
+    assert text_of(harness.said[-1]) == "stopped at ten"
+    assert harness.said.count(word) == 1
 
 
-async def test_words_that_codex_did_not_read_are_not_lost(tmp_path: Path, program: str) -> None:
+async def test_unread_steering_messages_are_not_lost(tmp_path: Path, program: str) -> None:
     word = User("msg_word", (Text("one more thing"),))
     given = [word]
 
@@ -95,15 +95,15 @@ async def test_words_that_codex_did_not_read_are_not_lost(tmp_path: Path, progra
 
     fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
     slow = Reply(first_byte=1.0, fault=fault)
-    async with served_codex(Script(default=slow), tmp_path, program) as (_, house):
+    async with served_codex(Script(default=slow), tmp_path, program) as (_, harness):
         with anyio.fail_after(TEST_TIMEOUT):
-            assert await house.ask("go", meanwhile=meanwhile) is Outcome.FAILED
-    assert house.said.count(word) == 1
+            assert await harness.ask("go", meanwhile=meanwhile) is Outcome.FAILED
+    assert harness.said.count(word) == 1
 
 
-async def test_killed_in_mid_turn_it_is_started_again(tmp_path: Path, program: str) -> None:
+async def test_process_is_restarted_after_a_kill_in_mid_turn(tmp_path: Path, program: str) -> None:
     long = Reply(text="half of it " * 50, pace=0.05)
-    async with served_codex(Script(default=long), tmp_path, program) as (model, house):
+    async with served_codex(Script(default=long), tmp_path, program) as (model, harness):
         until = EventWaiter(TextDelta)
 
         async def kill() -> None:
@@ -113,14 +113,14 @@ async def test_killed_in_mid_turn_it_is_started_again(tmp_path: Path, program: s
 
         async with anyio.create_task_group() as group:
             group.start_soon(kill)
-            await house.ask("go", listen=until)
-        assert house.ended is not None
-        assert house.ended.outcome is Outcome.FAILED
-        assert "/codex-runtime auto" in house.ended.reason
+            await harness.ask("go", listen=until)
+        assert harness.ended is not None
+        assert harness.ended.outcome is Outcome.FAILED
+        assert "/codex-runtime auto" in harness.ended.reason
         model.script.default = Reply(text="alive")
-        assert await house.ask("and now?") is Outcome.DONE, house.ended
-        assert house.service.started == 2
+        assert await harness.ask("and now?") is Outcome.DONE, harness.ended
+        assert harness.service.started == 2
     asked = model.requests[-1].body.decode()
     assert '"go"' in asked
     assert "half of" in asked
-    assert text_of(house.said[-1]) == "alive"
+    assert text_of(harness.said[-1]) == "alive"

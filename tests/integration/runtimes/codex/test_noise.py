@@ -1,4 +1,4 @@
-"""A process that speaks the protocol badly: the turn goes on, or ends with a sentence."""
+"""A process with protocol errors: the turn continues, or ends with a clear error."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ FAKE = """#!/bin/sh
 ' '''
 import json, sys
 
-how = "{how}"
+behaviour = "{behaviour}"
 out = sys.stdout.buffer
 
 
@@ -49,109 +49,109 @@ for line in sys.stdin:
             flatter=dict(sessionId="th1"),
             nameless=dict(thread=dict()),
         )
-        say(id=number, result=shape.get(how, shape["plain"]))
+        say(id=number, result=shape.get(behaviour, shape["plain"]))
     elif method == "turn/start":
-        if how == "deaf":
+        if behaviour == "deaf":
             continue
-        if how == "expired":
+        if behaviour == "expired":
             say(id=number, error=dict(code=-1, message="token refresh failed: invalid_grant"))
             continue
-        if how == "wordy":
+        if behaviour == "wordy":
             sys.stderr.write("panicked: out of cheese\\n")
             sys.stderr.flush()
             sys.exit(3)
-        if how == "complaining":
+        if behaviour == "complaining":
             sys.stderr.write("x" * 3_000_000)
             sys.stderr.flush()
         say(id=number, result=dict(turn=dict(id="tu1")))
-        if how == "garbage":
+        if behaviour == "garbage":
             out.write(b"\\x00\\xff not json\\n[1,2]\\n{{\\"half\\": \\n\\n42\\nnull\\n" * 50)
             say(method="somebody/invented/this", params=dict(threadId="th1", x=[1]))
             say(method="item/completed", params=dict(threadId="th1", item=17))
             say(id=999, result=dict())
-        if how == "huge":
+        if behaviour == "huge":
             out.write(b'{{"method":"warning","params":{{"threadId":"th1","message":"')
             for _ in range(50):
                 out.write(b"x" * 1_000_000)
             out.write(b'"}}}}\\n')
-        words = "<turn_aborted/>" if how == "aborted" else "still here"
-        item = dict(type="agentMessage", id="m1", text=words)
+        message = "<turn_aborted/>" if behaviour == "aborted" else "still here"
+        item = dict(type="agentMessage", id="m1", text=message)
         told("item/completed", item=item)
-        if how != "aborted":
+        if behaviour != "aborted":
             told("turn/completed", turn=dict(id="tu1", status="completed"))
     else:
         say(id=number, result=dict())
 """
 
 
-def fake(path: Path, how: str) -> str:
-    program = path / "fake"
-    program.write_text(FAKE.format(python=sys.executable, how=how))
+def write_fake(path: Path, behaviour: str) -> str:
+    program = path / "write_fake"
+    program.write_text(FAKE.format(python=sys.executable, behaviour=behaviour))
     program.chmod(0o755)
     return str(program)
 
 
-def bench(path: Path, how: str, patience: CodexTimeouts | None = None) -> CodexSetup:
+def setup(path: Path, behaviour: str, patience: CodexTimeouts | None = None) -> CodexSetup:
     patience = patience or CodexTimeouts()
     return CodexSetup(
-        url="http://127.0.0.1:1", path=path, program=fake(path, how), patience=patience
+        url="http://127.0.0.1:1", path=path, program=write_fake(path, behaviour), patience=patience
     )
 
 
-@pytest.mark.parametrize("how", ["plain", "session", "flat", "flatter", "garbage", "huge"])
-async def test_the_answer_is_heard(tmp_path: Path, how: str) -> None:
-    async with codex_harness(bench(tmp_path, how)) as house:
+@pytest.mark.parametrize("behaviour", ["plain", "session", "flat", "flatter", "garbage", "huge"])
+async def test_answer_is_received(tmp_path: Path, behaviour: str) -> None:
+    async with codex_harness(setup(tmp_path, behaviour)) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
-    assert text_of(house.said[-1]) == "still here"
+            outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
+    assert text_of(harness.said[-1]) == "still here"
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("behaviour", "message"),
     [
-        ("nameless", "names none"),
-        ("aborted", "broke the turn off"),
+        ("nameless", "has no thread id"),
+        ("aborted", "stopped the turn"),
         ("wordy", "out of cheese"),
     ],
 )
-async def test_the_failure_is_told(tmp_path: Path, how: str, words: str) -> None:
-    async with codex_harness(bench(tmp_path, how)) as house:
+async def test_failure_is_reported(tmp_path: Path, behaviour: str, message: str) -> None:
+    async with codex_harness(setup(tmp_path, behaviour)) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            outcome = await house.ask("go")
+            outcome = await harness.ask("go")
     assert outcome is Outcome.FAILED
-    assert house.ended is not None
-    assert words in house.ended.reason
-    assert "/codex-runtime auto" in house.ended.reason
+    assert harness.ended is not None
+    assert message in harness.ended.reason
+    assert "/codex-runtime auto" in harness.ended.reason
 
 
-async def test_its_log_does_not_grow_with_every_turn(tmp_path: Path) -> None:
-    async with codex_harness(bench(tmp_path, "complaining")) as house:
+async def test_log_is_truncated(tmp_path: Path) -> None:
+    async with codex_harness(setup(tmp_path, "complaining")) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
             for _ in range(3):
-                assert await house.ask("go") is Outcome.DONE
-        assert house.service.started == 1
+                assert await harness.ask("go") is Outcome.DONE
+        assert harness.service.started == 1
     assert (tmp_path / "codex.log").stat().st_size < 2 * 3_000_000
 
 
-async def test_a_login_that_has_expired_is_known(tmp_path: Path) -> None:
-    async with codex_harness(bench(tmp_path, "expired")) as house:
+async def test_expired_login_is_recognised(tmp_path: Path) -> None:
+    async with codex_harness(setup(tmp_path, "expired")) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            await house.ask("go")
-            await house.ask("again")
+            await harness.ask("go")
+            await harness.ask("again")
         assert (tmp_path / "asked.txt").read_text() == "go\ngo + again\n"
-        # What it knows of its login is read when it starts.
-        assert house.service.started == 2
-    assert house.ended is not None
-    assert "codex login" in house.ended.reason
+        # It reads its login only when it starts.
+        assert harness.service.started == 2
+    assert harness.ended is not None
+    assert "codex login" in harness.ended.reason
 
 
-async def test_one_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
+async def test_unresponsive_process_is_replaced(tmp_path: Path) -> None:
     patience = CodexTimeouts(turn=0.3)
-    async with codex_harness(bench(tmp_path, "deaf", patience)) as house:
+    async with codex_harness(setup(tmp_path, "deaf", patience)) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
-            assert await house.ask("go") is Outcome.FAILED
-            await house.ask("again")
-        assert house.service.started == 2
-    assert house.ended is not None
-    assert "did not answer turn/start in 0.3 s" in house.ended.reason
+            assert await harness.ask("go") is Outcome.FAILED
+            await harness.ask("again")
+        assert harness.service.started == 2
+    assert harness.ended is not None
+    assert "did not answer turn/start in 0.3 s" in harness.ended.reason

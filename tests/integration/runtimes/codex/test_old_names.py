@@ -1,4 +1,4 @@
-"""The old names over the real codex: the session by itself, and the agent with it."""
+"""The compatibility names over the real codex: the session alone, and the agent with it."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def surroundings(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def codex_home(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("home", "codex", "work"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
@@ -36,9 +36,9 @@ def script() -> Script:
     )
 
 
-async def test_a_session_runs_turns(surroundings: Path) -> None:
+async def test_compat_session_runs_turns(codex_home: Path) -> None:
     async with serve(script()) as model:
-        write_config(surroundings, model.url)
+        write_config(codex_home, model.url)
         result, again, thread = await run_sync(_two_turns)
     assert (result.final_text, result.error) == ("It says hi.", None)
     assert result.tool_iterations == 1
@@ -58,10 +58,10 @@ def _two_turns() -> tuple[TurnResult, TurnResult, str]:
         session.close()
 
 
-async def test_the_agent_runs_a_conversation(surroundings: Path) -> None:
+async def test_compat_agent_runs_a_conversation(codex_home: Path) -> None:
     async with serve(script()) as model:
-        write_config(surroundings, model.url)
-        first, second = await run_sync(_talk)
+        write_config(codex_home, model.url)
+        first, second = await run_sync(_two_conversations)
     assert first["final_response"] == "It says hi."
     assert first["completed"]
     assert [one["role"] for one in first["messages"]] == ["user", "assistant", "tool", "assistant"]
@@ -70,7 +70,7 @@ async def test_the_agent_runs_a_conversation(surroundings: Path) -> None:
     assert len(second["messages"]) == 6
 
 
-def _talk() -> tuple[Json, Json]:
+def _two_conversations() -> tuple[Json, Json]:
     agent = AIAgent(api_mode="codex_app_server", provider="openai")
     try:
         return agent.run_conversation("go"), agent.run_conversation("hello")

@@ -1,4 +1,4 @@
-"""The names that we use, held against what the real codex says of its own protocol."""
+"""Compare our protocol names with the schema of the real codex."""
 
 import subprocess
 from pathlib import Path
@@ -27,16 +27,16 @@ def methods(path: Path) -> set[str]:
     return {one["properties"]["method"]["enum"][0] for one in read(path)["oneOf"]}
 
 
-def test_we_ask_for_what_there_is(schema: Path) -> None:
+def test_our_requests_exist(schema: Path) -> None:
     assert methods(schema / "ClientRequest.json") >= protocol.CLIENT_REQUESTS
     assert protocol.INITIALIZED in methods(schema / "ClientNotification.json")
 
 
-def test_we_listen_to_what_is_told(schema: Path) -> None:
+def test_our_notifications_exist(schema: Path) -> None:
     assert methods(schema / "ServerNotification.json") >= protocol.NOTIFICATIONS
 
 
-def test_we_answer_what_is_asked(schema: Path) -> None:
+def test_server_requests_are_handled(schema: Path) -> None:
     asked = methods(schema / "ServerRequest.json")
     assert asked >= protocol.SERVER_REQUESTS
     left = {
@@ -48,13 +48,13 @@ def test_we_answer_what_is_asked(schema: Path) -> None:
     assert asked - protocol.SERVER_REQUESTS == left
 
 
-def test_we_know_the_kinds_of_items(schema: Path) -> None:
+def test_item_types_are_known(schema: Path) -> None:
     item = read(schema / "v2" / "ItemCompletedNotification.json")["definitions"]["ThreadItem"]
     kinds = {one["properties"]["type"]["enum"][0] for one in item["oneOf"]}
     assert kinds >= protocol.ITEM_TYPES
     assert kinds - protocol.ITEM_TYPES == {"hookPrompt", "functionCallOutput"}
     assert kinds >= protocol.AGENT_ITEMS
-    # A kind that is new here has to be judged: does it bring words from outside?
+    # A new type must be classified: can it contain untrusted text?
     assert kinds - protocol.TRUSTED_ITEMS == {
         "collabAgentToolCall",
         "exitedReviewMode",
@@ -68,7 +68,7 @@ def test_we_know_the_kinds_of_items(schema: Path) -> None:
     assert kinds >= protocol.TRUSTED_ITEMS
 
 
-def test_we_read_the_tokens_that_are_told(schema: Path) -> None:
+def test_token_usage_fields_exist(schema: Path) -> None:
     known = read(schema / "v2" / "ThreadTokenUsageUpdatedNotification.json")["definitions"]
     usage = set(known["ThreadTokenUsage"]["properties"])
     assert usage >= {"last", "total", "modelContextWindow"}
@@ -119,6 +119,6 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("file", FIELDS)
-def test_we_say_it_in_its_words(schema: Path, file: str) -> None:
+def test_parameters_match_the_schema(schema: Path, file: str) -> None:
     known = set(read(schema / file)["properties"])
     assert known >= FIELDS[file]

@@ -1,4 +1,4 @@
-"""What the real codex asks in the middle of a turn, and what becomes of the answers."""
+"""Requests of the real codex during a turn, and what the answers cause."""
 
 import sys
 from pathlib import Path
@@ -51,12 +51,12 @@ for line in sys.stdin:
 """
 
 
-def calls(call: Call) -> Script:
+def call_script(call: Call) -> Script:
     return Script(rules=[Rule(contains="go", steps=[Reply(calls=[call]), Reply(text="done")])])
 
 
-def result_of(said: list[Message]) -> Result:
-    (result,) = [message for message in said if isinstance(message, Result)]
+def result_of(messages: list[Message]) -> Result:
+    (result,) = [message for message in messages if isinstance(message, Result)]
     return result
 
 
@@ -70,36 +70,36 @@ class _Asked(Struct):
 
 
 def output_of(model: FakeOpenAiServer) -> str:
-    """What the model was told that its call came to."""
+    """Return the output of the call that the model received."""
     items = msgspec.json.decode(model.requests[1].body, type=_Asked).input
     (output,) = [item.output for item in items if item.type == "function_call_output"]
     return output
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_change_of_files(tmp_path: Path, program: str, allowed: bool) -> None:
+async def test_file_change_needs_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     rules = FakeApprovals(allowed=allowed)
-    async with serve(calls(Call("exec_command", {"cmd": PATCH}))) as model:
+    async with serve(call_script(Call("exec_command", {"cmd": PATCH}))) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
-    (wish,) = rules.wishes
-    assert wish.tool == "patch"
-    assert wish.action == f"add {tmp_path}/work/new.txt"
-    assert "one" in wish.detail
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
+    (request,) = rules.wishes
+    assert request.tool == "patch"
+    assert request.action == f"add {tmp_path}/work/new.txt"
+    assert "one" in request.detail
     assert (tmp_path / "work" / "new.txt").exists() is allowed
-    assert result_of(house.said).failed is not allowed
+    assert result_of(harness.said).failed is not allowed
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_tool_of_a_server(tmp_path: Path, program: str, allowed: bool) -> None:
+async def test_mcp_tool_needs_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     server = tmp_path / "server.py"
     server.write_text(SERVER)
     given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
     rules = FakeApprovals(allowed=allowed)
-    async with serve(calls(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
+    async with serve(call_script(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
         bench = CodexSetup(
             url=model.url,
             path=tmp_path,
@@ -107,48 +107,48 @@ async def test_a_tool_of_a_server(tmp_path: Path, program: str, allowed: bool) -
             settings=ThreadSettings(config=given),
             counsel=rules,
         )
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
-    (wish,) = rules.wishes
-    assert wish.tool == "mcp.s"
-    assert '{"who":"you"}' in wish.action
-    result = result_of(house.said)
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
+    (request,) = rules.wishes
+    assert request.tool == "mcp.s"
+    assert '{"who":"you"}' in request.action
+    result = result_of(harness.said)
     assert result.failed is not allowed
     assert (text_of(result) == "hello you") is allowed
 
 
-@pytest.mark.parametrize("words", ["B", None])
-async def test_a_question_to_a_person(tmp_path: Path, program: str, words: str | None) -> None:
+@pytest.mark.parametrize("answer", ["B", None])
+async def test_question_is_answered(tmp_path: Path, program: str, answer: str | None) -> None:
     options = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
     question = {"id": "q1", "header": "H", "question": "Which?", "options": options}
-    rules = FakeApprovals(allowed=False, words=words)
-    async with serve(calls(Call("request_user_input", {"questions": [question]}))) as model:
+    rules = FakeApprovals(allowed=False, words=answer)
+    async with serve(call_script(Call("request_user_input", {"questions": [question]}))) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
         )
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
     assert rules.questions == [("Which?", ["A", "B"])]
-    assert ('["B"]' in output_of(model)) is (words == "B")
+    assert ('["B"]' in output_of(model)) is (answer == "B")
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_permissions(tmp_path: Path, program: str, allowed: bool) -> None:
+async def test_permissions_need_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     wanted = {"reason": "I need the net", "permissions": {"network": {"enabled": True}}}
     rules = FakeApprovals(allowed=allowed)
-    async with serve(calls(Call("request_permissions", wanted))) as model:
+    async with serve(call_script(Call("request_permissions", wanted))) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
         )
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
-    (wish,) = rules.wishes
-    assert wish.reason == "I need the net"
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
+    (request,) = rules.wishes
+    assert request.reason == "I need the net"
     assert ('"enabled":true' in output_of(model)) is allowed
 
 
-class Thinking(FakeApprovals):
-    """Takes its time; `asked` is set when somebody waits for it."""
+class SlowApprovals(FakeApprovals):
+    """Answers after a delay; `asked` is set when a request waits."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(allowed=True)
@@ -164,54 +164,53 @@ class Thinking(FakeApprovals):
 ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "require_escalated"})
 
 
-async def test_who_is_asked_may_think(tmp_path: Path, program: str) -> None:
-    async with serve(calls(ESCALATED)) as model:
+async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: str) -> None:
+    async with serve(call_script(ESCALATED)) as model:
         bench = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
             sandbox="read-only",
-            counsel=Thinking(5.0),
+            counsel=SlowApprovals(5.0),
             patience=CodexTimeouts(deadline=4.5),
         )
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
-    assert text_of(result_of(house.said)) == "hi\n"
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
+    assert text_of(result_of(harness.said)) == "hi\n"
 
 
-async def test_who_is_asked_is_asked_no_more_after_an_interrupt(
-    tmp_path: Path, program: str
-) -> None:
-    rules = Thinking(600)
-    async with serve(calls(ESCALATED)) as model:
+async def test_interrupt_withdraws_the_question(tmp_path: Path, program: str) -> None:
+    rules = SlowApprovals(600)
+    async with serve(call_script(ESCALATED)) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_harness(bench) as house:
+        async with codex_harness(bench) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 async with anyio.create_task_group() as group:
-                    group.start_soon(house.ask, "go")
+                    group.start_soon(harness.ask, "go")
                     await rules.asked.wait()
                     group.cancel_scope.cancel()
             model.script.rules.clear()
-            assert await house.ask("and now?") is Outcome.DONE, house.ended
-            assert house.service.started == 1
+            assert await harness.ask("and now?") is Outcome.DONE, harness.ended
+            assert harness.service.started == 1
     assert rules.wishes == []
-    assert result_of(house.said).failed
+    assert result_of(harness.said).failed
 
 
-async def test_many_sessions_share_one_process(tmp_path: Path, program: str) -> None:
-    async with serve(calls(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
+async def test_sessions_share_one_process(tmp_path: Path, program: str) -> None:
+    async with serve(call_script(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
+        async with codex_harness(bench) as harness:
             others = [
-                CodexHarness(house.runtime, house.service, bench, house.door) for _ in range(4)
+                CodexHarness(harness.runtime, harness.service, bench, harness.door)
+                for _ in range(4)
             ]
             async with anyio.create_task_group() as group:
                 for number, other in enumerate(others):
                     other.session = f"ses_{number}"
                     group.start_soon(other.ask, "go")
-            assert house.service.started == 1
+            assert harness.service.started == 1
     for other in others:
         assert other.ended is not None
         assert other.ended.outcome is Outcome.DONE, other.ended

@@ -1,4 +1,4 @@
-"""Commands of a session whose turns codex runs: branch it, shorten it."""
+"""Commands of a session run by codex: branch and compress."""
 
 from pathlib import Path
 
@@ -18,23 +18,23 @@ from support.codex_profile import open_codex_profile
 pytestmark = pytest.mark.anyio
 
 
-async def typed(app: App, line: str) -> str:
+async def run_command(app: App, line: str) -> str:
     context = CommandContext(app.conversation, app.models, app, services=command_services(app))
     reply = await standard_commands().run(context, line)
     assert isinstance(reply, TextReply), reply
     return reply.text
 
 
-async def test_a_branch_has_what_codex_knew(tmp_path: Path, program: str) -> None:
+async def test_branch_has_codex_history(tmp_path: Path, program: str) -> None:
     run = Reply(calls=[Call("exec_command", {"cmd": "echo hi"})])
     rules = [Rule(contains="go", steps=[run, Reply(text="It says hi.")])]
     script = Script(rules=rules, default=Reply(text="Yes."))
     async with serve(script) as model, open_codex_profile(tmp_path, model.url, program) as app:
         await collect(app, [Text("go")])
         trunk = app.conversation.session.id
-        await typed(app, "/branch another way")
-        # In the first branch nothing was said, so codex has no thread for it.
-        await typed(app, "/branch yet another")
+        await run_command(app, "/branch another way")
+        # Nothing was said in the first branch, so codex has no thread for it.
+        await run_command(app, "/branch yet another")
         assert app.conversation.session.id != trunk
         answer = await collect(app, [Text("in the branch")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
@@ -43,12 +43,12 @@ async def test_a_branch_has_what_codex_knew(tmp_path: Path, program: str) -> Non
         assert asked.count("It says hi.") == 1
 
 
-async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: str) -> None:
+async def test_compress_compacts_the_codex_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="I will remember."))
     async with serve(script) as model, open_codex_profile(tmp_path, model.url, program) as app:
         await collect(app, [Text("the word is swordfish")])
         model.script.default = Reply(text="The word was swordfish.")
-        told = await typed(app, "/compress")
+        told = await run_command(app, "/compress")
         assert "Codex compacted its history from about 15 to" in told
         (use,) = await app.conversation.usage()
         assert (use.calls, use.usage.input, use.usage.output) == (2, 20, 10)
@@ -59,4 +59,4 @@ async def test_compress_has_codex_shorten_its_thread(tmp_path: Path, program: st
         assert "I will remember." not in asked
         for line in ("/compress --preview", "/compress here 2", "/compress the colours"):
             with pytest.raises(UsageError, match="chooses what to keep by itself"):
-                await typed(app, line)
+                await run_command(app, line)

@@ -1,4 +1,4 @@
-"""Threads of codex over many turns, processes and sessions."""
+"""Codex threads over many turns, processes and sessions."""
 
 import shutil
 from pathlib import Path
@@ -20,65 +20,63 @@ from support.turns import FakeTool
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_thread_goes_on_in_another_process(tmp_path: Path, program: str) -> None:
+async def test_thread_continues_in_another_process(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
-            await house.ask("the word is swordfish")
+        async with codex_harness(bench) as harness:
+            await harness.ask("the word is swordfish")
         async with codex_harness(bench) as later:
-            later.said = list(house.said)
+            later.said = list(harness.said)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("I will remember.") == 1
 
 
-async def test_a_thread_that_is_gone_begins_anew(tmp_path: Path, program: str) -> None:
+async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
-            await house.ask("the word is swordfish")
+        async with codex_harness(bench) as harness:
+            await harness.ask("the word is swordfish")
         shutil.rmtree(tmp_path / "codex")
         async with codex_harness(bench) as later:
-            later.said = list(house.said)
+            later.said = list(harness.said)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("I will remember.") == 1
 
 
-async def test_what_was_said_elsewhere_is_told_to_a_new_thread(
-    tmp_path: Path, program: str
-) -> None:
+async def test_new_thread_gets_the_history(tmp_path: Path, program: str) -> None:
     async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
         model,
-        house,
+        harness,
     ):
-        house.said = [
+        harness.said = [
             User("msg_1", (Text("the word is swordfish"),)),
             Assistant("msg_2", (Text("Understood."),), Stop.END),
         ]
-        assert await house.ask("which word?") is Outcome.DONE, house.ended
+        assert await harness.ask("which word?") is Outcome.DONE, harness.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("Understood.") == 1
 
 
-async def test_what_was_taken_back_is_not_remembered(tmp_path: Path, program: str) -> None:
+async def test_undone_turns_are_forgotten(tmp_path: Path, program: str) -> None:
     async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
         model,
-        house,
+        harness,
     ):
-        await house.ask("keep this")
-        await house.ask("forget this")
-        del house.said[2:]
-        assert await house.ask("what now?") is Outcome.DONE, house.ended
+        await harness.ask("keep this")
+        await harness.ask("forget this")
+        del harness.said[2:]
+        assert await harness.ask("what now?") is Outcome.DONE, harness.ended
         asked = model.requests[-1].body.decode()
         assert asked.count("keep this") == 1
         assert "forget this" not in asked
 
 
-async def test_our_tools_are_there_in_another_process(tmp_path: Path, program: str) -> None:
+async def test_our_tools_are_available_in_another_process(tmp_path: Path, program: str) -> None:
     tool = FakeTool("session_search")
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
@@ -86,40 +84,40 @@ async def test_our_tools_are_there_in_another_process(tmp_path: Path, program: s
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as house:
-            await house.ask("hello")
+        async with codex_harness(bench) as harness:
+            await harness.ask("hello")
         async with codex_harness(bench) as later:
-            later.said = list(house.said)
+            later.said = list(harness.said)
             assert await later.ask("go") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
 
-async def test_it_is_ended_when_nobody_needs_it(tmp_path: Path, program: str) -> None:
+async def test_idle_process_is_ended(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="Yes."))) as model:
         patience = CodexTimeouts(idle=0.3)
         bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_harness(bench) as house:
-            await house.ask("the word is swordfish")
+        async with codex_harness(bench) as harness:
+            await harness.ask("the word is swordfish")
             with anyio.fail_after(TEST_TIMEOUT):
                 while codex_pids(tmp_path):
                     await SystemClock().sleep(0.05)
-            assert await house.ask("which word?") is Outcome.DONE, house.ended
-            assert house.service.started == 2
+            assert await harness.ask("which word?") is Outcome.DONE, harness.ended
+            assert harness.service.started == 2
     assert model.requests[-1].body.decode().count("the word is swordfish") == 1
 
 
-async def test_threads_are_let_go_of(tmp_path: Path, program: str) -> None:
+async def test_idle_threads_are_unsubscribed(tmp_path: Path, program: str) -> None:
     async with served_codex(Script(default=Reply(text="Yes.")), tmp_path, program) as (
         model,
-        house,
+        harness,
     ):
         first: list[Message] = []
         for number in range(MAX_OPEN_THREADS + 2):
-            house.session, house.said = f"ses_{number}", []
-            assert await house.ask(f"word {number}") is Outcome.DONE, house.ended
-            first = first or list(house.said)
-        async with house.service.server() as server:
+            harness.session, harness.said = f"ses_{number}", []
+            assert await harness.ask(f"word {number}") is Outcome.DONE, harness.ended
+            first = first or list(harness.said)
+        async with harness.service.server() as server:
             assert len(server.threads) == MAX_OPEN_THREADS
-        house.session, house.said = "ses_0", first
-        assert await house.ask("which word?") is Outcome.DONE, house.ended
+        harness.session, harness.said = "ses_0", first
+        assert await harness.ask("which word?") is Outcome.DONE, harness.ended
         assert "word 0" in model.requests[-1].body.decode()

@@ -1,4 +1,4 @@
-"""Whole turns with the real codex against the mock model: words, pictures, commands, patches."""
+"""Whole turns with the real codex and the mock model: text, images, commands, patches."""
 
 from pathlib import Path
 
@@ -31,18 +31,18 @@ from support.turns import FakeTool
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_says_hello_twice_in_one_thread(tmp_path: Path, program: str) -> None:
+async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="Hello from far away.", reasoning="They greet me."))
     async with serve(script) as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
-            outcome = await house.ask("hi", system="Be kind.")
-            assert outcome is Outcome.DONE, house.ended
-            deltas = [event.text for event in house.events if isinstance(event, TextDelta)]
-            thoughts = [event.text for event in house.events if isinstance(event, ReasoningDelta)]
-            await house.ask("and again")
-            assert house.service.started == 1
-    first = house.said[1]
+        async with codex_harness(bench) as harness:
+            outcome = await harness.ask("hi", system="Be kind.")
+            assert outcome is Outcome.DONE, harness.ended
+            deltas = [event.text for event in harness.events if isinstance(event, TextDelta)]
+            thoughts = [event.text for event in harness.events if isinstance(event, ReasoningDelta)]
+            await harness.ask("and again")
+            assert harness.service.started == 1
+    first = harness.said[1]
     assert isinstance(first, Assistant)
     assert first.text == "Hello from far away."
     assert (first.model, first.provider, first.usage) == ("mock-model", "mock", Usage(10, 5))
@@ -53,84 +53,84 @@ async def test_it_says_hello_twice_in_one_thread(tmp_path: Path, program: str) -
     again = model.requests[1].body.decode()
     assert again.count("Hello from far away.") == 1
     assert "hi" in again
-    assert house.ended is not None
-    assert house.ended.usage == Usage(10, 5)
+    assert harness.ended is not None
+    assert harness.ended.usage == Usage(10, 5)
 
 
-async def test_a_picture_goes_along(tmp_path: Path, program: str) -> None:
+async def test_image_is_sent(tmp_path: Path, program: str) -> None:
     async with serve() as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
+        async with codex_harness(bench) as harness:
             media = await FileBlobs(tmp_path / "blobs").put(tiny_png(), "image/png", "dot.png")
-            await house.ask("look", media)
+            await harness.ask("look", media)
     assert "data:image/png;base64," in model.requests[0].body.decode()
 
 
-async def test_a_command_is_a_call_with_its_result(tmp_path: Path, program: str) -> None:
-    async with served_codex(command_script("echo out; exit 3"), tmp_path, program) as (_, house):
-        outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
-    (result,) = results(house.said)
+async def test_command_becomes_a_call_with_its_result(tmp_path: Path, program: str) -> None:
+    async with served_codex(command_script("echo out; exit 3"), tmp_path, program) as (_, harness):
+        outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
+    (result,) = results(harness.said)
     assert result.failed
     assert text_of(result) == "[exit 3]\nout\n"
-    asked = house.said[1]
+    asked = harness.said[1]
     assert isinstance(asked, Assistant)
     (call,) = asked.calls
     assert (call.name, call.id) == ("exec_command", result.call)
     assert b"echo out; exit 3" in bytes(call.args)
-    assert any(isinstance(event, ToolStarted) for event in house.events)
-    assert text_of(house.said[-1]) == "done"
+    assert any(isinstance(event, ToolStarted) for event in harness.events)
+    assert text_of(harness.said[-1]) == "done"
 
 
-async def test_the_output_of_a_command_is_shown_as_it_comes(tmp_path: Path, program: str) -> None:
-    async with served_codex(command_script(SLOW_COMMAND), tmp_path, program) as (_, house):
-        await house.ask("go")
-    shown = "".join(event.text for event in house.events if isinstance(event, ToolProgress))
+async def test_command_output_is_streamed(tmp_path: Path, program: str) -> None:
+    async with served_codex(command_script(SLOW_COMMAND), tmp_path, program) as (_, harness):
+        await harness.ask("go")
+    shown = "".join(event.text for event in harness.events if isinstance(event, ToolProgress))
     assert "step 3" in shown
-    (result,) = results(house.said)
+    (result,) = results(harness.said)
     assert text_of(result) == "step 1\nstep 2\nstep 3\n"
 
 
-async def test_leave_is_given(tmp_path: Path, program: str) -> None:
+async def test_approved_command_runs(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=True)
     async with serve(escalation_script("echo yes > made")) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_harness(bench) as house:
-            outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
+        async with codex_harness(bench) as harness:
+            outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
     (wish,) = rules.wishes
     assert (wish.tool, wish.shell, wish.reason) == ("terminal", True, "I need it")
     assert "echo yes > made" in wish.action
     assert (tmp_path / "work" / "made").read_text() == "yes\n"
 
 
-async def test_leave_is_refused(tmp_path: Path, program: str) -> None:
+async def test_denied_command_does_not_run(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=False)
     async with serve(escalation_script("echo yes > made")) as model:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
         )
-        async with codex_harness(bench) as house:
-            outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
+        async with codex_harness(bench) as harness:
+            outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
     assert len(rules.wishes) == 1
     assert not (tmp_path / "work" / "made").exists()
-    (result,) = results(house.said)
+    (result,) = results(harness.said)
     assert result.failed
     assert "Declined" in text_of(result)
 
 
-async def test_a_patch_is_shown_with_its_changes(tmp_path: Path, program: str) -> None:
-    async with served_codex(command_script(PATCH), tmp_path, program) as (_, house):
-        outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
+async def test_patch_is_shown_with_its_changes(tmp_path: Path, program: str) -> None:
+    async with served_codex(command_script(PATCH), tmp_path, program) as (_, harness):
+        outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
     assert (tmp_path / "work" / "new.txt").read_text() == "one\n"
-    (result,) = results(house.said)
+    (result,) = results(harness.said)
     assert "1 change(s)" in text_of(result)
     assert "one" in result.shown
-    notices = [event.text for event in house.events if isinstance(event, Notice)]
+    notices = [event.text for event in harness.events if isinstance(event, Notice)]
     assert "Changes so far: 1 file(s), +1 -0." in notices
 
 
@@ -142,42 +142,42 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
         bench = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as house:
-            outcome = await house.ask("go")
-    assert outcome is Outcome.DONE, house.ended
+        async with codex_harness(bench) as harness:
+            outcome = await harness.ask("go")
+    assert outcome is Outcome.DONE, harness.ended
     assert tool.asked == [{"query": "boats"}]
-    (result,) = results(house.said)
+    (result,) = results(harness.said)
     assert "boats" in text_of(result)
     assert "did {'query': 'boats'}" in model.requests[1].body.decode()
 
 
-async def test_another_model_counts_from_the_next_turn_on(tmp_path: Path, program: str) -> None:
+async def test_new_model_applies_from_the_next_turn(tmp_path: Path, program: str) -> None:
     async with serve() as model:
         bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as house:
-            await house.ask("hello")
-            house.choose(ThreadSettings(model="mock-two", effort="high"))
-            assert await house.ask("hello again") is Outcome.DONE, house.ended
+        async with codex_harness(bench) as harness:
+            await harness.ask("hello")
+            harness.choose(ThreadSettings(model="mock-two", effort="high"))
+            assert await harness.ask("hello again") is Outcome.DONE, harness.ended
     assert [request.json["model"] for request in model.requests] == ["mock-model", "mock-two"]
-    last = house.said[-1]
+    last = harness.said[-1]
     assert isinstance(last, Assistant)
     assert last.model == "mock-two"
 
 
-async def test_a_plan_is_shown(tmp_path: Path, program: str) -> None:
+async def test_plan_is_shown(tmp_path: Path, program: str) -> None:
     steps = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "in_progress"}]
     plan = Reply(calls=[Call("update_plan", {"plan": steps})])
     script = Script(rules=[Rule(contains="go", steps=[plan, Reply(text="done")])])
     async with serve(script) as model:
         settings = ThreadSettings(config={"tools": {"update_plan": {"enabled": True}}})
         bench = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
-        async with codex_harness(bench) as house:
-            assert await house.ask("go") is Outcome.DONE, house.ended
-    notices = [event.text for event in house.events if isinstance(event, Notice)]
+        async with codex_harness(bench) as harness:
+            assert await harness.ask("go") is Outcome.DONE, harness.ended
+    notices = [event.text for event in harness.events if isinstance(event, Notice)]
     assert "Plan: [x] look; [>] leap" in notices
 
 
-async def test_what_the_account_has_used_is_known(tmp_path: Path, program: str) -> None:
+async def test_account_usage_is_reported(tmp_path: Path, program: str) -> None:
     limits = {
         "x-codex-primary-used-percent": "93",
         "x-codex-primary-window-minutes": "300",
@@ -185,8 +185,8 @@ async def test_what_the_account_has_used_is_known(tmp_path: Path, program: str) 
         "x-codex-secondary-window-minutes": "10080",
     }
     script = Script(default=Reply(text="Hello.", headers=limits))
-    async with served_codex(script, tmp_path, program) as (_, house):
-        assert await house.ask("hi") is Outcome.DONE, house.ended
-        assert house.service.limits.words == "93 % of 5 h, 12 % of 7 d"
-    notices = [event.text for event in house.events if isinstance(event, Notice)]
-    assert "Codex: 93 % of what the account may use is used up." in notices
+    async with served_codex(script, tmp_path, program) as (_, harness):
+        assert await harness.ask("hi") is Outcome.DONE, harness.ended
+        assert harness.service.limits.words == "93 % of 5 h, 12 % of 7 d"
+    notices = [event.text for event in harness.events if isinstance(event, Notice)]
+    assert "Codex: 93 % of the account's limit is used." in notices

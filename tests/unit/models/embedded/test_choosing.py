@@ -1,4 +1,4 @@
-"""What a small model writes, read while it comes."""
+"""Incremental parsing of a small model's answer."""
 
 import json
 
@@ -12,8 +12,8 @@ from hermes.models.embedded.answer_parser import AnswerParser, ParsedCall
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
-def heard(text: str, sizes: list[int]) -> tuple[list[str], AnswerParser]:
-    """Cut into pieces of these sizes, over and over."""
+def parse_in_pieces(text: str, sizes: list[int]) -> tuple[list[str], AnswerParser]:
+    """Feed the text in pieces of these sizes, repeated."""
     choosing, pieces, at, turn = AnswerParser(), [], 0, 0
     while at < len(text):
         size = sizes[turn % len(sizes)]
@@ -24,9 +24,9 @@ def heard(text: str, sizes: list[int]) -> tuple[list[str], AnswerParser]:
 
 
 @given(WORDS, st.lists(st.integers(1, 7), min_size=1, max_size=5), st.booleans())
-def test_a_reply_is_told_whole_however_it_is_cut(words: str, sizes: list[int], bare: bool) -> None:
+def test_reply_does_not_depend_on_the_chunking(words: str, sizes: list[int], bare: bool) -> None:
     text = json.dumps({"reply": words}, ensure_ascii=not bare)
-    pieces, choosing = heard(text, sizes)
+    pieces, choosing = parse_in_pieces(text, sizes)
     assert "".join(pieces) == words
     assert choosing.calls == []
     assert choosing.close() == ""
@@ -36,15 +36,15 @@ def test_a_reply_is_told_whole_however_it_is_cut(words: str, sizes: list[int], b
     st.dictionaries(WORDS, WORDS | st.integers() | st.lists(WORDS, max_size=3), max_size=3),
     st.lists(st.integers(1, 9), min_size=1, max_size=5),
 )
-def test_a_call_keeps_its_bytes(args: dict[str, object], sizes: list[int]) -> None:
+def test_call_arguments_keep_their_bytes(args: dict[str, object], sizes: list[int]) -> None:
     written = json.dumps(args)
-    pieces, choosing = heard(f'{{"tool": "look",  "args":{written}}}', sizes)
+    pieces, choosing = parse_in_pieces(f'{{"tool": "look",  "args":{written}}}', sizes)
     assert "".join(pieces) == ""
     assert choosing.calls == [ParsedCall("look", Raw(written.encode()))]
     assert choosing.close() == ""
 
 
-def test_words_come_before_the_answer_is_whole() -> None:
+def test_reply_text_is_streamed() -> None:
     choosing = AnswerParser()
     assert choosing.feed('{"rep') == ""
     assert choosing.feed('ly": "Hel') == "Hel"
@@ -52,21 +52,21 @@ def test_words_come_before_the_answer_is_whole() -> None:
     assert choosing.feed('n"}') == "\n"
 
 
-def test_several_choices_one_after_the_other() -> None:
+def test_several_objects_are_parsed() -> None:
     text = '{"reply":"On it."}\n{"tool":"a","args":{}}\n {"tool":"b","id":"call_2","args":{"n":1}}'
-    pieces, choosing = heard(text, [3])
+    pieces, choosing = parse_in_pieces(text, [3])
     assert "".join(pieces) == "On it."
     assert [(one.tool, one.id) for one in choosing.calls] == [("a", ""), ("b", "call_2")]
 
 
-def test_what_is_no_object_is_a_reply() -> None:
-    pieces, choosing = heard("Just words, with a { in them.", [4])
+def test_plain_text_is_a_reply() -> None:
+    pieces, choosing = parse_in_pieces("Just words, with a { in them.", [4])
     assert "".join(pieces) == "Just words, with a { in them."
     assert choosing.calls == []
 
 
 @pytest.mark.parametrize("text", ['{"tool": "read_file", "args": {"pa', '{"odd": 1}'])
-def test_what_was_cut_off_is_known(text: str) -> None:
+def test_incomplete_call_is_returned_on_close(text: str) -> None:
     choosing = AnswerParser()
     assert choosing.feed(text) == ""
     assert choosing.close() == text
@@ -85,6 +85,6 @@ def test_what_was_cut_off_is_known(text: str) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
-def test_escapes(escaped: str, meant: str, size: int) -> None:
-    pieces, _ = heard(f'{{"reply": "{escaped}"}}', [size])
+def test_escapes_are_decoded(escaped: str, meant: str, size: int) -> None:
+    pieces, _ = parse_in_pieces(f'{{"reply": "{escaped}"}}', [size])
     assert "".join(pieces) == meant

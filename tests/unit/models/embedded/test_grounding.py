@@ -1,4 +1,4 @@
-"""Paths that a small model has only from examples."""
+"""Example paths that a small model makes up."""
 
 import pytest
 from msgspec import Raw
@@ -21,7 +21,7 @@ from hermes.schema.messages import Text, User
         ('{"command": "mv /path/to/a \'/path/to/b\'"}', '{"command": "mv a \'b\'"}'),
     ],
 )
-def test_an_example_is_a_name_here(written: str, meant: str) -> None:
+def test_example_path_is_replaced(written: str, meant: str) -> None:
     assert bytes(replace_example_paths(Raw(written.encode()))).decode() == meant
 
 
@@ -36,10 +36,10 @@ def test_an_example_is_a_name_here(written: str, meant: str) -> None:
         "[]",
     ],
 )
-def test_everything_else_stays(written: str) -> None:
+def test_other_paths_are_unchanged(written: str) -> None:
     assert bytes(replace_example_paths(Raw(written.encode()))).decode() == written
 
 
-def test_a_path_that_was_spoken_of_is_real() -> None:
+def test_path_from_the_user_is_kept() -> None:
     assert has_no_such_path([User("u", (Text("What is in this folder?"),))])
     assert not has_no_such_path([User("u", (Text("What is in /path/to/music?"),))])

@@ -1,4 +1,4 @@
-"""What is done in a small model's place: asking for leave, and telling of a refusal."""
+"""Answers without the model: escalation after a sandbox failure, and reports of a refusal."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -31,7 +31,7 @@ def failed(output: str, note: str) -> str:
     return msgspec.json.encode({"output": output, "exit_code": 1, "note": note}).decode()
 
 
-def after(
+def request_after(
     told: str, args: Mapping[str, object] = TOUCH, name: str = "terminal", *, fails: bool = True
 ) -> ModelRequest:
     call = ToolCall("c", name, Raw(msgspec.json.encode(args)))
@@ -50,8 +50,8 @@ def after(
         ("curl: (6) Could not resolve host: a.b", NETWORK, "network", "Could not resolve"),
     ],
 )
-def test_what_the_wall_held_back_is_asked_for(output: str, note: str, how: str, why: str) -> None:
-    answer = answer_without_model(after(failed(output, note)), "small")
+def test_sandbox_failure_is_escalated(output: str, note: str, how: str, why: str) -> None:
+    answer = answer_without_model(request_after(failed(output, note)), "small")
     assert answer is not None
     assert (answer.stop, answer.model, answer.provider) == (Stop.TOOLS, "small", PROVIDER)
     (call,) = answer.calls
@@ -65,42 +65,44 @@ def test_what_the_wall_held_back_is_asked_for(output: str, note: str, how: str, 
 @pytest.mark.parametrize(
     "request_",
     [
-        after(failed("./a.sh: Permission denied", OUTSIDE)),
-        after(failed(READ_ONLY, "")),
-        after(failed(READ_ONLY, OUTSIDE), name="gone"),
-        after("It crashed."),
-        after(failed(READ_ONLY, OUTSIDE), fails=False),
-        ModelRequest("", after(failed(READ_ONLY, OUTSIDE)).messages),
+        request_after(failed("./a.sh: Permission denied", OUTSIDE)),
+        request_after(failed(READ_ONLY, "")),
+        request_after(failed(READ_ONLY, OUTSIDE), name="gone"),
+        request_after("It crashed."),
+        request_after(failed(READ_ONLY, OUTSIDE), fails=False),
+        ModelRequest("", request_after(failed(READ_ONLY, OUTSIDE)).messages),
         ModelRequest("", [], TOOLS),
         ModelRequest("", [User("u", (Text("Not done: x."),))], TOOLS),
     ],
 )
-def test_everything_else_is_the_models_to_answer(request_: ModelRequest) -> None:
+def test_other_results_are_left_to_the_model(request_: ModelRequest) -> None:
     assert answer_without_model(request_, "small") is None
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "text"),
     [
         (
-            after("terminal: Not done: a person refused. They said: 'no!'. Do not do it."),
+            request_after("terminal: Not done: a person refused. They said: 'no!'. Do not do it."),
             "`touch /opt/x` was not done: a person refused. They said: 'no!'.",
         ),
         (
-            after("write_file: Not done: nobody is here.", {"path": "/opt/x"}, "write_file"),
+            request_after(
+                "write_file: Not done: nobody is here.", {"path": "/opt/x"}, "write_file"
+            ),
             "write_file `/opt/x` was not done: nobody is here.",
         ),
-        (after("Not done: no. Say so.", {}, "patch"), "patch was not done: no."),
+        (request_after("Not done: no. Say so.", {}, "patch"), "patch was not done: no."),
     ],
 )
-def test_what_was_refused_is_said_to_be_not_done(request_: ModelRequest, said: str) -> None:
+def test_refusal_is_reported(request_: ModelRequest, text: str) -> None:
     answer = answer_without_model(request_, "small")
     assert answer is not None
-    assert (answer.text, answer.stop) == (said, Stop.END)
+    assert (answer.text, answer.stop) == (text, Stop.END)
 
 
 class NoEngine:
-    """Nobody may ask it."""
+    """Fails if it is used."""
 
     def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
         raise AssertionError(weights)
@@ -112,14 +114,16 @@ class NoEngine:
 
 
 @pytest.mark.anyio
-async def test_no_engine_is_needed_for_it(tmp_path: Path) -> None:
+async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
     weights = find_weights("qwen2.5-coder-0.5b")
     model = embedded_model(NoEngine(), weights, ModelFolder(tmp_path))
-    refused = after("terminal: Not done: a person refused.")
+    refused = request_after("terminal: Not done: a person refused.")
     heard = await read_stream(model, refused)
     assert heard.chunks[:-1] == [TextDelta("`touch /opt/x` was not done: a person refused.")]
     assert heard.answer.stop is Stop.END
-    assert (await read_stream(model, after(failed(READ_ONLY, OUTSIDE)))).answer.stop is Stop.TOOLS
+    assert (
+        await read_stream(model, request_after(failed(READ_ONLY, OUTSIDE)))
+    ).answer.stop is Stop.TOOLS
     bound = ModelRequest("", refused.messages, TOOLS, calling=OutputConstraints(must=True))
     with pytest.raises(AssertionError):
         await read_stream(model, bound)
@@ -136,15 +140,15 @@ async def test_no_engine_is_needed_for_it(tmp_path: Path) -> None:
         ("Which file mentions tea?", False),
     ],
 )
-def test_what_is_to_be_remembered(words: str, kept: bool) -> None:
+def test_request_to_remember_is_noted(words: str, kept: bool) -> None:
     assert asks_to_remember(words) is kept
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
-    said = append_missing(ModelRequest("", [User("u", (Text(words),))], TOOLS), answer)[-1]
-    assert isinstance(said, Assistant)
-    assert said.text == "I will remember." + (f"\n\n{NOT_REMEMBERED}" if kept else "")
+    text = append_missing(ModelRequest("", [User("u", (Text(words),))], TOOLS), answer)[-1]
+    assert isinstance(text, Assistant)
+    assert text.text == "I will remember." + (f"\n\n{NOT_REMEMBERED}" if kept else "")
 
 
-def test_what_is_kept_where_it_was_wanted_needs_no_note() -> None:
+def test_no_note_if_it_was_saved_in_the_named_file() -> None:
     asked = User("u", (Text("Remember in me.txt that I like tea"),))
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
     tools = [*TOOLS, load_specs()["memory"]]

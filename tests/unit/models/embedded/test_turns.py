@@ -1,4 +1,4 @@
-"""What a small model has done about a question, and what of it must be in its answer."""
+"""The state of a small model's turn, and what its answer must contain."""
 
 import pytest
 from msgspec import Raw
@@ -25,7 +25,7 @@ def step(number: int, name: str, args: str, told: str, *, failed: bool = False) 
     ]
 
 
-def asked(words: str, *steps: list[Message]) -> list[Message]:
+def conversation(words: str, *steps: list[Message]) -> list[Message]:
     return [User("u", (Text(words),)), *(message for one in steps for message in one)]
 
 
@@ -44,7 +44,7 @@ DONE = step(1, "write_file", '{"path": "b.txt", "content": "x"}', '{"bytes_writt
         ("a.txt and a.txt", ["a.txt"]),
     ],
 )
-def test_names_in_a_question(words: str, names: list[str]) -> None:
+def test_names_are_found_in_a_question(words: str, names: list[str]) -> None:
     assert names_in(words) == names
 
 
@@ -58,44 +58,52 @@ def test_names_in_a_question(words: str, names: list[str]) -> None:
         ("Wer ist das?", False, False),
     ],
 )
-def test_what_a_question_is_after(words: str, know: bool, do: bool) -> None:
+def test_kind_of_question_is_recognised(words: str, know: bool, do: bool) -> None:
     assert (asks_for_information(words), asks_for_action(words)) == (know, do)
 
 
-def test_nobody_is_held_to_names_for_ever() -> None:
+def test_names_are_not_checked_after_some_steps() -> None:
     question = "Is a.txt better than b.txt?"
-    assert turn_state_of(asked(question)).left == []
+    assert turn_state_of(conversation(question)).left == []
     looks = [
         step(number, "terminal", f'{{"command": "ls {number}"}}', "nothing")
         for number in range(MAX_CHECKED_STEPS)
     ]
-    assert turn_state_of(asked(question, *looks[:-1])).left == ["a.txt", "b.txt"]
-    assert turn_state_of(asked(question, *looks)).left == []
+    assert turn_state_of(conversation(question, *looks[:-1])).left == ["a.txt", "b.txt"]
+    assert turn_state_of(conversation(question, *looks)).left == []
     wrong = step(1, "read_file", '{"path": "c.txt"}', "there is no c.txt", failed=True)
-    assert turn_state_of(asked(question, wrong)).left == []
+    assert turn_state_of(conversation(question, wrong)).left == []
 
 
-def test_the_name_of_a_file_is_not_what_is_in_it() -> None:
+def test_file_name_alone_is_not_its_content() -> None:
     found = step(0, "terminal", '{"command": "grep -l x a.csv"}', '{"output":"./a.csv\\n"}')
     read = step(1, "read_file", '{"path": "a.csv"}', '{"content":"1|x,555"}')
-    assert turn_state_of(asked("What is the number of x? See a.csv.", found)).left == ["a.csv"]
-    assert turn_state_of(asked("What is the number of x? See a.csv.", found, read)).left == []
-    assert turn_state_of(asked("Which file mentions x?", found)).left == []
+    assert turn_state_of(conversation("What is the number of x? See a.csv.", found)).left == [
+        "a.csv"
+    ]
+    assert (
+        turn_state_of(conversation("What is the number of x? See a.csv.", found, read)).left == []
+    )
+    assert turn_state_of(conversation("Which file mentions x?", found)).left == []
 
 
 @pytest.mark.parametrize(
     ("history", "reply", "rest"),
     [
-        (asked("What is here?", LS), "I listed the folder.", "\n\n```\nplan.txt\nnotes.md\n```"),
-        (asked("What is here?", LS), "", "```\nplan.txt\nnotes.md\n```"),
-        (asked("What is here?", LS), "A plan and notes: plan.txt, notes.md.", ""),
-        (asked("How long is diary.txt?", COUNT), "Seven lines.", ""),
-        (asked("How long is diary.txt?", COUNT), "I counted diary.txt.", "\n\n7 diary.txt"),
-        (asked("Copy it", LS, DONE), "I did it.", ""),
-        (asked("Hello"), "Hello!", ""),
+        (
+            conversation("What is here?", LS),
+            "I listed the folder.",
+            "\n\n```\nplan.txt\nnotes.md\n```",
+        ),
+        (conversation("What is here?", LS), "", "```\nplan.txt\nnotes.md\n```"),
+        (conversation("What is here?", LS), "A plan and notes: plan.txt, notes.md.", ""),
+        (conversation("How long is diary.txt?", COUNT), "Seven lines.", ""),
+        (conversation("How long is diary.txt?", COUNT), "I counted diary.txt.", "\n\n7 diary.txt"),
+        (conversation("Copy it", LS, DONE), "I did it.", ""),
+        (conversation("Hello"), "Hello!", ""),
     ],
 )
-def test_an_answer_without_what_was_found_is_followed_by_it(
+def test_missing_results_are_appended_to_the_answer(
     history: list[Message], reply: str, rest: str
 ) -> None:
     answer = Assistant("a", (Text(reply),), Stop.END)
@@ -121,7 +129,7 @@ NOTED = f'{{"path": "links.md", "content": "See {PAGE}."}}'
         ("example.org and ftp://a.b and http:// are none", []),
     ],
 )
-def test_pages_in_a_question(words: str, pages: list[str]) -> None:
+def test_urls_are_found_in_a_question(words: str, pages: list[str]) -> None:
     assert urls_in(words) == pages
 
 
@@ -135,10 +143,10 @@ def test_pages_in_a_question(words: str, pages: list[str]) -> None:
         [step(0, "terminal", FETCHED, '{"output":"","exit_code":0}')],
     ],
 )
-def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was(steps: list[list[Message]]) -> None:
+def test_unopened_page_is_noted(steps: list[list[Message]]) -> None:
     reply = "The page says that plan.txt matters."
     chunks = append_missing(
-        ModelRequest("", asked(f"What does {PAGE} say?", *steps)),
+        ModelRequest("", conversation(f"What does {PAGE} say?", *steps)),
         Assistant("a", (Text(reply),), Stop.END),
     )
     last = chunks[-1]
@@ -156,14 +164,14 @@ def test_a_page_that_nobody_opened_is_not_told_of_as_if_it_was(steps: list[list[
         step(0, "write_file", NOTED, '{"bytes_written":20}'),
     ],
 )
-def test_a_page_that_something_was_done_with_needs_no_note(made: list[Message]) -> None:
+def test_used_page_needs_no_note(made: list[Message]) -> None:
     answer = Assistant("a", (Text("Good day, it says."),), Stop.END)
-    assert append_missing(ModelRequest("", asked(f"Do something with {PAGE}", made)), answer) == [
-        answer
-    ]
+    assert append_missing(
+        ModelRequest("", conversation(f"Do something with {PAGE}", made)), answer
+    ) == [answer]
 
 
-def test_a_call_goes_through_as_it_is() -> None:
+def test_call_is_unchanged() -> None:
     call = LS[0]
     assert isinstance(call, Assistant)
-    assert append_missing(ModelRequest("", asked("What is here?", LS)), call) == [call]
+    assert append_missing(ModelRequest("", conversation("What is here?", LS)), call) == [call]

@@ -1,4 +1,4 @@
-"""What is sent to a small model, and how little of it."""
+"""Requests for a small model, and their size."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ def result(text: str, number: int = 0, *, failed: bool = False) -> Result:
     return Result(f"r{number}", f"c{number}", (Text(text),), failed=failed)
 
 
-def test_a_conversation_with_a_step() -> None:
+def test_conversation_with_a_tool_step() -> None:
     history: list[Message] = [
         user("What is in a.txt?"),
         call("read_file", '{"path": "a.txt"}'),
@@ -72,7 +72,7 @@ Answer the question "What is in a.txt?" now, with reply. If something has to be 
     assert "tools" not in body
 
 
-def test_whoever_reads_a_folder_is_told_what_is_in_it() -> None:
+def test_reading_a_folder_lists_its_files() -> None:
     history: list[Message] = [
         user("What is in here?"),
         call("read_file", '{"path": "."}'),
@@ -90,7 +90,7 @@ Answer the question "What is in here?" now, with reply. If something has to be d
 
 
 def offers(request: ModelRequest, again: Assistant | None = None) -> list[str]:
-    """The tools it may take, and `reply` where it may talk."""
+    """Return the offered tools, and `reply` if a reply is allowed."""
     wire = EmbeddedWire(SERVED, request, again.calls if again else ())
     schema = json.loads(wire.body(request))["response_format"]["json_schema"]["schema"]
     properties = [one["properties"] for one in schema["oneOf"]]
@@ -100,7 +100,7 @@ def offers(request: ModelRequest, again: Assistant | None = None) -> list[str]:
 ALL = ["terminal", "read_file", "write_file", "patch"]
 
 
-def test_it_acts_as_long_as_something_named_is_left() -> None:
+def test_call_is_required_while_a_name_is_untouched() -> None:
     made = call("terminal", '{"command": "mkdir -p ideas"}')
     history: list[Message] = [
         user("Make a folder ideas with a file first.txt that says 'a kite'."),
@@ -120,7 +120,7 @@ def test_it_acts_as_long_as_something_named_is_left() -> None:
     assert offers(ModelRequest("", history, offered())) == [*ALL, "reply"]
 
 
-def test_names_hold_nobody_who_has_no_tools_for_files() -> None:
+def test_names_are_ignored_without_file_tools() -> None:
     spec = ToolSpec("weather", "Tell the weather.", {"type": "object", "properties": {}})
     history: list[Message] = [
         user("Is 'sunny' right? See a.txt."), call("weather", "{}"), result("It rains."),
@@ -138,21 +138,21 @@ def test_names_hold_nobody_who_has_no_tools_for_files() -> None:
         ("Stimmt in plan.txt etwas nicht?", [*ALL, "reply"]),
     ],
 )
-def test_what_was_read_only_has_to_be_said(asked: str, may: list[str]) -> None:
+def test_reply_is_required_after_reading(asked: str, may: list[str]) -> None:
     history: list[Message] = [
         user(asked), call("read_file", '{"path": "plan.txt"}'), result('{"content":"1|On Friday"}'),
     ]  # fmt: skip
     assert offers(ModelRequest("", history, offered())) == may
 
 
-def test_another_file_than_the_one_that_was_meant_may_not_be_all() -> None:
+def test_other_file_does_not_end_the_search() -> None:
     history: list[Message] = [
         user("Who pays the rent?"), call("read_file", '{"path": "a.txt"}'), result("nothing"),
     ]  # fmt: skip
     assert offers(ModelRequest("", history, offered())) == [*ALL, "reply"]
 
 
-def test_what_failed_is_tried_in_another_way() -> None:
+def test_failed_call_is_followed_by_another_tool() -> None:
     made = call("terminal", '{"command": "grep Garage x.csv"}')
     history: list[Message] = [
         user("What is the number of the garage? See x.csv."),
@@ -173,14 +173,14 @@ Try another way: What is the number of the garage? See x.csv.\
     assert offers(request, made) == ALL[1:]
 
 
-def test_a_call_that_must_be_made_stays_one() -> None:
+def test_required_call_stays_required() -> None:
     history: list[Message] = [
         user("What is in a.txt?"), call("read_file", '{"path": "a.txt"}'), result("x"),
     ]  # fmt: skip
     assert offers(ModelRequest("", history, offered(), calling=OutputConstraints(must=True))) == ALL
 
 
-def test_results_that_belong_together_are_shown_together() -> None:
+def test_earlier_results_are_repeated() -> None:
     history: list[Message] = [user("Who is older? See ann.txt and ben.txt.")]
     for number, (name, age) in enumerate((("ann", 31), ("ben", 47))):
         history += [
@@ -194,7 +194,7 @@ def test_results_that_belong_together_are_shown_together() -> None:
 
 
 def called_with(asked: str, path: str) -> str:
-    """The path of the call that is made of what the model writes."""
+    """Return the path of the call built from the model's output."""
     wire = EmbeddedWire(SERVED, ModelRequest(small_prompt(), [user(asked)], offered()))
     stream = wire.stream()
     written = json.dumps({"tool": "read_file", "args": {"path": path}})
@@ -204,12 +204,12 @@ def called_with(asked: str, path: str) -> str:
     return json.loads(bytes(made.args))["path"]
 
 
-def test_a_path_from_an_example_is_never_looked_for() -> None:
+def test_example_path_is_replaced_in_a_call() -> None:
     assert called_with("What is in this folder?", "/path/to/folder") == "."
     assert called_with("Is there /path/to/folder?", "/path/to/folder") == "/path/to/folder"
 
 
-def test_the_choice_is_a_tool_or_a_reply() -> None:
+def test_answer_schema_allows_a_tool_or_a_reply() -> None:
     schema = sent(ModelRequest("", [user("hi")], offered()))["response_format"]["json_schema"][
         "schema"
     ]
@@ -241,25 +241,25 @@ def test_the_choice_is_a_tool_or_a_reply() -> None:
         (OutputConstraints(name="read_file"), ["read_file"]),
     ],
 )
-def test_a_call_can_be_asked_for(calling: OutputConstraints, names: list[str]) -> None:
+def test_constraints_limit_the_answer_schema(calling: OutputConstraints, names: list[str]) -> None:
     body = sent(ModelRequest("", [user("hi")], offered(), calling=calling))
     schema = body["response_format"]["json_schema"]["schema"]
     assert [one["properties"]["tool"]["const"] for one in schema["oneOf"]] == names
 
 
-def test_without_tools_it_just_talks() -> None:
+def test_no_schema_without_tools() -> None:
     body = sent(ModelRequest("You name conversations.", [user("hi")]))
     assert "response_format" not in body
     assert body["messages"][0] == {"role": "system", "content": "You name conversations."}
 
 
-def test_a_prompt_for_large_models_gives_way() -> None:
+def test_long_prompt_is_replaced() -> None:
     system = sent(ModelRequest("x" * 5000, [user("hi")], offered()))["messages"][0]["content"]
     assert system.startswith(small_prompt())
     assert "xxx" not in system
 
 
-def test_sessions_share_the_beginning_of_their_prompt() -> None:
+def test_sessions_share_a_prompt_prefix() -> None:
     one, other = (
         sent(ModelRequest(f"{small_prompt()}\n\nToday is {day}.", [user("hi")], offered()))
         for day in ("Monday", "Tuesday")
@@ -269,13 +269,13 @@ def test_sessions_share_the_beginning_of_their_prompt() -> None:
     assert words[0].partition("Today is")[0] == words[1].partition("Today is")[0]
 
 
-def test_the_prompt_is_short() -> None:
-    """At four characters a token, which is what it comes to, it is far below 400."""
+def test_prompt_is_short() -> None:
+    """At four characters per token it is far below 400."""
     system = sent(ModelRequest(small_prompt(), [user("hi")], offered()))["messages"][0]["content"]
     assert len(system) < 1_200
 
 
-def test_who_goes_round_in_circles_must_say_something() -> None:
+def test_looping_model_must_reply() -> None:
     history: list[Message] = [user("list"), call("terminal", '{"command": "ls"}'), result("a")]
     assert not turn_state_of(history).is_looping
     history += [call("terminal", '{"command": "ls"}', 1), result("a", 1)]
@@ -285,7 +285,7 @@ def test_who_goes_round_in_circles_must_say_something() -> None:
     assert not turn_state_of([*history, user("again", 2)]).is_looping
 
 
-def test_a_foreign_tool_comes_with_its_own_schema() -> None:
+def test_unknown_tool_keeps_its_own_schema() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     spec = ToolSpec("weather", "Tell the weather. Much more could be said.", schema)
     body = sent(ModelRequest("", [user("hi")], [spec]))
@@ -309,7 +309,7 @@ def test_a_foreign_tool_comes_with_its_own_schema() -> None:
         ("{ no json", "{ no json"),
     ],
 )  # fmt: skip
-def test_results_in_plain_words(told: str, words: str) -> None:
+def test_results_become_plain_text(told: str, words: str) -> None:
     assert plain_text(told) == words
 
 
@@ -322,7 +322,7 @@ def test_long_texts_keep_both_ends() -> None:
     assert "3000 characters left out" in short
 
 
-def test_old_questions_are_left_out_in_large_steps() -> None:
+def test_old_questions_are_dropped_in_large_steps() -> None:
     talk: list[Message] = []
     starts: list[str] = []
     for number in range(60):
@@ -337,7 +337,7 @@ def test_old_questions_are_left_out_in_large_steps() -> None:
     assert len(set(starts)) <= 9
 
 
-def test_the_last_question_stays_however_long_its_turn_is() -> None:
+def test_last_question_is_always_kept() -> None:
     talk: list[Message] = [user("old"), Assistant("a", (Text("ok"),), Stop.END), user("new", 1)]
     for number in range(9):
         talk += [call("read_file", '{"path": "x"}', number), result("z" * 2900, number)]

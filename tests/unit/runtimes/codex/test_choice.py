@@ -1,4 +1,4 @@
-"""What codex gets of a profile, and what it does not."""
+"""What codex gets from a profile, and what it does not."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from hermes.config.sections.models import Compression
 from hermes.runtimes.codex.threads import permissions_config
 
 
-def test_secrets_of_the_house_stay_here() -> None:
+def test_secrets_are_not_passed_to_codex() -> None:
     env = {
         "PATH": "/bin",
         "HOME": "/home/ann",
@@ -32,12 +32,12 @@ def test_secrets_of_the_house_stay_here() -> None:
     assert set(codex_env(env)) == {"PATH", "HOME", "LC_ALL", "OPENAI_API_KEY"}
 
 
-def test_the_program_is_the_one_that_is_named(tmp_path: Path) -> None:
+def test_named_program_is_used(tmp_path: Path) -> None:
     assert codex_program({"CODEX_PATH": " /opt/codex "}) == "/opt/codex"
     assert codex_program({"PATH": str(tmp_path)}) == "codex"
 
 
-def test_servers_are_handed_over_in_the_words_of_codex() -> None:
+def test_mcp_servers_are_converted_to_codex_config() -> None:
     given = codex_mcp_settings(
         {
             "files": McpServer(command="serve", args=("-x",), env={"A": "b"}, timeout=7),
@@ -62,7 +62,7 @@ def test_servers_are_handed_over_in_the_words_of_codex() -> None:
     }
 
 
-def furnish(path: Path) -> tuple[Home, dict[str, str]]:
+def write_home(path: Path) -> tuple[Home, dict[str, str]]:
     user = path / "ann"
     for name in (".hermes/profiles/work", ".ssh", "project"):
         (user / name).mkdir(parents=True)
@@ -71,16 +71,16 @@ def furnish(path: Path) -> tuple[Home, dict[str, str]]:
     return Home(root=root, path=root / "profiles" / "work"), {"HOME": str(user)}
 
 
-def test_the_home_and_keys_are_closed(tmp_path: Path) -> None:
-    home, env = furnish(tmp_path)
+def test_home_and_keys_are_closed(tmp_path: Path) -> None:
+    home, env = write_home(tmp_path)
     user = tmp_path / "ann"
     expected = [str(user / ".hermes"), str(user / ".ssh")]
     assert blocked_paths(home, env, str(user / "project")) == expected
     assert blocked_paths(home, env, str(user)) == expected
 
 
-def test_a_working_folder_within_the_home_stays_open(tmp_path: Path) -> None:
-    home, env = furnish(tmp_path)
+def test_workspace_within_the_home_stays_open(tmp_path: Path) -> None:
+    home, env = write_home(tmp_path)
     (home.path / "desk").mkdir()
     (home.path / "config.yaml").touch()
     closed = blocked_paths(home, env, str(home.path / "desk"))
@@ -89,7 +89,7 @@ def test_a_working_folder_within_the_home_stays_open(tmp_path: Path) -> None:
     assert not any((home.path / "desk").is_relative_to(path) for path in closed)
 
 
-def test_what_is_closed_cannot_be_read() -> None:
+def test_closed_paths_cannot_be_read() -> None:
     given = permissions_config(["/secret"])
     assert given == {
         "default_permissions": "hermes",
@@ -97,8 +97,8 @@ def test_what_is_closed_cannot_be_read() -> None:
     }
 
 
-def test_what_the_owners_git_executes_is_not_written(tmp_path: Path) -> None:
-    _home, env = furnish(tmp_path)
+def test_files_executed_by_git_are_read_only(tmp_path: Path) -> None:
+    _home, env = write_home(tmp_path)
     work = tmp_path / "ann/project"
     for name in ("one/.git/objects", "two/.git/objects", "two/.githooks"):
         (work / name).mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_what_the_owners_git_executes_is_not_written(tmp_path: Path) -> None:
     assert given == {"default_permissions": "hermes", "permissions": {"hermes": own}}
 
 
-def test_who_shortens_threads_is_a_setting() -> None:
+def test_compaction_threshold_is_a_setting() -> None:
     for chosen, share, given in (
         ("native", 0.0, {}),
         ("hermes", 0.5, {}),

@@ -1,4 +1,4 @@
-"""What is a matter of the login, and what is not."""
+"""Which errors of codex ask for a login."""
 
 import pytest
 from msgspec import Raw
@@ -15,7 +15,7 @@ from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreacha
 
 
 @pytest.mark.parametrize(
-    "words",
+    "message",
     [
         "invalid_grant",
         "Your access token could not be refreshed: refresh token was revoked",
@@ -28,15 +28,15 @@ from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreacha
         "run `codex login`",
     ],
 )
-def test_words_of_the_login(words: str) -> None:
-    assert is_login_error(words)
-    error = request_refused("turn/start", words)
+def test_login_errors_are_recognised(message: str) -> None:
+    assert is_login_error(message)
+    error = request_refused("turn/start", message)
     assert isinstance(error, Unauthorized)
     assert error.hint == LOGIN_HINT
 
 
 @pytest.mark.parametrize(
-    "words",
+    "message",
     [
         "the model burns",
         "stream disconnected before completion",
@@ -47,15 +47,15 @@ def test_words_of_the_login(words: str) -> None:
         "blogging in the rain",
     ],
 )
-def test_anything_else_is_shown_as_it_is(words: str) -> None:
-    assert not is_login_error(words)
-    error = request_refused("turn/start", words)
+def test_other_errors_are_shown_as_they_are(message: str) -> None:
+    assert not is_login_error(message)
+    error = request_refused("turn/start", message)
     assert not isinstance(error, Unauthorized)
-    assert words in str(error)
+    assert message in str(error)
     assert "/codex-runtime auto" in error.hint
 
 
-def test_the_kind_that_codex_names_counts() -> None:
+def test_error_kind_decides() -> None:
     assert isinstance(turn_failed(CodexError("no", Raw(b'"unauthorized"'))), Unauthorized)
     assert isinstance(turn_failed(CodexError("no", Raw(b'"usageLimitExceeded"'))), OutOfCredit)
     lost = CodexError("no", Raw(b'{"responseStreamDisconnected":{"httpStatusCode":502}}'))
@@ -63,14 +63,14 @@ def test_the_kind_that_codex_names_counts() -> None:
     assert type(turn_failed(CodexError("no", Raw(b"[1]")))) is ModelError
 
 
-def test_the_log_counts_only_where_codex_does_not_know_better() -> None:
+def test_log_counts_only_without_an_error_kind() -> None:
     log = "WARN mcp: status 401 from the server of somebody else"
     assert isinstance(turn_failed(CodexError("it went wrong", Raw(b'"other"')), log), Unauthorized)
     known = turn_failed(CodexError("it went wrong", Raw(b'"serverOverloaded"')), log)
     assert not isinstance(known, Unauthorized)
 
 
-def test_last_words_of_a_dead_process() -> None:
+def test_last_output_of_a_dead_process_is_shown() -> None:
     assert isinstance(process_ended("a\nERROR auth: invalid_grant\n"), Unauthorized)
     assert "out of cheese." in str(process_ended("warn\npanicked: out of cheese\n"))
-    assert "last words" not in str(process_ended(""))
+    assert "last output" not in str(process_ended(""))

@@ -1,4 +1,4 @@
-"""What codex tells, as our events: whole, in order, and whatever comes."""
+"""Conversion of codex notifications to events: complete and in order, whatever arrives."""
 
 from typing import Any
 
@@ -48,10 +48,10 @@ def fed(mapper: EventMapper, *notes: RpcMessage) -> list[RuntimeEvent]:
     return [event for one in notes for event in mapper.feed(one)]
 
 
-def kinds(heard: list[RuntimeEvent]) -> list[str]:
+def kinds(events: list[RuntimeEvent]) -> list[str]:
     return [
         type(event.message if isinstance(event, MessageAdded) else event).__name__
-        for event in heard
+        for event in events
         if isinstance(event, MessageAdded | ToolStarted)
     ]
 
@@ -64,17 +64,17 @@ def ended(item: str) -> RpcMessage:
     return note(protocol.ITEM_COMPLETED, item=ran(item))
 
 
-def test_calls_that_run_together_are_told_one_after_the_other() -> None:
+def test_concurrent_calls_are_emitted_in_order() -> None:
     mapper = EventMapper()
-    heard = fed(mapper, begun("a"), begun("b"), ended("b"))
-    assert kinds(heard) == ["Assistant", "ToolStarted"]
-    heard += fed(mapper, ended("a"))
-    assert kinds(heard) == ["Assistant", "ToolStarted", "Result"] * 2
-    results = [one.message for one in heard if isinstance(one, MessageAdded)]
+    events = fed(mapper, begun("a"), begun("b"), ended("b"))
+    assert kinds(events) == ["Assistant", "ToolStarted"]
+    events += fed(mapper, ended("a"))
+    assert kinds(events) == ["Assistant", "ToolStarted", "Result"] * 2
+    results = [one.message for one in events if isinstance(one, MessageAdded)]
     assert [text_of(one) for one in results if isinstance(one, Result)] == ["out of a", "out of b"]
 
 
-def test_thoughts_and_words_go_with_the_call_that_follows() -> None:
+def test_reasoning_and_text_belong_to_the_next_call() -> None:
     mapper = EventMapper("m", "p")
     thoughts: dict[str, Any] = {
         "type": "reasoning",
@@ -83,14 +83,14 @@ def test_thoughts_and_words_go_with_the_call_that_follows() -> None:
         "content": [],
     }
     tokens = {"inputTokens": 7, "outputTokens": 2, "cachedInputTokens": 3}
-    heard = fed(
+    events = fed(
         mapper,
         note(protocol.ITEM_COMPLETED, item=thoughts),
         note(protocol.ITEM_COMPLETED, item=words("m1", "Look:")),
         note(protocol.USAGE_UPDATED, tokenUsage={"last": tokens, "total": tokens}),
         begun("a"),
     )
-    said = heard[0]
+    said = events[0]
     assert isinstance(said, MessageAdded)
     assert isinstance(said.message, Assistant)
     assert said.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
@@ -109,7 +109,7 @@ def test_usage_of_another_turn_is_not_counted() -> None:
     assert said.message.usage == Usage()
 
 
-def test_what_is_open_at_the_end_is_closed() -> None:
+def test_open_calls_are_closed_at_the_end() -> None:
     mapper = EventMapper()
     fed(mapper, begun("a"), note(protocol.TEXT_DELTA, itemId="m", delta="half"))
     known = mapper.last
@@ -120,12 +120,12 @@ def test_what_is_open_at_the_end_is_closed() -> None:
     assert isinstance(half, MessageAdded)
     assert isinstance(half.message, Assistant)
     assert (half.message.text, half.message.stop) == ("half", Stop.CANCELLED)
-    # Codex forgets half an answer; it has to be told of it before the next turn.
+    # Codex drops a partial answer, so it must be added before the next turn.
     assert known != mapper.last
     assert mapper.last == result.message.id
 
 
-def test_what_people_said_is_told_when_codex_has_read_it() -> None:
+def test_steering_message_is_emitted_once_read() -> None:
     mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
     mapper.steered(word)
@@ -138,7 +138,7 @@ def test_what_people_said_is_told_when_codex_has_read_it() -> None:
     assert mapper.unheard == ()
 
 
-def test_what_codex_did_not_read_is_left() -> None:
+def test_unread_steering_message_is_kept() -> None:
     mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
     mapper.steered(word)
@@ -147,7 +147,7 @@ def test_what_codex_did_not_read_is_left() -> None:
     assert mapper.unheard == (word,)
 
 
-def test_the_end_of_another_turn_is_not_ours() -> None:
+def test_end_of_another_turn_is_ignored() -> None:
     mapper = EventMapper()
     mapper.turn = "tu"
     fed(mapper, note(protocol.TURN_COMPLETED, turn={"id": "other", "status": "completed"}))
@@ -156,7 +156,7 @@ def test_the_end_of_another_turn_is_not_ours() -> None:
     assert mapper.end is not None
 
 
-def test_an_aborted_turn_is_known_by_its_words() -> None:
+def test_aborted_turn_is_recognised_by_its_marker() -> None:
     for text in ("<turn_aborted>", "<turn_aborted/>", "So far.<turn_aborted> why"):
         mapper = EventMapper()
         fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", text)))
@@ -164,21 +164,21 @@ def test_an_aborted_turn_is_known_by_its_words() -> None:
         assert all("turn_aborted" not in str(event) for event in mapper.close())
 
 
-def test_a_plan_and_output_are_shown() -> None:
+def test_plan_and_output_are_shown() -> None:
     mapper = EventMapper()
     plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "pending"}]
-    heard = fed(
+    events = fed(
         mapper,
         note(protocol.PLAN_UPDATED, plan=plan),
         begun("a"),
         note(protocol.OUTPUT_DELTA, itemId="a", delta="line"),
         note(protocol.OUTPUT_DELTA, itemId="unknown", delta="line"),
     )
-    assert Notice("Plan: [x] look; [ ] leap") in heard
-    assert [one.text for one in heard if isinstance(one, ToolProgress)] == ["line"]
+    assert Notice("Plan: [x] look; [ ] leap") in events
+    assert [one.text for one in events if isinstance(one, ToolProgress)] == ["line"]
 
 
-def test_the_end_of_a_tool_is_marked_until_something_else_comes() -> None:
+def test_tool_end_is_marked_until_the_next_notification() -> None:
     mapper = EventMapper()
     fed(mapper, begun("a"), ended("a"))
     assert mapper.tool_ended
@@ -222,11 +222,11 @@ NOTE = st.builds(
 
 @pytest.mark.slow
 @given(st.lists(NOTE, max_size=30))
-def test_whatever_comes_every_call_gets_one_result(notes: list[RpcMessage]) -> None:
+def test_every_call_gets_one_result(notes: list[RpcMessage]) -> None:
     mapper = EventMapper()
-    heard = [*fed(mapper, *notes), *mapper.close()]
+    events = [*fed(mapper, *notes), *mapper.close()]
     open_call = ""
-    for event in heard:
+    for event in events:
         if not isinstance(event, MessageAdded):
             continue
         message = event.message
@@ -240,8 +240,8 @@ def test_whatever_comes_every_call_gets_one_result(notes: list[RpcMessage]) -> N
     assert mapper.close() == []
 
 
-class Watching:
-    """A command that shows strangers' words, or not; remembers what it was told."""
+class FakeCommand:
+    """A command whose output is untrusted or not; records its calls."""
 
     def __init__(self, *, shown: bool = False) -> None:
         self.shown = shown
@@ -255,8 +255,8 @@ class Watching:
         self.told.append("over")
 
 
-def foreign(heard: list[RuntimeEvent]) -> list[bool]:
-    said = [one.message for one in heard if isinstance(one, MessageAdded)]
+def foreign(events: list[RuntimeEvent]) -> list[bool]:
+    said = [one.message for one in events if isinstance(one, MessageAdded)]
     return [one.foreign for one in said if isinstance(one, Result)]
 
 
@@ -277,25 +277,25 @@ def foreign(heard: list[RuntimeEvent]) -> list[bool]:
         ({"type": "commandExecution", "command": "ls", "status": "completed"}, False),
     ],
 )
-def test_what_codex_read_of_strangers_is_marked(item: dict[str, object], *, strange: bool) -> None:
+def test_untrusted_items_are_marked(item: dict[str, object], *, strange: bool) -> None:
     mapper = EventMapper()
     item = {"id": "a", **item}
-    heard = fed(
+    events = fed(
         mapper, note(protocol.ITEM_STARTED, item=item), note(protocol.ITEM_COMPLETED, item=item)
     )
-    assert (foreign(heard), mapper.foreign) == ([strange], strange)
+    assert (foreign(events), mapper.foreign) == ([strange], strange)
 
 
 @pytest.mark.parametrize(
     "kind", sorted(protocol.TRUSTED_ITEMS - {"commandExecution", "fileChange"})
 )
-def test_what_codex_or_we_said_is_not_strange(kind: str) -> None:
+def test_own_messages_are_trusted(kind: str) -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": kind, "id": "a", "text": "hm"}))
     assert not mapper.foreign
 
 
-def test_an_item_that_cannot_be_read_may_have_brought_anything() -> None:
+def test_unreadable_item_counts_as_untrusted() -> None:
     mapper = EventMapper()
     assert (
         fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "query": [1]})) == []
@@ -304,9 +304,9 @@ def test_an_item_that_cannot_be_read_may_have_brought_anything() -> None:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_what_codex_heard_of_strangers_it_may_write_down(*, first: bool) -> None:
-    """Also by a command that was at work before: it can be talked to."""
-    mapper, watching = EventMapper(), Watching()
+def test_commands_are_marked_after_untrusted_text(*, first: bool) -> None:
+    """Also through a command that was running before, since codex can write to it."""
+    mapper, watching = EventMapper(), FakeCommand()
     if first:
         mapper.watched("a", watching)
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "id": "w"}))
@@ -315,14 +315,14 @@ def test_what_codex_heard_of_strangers_it_may_write_down(*, first: bool) -> None
     assert watching.told == ["brings"]
 
 
-def test_what_a_command_shows_is_read_before_its_end() -> None:
+def test_output_of_a_running_command_counts() -> None:
     mapper = EventMapper()
     fed(mapper, begun("a"))
-    mapper.watched("a", Watching(shown=True))
+    mapper.watched("a", FakeCommand(shown=True))
     assert mapper.foreign
     mapper = EventMapper()
     fed(mapper, begun("a"))
-    mapper.watched("a", Watching())
+    mapper.watched("a", FakeCommand())
     mapper.allow_unsandboxed("b")
     assert not mapper.foreign
     mapper.allow_unsandboxed("a")
@@ -334,17 +334,17 @@ def typed(item: str, words: str) -> RpcMessage:
 
 
 @pytest.mark.parametrize("words", ["", "cat letter.txt\n"])
-def test_what_is_typed_into_a_program_may_do_anything(words: str) -> None:
-    mapper, watching = EventMapper(), Watching()
+def test_terminal_input_is_untrusted(words: str) -> None:
+    mapper, watching = EventMapper(), FakeCommand()
     fed(mapper, begun("a"))
     mapper.watched("a", watching)
     assert mapper.begun(typed("a", words)) is None
-    heard = fed(mapper, typed("a", words), ended("a"))
-    assert (foreign(heard), mapper.foreign) == ([bool(words)], bool(words))
+    events = fed(mapper, typed("a", words), ended("a"))
+    assert (foreign(events), mapper.foreign) == ([bool(words)], bool(words))
     assert watching.told == (["brings", "over"] if words else ["over"])
 
 
-def test_a_program_of_an_earlier_turn_may_have_anything_to_say() -> None:
+def test_program_of_an_earlier_turn_is_untrusted() -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", "Hm."), completedAtMs=9_000))
     item, since = mapper.begun(typed("a", "ls\n")) or (ThreadItem(), None)
@@ -354,8 +354,8 @@ def test_a_program_of_an_earlier_turn_may_have_anything_to_say() -> None:
     assert foreign(fed(EventMapper(), ended("a"))) == [True]
 
 
-def test_an_agent_of_codex_may_bring_something_to_the_end_of_the_turn() -> None:
-    mapper, watching = EventMapper(), Watching()
+def test_codex_agent_is_tracked_to_the_end_of_the_turn() -> None:
+    mapper, watching = EventMapper(), FakeCommand()
     item = {"type": "collabAgentToolCall", "id": "a", "tool": "spawnAgent", "status": "completed"}
     told = note(protocol.ITEM_STARTED, item=item)
     assert mapper.begun(told) is not None
@@ -367,43 +367,43 @@ def test_an_agent_of_codex_may_bring_something_to_the_end_of_the_turn() -> None:
 
 
 @pytest.mark.parametrize("kind", ["webSearch", "mcpToolCall", "commandExecution"])
-def test_strangers_are_in_what_is_cut_off(kind: str) -> None:
+def test_interrupted_untrusted_item_stays_untrusted(kind: str) -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_STARTED, item={"type": kind, "id": "a"}))
     if kind == "commandExecution":
-        mapper.watched("a", Watching(shown=True))
+        mapper.watched("a", FakeCommand(shown=True))
     assert foreign(mapper.close()) == [True]
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_a_command_is_looked_at_as_ours_are(*, shown: bool) -> None:
-    mapper, watching = EventMapper(), Watching(shown=shown)
-    heard = fed(mapper, begun("a"))
+def test_command_output_is_marked_as_checked(*, shown: bool) -> None:
+    mapper, watching = EventMapper(), FakeCommand(shown=shown)
+    events = fed(mapper, begun("a"))
     mapper.watched("a", watching)
-    heard += fed(mapper, ended("a"))
-    assert (foreign(heard), mapper.foreign, watching.told) == ([shown], shown, ["over"])
+    events += fed(mapper, ended("a"))
+    assert (foreign(events), mapper.foreign, watching.told) == ([shown], shown, ["over"])
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_what_was_let_out_may_bring_anything(*, first: bool) -> None:
-    mapper, watching = EventMapper(), Watching()
+def test_unsandboxed_command_is_untrusted(*, first: bool) -> None:
+    mapper, watching = EventMapper(), FakeCommand()
     for step in (mapper.allow_unsandboxed, lambda item: mapper.watched(item, watching))[
         :: 1 if first else -1
     ]:
         step("a")
-    heard = fed(mapper, begun("a"), ended("a"))
-    assert (foreign(heard), watching.told) == ([True], ["brings", "over"])
+    events = fed(mapper, begun("a"), ended("a"))
+    assert (foreign(events), watching.told) == ([True], ["brings", "over"])
 
 
-def test_a_command_that_is_cut_off_brings_nothing_more() -> None:
-    mapper, watching = EventMapper(), Watching()
+def test_interrupted_command_is_no_longer_tracked() -> None:
+    mapper, watching = EventMapper(), FakeCommand()
     fed(mapper, begun("a"))
     mapper.watched("a", watching)
     mapper.close()
     assert watching.told == ["over"]
 
 
-def test_a_guest_who_speaks_meanwhile_is_a_stranger() -> None:
+def test_steering_by_a_guest_is_untrusted() -> None:
     mapper = EventMapper()
     mapper.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
     assert not mapper.foreign
@@ -411,7 +411,7 @@ def test_a_guest_who_speaks_meanwhile_is_a_stranger() -> None:
     assert mapper.foreign
 
 
-def test_so_is_a_page_that_the_owner_attaches_meanwhile() -> None:
+def test_page_attached_while_steering_is_untrusted() -> None:
     mapper = EventMapper()
     mapper.steered(User("msg_1", (Text("see @file:a"), Text(f"{FILES_HEADER}\nmine"))))
     assert not mapper.foreign
@@ -419,7 +419,7 @@ def test_so_is_a_page_that_the_owner_attaches_meanwhile() -> None:
     assert mapper.foreign
 
 
-def test_a_command_may_be_at_work_before_it_is_told_of() -> None:
+def test_command_may_start_before_it_is_reported() -> None:
     mapper = EventMapper()
     first = note(protocol.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
     assert [mapper.begun(begun("x")), mapper.begun(ended("x"))] == [

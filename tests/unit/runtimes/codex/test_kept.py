@@ -1,4 +1,4 @@
-"""What is remembered of a thread: where it can be forked, and what it took."""
+"""The stored state of a thread: its fork points and its usage."""
 
 import msgspec
 import pytest
@@ -19,21 +19,21 @@ from hermes.testing.clock import FakeClock
 from support.turns import assistant_message, user_message
 
 
-def test_a_thread_is_forked_after_the_last_turn_that_both_know() -> None:
+def test_thread_is_forked_after_the_last_common_turn() -> None:
     first, said, second = user_message(), assistant_message("yes"), user_message()
     kept = StoredThread("th", "msg_x", [ForkPoint(said.id, "tu1"), ForkPoint("msg_x", "tu2")])
     assert kept.shared([first, said, second]) == [ForkPoint(said.id, "tu1")]
     assert kept.shared([first]) == ()
 
 
-def test_the_newer_turn_at_the_same_message_counts() -> None:
+def test_newer_turn_at_the_same_message_replaces_the_older() -> None:
     kept = StoredThread("th", "m1", [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu1")])
     assert kept.marked("tu2") == [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu2")]
     assert kept.marked("") == kept.marks
 
 
 @given(st.integers(1, 3 * MAX_FORK_POINTS))
-def test_only_so_many_turns_are_remembered(turns: int) -> None:
+def test_number_of_fork_points_is_limited(turns: int) -> None:
     kept = StoredThread("th")
     for number in range(turns):
         kept = structs.replace(kept, seen=f"m{number}")
@@ -42,7 +42,7 @@ def test_only_so_many_turns_are_remembered(turns: int) -> None:
     assert kept.marks[-1] == ForkPoint(f"m{turns - 1}", f"tu{turns - 1}")
 
 
-def test_what_an_older_version_kept_can_be_read() -> None:
+def test_record_of_an_older_version_can_be_read() -> None:
     kept = msgspec.json.decode(b'{"thread":"th","seen":"m1"}', type=StoredThread)
     assert kept == StoredThread("th", "m1")
     assert msgspec.json.decode(msgspec.json.encode(kept), type=StoredThread) == structs.replace(
@@ -51,7 +51,7 @@ def test_what_an_older_version_kept_can_be_read() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_a_store_it_is_remembered_meanwhile() -> None:
+async def test_threads_are_kept_in_memory_without_a_store() -> None:
     threads = ThreadStore(None, FakeClock())
     assert await threads.of("ses_1") is None
     await threads.put("ses_1", StoredThread("th"))
@@ -60,15 +60,20 @@ async def test_without_a_store_it_is_remembered_meanwhile() -> None:
     assert await threads.before(None) is None
 
 
-def told(total: int, last: int, turn: str = "tu1", window: int = 1000) -> Raw:
+def usage_params(total: int, last: int, turn: str = "tu1", window: int = 1000) -> Raw:
     tokens = {"totalTokens": last, "inputTokens": last}
     usage = {"total": {"totalTokens": total}, "last": tokens, "modelContextWindow": window}
     return Raw(msgspec.json.encode({"turnId": turn, "tokenUsage": usage}))
 
 
-def test_what_is_told_again_is_not_counted_again() -> None:
+def test_repeated_usage_is_counted_once() -> None:
     spending = UsageMeter(total=500)
-    for note in (told(500, 500), told(700, 200), told(700, 200), told(900, 200)):
+    for note in (
+        usage_params(500, 500),
+        usage_params(700, 200),
+        usage_params(700, 200),
+        usage_params(900, 200),
+    ):
         spending.feed(note, "tu1")
     assert spending.take() == Usage(400, 0)
     assert spending.take() == Usage()
@@ -79,7 +84,7 @@ def test_what_is_told_again_is_not_counted_again() -> None:
     )
 
 
-def test_totals_can_be_read_alone() -> None:
-    assert thread_total(told(900, 200)) == 900
+def test_thread_total_is_read() -> None:
+    assert thread_total(usage_params(900, 200)) == 900
     assert thread_total(Raw(b'{"tokenUsage":7}')) is None
     assert ContextFill(10, 0).share == 0.0

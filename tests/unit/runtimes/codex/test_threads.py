@@ -1,4 +1,4 @@
-"""What a thread has not heard of a session."""
+"""Which messages of a session a thread has missed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from hermes.runtimes.codex.threads import messages_since, split_question
 from hermes.schema.messages import Message, User
 from support.turns import assistant_message, user_message
 
-TALK = st.lists(st.booleans(), min_size=1, max_size=12).map(
+MESSAGES = st.lists(st.booleans(), min_size=1, max_size=12).map(
     lambda sides: [
         *(user_message() if side else assistant_message("yes") for side in sides),
         user_message(),
@@ -15,12 +15,12 @@ TALK = st.lists(st.booleans(), min_size=1, max_size=12).map(
 )
 
 
-def test_a_new_question_is_asked() -> None:
+def test_new_question_is_asked() -> None:
     first, said, second = user_message(), assistant_message("yes"), user_message()
     assert messages_since([first, said, second], said.id) == ([], [second])
 
 
-def test_what_was_said_elsewhere_is_told_first() -> None:
+def test_missed_messages_come_first() -> None:
     first, said, more, other, second = (
         user_message(),
         assistant_message("yes"),
@@ -31,36 +31,34 @@ def test_what_was_said_elsewhere_is_told_first() -> None:
     assert messages_since([first, said, more, other, second], said.id) == ([more, other], [second])
 
 
-def test_after_a_failure_the_old_question_is_not_asked_twice() -> None:
+def test_question_is_not_asked_twice_after_a_failure() -> None:
     first, second = user_message(), user_message()
     assert messages_since([first, second], first.id) == ([], [second])
 
 
-def test_a_turn_that_is_taken_up_again_asks_again() -> None:
+def test_resumed_turn_asks_again() -> None:
     first = user_message()
     assert messages_since([first], first.id) == ([], [first])
 
 
-def test_what_was_taken_back_is_not_found() -> None:
+def test_undone_message_is_not_found() -> None:
     assert messages_since([user_message()], "msg_gone") is None
 
 
-@given(TALK, st.data())
-def test_nothing_is_left_out_and_nothing_comes_twice(
-    talk: list[Message], data: st.DataObject
-) -> None:
-    place = data.draw(st.integers(0, len(talk) - 1))
-    found = messages_since(talk, talk[place].id)
+@given(MESSAGES, st.data())
+def test_every_message_is_sent_once(messages: list[Message], data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(messages) - 1))
+    found = messages_since(messages, messages[place].id)
     assert found is not None
     said, asked = found
     assert asked
     assert all(isinstance(one, User) for one in asked)
-    if place < len(talk) - 1:
-        assert [*said, *asked] == talk[place + 1 :]
+    if place < len(messages) - 1:
+        assert [*said, *asked] == messages[place + 1 :]
 
 
-@given(TALK)
-def test_all_of_it_is_told_to_a_new_thread(talk: list[Message]) -> None:
-    said, asked = split_question(talk)
-    assert [*said, *asked] == talk
-    assert messages_since(talk, "") == (said, asked)
+@given(MESSAGES)
+def test_new_thread_gets_all_messages(messages: list[Message]) -> None:
+    said, asked = split_question(messages)
+    assert [*said, *asked] == messages
+    assert messages_since(messages, "") == (said, asked)

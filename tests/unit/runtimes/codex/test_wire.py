@@ -1,4 +1,4 @@
-"""Lines as they come from a process: cut anywhere, of any length, of any content."""
+"""Decoding of lines from a process: any chunking, length and content."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))),
     st.lists(st.integers(0, 10)),
 )
-def test_lines_are_whole_however_they_are_cut(given_lines: list[bytes], sizes: list[int]) -> None:
+def test_lines_do_not_depend_on_the_chunking(given_lines: list[bytes], sizes: list[int]) -> None:
     data = b"".join(line + b"\n" for line in given_lines)
     lines = LineSplitter()
     came = [line for piece in cut(data, sizes) for line in lines.feed(piece)]
@@ -33,7 +33,7 @@ def test_lines_are_whole_however_they_are_cut(given_lines: list[bytes], sizes: l
 
 
 @given(st.lists(st.integers(0, 40)), st.lists(st.integers(1, 7)))
-def test_only_what_is_too_long_is_let_pass(lengths: list[int], sizes: list[int]) -> None:
+def test_only_too_long_lines_are_dropped(lengths: list[int], sizes: list[int]) -> None:
     data = b"".join(b"x" * length + b"\n" for length in lengths)
     lines = LineSplitter(longest=20)
     came = [len(line) for piece in cut(data, sizes) for line in lines.feed(piece)]
@@ -42,17 +42,17 @@ def test_only_what_is_too_long_is_let_pass(lengths: list[int], sizes: list[int])
 
 
 @given(st.binary(max_size=200))
-def test_no_line_breaks_the_reading(line: bytes) -> None:
+def test_any_line_is_handled(line: bytes) -> None:
     message = decode_message(line)
     assert message is None or message.method or message.id is not None
 
 
 @pytest.mark.parametrize("line", [b"[" * 5000, b"{}", b"null", b'{"id":null}', b'{"method":5}'])
-def test_what_is_no_message_is_none(line: bytes) -> None:
+def test_invalid_message_is_none(line: bytes) -> None:
     assert decode_message(line) is None
 
 
-def test_what_we_say_can_be_read() -> None:
+def test_encoded_messages_can_be_decoded() -> None:
     asked = decode_message(encode_request(1, "turn/start", {"threadId": "th"}))
     assert asked is not None
     assert (asked.id, asked.method, asked.thread) == (1, "turn/start", "th")
