@@ -94,9 +94,9 @@ def test_once_and_for_the_session(meet: OpenTestClient, tmp_path: Path) -> None:
 def test_a_refusal_and_a_second_thought(meet: OpenTestClient) -> None:
     with meet(person=True) as partner:
         heard = say(partner, "delete", "deny", "once")
-        assert "refused" in text_of(heard.result)
+        assert "denied" in text_of(heard.result)
         notices = [event.text for event in heard.events if isinstance(event, Notice)]
-        assert any("answered already" in text for text in notices)
+        assert any("Already answered" in text for text in notices)
 
 
 def test_a_clarification(meet: OpenTestClient) -> None:

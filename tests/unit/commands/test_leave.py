@@ -15,7 +15,7 @@ from support.slash_commands import CommandHarness, command_harness
 
 pytestmark = pytest.mark.anyio
 ONLY_ONCE = (
-    "Allowed, this once: rm -rf a; ls\nIt cannot be remembered, so it is for this time only."
+    "Allowed once: rm -rf a; ls\nThis cannot be saved, so it is allowed once only."
 )
 
 
@@ -51,11 +51,11 @@ async def asked(at: CommandHarness, line: str, command: str = "rm -rf build") ->
 async def test_leave_is_given_and_refused(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as at:
         at.chats()
-        assert await at.read("/approve") == "Nothing waits for an answer here."
-        assert await asked(at, "/approve") == (True, "Allowed, this once: rm -rf build")
-        assert await asked(at, "/deny all not now") == (False, "Refused: rm -rf build")
+        assert await at.read("/approve") == "There is nothing to approve or answer here."
+        assert await asked(at, "/approve") == (True, "Allowed once: rm -rf build")
+        assert await asked(at, "/deny all not now") == (False, "Denied: rm -rf build")
         assert await asked(at, "/approve always", "rm -rf a; ls") == (True, ONLY_ONCE)
-        assert await at.read("/deny") == "That was answered already: once."
+        assert await at.read("/deny") == "Already answered: once."
         for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
             with pytest.raises(UsageError):
                 await at.type(line)
@@ -65,9 +65,9 @@ async def test_a_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as at:
         at.chats()
         allowed, told = await asked(at, "/approve {id}")
-        assert (allowed, told) == (True, "Allowed, this once: rm -rf build")
+        assert (allowed, told) == (True, "Allowed once: rm -rf build")
         allowed, told = await asked(at, "/deny {id} not now")
-        assert (allowed, told) == (False, "Refused: rm -rf build")
+        assert (allowed, told) == (False, "Denied: rm -rf build")
 
 
 async def test_what_is_allowed_is_listed_and_taken_back(tmp_path: Path) -> None:
