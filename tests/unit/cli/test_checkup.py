@@ -283,7 +283,7 @@ def test_a_port_that_is_taken_is_told_with_another(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("more", "says"),
-    [("", "no machine to go to"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "no connection")],
+    [("", "has no host"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "could not connect")],
 )
 async def test_a_machine_that_cannot_be_reached_is_told(home: Home, more: str, says: str) -> None:
     found = patient(home, f"terminal:\n  backend: ssh\n{more}", PATH=os.environ["PATH"])
