@@ -74,7 +74,7 @@ async def test_one_row_stops_neither_writes_nor_searches(
         archive = store.archive_for(OWNER)
         found = {hit.snippet for hit in await archive.search("kumquat")}
         assert found == {f">>>kumquat<<< {name}" for name in ("0", "2", "elsewhere")}
-        assert "left out of the search" in caplog.text
+        assert "skipped a message in the search index" in caplog.text
         await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
         assert len(await archive.search("kumquat")) == 4
         assert len(await archive.messages("s2")) == 1

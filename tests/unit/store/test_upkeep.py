@@ -159,7 +159,7 @@ async def test_damage_is_found(path: Path, clock: FakeClock):
     breaker.execute("INSERT INTO prompts VALUES (99, 'nobody')")
     breaker.close()
     async with open_store(path, clock) as store:
-        assert list(await store.integrity()) == ["prompts refers to rows that are gone"]
+        assert list(await store.integrity()) == ["prompts refers to missing rows"]
 
 
 async def test_no_lock_is_lost_by_any_call(store: SqliteStore, clock: FakeClock, tmp_path: Path):
