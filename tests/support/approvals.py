@@ -1,4 +1,4 @@
-"""An approval desk on a real store, with what a run told and somebody who answers."""
+"""An approval service on a real store, for tests."""
 
 import anyio
 from msgspec import Raw, structs
@@ -15,81 +15,84 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 
 SCOPE = Scope("default", "s1", "r1", "/w", attended=True, source="cli")
-APPROVAL_REQUEST = ApprovalRequest(  # noqa: S604 - a word of our own
+APPROVAL_REQUEST = ApprovalRequest(  # noqa: S604 - not a subprocess argument
     tool="terminal", action="rm -rf build", reaching=Isolation.OPEN, shell=True, folder="/w",
-    reason="to build anew",
+    reason="to rebuild",
 )  # fmt: skip
 RESUMED_SCOPE = structs.replace(SCOPE, key="agent:main:test:dm:1", call="call_1")
-"""One that is taken up again after the next start, while the inbox holds what it began with."""
-ALLOWED = Decision(allowed=True, why="A person allowed it, this once.")
+"""Scope of a turn that resumes after a restart while its message is in the inbox."""
+ALLOWED = Decision(allowed=True, why="A person allowed it once.")
 OWNER_ANSWERER = Answerer(session="s1")
 MEMBER_ANSWERER = Answerer(session="s1", principal="m", role=Role.MEMBER)
 
 
 class ApprovalHarness:
-    """A desk on a real store, and what a run told."""
+    """A service on a real store, and the events of a run."""
 
     def __init__(self, store: SqliteStore, clock: FakeClock) -> None:
         self.store, self.clock = store, clock
-        self.told: list[Event] = []
-        self._heard = anyio.Event()
-        self.desk = self.opened()
+        self.events: list[Event] = []
+        self._event_added = anyio.Event()
+        self.service = self.restart()
 
-    def opened(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
-        """A desk as after a start."""
+    def restart(self, judge: AskModel | None = None, **rules: object) -> ApprovalService:
+        """Replace the service, as a restart does."""
         settings = ApprovalRules(**({"home": "/h"} | rules))  # pyright: ignore[reportArgumentType]
-        self.desk = ApprovalService(self.store, self.clock, settings, QuestionTimeouts(), judge)
-        return self.desk
+        self.service = ApprovalService(self.store, self.clock, settings, QuestionTimeouts(), judge)
+        return self.service
 
-    async def begun(self, key: str = RESUMED_SCOPE.key) -> None:
-        """The inbox holds what a turn was begun with."""
-        letter = QueueItem(key=f"letter for {key}", lane="inbox", topic=key, body=Raw(b"{}"))
-        await self.store.queues.put(letter)
+    async def queue_turn(self, key: str = RESUMED_SCOPE.key) -> None:
+        """Put the message that began a turn into the inbox."""
+        item = QueueItem(key=f"message for {key}", lane="inbox", topic=key, body=Raw(b"{}"))
+        await self.store.queues.put(item)
 
     async def tell(self, event: Event) -> None:
-        self.told.append(event)
-        self._heard.set()
+        self.events.append(event)
+        self._event_added.set()
 
     async def rule(
-        self, wish: ApprovalRequest = APPROVAL_REQUEST, scope: Scope = SCOPE
+        self, request: ApprovalRequest = APPROVAL_REQUEST, scope: Scope = SCOPE
     ) -> Decision:
-        return await self.desk.rule(scope, wish, self.tell)
+        return await self.service.rule(scope, request, self.tell)
 
     @property
     def questions(self) -> list[Question]:
-        return [one.question for one in self.told if isinstance(one, QuestionAsked)]
+        return [one.question for one in self.events if isinstance(one, QuestionAsked)]
 
-    async def asked(self, count: int = 1) -> Question:
+    async def wait_for_question(self, count: int = 1) -> Question:
         with anyio.fail_after(60):
             while len(self.questions) < count:
-                self._heard = anyio.Event()
-                await self._heard.wait()
+                self._event_added = anyio.Event()
+                await self._event_added.wait()
         return self.questions[-1]
 
 
 class PendingApproval:
-    """A wish under way."""
+    """A request that waits for its decision."""
 
     def __init__(
-        self, house: ApprovalHarness, wish: ApprovalRequest = APPROVAL_REQUEST, scope: Scope = SCOPE
+        self,
+        harness: ApprovalHarness,
+        request: ApprovalRequest = APPROVAL_REQUEST,
+        scope: Scope = SCOPE,
     ) -> None:
-        self._house, self._wish, self._scope = house, wish, scope
+        self._harness, self._request, self._scope = harness, request, scope
         self.decision: Decision | None = None
 
     async def run(self) -> None:
-        self.decision = await self._house.rule(self._wish, self._scope)
+        self.decision = await self._harness.rule(self._request, self._scope)
 
 
 async def answer_request(
-    house: ApprovalHarness, choice: ApprovalChoice, who: Answerer = OWNER_ANSWERER, **more: object
+    harness: ApprovalHarness, choice: ApprovalChoice, who: Answerer = OWNER_ANSWERER, **more: object
 ) -> Decision:
-    wish = more.pop("wish", APPROVAL_REQUEST)
-    assert isinstance(wish, ApprovalRequest)
-    under_way = PendingApproval(house, wish)
-    before = len(house.questions)
+    request = more.pop("request", APPROVAL_REQUEST)
+    assert isinstance(request, ApprovalRequest)
+    pending = PendingApproval(harness, request)
+    before = len(harness.questions)
     async with anyio.create_task_group() as group:
-        group.start_soon(under_way.run)
-        await house.asked(before + 1)
-        await house.desk.answer(who, choice, **more)  # pyright: ignore[reportArgumentType]
-    assert under_way.decision is not None
-    return under_way.decision
+        group.start_soon(pending.run)
+        await harness.wait_for_question(before + 1)
+        await harness.service.answer(who, choice, **more)  # pyright: ignore[reportArgumentType]
+    assert pending.decision is not None
+    return pending.decision

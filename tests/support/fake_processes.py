@@ -65,7 +65,7 @@ class FakeProcess:
 
     async def wait(self) -> ProcessExit:
         if self.pid == 0:
-            raise SandboxError("it could not be started")
+            raise SandboxError("could not be started")
         while self._exit is None:
             await self._changed.wait()
         return self._exit

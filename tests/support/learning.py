@@ -1,4 +1,4 @@
-"""An agent that can learn: real memory and skills, tools that bring it words of others."""
+"""A learning agent with real memory and skills, and tools that return untrusted content."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ NO_REVIEWS = ReviewIntervals(memory=0, skills=0)
 
 
 class NestedCallTool(FakeTool):
-    """Calls another tool of the turn, as a program does, and prints what it got if it says so."""
+    """Calls another tool of the turn, as a program does, and may print its result."""
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         got = await ctx.use("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
@@ -41,12 +41,12 @@ class NestedCallTool(FakeTool):
 
 
 def make_call(tool: str, /, **args: object) -> ToolCall:
-    """A call whose arguments may have any names."""
+    """A call with arguments of any names."""
     return ToolCall(new_id("call"), tool, Raw(msgspec.json.encode(args)))
 
 
 def reading_tools(words: str) -> dict[str, Tool]:
-    """Tools that all bring the same words; those of the web say that they are strangers'."""
+    """Tools that return the same text; the web tools mark it as untrusted."""
 
     def bring() -> ToolBody:
         async def body(args: dict[str, object], context: ToolContext) -> str:
@@ -113,7 +113,7 @@ class LearningHarness:
         )
 
     def files(self) -> dict[str, bytes]:
-        """All that was learned, as it lies on the disk."""
+        """The learned files on disk."""
         found = [path for name in ("memories", "skills") for path in (self.home / name).rglob("*")]
         return {
             path.relative_to(self.home).as_posix(): path.read_bytes()
@@ -126,7 +126,7 @@ class LearningHarness:
 async def learning_harness(
     path: Path, *scripts: Script, words: str = "", rules: ReviewRules | None = None
 ) -> AsyncGenerator[LearningHarness]:
-    """Leaving it waits for what is looked back on."""
+    """Exiting waits for running reviews."""
     clock = FakeClock()
     async with (
         conversation_harness(path, *scripts, clock=clock) as talking,
@@ -141,7 +141,7 @@ async def learning_harness(
 
 
 async def wait_for_reviews(one: LearningHarness) -> None:
-    """Wait until nobody looks back any more."""
+    """Wait until no review is running."""
     await wait_until(lambda: not one.reviews.at_work)
 
 
@@ -152,7 +152,7 @@ async def wait_until(done: Callable[[], bool]) -> None:
 
 
 async def finished_reviews(one: LearningHarness, count: int = 1) -> Sequence[Session]:
-    """The reviews, once so many of them have ended."""
+    """Wait for that many finished reviews and return them."""
     await wait_for_reviews(one)
     found = [session for session in await one.sessions("review") if session.ended_at]
     assert len(found) == count

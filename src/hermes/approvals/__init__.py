@@ -1,1 +1,1 @@
-"""Leave to act: rules first, then people, and answers that outlive the process that asked."""
+"""Approvals: policy rules, requests to people, and answers that survive a restart."""

@@ -1,4 +1,4 @@
-"""Questions, grants and /yolo as rows: what was asked and allowed outlives whoever asked."""
+"""Store questions, grants and /yolo as records that survive a restart."""
 
 import hashlib
 from collections.abc import Sequence
@@ -27,20 +27,20 @@ USED = "used"
 LAPSED = "lapsed"
 
 INBOX = "inbox"
-"""The lane of what turns are begun with; what lies there is taken up after the next start."""
+"""The queue of messages that start turns; its unfinished items resume after a restart."""
 
 ANSWER_TTL = timedelta(minutes=15)
-"""For how long an answer counts that nobody was there to hear."""
+"""How long an answer counts that no process was there to receive."""
 RETENTION = timedelta(days=30)
 
 
 class QuestionRecord(Struct, frozen=True, kw_only=True):
-    """One question and what became of it; `words` are a reason, or the answer to a clarification.
+    """A question and its outcome.
 
-    `digest` tells the same wish again, `principal` is who wished it, and `wish` is missing for
-    a clarification. `call` is what waits for the answer and has done nothing yet, `key` its
-    session's place in the inbox; `holder` is who hears of the answer, and nobody when it is empty.
-    `ends` is when it stops to wait, by the monotonic clock of its machine.
+    `words` is a reason, or the answer to a clarification. `digest` identifies a repeated request,
+    `principal` asked for it, and `wish` is missing for a clarification. `call` is the tool call
+    that waits, `key` its session's topic in the inbox. `holder` is the process that receives the
+    answer; empty when there is none. `ends` is the deadline by its machine's monotonic clock.
     """
 
     question: Question
@@ -64,7 +64,7 @@ def digest_of(*parts: str) -> str:
 
 
 class ApprovalStore:
-    """Every change is made only from the state that was read; the loser of a race is told."""
+    """Changes apply only to the state that was read; losing a race returns False."""
 
     def __init__(self, store: Store, clock: Clock, holder: str) -> None:
         self._store = store
@@ -84,7 +84,7 @@ class ApprovalStore:
         return [_decode_question(one) for one in found]
 
     async def refusals(self, session: str, run: str) -> int:
-        """How many wishes of a turn nobody allowed."""
+        """Count the requests of a turn that were denied or timed out."""
         asked = [
             one
             for one in await self.of_session(session)
@@ -93,7 +93,7 @@ class ApprovalStore:
         return sum(one.state == LAPSED or one.answer == ApprovalChoice.DENY for one in asked)
 
     async def was_refused(self, session: str, run: str, digest: str) -> bool:
-        """Whether a person said no to this very wish in this turn, and the turn has heard it."""
+        """Whether a person denied this same request in this turn, and the turn has received it."""
         return any(
             (one.question.run, one.digest, one.state, one.answer)
             == (run, digest, USED, ApprovalChoice.DENY)
@@ -105,7 +105,7 @@ class ApprovalStore:
         return [_decode_question(one) for one in found]
 
     async def is_resumable(self, row: QuestionRecord) -> bool:
-        """Whether its turn is taken up where it waits: what that was begun with is not done."""
+        """Whether its turn resumes after a restart: the message that began it is still queued."""
         if not row.call or not row.key:
             return False
         return row.key in await self._store.queues.topics(INBOX)
@@ -117,10 +117,10 @@ class ApprovalStore:
         *more: PutRecord,
         let_go: bool = False,
     ) -> bool:
-        """False when somebody was quicker. What is let go waits for whoever takes it up."""
+        """Return False if the record changed meanwhile. `let_go` frees it for another process."""
         holder = "" if let_go else self._holder
         after = structs.replace(after, at=self._clock.now(), holder=holder)
-        matter = StateRecord(
+        record = StateRecord(
             kind=QUESTION_KIND,
             id=after.question.id,
             session=after.question.session,
@@ -131,7 +131,7 @@ class ApprovalStore:
             holder=holder,
         )
         try:
-            await self._store.commit(PutRecord(matter, was=before.state if before else ""), *more)
+            await self._store.commit(PutRecord(record, was=before.state if before else ""), *more)
         except StateConflict:
             return False
         return True
@@ -151,17 +151,17 @@ class ApprovalStore:
         )
 
     async def grants(self, session: str | None = None) -> Sequence[Grant]:
-        """All, or those that count in a session."""
+        """Return all grants, or those that apply to a session."""
         found = await self._store.records.find(GRANT_KIND, only_open=True)
         grants = [msgspec.json.decode(one.body, type=Grant) for one in found]
         return [one for one in grants if session is None or one.session in {"", session}]
 
     async def revoke(self, identity: str) -> Grant:
-        """By id, or by the last letters of one. Raises `NotFound`."""
+        """Revoke by id or the end of one. Raises `NotFound`."""
         found = [one for one in await self.grants() if one.id.endswith(identity) and identity]
         if len(found) != 1:
-            what = "several grants" if found else "no grant"
-            raise NotFound(f"There is {what} {identity!r}.", hint="/approvals lists them.")
+            problem = "More than one grant matches" if found else "No grant matches"
+            raise NotFound(f"{problem} {identity!r}.", hint="/approvals lists them.")
         await self._store.commit(PutRecord(self._grant(found[0], "revoked"), was="given"))
         return found[0]
 
@@ -170,7 +170,7 @@ class ApprovalStore:
         return found is not None and found.open
 
     async def set_yolo(self, session: str, *, on: bool) -> None:
-        matter = StateRecord(
+        record = StateRecord(
             kind=YOLO_KIND,
             id=session,
             session=session,
@@ -179,19 +179,19 @@ class ApprovalStore:
             body=Raw(b"{}"),
             open=on,
         )
-        await self._store.commit(PutRecord(matter))
+        await self._store.commit(PutRecord(record))
 
     async def lapse(self, row: QuestionRecord) -> bool:
         return await self.change(row, structs.replace(row, state=LAPSED))
 
     async def sweep(self) -> None:
-        """What nobody comes back for is over."""
+        """Close open questions that no process waits for or will resume."""
         for row in await self.all_open():
             if is_abandoned(row) and not await self.is_resumable(row):
                 await self.lapse(row)
 
     async def forget_old(self) -> None:
-        """What is over goes after a while."""
+        """Delete closed records after the retention period."""
         await self.sweep()
         before = self._clock.now() - RETENTION
         for kind in (QUESTION_KIND, GRANT_KIND, YOLO_KIND):
@@ -199,15 +199,15 @@ class ApprovalStore:
 
 
 def is_abandoned(row: QuestionRecord) -> bool:
-    """Whether whoever asked it is surely gone."""
+    """Whether the process that asked has ended."""
     return not row.holder or is_surely_dead(row.holder)
 
 
 def is_awaited(row: QuestionRecord, clock: Clock) -> bool:
-    """Whether its process still waits, if it lives.
+    """Whether its process, if alive, still waits.
 
-    The clock that nobody can set is asked where it is the same one; else the time of day, which
-    counts for no more than was given for an answer.
+    Uses the monotonic clock on the same boot; otherwise the wall clock, limited to the time that
+    was given for an answer.
     """
     question = row.question
     if row.ends and shares_boot(row.holder):
@@ -216,6 +216,6 @@ def is_awaited(row: QuestionRecord, clock: Clock) -> bool:
     return timedelta(0) < question.until - clock.now() <= longest
 
 
-def _decode_question(matter: StateRecord) -> QuestionRecord:
-    row = msgspec.json.decode(matter.body, type=QuestionRecord)
-    return structs.replace(row, state=matter.state, holder=matter.holder)
+def _decode_question(record: StateRecord) -> QuestionRecord:
+    row = msgspec.json.decode(record.body, type=QuestionRecord)
+    return structs.replace(row, state=record.state, holder=record.holder)

@@ -1,4 +1,4 @@
-"""Rules that allow: they know the words of a simple command, never the beginning of a text."""
+"""Saved approvals and allow rules, which match whole simple commands, never text prefixes."""
 
 import fnmatch
 import re
@@ -13,7 +13,7 @@ ANY_WORDS = "**"
 """As the last word of a rule: any number of further words."""
 
 NEVER_SAVED = frozenset({"process", "write_file", "patch"})
-"""Tools whose wish is about one moment: what is typed, what is written."""
+"""Tools whose requests are only about one input or one file content."""
 _TOKEN = re.compile(r"[A-Za-z0-9_./:@%+,=-]+|'[^'\x00-\x1f]*'|\"[^\"$`\\!\x00-\x1f]*\"")
 _DISCARDED_OUTPUT = re.compile(r"(?<=\s)(?:[12]?>>?|&>) ?/dev/null(?=\s)|(?<=\s)2>&1(?=\s)")
 _COMMAND = re.compile(
@@ -52,10 +52,10 @@ _KEYWORDS = frozenset(
 
 
 def simple_argv(text: str) -> tuple[str, ...] | None:
-    """The words of a command that is nothing but words; None for everything else.
+    """Split a command made of plain words only; None for everything else.
 
-    No operator, substitution, redirection, expansion, pattern, comment, escape, line break or
-    assignment is let through, so what stands here is exactly what would be run.
+    Operators, substitutions, redirections, expansions, patterns, comments, escapes, line breaks
+    and assignments are rejected, so the result is exactly what would run.
     """
     words = list(_tokens(text.strip(" \t")))
     if not words or None in words:
@@ -84,9 +84,9 @@ def _tokens(text: str) -> Iterator[str | None]:
 
 
 def simple_commands(text: str) -> list[tuple[str, ...]] | None:
-    """The words of each command of a chain of simple ones; None for everything else.
+    """Split a chain of simple commands; None for everything else.
 
-    Commands are joined by `|`, `&&`, `||`, `;` or line ends, and may throw output away.
+    Commands may be joined by `|`, `&&`, `||`, `;` or newlines, and may discard output.
     """
     found: list[tuple[str, ...]] = []
     at = 0
@@ -103,12 +103,11 @@ def simple_commands(text: str) -> list[tuple[str, ...]] | None:
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What somebody allowed from then on. An empty `session` means every session.
+    """A saved approval. An empty `session` means every session.
 
-    Of a shell command `argv` are its words; of anything else `action` is the whole of it, or
-    what kind of action it is; with a command it is what else was shown. It counts in its `folder`
-    only, and while the `seal` is the same.
-    `by` is who wished it, `answered_by` who allowed it.
+    For a shell command, `argv` is its words and `action` what else was shown with it; otherwise
+    `action` is the whole action or its kind. It counts only in its `folder`, and only while the
+    `seal` is unchanged. `by` asked for it, `answered_by` allowed it.
     """
 
     id: str
@@ -124,71 +123,75 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     @property
     def is_from_owner(self) -> bool:
-        """Whether the owner gave it; of an older one only who wished it is known."""
+        """Whether the owner gave it; older records only know who asked."""
         return (self.answered_by or self.by) == OWNER
 
     @property
     def shown(self) -> str:
         return "\n".join(filter(None, [" ".join(self.argv), self.action]))
 
-    def covers(self, wish: ApprovalRequest) -> bool:
-        if (self.tool, self.reaching, self.folder) != (wish.tool, wish.reaching, wish.folder):
+    def covers(self, request: ApprovalRequest) -> bool:
+        if (self.tool, self.reaching, self.folder) != (
+            request.tool,
+            request.reaching,
+            request.folder,
+        ):
             return False
-        if self.seal != wish.seal or self.action != _granted_action(wish):
+        if self.seal != request.seal or self.action != _granted_action(request):
             return False
-        if not can_be_saved(wish):
+        if not can_be_saved(request):
             return False
-        return self.argv == simple_argv(wish.action) if wish.shell else bool(self.action)
+        return self.argv == simple_argv(request.action) if request.shell else bool(self.action)
 
 
-def _granted_action(wish: ApprovalRequest) -> str:
-    return wish.detail if wish.shell else wish.kind or wish.action
+def _granted_action(request: ApprovalRequest) -> str:
+    return request.detail if request.shell else request.kind or request.action
 
 
-def can_be_saved(wish: ApprovalRequest) -> bool:
-    """Whether there is something exact to remember."""
-    if wish.kind:
+def can_be_saved(request: ApprovalRequest) -> bool:
+    """Whether there is something exact to save."""
+    if request.kind:
         return True
-    if wish.tool in NEVER_SAVED or wish.target or (wish.detail and not wish.seal):
+    if request.tool in NEVER_SAVED or request.target or (request.detail and not request.seal):
         return False
-    if not wish.shell:
+    if not request.shell:
         return True
-    return simple_argv(wish.action) is not None and not unsealed_runner(wish)
+    return simple_argv(request.action) is not None and not unsealed_runner(request)
 
 
-def leaves_sandbox(wish: ApprovalRequest) -> bool:
-    """Whether it goes where the wall does not hold it."""
-    return wish.reaching in {Isolation.NETWORK, Isolation.BEYOND}
+def leaves_sandbox(request: ApprovalRequest) -> bool:
+    """Whether it reaches outside the sandbox."""
+    return request.reaching in {Isolation.NETWORK, Isolation.BEYOND}
 
 
-def unsealed_runner(wish: ApprovalRequest) -> str:
-    """The program that makes a simple command mean what files say which nobody can keep watch on.
+def unsealed_runner(request: ApprovalRequest) -> str:
+    """The program that makes a simple command depend on files that cannot be sealed.
 
-    Empty for none, and where no wall is passed.
+    Empty if there is none, and for commands that stay inside the sandbox.
     """
-    argv = simple_argv(wish.action) if wish.shell and leaves_sandbox(wish) else None
+    argv = simple_argv(request.action) if request.shell and leaves_sandbox(request) else None
     if argv is None:
         return ""
     from hermes.approvals.seals import UNSEALED_PREFIX, unsealable_program  # noqa: PLC0415 - few ever need it
 
-    if wish.seal.startswith(UNSEALED_PREFIX):
-        return wish.seal.split()[1]
+    if request.seal.startswith(UNSEALED_PREFIX):
+        return request.seal.split()[1]
     return unsealable_program(argv)
 
 
 def make_grant(
-    wish: ApprovalRequest, identity: str, *, session: str, by: str, answered_by: str = ""
+    request: ApprovalRequest, identity: str, *, session: str, by: str, answered_by: str = ""
 ) -> Grant:
-    """Only for a wish that can last."""
-    argv = simple_argv(wish.action) if wish.shell else ()
+    """Build the grant for a request for which `can_be_saved` holds."""
+    argv = simple_argv(request.action) if request.shell else ()
     return Grant(
         id=identity,
-        tool=wish.tool,
-        reaching=wish.reaching,
+        tool=request.tool,
+        reaching=request.reaching,
         argv=argv or (),
-        action=_granted_action(wish),
-        folder=wish.folder,
-        seal=wish.seal,
+        action=_granted_action(request),
+        folder=request.folder,
+        seal=request.seal,
         session=session,
         by=by,
         answered_by=answered_by,
@@ -196,7 +199,7 @@ def make_grant(
 
 
 class AllowRule:
-    """One line of the settings: its words, each perhaps a pattern for one word."""
+    """One allow rule of the settings; each of its words may be a glob for one word."""
 
     def __init__(self, line: str) -> None:
         self._words = tuple(line.split())

@@ -1,4 +1,4 @@
-"""What people and models are told about leave: asked for, given, refused, too late."""
+"""Texts about approvals for people and for the model."""
 
 import re
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from hermes.schema.questions import TERMINAL_ORIGIN, ApprovalChoice, Question, Q
 from hermes.schema.scope import OWNER, Scope, platform_of
 
 MAX_SHOWN = 8_000
-"""Characters of what somebody is asked about; what is longer is not asked at all."""
+"""Requests longer than this (in characters) are not put to a person at all."""
 MAX_LINES = 400
 MAX_FOLDER = 400
 MAX_REASON = 300
 MAX_NAME = 60
 MAX_SUBJECT = 200
 SHORT_ID_LENGTH = 6
-"""Letters at the end of an id that are enough to name it."""
+"""Length of the id suffix that people use to name a request."""
 MAX_REFUSALS = 3
 TOO_MANY_REFUSALS = (
-    f"Not done: {MAX_REFUSALS} requests of this turn were not allowed, so nobody is asked again "
+    f"Not done: {MAX_REFUSALS} requests in this turn were not approved, so no more can be made "
     "in it. Stop, say what you wanted to do and why, and let the user decide what comes next."
 )
 ALREADY_REFUSED = (
-    "Not done: a person refused this very thing in this turn, so they are not asked again in it. "
+    "Not done: a person already denied exactly this in this turn, so they are not asked again. "
     "Say that it was not done, and let the user decide what comes next."
 )
 YES_WORDS = frozenset(
@@ -42,42 +42,42 @@ _OTHER_WORDS = frozenset({
     "none", "nose", "note", "one", "ones", "ounce", "sessions", "yap", "year", "yelp", "yen",
     "yet", "yew", "yip",
 })  # fmt: skip
-"""Words of one's own that are a letter away from those that decide."""
+"""Ordinary words that are one letter away from a deciding one."""
 RUN_WAITS_ALREADY = (
-    "Not done: another request of this turn lies before the owner, who is asked one thing at a "
+    "Not done: another request of this turn is waiting for the owner, who is asked one thing at a "
     "time. Wait for that answer, then ask again."
 )
 TOO_MANY_WAITING = (
-    "Not done: as many requests of this person as may wait lie before the owner already. "
+    "Not done: this person already has the maximum number of requests waiting for the owner. "
     "Go on without it, and say what you wanted to do."
 )
 FILE_CHANGED = (
-    "Not done: a file that the command names changed while somebody was asked about it. Look at "
-    "it, and ask again."
+    "Not done: a file that the command names changed while approval was pending. Look at the "
+    "file, then ask again."
 )
-NOT_RUN = "Not run: the turn was interrupted while a person was asked, and nothing was done."
-NOTHING_PENDING = "Nothing waits for an answer here."
-ASKED_ELSEWHERE = "Nothing was decided: that question waits where it was asked. Answer it there."
+NOT_RUN = "Not run: the turn was interrupted while waiting for a person. Nothing was done."
+NOTHING_PENDING = "There is nothing to approve or answer here."
+ASKED_ELSEWHERE = "Nothing decided: this question was asked in another chat. Answer it there."
 
 _RESULT_TEXT = {
-    ApprovalChoice.ONCE: "Allowed, this once",
+    ApprovalChoice.ONCE: "Allowed once",
     ApprovalChoice.SESSION: "Allowed for this session",
-    ApprovalChoice.ALWAYS: "Allowed from now on",
-    ApprovalChoice.DENY: "Refused",
+    ApprovalChoice.ALWAYS: "Always allowed",
+    ApprovalChoice.DENY: "Denied",
 }
 
 
 _APPROVED_TEXT = {
-    ApprovalChoice.ONCE: "A person allowed it, this once.",
-    ApprovalChoice.SESSION: "A person allowed it, for this session.",
-    ApprovalChoice.ALWAYS: "A person allowed it, from now on.",
+    ApprovalChoice.ONCE: "A person allowed it once.",
+    ApprovalChoice.SESSION: "A person allowed it for this session.",
+    ApprovalChoice.ALWAYS: "A person allowed it permanently.",
 }
-"""For the model."""
+"""Shown to the model."""
 
 
-def choice_of_word(words: str) -> ApprovalChoice | None:
-    """What a bare word says to a request for approval."""
-    word = words.strip().strip(".!").lower()
+def choice_of_word(text: str) -> ApprovalChoice | None:
+    """Return the choice that a one-word reply stands for, if any."""
+    word = text.strip().strip(".!").lower()
     if word in YES_WORDS:
         return ApprovalChoice.ONCE
     if word in NO_WORDS:
@@ -85,9 +85,9 @@ def choice_of_word(words: str) -> ApprovalChoice | None:
     return ApprovalChoice(word) if word in {"always", "session"} else None
 
 
-def is_misspelled_choice(words: str) -> bool:
-    """Whether a single word looks like a slip of one that would decide, and is no other word."""
-    word = words.strip().strip(".!").lower()
+def is_misspelled_choice(text: str) -> bool:
+    """Whether a one-word reply looks like a typo of a deciding word and is not a word itself."""
+    word = text.strip().strip(".!").lower()
     if choice_of_word(word) is not None or not 3 <= len(word) <= 12 or not word.isalpha():
         return False
     if word in _OTHER_WORDS:
@@ -96,7 +96,7 @@ def is_misspelled_choice(words: str) -> bool:
 
 
 def _is_one_typo(word: str, known: str) -> bool:
-    """One letter too many, missing or wrong, or two neighbours swapped; the first one is right."""
+    """One letter too many, missing or wrong, or two swapped; the first letter must match."""
     if word[0] != known[0] or abs(len(word) - len(known)) > 1:
         return False
     same = next((n for n, (a, b) in enumerate(zip(word, known, strict=False)) if a != b), None)
@@ -107,12 +107,12 @@ def _is_one_typo(word: str, known: str) -> bool:
     return swapped or rest[1:] == other[1:] or rest[1:] == other or rest == other[1:]
 
 
-def unclear_message(question: Question, words: str) -> str:
+def unclear_message(question: Question, reply: str) -> str:
     lasting = ", session, always" if ApprovalChoice.ALWAYS in question.choices else ""
-    behind = f" with its id, {short_id(question)}" if question.elsewhere else ""
+    with_id = f" with its id, {short_id(question)}" if question.elsewhere else ""
     return (
-        f"I did not understand {show_invisible_line(words, MAX_NAME)!r}, so nothing is decided "
-        f"yet. Answer yes{lasting} or no{behind}; the question waits on."
+        f"I did not understand {show_invisible_line(reply, MAX_NAME)!r}. Nothing is decided yet: "
+        f"answer yes{lasting} or no{with_id}."
     )
 
 
@@ -121,57 +121,57 @@ def request_origin(scope: Scope) -> str:
         return TERMINAL_ORIGIN
     who = scope.asker.name or scope.asker.user or scope.principal
     where = platform_of(scope.address.channel) if scope.address else scope.source
-    named = [show_invisible_line(one, MAX_NAME) for one in (who, where, scope.asker.chat_name)]
-    told = f"{named[0]} on {named[1]}" if where else named[0]
-    return f"{told}, {named[2]}" if named[2] else told
+    names = [show_invisible_line(name, MAX_NAME) for name in (who, where, scope.asker.chat_name)]
+    origin = f"{names[0]} on {names[1]}" if where else names[0]
+    return f"{origin}, {names[2]}" if names[2] else origin
 
 
-def request_subject(wish: ApprovalRequest) -> str:
-    """All that would be done, with what cannot be seen, or passes for another, written out."""
-    words = not (wish.shell or wish.code)
-    done = [show_lookalikes(one, addresses=words) for one in (wish.target, wish.action)]
-    # Beside a command it is what that may reach: hosts, places.
-    more = show_lookalikes(wish.detail, addresses=True) if wish.shell else wish.detail
-    return show_invisible("\n".join(filter(None, [*done, more])))
+def request_subject(request: ApprovalRequest) -> str:
+    """Return everything that would be done, with invisible and lookalike characters spelled out."""
+    is_text = not (request.shell or request.code)
+    parts = [show_lookalikes(one, addresses=is_text) for one in (request.target, request.action)]
+    # For a command, the detail lists what it may reach: hosts and paths.
+    detail = show_lookalikes(request.detail, addresses=True) if request.shell else request.detail
+    return show_invisible("\n".join(filter(None, [*parts, detail])))
 
 
-def request_reason(wish: ApprovalRequest) -> str:
-    return show_invisible_line(wish.reason, MAX_REASON)
+def request_reason(request: ApprovalRequest) -> str:
+    return show_invisible_line(request.reason, MAX_REASON)
 
 
-def too_long_reason(wish: ApprovalRequest) -> str:
-    """Why nobody can be asked about it, for the model; empty when it can be shown whole."""
-    shown = request_subject(wish)
+def too_long_reason(request: ApprovalRequest) -> str:
+    """Explain to the model why this is too long to show to a person; empty if it is not."""
+    shown = request_subject(request)
     length, lines = len(shown), shown.count("\n") + 1
-    if length <= MAX_SHOWN and lines <= MAX_LINES and len(wish.folder) <= MAX_FOLDER:
+    if length <= MAX_SHOWN and lines <= MAX_LINES and len(request.folder) <= MAX_FOLDER:
         return ""
     return (
-        f"Not done: it needs approval, and it is too long to be shown whole to a person "
-        f"({length:,} characters in {lines:,} lines; up to {MAX_SHOWN:,} in {MAX_LINES} can be). "
+        f"Not done: it needs approval, but is too long to show to a person in full "
+        f"({length:,} characters in {lines:,} lines; the limit is {MAX_SHOWN:,} in {MAX_LINES}). "
         "Do it in smaller steps, each with its own request."
     )
 
 
-def approval_prompt(wish: ApprovalRequest, why: str) -> str:
-    what = "run this command" if wish.shell else f"do this with {wish.tool}"
-    what = "type this" if wish.target and wish.shell else what
-    where = f" in {_quoted_folder(wish.folder)}" if wish.folder else ""
-    return f"May I {what}{where}? {show_invisible_line(why, MAX_REASON)}{_saving_note(wish)}"
+def approval_prompt(request: ApprovalRequest, why: str) -> str:
+    what = "Run this command" if request.shell else f"Let {request.tool} do this"
+    what = "Type this" if request.target and request.shell else what
+    where = f" in {_quoted_folder(request.folder)}" if request.folder else ""
+    return f"{what}{where}? {show_invisible_line(why, MAX_REASON)}{_saving_note(request)}"
 
 
-def _saving_note(wish: ApprovalRequest) -> str:
-    """What an answer for longer is about, or why there is none."""
-    if kind := show_invisible_line(wish.kind, MAX_REASON):
-        return f" Session and always are for {kind}."
-    if runner := show_invisible_line(unsealed_runner(wish), MAX_NAME):
-        return f" This once only: what {runner} runs lies in files that can change."
-    if wish.shell and wish.seal and can_be_saved(wish):
-        return " Session and always count while the files it names stay as they are."
+def _saving_note(request: ApprovalRequest) -> str:
+    """Say what "session" and "always" would cover, or why they are not offered."""
+    if kind := show_invisible_line(request.kind, MAX_REASON):
+        return f' "Session" and "always" cover {kind}.'
+    if runner := show_invisible_line(unsealed_runner(request), MAX_NAME):
+        return f" Once only: {runner} runs code from files that can change."
+    if request.shell and request.seal and can_be_saved(request):
+        return ' "Session" and "always" lapse if the files it names change.'
     return ""
 
 
 def _quoted_folder(folder: str) -> str:
-    """A name that reads like a sentence stands in quotes."""
+    """Quote names that could read like a sentence."""
     line = show_invisible_line(show_lookalikes(folder), MAX_SHOWN)
     if line == folder and re.fullmatch(r"[\w./@+~:,=-]+", folder):
         return folder
@@ -184,9 +184,9 @@ def short_id(question: Question) -> str:
 
 
 def question_text(question: Question, seconds: float, *, carried: bool = False) -> str:
-    """A question as a chat shows it; `carried` is for the chat that it was brought to."""
+    """Render a question for a chat; `carried` is for the owner's chat it was forwarded to."""
     if question.kind is QuestionKind.CLARIFY:
-        lines = [f"{number}. {one}" for number, one in enumerate(question.choices, 1)]
+        lines = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
         how = "Answer with a number, or in your own words." if lines else ""
         return "\n".join(filter(None, [question.text, *lines, how]))
     shown = show_invisible(question.subject)
@@ -197,16 +197,19 @@ def question_text(question: Question, seconds: float, *, carried: bool = False) 
     if question.origin:
         more.append(f"Asked by: {show_invisible_line(question.origin, 3 * MAX_NAME)}")
     if question.elsewhere and not carried:
-        how = f"Only the owner can allow this, and was asked. Wait up to {_duration(seconds)}."
+        how = f"Only the owner can allow this and was asked. Waiting up to {_duration(seconds)}."
         return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
     name = f" {short_id(question)}" if carried else ""
     lasting = " [session|always]" if ApprovalChoice.ALWAYS in question.choices else ""
     ways = f"/approve{name}{lasting} or /deny{name} [reason]"
-    how = f"{ways}, or just yes or no, within {_duration(seconds)}. Its id is {short_id(question)}."
+    how = (
+        f"{ways}, or reply yes or no. Auto-denied in {_duration(seconds)}. "
+        f"Id: {short_id(question)}."
+    )
     if carried:
         how = (
-            f"{ways}, or yes{name} or no{name}, within {_duration(seconds)}. Somebody else asks "
-            "for it, so nothing counts without the id, or as a reply to this message."
+            f"{ways}, or yes{name} or no{name}. Auto-denied in {_duration(seconds)}. Someone else "
+            "asked for this: include the id, or reply to this message."
         )
     return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
 
@@ -218,35 +221,35 @@ def _duration(seconds: float) -> str:
 def answer_message(
     choice: ApprovalChoice, asked: Sequence[QuestionRecord], *, shortened: bool
 ) -> str:
-    """What the answer was taken for, and for what."""
+    """Confirm how an answer was understood, and for which requests."""
     how = _RESULT_TEXT[ApprovalChoice.ONCE if shortened else choice]
     if len(asked) == 1:
-        told = f"{how}: {_subject_line(asked[0])}"
+        text = f"{how}: {_subject_line(asked[0])}"
     else:
         lines = [f"- {_subject_line(one)}" for one in asked]
-        told = "\n".join([f"{how}, {len(asked)} requests:", *lines])
+        text = "\n".join([f"{how}, {len(asked)} requests:", *lines])
     if shortened:
-        return f"{told}\nIt cannot be remembered, so it is for this time only."
+        return f"{text}\nThis cannot be saved, so it is allowed once only."
     listed = choice is ApprovalChoice.ALWAYS
-    return f"{told}\n/approvals lists what is allowed." if listed else told
+    return f"{text}\n/approvals lists what is always allowed." if listed else text
 
 
 def several_message(asked: Sequence[QuestionRecord]) -> str:
-    """For an answer that does not say to which of them."""
+    """Reply to an answer that does not say which request it is for."""
     lines = [
         f"{short_id(one.question)}  {one.question.origin}: {_subject_line(one)}" for one in asked
     ]
     first = short_id(asked[0].question)
     how = f"For example: /approve {first}, /deny {first}, or /approve all."
     if all(one.question.elsewhere for one in asked):
-        told = "Nothing was decided about what somebody else asks for. Say which, by its id:"
+        text = "Nothing decided: someone else asked for this. Name the request by its id:"
         how = f"For example: /approve {first}, or /deny {first}."
     elif len(asked) == 1:
-        told = "Nothing was decided: name the one that waits by its id:"
+        text = "Nothing decided: name the waiting request by its id:"
         how = f"For example: /approve {first}, or /deny {first}."
     else:
-        told = "Several requests wait, so nothing was decided. Say which, by its id:"
-    return "\n".join([told, *lines, how])
+        text = "Nothing decided: several requests are waiting. Name one by its id:"
+    return "\n".join([text, *lines, how])
 
 
 def _subject_line(asked: QuestionRecord) -> str:
@@ -254,24 +257,24 @@ def _subject_line(asked: QuestionRecord) -> str:
 
 
 def late_message(latest: QuestionRecord | None, clock: Clock) -> str:
-    """For an answer to what is no longer asked, or not there."""
+    """Reply to an answer for a question that is closed or does not exist."""
     if latest is None:
         return NOTHING_PENDING
     match latest.state:
         case state if state in {ANSWERED, USED}:
-            return f"That was answered already: {latest.answer or latest.words}."
+            return f"Already answered: {latest.answer or latest.words}."
         case state if state == OPEN and is_awaited(latest, clock):
             return ASKED_ELSEWHERE
         case state if state in {LAPSED, OPEN}:
-            return "Too late: the time for an answer is over, and it was not done."
+            return "Too late: the request timed out and was denied."
         case _:
             return NOTHING_PENDING
 
 
 def interrupted_message(row: QuestionRecord) -> str:
-    """What the model is told of a call whose process ended over this question, if that did nothing.
+    """Describe to the model what became of a call whose process ended while this was pending.
 
-    Empty when it was allowed: then nobody knows how far it came.
+    Empty if it was allowed: then it is unknown how far the call got.
     """
     if row.question.kind is QuestionKind.CLARIFY:
         return f"Interrupted. The user had answered: {row.words!r}." if row.words else NOT_RUN
@@ -281,21 +284,21 @@ def interrupted_message(row: QuestionRecord) -> str:
 
 
 def not_allowed_message(asked: QuestionRecord) -> str:
-    return "Only the owner, or who asked for it, can answer this."
+    return "Only the owner or the person who asked can answer this."
 
 
 def decision_of(row: QuestionRecord | None, seconds: float) -> Decision:
     if row is None:
         return Decision(
             allowed=False,
-            why=f"Not done: nobody answered within {_duration(seconds)}. Do not try it again by "
+            why=f"Not done: no answer within {_duration(seconds)}. Do not try it again by "
             "yourself; say what you wanted to do, and go on without it.",
         )
     if row.answer == ApprovalChoice.DENY:
-        said = f" They said: {row.words!r}." if row.words else ""
+        reason = f" They reason: {row.words!r}." if row.words else ""
         return Decision(
             allowed=False,
-            why=f"Not done: a person refused.{said} Do not do it in another way; ask what to do.",
+            why=f"Not done: a person denied it.{reason} Do not do it another way; ask what to do.",
         )
     choice = ApprovalChoice(row.answer) if row.answer in _APPROVED_TEXT else ApprovalChoice.ONCE
     return Decision(allowed=True, why=_APPROVED_TEXT[choice])

@@ -1,4 +1,4 @@
-"""May it be done? Decided from rules, the wish, and who asks: no clock, no disk, nobody asked."""
+"""Decide from the rules whether a request is allowed, denied or needs approval."""
 
 import fnmatch
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CRON_SOURCE = "cron"
 API_SOURCE = "api_server"
-"""Whoever asks there for somebody else has the owner's key, and answers with it."""
+"""API callers hold the owner's key, so they may answer for the owner."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 DIRECT_CHAT = "dm"
 
@@ -30,10 +30,10 @@ class ApprovalMode(StrEnum):
 
 
 class ApprovalRules(Struct, frozen=True, kw_only=True):
-    """What the settings say. `yolo` lets everything pass that is not on the hard list.
+    """The approval settings. `yolo` allows everything that is not on the hard-deny list.
 
-    `members` may answer for themselves; else the owner must. `cron` is what happens to what
-    nobody can be asked for there. `path` is where commands look for programs.
+    `members` lets members approve their own requests; otherwise the owner must. `cron` allows what
+    needs approval in scheduled jobs. `path` is the program search path of commands.
     """
 
     mode: ApprovalMode = ApprovalMode.SMART
@@ -48,7 +48,7 @@ class ApprovalRules(Struct, frozen=True, kw_only=True):
 
 
 class StandingApprovals(Struct, frozen=True, kw_only=True):
-    """What was allowed before: in general, and for this session."""
+    """What was allowed before: permanently, and for this session."""
 
     grants: Sequence[Grant] = ()
     yolo: bool = False
@@ -63,7 +63,7 @@ class Denied(Struct, frozen=True):
 
 
 class NeedsApproval(Struct, frozen=True, kw_only=True):
-    """A person decides; `smart` says that a model may, first. `why` is for the person."""
+    """A person decides; with `smart`, a model may decide first. `why` is shown to the person."""
 
     why: str
     smart: bool = False
@@ -73,81 +73,81 @@ class NeedsApproval(Struct, frozen=True, kw_only=True):
 PolicyDecision: TypeAlias = Allowed | Denied | NeedsApproval
 
 _ISOLATION_TEXT = {
-    Isolation.NETWORK: "It would use the network.",
-    Isolation.BEYOND: "It would act outside of the sandbox.",
-    Isolation.OPEN: "Nothing holds it back: there is no sandbox around it.",
+    Isolation.NETWORK: "It uses the network.",
+    Isolation.BEYOND: "It acts outside the sandbox.",
+    Isolation.OPEN: "It runs without a sandbox.",
     Isolation.INSIDE: "It stays inside the sandbox.",
 }
 
 
 def apply_policy(
-    rules: ApprovalRules, wish: ApprovalRequest, scope: Scope, standing: StandingApprovals
+    rules: ApprovalRules, request: ApprovalRequest, scope: Scope, standing: StandingApprovals
 ) -> PolicyDecision:
-    whole = _analyze(rules, wish)
-    if refusal := _denial(rules, wish, scope, whole):
+    whole = _analyze(rules, request)
+    if refusal := _denial(rules, request, scope, whole):
         return Denied(refusal)
-    if wish.reaching is Isolation.INSIDE or _is_auto_approved(rules, scope, standing):
+    if request.reaching is Isolation.INSIDE or _is_auto_approved(rules, scope, standing):
         return Allowed()
-    if _is_granted(rules, wish, standing.grants):
+    if _is_granted(rules, request, standing.grants):
         return Allowed()
-    why = _approval_reason(rules, wish, whole)
+    why = _approval_reason(rules, request, whole)
     if not why:
         return Allowed()
-    return _decide_or_ask(rules, wish, scope, why)
+    return _decide_or_ask(rules, request, scope, why)
 
 
-def _analyze(rules: ApprovalRules, wish: ApprovalRequest) -> "CommandAnalysis | None":
-    code = wish.code or wish.reaching is Isolation.OPEN
-    if not wish.shell and not code:
+def _analyze(rules: ApprovalRules, request: ApprovalRequest) -> "CommandAnalysis | None":
+    code = request.code or request.reaching is Isolation.OPEN
+    if not request.shell and not code:
         return None
-    from hermes.approvals.shell.nested_commands import analyze_code, analyze_script, merge_analyses  # noqa: PLC0415 - only commands need a reader
+    from hermes.approvals.shell.nested_commands import analyze_code, analyze_script, merge_analyses  # noqa: PLC0415 - only for commands
 
-    place = _shell_context(rules, wish)
-    if not wish.shell:
-        return analyze_code(wish.action, place)
-    found = analyze_script(wish.action, place)
-    return merge_analyses(found, analyze_code(wish.action, place)) if wish.code else found
+    context = _shell_context(rules, request)
+    if not request.shell:
+        return analyze_code(request.action, context)
+    found = analyze_script(request.action, context)
+    return merge_analyses(found, analyze_code(request.action, context)) if request.code else found
 
 
-def _shell_context(rules: ApprovalRules, wish: ApprovalRequest) -> "ShellContext":
-    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - as in `_read`
+def _shell_context(rules: ApprovalRules, request: ApprovalRequest) -> "ShellContext":
+    from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - only for commands
 
-    return ShellContext(wish.folder or "/", rules.home, rules.ours)
+    return ShellContext(request.folder or "/", rules.home, rules.ours)
 
 
 def _denial(
-    rules: ApprovalRules, wish: ApprovalRequest, scope: Scope, whole: "CommandAnalysis | None"
+    rules: ApprovalRules, request: ApprovalRequest, scope: Scope, whole: "CommandAnalysis | None"
 ) -> str:
-    if ruin := _hard_denial(whole, rules):
-        return f"Refused: {ruin}. Nobody can allow this; find another way to what is wanted."
-    if whole and whole.overlong and wish.reaching is not Isolation.INSIDE:
-        return "Refused: it is too long to be judged. Write it to a file, and run that in steps."
-    if rule := _matching_deny_rule(rules.deny, wish, whole):
+    if reason := _hard_denial(whole, rules):
+        return f"Refused: {reason}. This can never be allowed; find another way to the goal."
+    if whole and whole.overlong and request.reaching is not Isolation.INSIDE:
+        return "Refused: it is too long to check. Write it to a file, and run that in steps."
+    if rule := _matching_deny_rule(rules.deny, request, whole):
         return (
             f"Refused: the owner's settings forbid it (approvals.deny: {rule}). "
             "Do not try it in another form."
         )
-    if scope.role is Role.GUEST and leaves_sandbox(wish):
-        return "Refused: guests cannot have this done. Say so, and go on without it."
+    if scope.role is Role.GUEST and leaves_sandbox(request):
+        return "Refused: guests may not do this. Say so, and go on without it."
     return ""
 
 
 def _hard_denial(whole: "CommandAnalysis | None", rules: ApprovalRules) -> str:
     if whole is None:
         return ""
-    from hermes.approvals.shell.hard_deny import hard_deny_reason  # noqa: PLC0415 - as in `_read`
+    from hermes.approvals.shell.hard_deny import hard_deny_reason  # noqa: PLC0415 - only for commands
 
     return hard_deny_reason(whole, [rules.home])
 
 
 def _matching_deny_rule(
-    rules: Sequence[str], wish: ApprovalRequest, whole: "CommandAnalysis | None"
+    rules: Sequence[str], request: ApprovalRequest, whole: "CommandAnalysis | None"
 ) -> str:
-    """Patterns are held against the text and against each command in it, however it is called."""
-    texts = [wish.action, " ".join(wish.action.split())]
-    texts += wish.detail.splitlines() if wish.shell else []
-    # Where leave is given for a tool as a whole, it can be forbidden by its name alone.
-    texts += [wish.tool] if wish.kind else []
+    """Match patterns against the text and against every command in it."""
+    texts = [request.action, " ".join(request.action.split())]
+    texts += request.detail.splitlines() if request.shell else []
+    # A tool that is approved as a whole can be denied by its name alone.
+    texts += [request.tool] if request.kind else []
     for found in whole.found if whole else ():
         texts += [" ".join(found.argv), " ".join((found.name, *found.argv[1:]))]
     for rule in rules:
@@ -164,92 +164,92 @@ def _is_auto_approved(rules: ApprovalRules, scope: Scope, standing: StandingAppr
     return rules.members and (rules.yolo or scope.yolo or standing.yolo)
 
 
-def _is_granted(rules: ApprovalRules, wish: ApprovalRequest, grants: Sequence[Grant]) -> bool:
+def _is_granted(rules: ApprovalRules, request: ApprovalRequest, grants: Sequence[Grant]) -> bool:
     counting = [
-        one for one in grants if not (wish.foreign and leaves_sandbox(wish) and one.session)
+        one for one in grants if not (request.foreign and leaves_sandbox(request) and one.session)
     ]
-    if any(one.covers(wish) for one in counting):
+    if any(one.covers(request) for one in counting):
         return True
-    listed = wish.shell and wish.reaching is not Isolation.BEYOND
-    return listed and any(AllowRule(line).allows(wish.action) for line in rules.allow)
+    listed = request.shell and request.reaching is not Isolation.BEYOND
+    return listed and any(AllowRule(line).allows(request.action) for line in rules.allow)
 
 
 def _approval_reason(
-    rules: ApprovalRules, wish: ApprovalRequest, whole: "CommandAnalysis | None"
+    rules: ApprovalRules, request: ApprovalRequest, whole: "CommandAnalysis | None"
 ) -> str:
-    """Why a person should decide; empty when nobody needs to."""
-    from hermes.approvals.shell.risks import risk_reason  # noqa: PLC0415 - as in `_read`
+    """Why a person should decide; empty when no approval is needed."""
+    from hermes.approvals.shell.risks import risk_reason  # noqa: PLC0415 - only for commands
 
-    danger = risk_reason(whole) if whole else ""
-    if not danger and wish.shell and _CONTROL_CHARACTERS.search(wish.action):
-        danger = "has keys in it that cannot be read as text"
-    told = f"It {danger}." if danger else ""
-    if wish.reaching is not Isolation.OPEN:
-        return " ".join(filter(None, [_ISOLATION_TEXT[wish.reaching], told]))
-    if told:
-        return told
-    if not wish.shell:
+    risk = risk_reason(whole) if whole else ""
+    if not risk and request.shell and _CONTROL_CHARACTERS.search(request.action):
+        risk = "contains control characters"
+    reason = f"It {risk}." if risk else ""
+    if request.reaching is not Isolation.OPEN:
+        return " ".join(filter(None, [_ISOLATION_TEXT[request.reaching], reason]))
+    if reason:
+        return reason
+    if not request.shell:
         return _ISOLATION_TEXT[Isolation.OPEN]
-    if wish.foreign and not _is_read_only(rules, wish):
-        return "Words of strangers are in this conversation, so everything that acts is asked for."
+    if request.foreign and not _is_read_only(rules, request):
+        return "This conversation contains untrusted content, so every action needs approval."
     return ""
 
 
-def _is_read_only(rules: ApprovalRules, wish: ApprovalRequest) -> bool:
-    from hermes.approvals.shell.read_only import is_read_only_script  # noqa: PLC0415 - as in `_read`
+def _is_read_only(rules: ApprovalRules, request: ApprovalRequest) -> bool:
+    from hermes.approvals.shell.read_only import is_read_only_script  # noqa: PLC0415 - only for commands
 
     return (
-        wish.shell
-        and not wish.target
-        and is_read_only_script(wish.action, _shell_context(rules, wish))
+        request.shell
+        and not request.target
+        and is_read_only_script(request.action, _shell_context(rules, request))
     )
 
 
 def _decide_or_ask(
-    rules: ApprovalRules, wish: ApprovalRequest, scope: Scope, why: str
+    rules: ApprovalRules, request: ApprovalRequest, scope: Scope, why: str
 ) -> PolicyDecision:
     if scope.source == CRON_SOURCE:
-        return _decide_scheduled(rules, wish, why)
+        return _decide_scheduled(rules, request, why)
     own = scope.role is Role.OWNER or (scope.role is Role.MEMBER and rules.members)
     smart = (
         rules.mode is ApprovalMode.SMART
         and own
-        and wish.reaching is Isolation.OPEN
-        and not wish.foreign
+        and request.reaching is Isolation.OPEN
+        and not request.foreign
     )
     return NeedsApproval(why=why, smart=smart, owner_only=not own)
 
 
-def _decide_scheduled(rules: ApprovalRules, wish: ApprovalRequest, why: str) -> PolicyDecision:
-    """In a scheduled job: strangers must not be the ones whom the owner's leave serves."""
-    told = f"Not done: {_lower(why)} In a scheduled job nobody can be asked"
+def _decide_scheduled(rules: ApprovalRules, request: ApprovalRequest, why: str) -> PolicyDecision:
+    """Decide for a scheduled job: untrusted content must not profit from the owner's permission."""
+    reason = f"Not done: {_lower(why)} No one can be asked in a scheduled job"
     if not rules.cron:
-        return Denied(f"{told}. The owner can allow it with approvals.cron_mode: approve.")
-    if wish.foreign:
+        return Denied(f"{reason}. The owner can allow it with approvals.cron_mode: approve.")
+    if request.foreign:
         return Denied(
-            f"{told}, and words of strangers are in this turn, so approvals.cron_mode does not "
-            "count. Do it before reading what others wrote, or say what you wanted to do."
+            f"{reason}, and this turn contains untrusted content, so approvals.cron_mode does not "
+            "apply. Do it before reading what others wrote, or say what you wanted to do."
         )
     return Allowed()
 
 
-def unreachable_reason(scope: Scope, doubt: NeedsApproval) -> str:
-    """Why nobody can be asked, and what to do; empty when somebody can."""
+def unreachable_reason(scope: Scope, needed: NeedsApproval) -> str:
+    """Explain why no one can be asked, and what to do; empty when someone can."""
     if not scope.attended:
         return (
-            f"Not done: {_lower(doubt.why)} It needs approval, and nobody can be asked here. "
+            f"Not done: {_lower(needed.why)} It needs approval, and no one can be asked here. "
             "Tell the user: run it in a chat or an interactive session, or start with --yolo."
         )
-    if doubt.owner_only and scope.source != API_SOURCE and not _is_group_chat(scope):
+    if needed.owner_only and scope.source != API_SOURCE and not _is_group_chat(scope):
         return (
-            f"Not done: {_lower(doubt.why)} Only the owner can allow it, "
+            f"Not done: {_lower(needed.why)} Only the owner can allow it, "
             "and the owner is not in this chat."
         )
     return ""
 
 
 def _is_group_chat(scope: Scope) -> bool:
-    """Whether others than the asker read along: agent:<profile>:<platform>:<kind>:…"""
+    """Whether other people read along: agent:<profile>:<platform>:<kind>:…"""
     parts = scope.key.split(":")
     return len(parts) > 3 and parts[3] != DIRECT_CHAT
 

@@ -1,4 +1,4 @@
-"""Who may answer which question, and which one is meant."""
+"""Match answers to questions, and wait for them."""
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
@@ -32,7 +32,7 @@ from hermes.schema.scope import OWNER, Address, Role, Scope
 
 
 class Answerer(Struct, frozen=True, kw_only=True):
-    """Who answers, and where: what is asked in the session, or of the owner at that address."""
+    """The person answering and the session or owner address they answer in."""
 
     session: str = ""
     principal: str = OWNER
@@ -41,14 +41,14 @@ class Answerer(Struct, frozen=True, kw_only=True):
 
 
 class QuestionForwarder(Protocol):
-    """Brings a member's question to the owner, who is not in the member's chat."""
+    """Forwards a member's question to the owner, who is not in the member's chat."""
 
     def home_of(self, scope: Scope) -> Address | None:
-        """The owner's own chat; None when there is none. Looks at the settings on disk."""
+        """Return the owner's own chat, if there is one. Reads the settings from disk."""
         ...
 
     async def carry(self, question: str, address: Address, text: str) -> None:
-        """Once for the question of that id, also over a restart."""
+        """Send the question of that id once, also across restarts."""
         ...
 
 
@@ -57,7 +57,7 @@ def may_answer(who: Answerer, row: QuestionRecord) -> bool:
 
 
 def is_asked_at(who: Answerer, row: QuestionRecord) -> bool:
-    """Whether it was asked there: in the session, or of the owner at that address."""
+    """Whether it was asked in this session, or of the owner at this address."""
     here = row.question.session == who.session
     there = who.role is Role.OWNER and who.address is not None
     return here or (there and row.address == who.address)
@@ -70,7 +70,7 @@ def is_addressed_to(who: Answerer, row: QuestionRecord) -> bool:
 
 
 def matches_id(question: Question, name: str) -> bool:
-    """By its id or the letters at the end of it; without a name every one is."""
+    """Match the id or its ending; an empty name matches every question."""
     if not name or question.id == name:
         return True
     return len(name) >= messages.SHORT_ID_LENGTH and question.id.casefold().endswith(
@@ -79,7 +79,7 @@ def matches_id(question: Question, name: str) -> bool:
 
 
 def split_answer(words: str) -> tuple[str, str]:
-    """A word, and the id behind it if there is nothing else."""
+    """Split a reply into its word and the id that follows it, if there is nothing else."""
     match words.split():
         case [first, name]:
             return first, name.strip(".!")
@@ -88,13 +88,13 @@ def split_answer(words: str) -> tuple[str, str]:
 
 
 def parse_choice(question: Question, words: str) -> ApprovalChoice | None:
-    """A bare word, or one with the id of this very question; whatever follows else is no answer."""
+    """Parse a single word, optionally followed by the id; anything else is no answer."""
     first, name = split_answer(words)
     return messages.choice_of_word(first if name and matches_id(question, name) else words)
 
 
 def needs_id(question: Question, words: str) -> bool:
-    """Whether the words would have to name it: what others asked for is never meant by chance."""
+    """Whether the reply must name it: forwarded questions are never answered by accident."""
     name = split_answer(words)[1]
     return question.elsewhere and not (name and matches_id(question, name))
 
@@ -102,7 +102,7 @@ def needs_id(question: Question, words: str) -> bool:
 def answerable_without_id(
     own: Sequence[QuestionRecord], choice: ApprovalChoice, *, everything: bool
 ) -> Sequence[QuestionRecord]:
-    """Those that an answer without an id may settle; all can be refused at once, not allowed."""
+    """The questions an answer without an id may settle: deny all, but allow only local ones."""
     if everything and choice is ApprovalChoice.DENY:
         return own
     near = [one for one in own if not one.question.elsewhere]
@@ -110,32 +110,39 @@ def answerable_without_id(
 
 
 def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[QuestionRecord]:
-    """The questions that bare words may answer, oldest first."""
+    """The questions that a plain message may answer, oldest first."""
     first, name = split_answer(words)
     approvals = [one for one in waiting if one.question.kind is QuestionKind.APPROVAL]
     clarifies = [one for one in waiting if one.question.kind is QuestionKind.CLARIFY]
-    slips = messages.is_misspelled_choice(first)
-    if name and (slips or messages.choice_of_word(first)):
+    typo = messages.is_misspelled_choice(first)
+    if name and (typo or messages.choice_of_word(first)):
         named = [one for one in approvals if matches_id(one.question, name)]
         if named:
             return named
     if messages.choice_of_word(words):
         near = [one for one in waiting if not one.question.elsewhere]
         return near if clarifies else list(waiting)
-    # A slip is asked about, unless any words may be an answer.
-    return approvals if slips and not name and not clarifies else clarifies
+    # A typo is asked about, unless free text may answer a clarification.
+    return approvals if typo and not name and not clarifies else clarifies
 
 
-def request_digest(scope: Scope, wish: ApprovalRequest) -> str:
-    """The same wish of the same person, in the same circumstances."""
-    what = (wish.tool, wish.action, wish.target, wish.detail, wish.reaching, wish.folder)
-    lasting = (wish.kind, wish.seal)
-    whose = (scope.principal, scope.role.value, "foreign" if wish.foreign else "")
+def request_digest(scope: Scope, request: ApprovalRequest) -> str:
+    """Identify the same request by the same person in the same circumstances."""
+    what = (
+        request.tool,
+        request.action,
+        request.target,
+        request.detail,
+        request.reaching,
+        request.folder,
+    )
+    lasting = (request.kind, request.seal)
+    whose = (scope.principal, scope.role.value, "foreign" if request.foreign else "")
     return digest_of("wish", *what, *lasting, *whose)
 
 
 def chosen_answer(question: Question, words: str) -> str:
-    """A number stands for the choice of that number."""
+    """Replace the number of a choice by the choice."""
     number = words.strip().strip(".)")
     if number.isdecimal() and 1 <= int(number) <= len(question.choices):
         return question.choices[int(number) - 1]
@@ -145,12 +152,12 @@ def chosen_answer(question: Question, words: str) -> str:
 log = logging.getLogger(__name__)
 
 POLL_INTERVAL = 2.0
-"""Seconds between two looks at the row: another process may have taken the answer."""
+"""Seconds between checks of the stored question: another process may have taken the answer."""
 
 
 MAX_PER_RUN = 1
 MAX_PER_PERSON = 3
-"""How many may lie before the owner at once; whoever wants more waits for an answer first."""
+"""How many requests may wait for the owner; further ones are rejected until one is answered."""
 
 
 class ForwardedQuestions:
@@ -161,26 +168,26 @@ class ForwardedQuestions:
         self._forwarder: QuestionForwarder | None = None
         self._open: dict[str, QuestionRecord] = {}
 
-    def set_forwarder(self, carrier: QuestionForwarder) -> None:
-        self._forwarder = carrier
+    def set_forwarder(self, forwarder: QuestionForwarder) -> None:
+        self._forwarder = forwarder
 
     async def home_of(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
-        """Where a member's question can be put to the owner; guests bother nobody."""
-        carrier = self._forwarder
+        """Where a member's question can be forwarded to the owner; guests' questions never are."""
+        forwarder = self._forwarder
         asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
-        if carrier is None or not asks:
+        if forwarder is None or not asks:
             return None
-        home = await anyio.to_thread.run_sync(carrier.home_of, scope)
+        home = await anyio.to_thread.run_sync(forwarder.home_of, scope)
         return None if home == scope.address else home
 
     @asynccontextmanager
     async def reserve_slot(self, asked: QuestionRecord) -> AsyncGenerator[str]:
-        """Held while it is asked; gives why there is none, for the model, or nothing."""
+        """Hold a slot while the question is asked; yields why there is none, or an empty string."""
         if not asked.question.elsewhere:
             yield ""
             return
         others = await self._from_other_processes(asked)
-        # From here to the place taken nobody else has a turn.
+        # No await until the slot is taken.
         why = _limit_reason([*others, *self._open.values()], asked)
         if why:
             yield why
@@ -192,7 +199,7 @@ class ForwardedQuestions:
             del self._open[asked.question.id]
 
     async def _from_other_processes(self, asked: QuestionRecord) -> Sequence[QuestionRecord]:
-        """What other processes carried; one that this very wish takes up again is none of it."""
+        """Questions forwarded by other processes, except the one this request resumes."""
         return [
             row
             for row in await self._rows.all_open()
@@ -218,7 +225,7 @@ def _limit_reason(waiting: Sequence[QuestionRecord], asked: QuestionRecord) -> s
 
 
 class QuestionWaiter:
-    """Those of this process that wait for somebody."""
+    """Waits for the answers to this process's questions."""
 
     def __init__(self, rows: ApprovalStore, clock: Clock, carrying: ForwardedQuestions) -> None:
         self._rows = rows
@@ -226,7 +233,7 @@ class QuestionWaiter:
         self._carrying = carrying
         self._waiting: dict[str, anyio.Event] = {}
         self._expected: dict[str, QuestionRecord] = {}
-        """By their calls, those that a turn which goes on is about to ask again."""
+        """By call: questions that a resumed turn is about to ask again."""
         self._leaving = False
 
     def leave(self) -> None:
@@ -239,9 +246,9 @@ class QuestionWaiter:
         return expected or identity in self._waiting
 
     async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
-        """For a turn that begins and is the session's only one."""
+        """Recover the questions of a session whose turn begins and is its only one."""
         waiting: set[str] = set()
-        told: dict[str, str] = {}
+        results: dict[str, str] = {}
         for row in await self._rows.of_session(session):
             if row.question.id in self._waiting:
                 continue
@@ -252,27 +259,27 @@ class QuestionWaiter:
                     continue
                 await self._rows.lapse(row)
             if row.call:
-                told[row.call] = messages.interrupted_message(row)
+                results[row.call] = messages.interrupted_message(row)
         return RecoveredQuestions(
-            waiting=frozenset(waiting), told={one: told[one] for one in told if told[one]}
+            waiting=frozenset(waiting), told={one: results[one] for one in results if results[one]}
         )
 
     async def _expect(self, row: QuestionRecord) -> None:
-        """From now on it is for us to hear of the answer, and in no moment for nobody."""
+        """Take over the question, so that its answer reaches this process without a gap."""
         failpoint("approvals.before_expecting")
         self._expected[row.call] = row
         if row.state == OPEN:
-            # If it was answered just now, that is found when it is asked again.
+            # An answer that arrives now is found when the question is asked again.
             await self._rows.change(row, row)
 
     async def over(self, session: str) -> None:
-        """Its turn has ended; what it expected and did not ask is not asked any more."""
+        """Close what a finished turn expected and did not ask again."""
         found = [one for one in self._expected.values() if one.question.session == session]
         for row in found:
             await self.drop_expected(row.call)
 
     async def drop_expected(self, call: str) -> None:
-        """The call has been decided about in another way than by that question."""
+        """Close the question of a call that was decided without it."""
         row = self._expected.pop(call, None)
         if row is None or self._leaving:
             return
@@ -280,25 +287,23 @@ class QuestionWaiter:
             await self._let_go(row)
 
     def wake(self, identity: str) -> None:
-        """Whoever waits for it looks at the row at once."""
+        """Have the waiting task check the stored question now."""
         if identity in self._waiting:
             self._waiting[identity].set()
 
     async def earlier(self, session: str, digest: str) -> QuestionRecord | None:
-        """The same wish, asked before its process ended: still open, or answered meanwhile."""
+        """The same request from an ended process: still open, or answered meanwhile."""
         now = self._clock.now()
         for row in reversed(await self._rows.of_session(session)):
             if row.digest != digest or row.question.id in self._waiting:
                 continue
-            # A clock that was set back must not make an old answer new.
-            unheard = (
-                row.state == ANSWERED and row.at is not None and abs(now - row.at) < ANSWER_TTL
-            )
-            return row if row.state == OPEN or unheard else None
+            # A clock that was set back must not revive an old answer.
+            unused = row.state == ANSWERED and row.at is not None and abs(now - row.at) < ANSWER_TTL
+            return row if row.state == OPEN or unused else None
         return None
 
     async def put(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> QuestionRecord | None:
-        """Ask, and wait; None when nobody answered."""
+        """Ask and wait; None without an answer."""
         where = asked.address or scope.address
         asked = structs.replace(
             asked, principal=scope.principal, address=where, call=scope.call, key=scope.key
@@ -308,7 +313,7 @@ class QuestionWaiter:
             self._expected.pop(scope.call, None)
             return await self._used(earlier)
         if earlier is not None:
-            # The same post stays the question; its time begins anew.
+            # The question keeps its message and starts a new timeout.
             again = structs.replace(
                 earlier.question,
                 until=asked.question.until,
@@ -337,7 +342,7 @@ class QuestionWaiter:
             await tell(events.QuestionAsked(question))
             row = await self._wait(asked)
         except BaseException:
-            # Stopped, put off or never told: whichever it was, nobody waits for the answer here.
+            # Cancelled, suspended or never shown: either way this process stops waiting.
             with anyio.CancelScope(shield=True):
                 await self._let_go(asked)
             raise
@@ -348,17 +353,17 @@ class QuestionWaiter:
         return row
 
     async def _let_go(self, asked: QuestionRecord) -> None:
-        """Raises nothing in place of what ended the waiting."""
+        """Release the question without masking the exception that ended the wait."""
         try:
             if self._leaving:
                 await self._rows.change(asked, asked, let_go=True)
             else:
                 await self._take_back(asked)
         except StoreError as error:
-            log.warning("question %s is not closed: %s", asked.question.id, error)
+            log.warning("could not close question %s: %s", asked.question.id, error)
 
     async def _take_back(self, asked: QuestionRecord) -> None:
-        """Its turn is over: no later one may use an answer that came in the last moment."""
+        """Close the question of a finished turn, so that no later turn uses a late answer."""
         if await self._rows.lapse(asked):
             return
         row = await self._rows.asked(asked.question.id)

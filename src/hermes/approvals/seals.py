@@ -1,4 +1,4 @@
-"""What a command's words stand for on disk: a grant counts while that stays the same."""
+"""Fingerprint the files a command names, so that a grant lapses when one of them changes."""
 
 import hashlib
 import os
@@ -18,16 +18,16 @@ from hermes.ports.approvals import ApprovalRequest
 
 MAX_WORDS = 200
 MAX_HASHED = 32 * 1024 * 1024
-"""Bytes of a file that is no longer told by what is in it, but by when it was changed last."""
+"""Larger files (in bytes) are identified by their metadata instead of their content."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/nix/store")
-"""Places of the system, where the agent writes nothing."""
+"""System folders, which the agent does not write to."""
 _SEPARATORS = re.compile(r"[\s'\"|&;<>()`=@,:{}]+")
 _INTERPRETERS = re.compile(
     r"(python|pypy|perl|ruby|php|lua|luajit|pythonw)[\d.]*|node|nodejs|deno|bun|rscript|julia|java"
     r"|elixir|erl|escript|groovy|scala|kotlin|tclsh[\d.]*|guile|racket|osascript|irb|ipython3?"
 )
-"""They load what lies beside a program, too."""
+"""Interpreters, which also load files next to the program."""
 _TASK_RUNNERS = word_set(
     "make gmake bmake cmake ctest ninja meson scons waf just rake bundle bazel bazelisk buck2 "
     "npm pnpm pnpx yarn npx bunx corepack jest vitest mocha playwright cypress tsx ts-node vite "
@@ -39,17 +39,17 @@ _TASK_RUNNERS = word_set(
     "ansible-playbook vagrant packer pulumi docker-compose skaffold earthly dagger act snakemake "
     "nextflow xargs parallel eval"
 )
-"""Programs that find out from the files of a folder what they are to do."""
+"""Programs that read from project files what to do."""
 _PACKAGE_BUILDERS = word_set("pip pip3 docker podman buildah nerdctl")
 _SHELLS = word_set("sh bash dash zsh ksh ash fish mksh rbash yash csh tcsh pwsh")
 UNSEALED_PREFIX = "unbound "
-"""How the seal of a program begins that loads what lies beside it; its name follows."""
+"""Prefix of a seal, followed by the program's name, when the program loads other files too."""
 _SHEBANG = re.compile(rb"#!\s*(?:\S*/env\s+(?:-\S+\s+)*)?(\S+)")
 _EXEC_FLAGS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 class SealContext(Struct, frozen=True, kw_only=True):
-    """`path` is where programs are looked for, `workspace` what the agent writes in."""
+    """`path` is the program search path, `workspace` the folder the agent writes to."""
 
     folder: str
     workspace: str = ""
@@ -57,7 +57,7 @@ class SealContext(Struct, frozen=True, kw_only=True):
 
 
 def unsealable_program(argv: Sequence[str]) -> str:
-    """The program whose meaning lies in files that the words do not name; empty for none."""
+    """Find a program whose behaviour depends on files the words do not name; empty if none."""
     pieces = [piece for word in argv for piece in _path_candidates(word)]
     if len(pieces) > MAX_WORDS:
         return argv[0]
@@ -76,41 +76,41 @@ def unsealable_program(argv: Sequence[str]) -> str:
 
 
 def _is_build_source(word: str) -> bool:
-    """Whether it may be a folder to build from, or a list of such."""
+    """Whether it may be a folder to build from, or a list of such folders."""
     return word.startswith((".", "/", "-r", "-c", "-e", "--requirement", "--editable")) or (
         word in {"build", "buildx", "compose"}
     )
 
 
-def seal_request(wish: ApprovalRequest, where: SealContext) -> ApprovalRequest:
-    """Sealed also with what a simple command's words stand for. Reads from disk."""
-    argv = simple_argv(wish.action)
-    seal = command_seal(argv, where) if argv else ""
-    return structs.replace(wish, seal=f"{seal} {wish.seal}".strip()) if seal else wish
+def seal_request(request: ApprovalRequest, context: SealContext) -> ApprovalRequest:
+    """Add the seal of the files that a simple command names. Reads from disk."""
+    argv = simple_argv(request.action)
+    seal = command_seal(argv, context) if argv else ""
+    return structs.replace(request, seal=f"{seal} {request.seal}".strip()) if seal else request
 
 
-def command_seal(argv: Sequence[str], where: SealContext) -> str:
-    """A digest of the files that the words name, and of the programs; empty where none can change.
+def command_seal(argv: Sequence[str], context: SealContext) -> str:
+    """Hash the programs and files that the words name; empty if none of them can change.
 
     Reads from disk.
     """
     parts: list[str] = []
-    beside = ""
-    for path in dict.fromkeys(_named_files(argv, where)):
+    interpreter = ""
+    for path in dict.fromkeys(_named_files(argv, context)):
         real = os.path.realpath(path)
-        if _is_system_path(path, where) and _is_system_path(real, where):
+        if _is_system_path(path, context) and _is_system_path(real, context):
             continue
         if found := _file_state(real):
-            beside = beside or _interpreter_of(real, where)
+            interpreter = interpreter or _interpreter_of(real, context)
             parts += path, real, found
-    mark = f"{UNSEALED_PREFIX}{beside} " if beside else ""
-    return mark + hashlib.sha256(os.fsencode("\0".join(parts))).hexdigest() if parts else ""
+    prefix = f"{UNSEALED_PREFIX}{interpreter} " if interpreter else ""
+    return prefix + hashlib.sha256(os.fsencode("\0".join(parts))).hexdigest() if parts else ""
 
 
-def _interpreter_of(path: str, where: SealContext) -> str:
-    """What runs a script that the agent can write beside; empty when that loads nothing more."""
-    near = [os.path.realpath(one) for one in (where.workspace, where.folder) if one]
-    if not any(_is_within(path, one) for one in near):
+def _interpreter_of(path: str, context: SealContext) -> str:
+    """The interpreter of a script in a folder the agent can write to; empty if it loads no more."""
+    writable = [os.path.realpath(one) for one in (context.workspace, context.folder) if one]
+    if not any(_is_within(path, one) for one in writable):
         return ""
     try:
         with Path(path).open("rb") as file:
@@ -121,11 +121,11 @@ def _interpreter_of(path: str, where: SealContext) -> str:
     return name if name in _TASK_RUNNERS or _INTERPRETERS.fullmatch(name.lower()) else ""
 
 
-def _named_files(argv: Sequence[str], where: SealContext) -> Iterator[str]:
-    places = [posixpath.join(where.folder, one) for one in where.path.split(os.pathsep) if one]
-    programs = os.pathsep.join(places)
+def _named_files(argv: Sequence[str], context: SealContext) -> Iterator[str]:
+    folders = [posixpath.join(context.folder, one) for one in context.path.split(os.pathsep) if one]
+    programs = os.pathsep.join(folders)
     for piece in dict.fromkeys(piece for word in argv for piece in _path_candidates(word)):
-        yield posixpath.join(where.folder, piece)
+        yield posixpath.join(context.folder, piece)
         if "/" not in piece and (program := shutil.which(piece, path=programs)):
             yield program
 
@@ -138,19 +138,19 @@ def _path_candidates(word: str) -> Iterator[str]:
     yield from (piece for piece in _SEPARATORS.split(word) if piece and piece != word)
 
 
-def _is_system_path(path: str, where: SealContext) -> bool:
+def _is_system_path(path: str, context: SealContext) -> bool:
     path = os.path.normpath(path)
-    if where.workspace and _is_within(path, os.path.realpath(where.workspace)):
+    if context.workspace and _is_within(path, os.path.realpath(context.workspace)):
         return False
-    return any(_is_within(path, place) for place in _SYSTEM_FOLDERS)
+    return any(_is_within(path, folder) for folder in _SYSTEM_FOLDERS)
 
 
-def _is_within(path: str, place: str) -> bool:
-    return path == place or path.startswith(place.rstrip("/") + "/")
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _file_state(path: str) -> str:
-    """What tells one state of a file from another; empty for what is no file."""
+    """Identify the state of a regular file; empty for anything else."""
     try:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):

@@ -1,7 +1,7 @@
-"""Where leave is asked for and given: rules, then a model's opinion, then a person.
+"""Decide whether a tool call may run: policy rules, then a model's opinion, then a person.
 
-A question is a row before anybody hears of it. An answer finds whoever waits, here or after
-the next start, and counts once.
+A question is stored before it is shown. Its answer reaches the waiting turn, also after a
+restart, and counts once.
 """
 
 from collections.abc import Sequence
@@ -58,17 +58,17 @@ from hermes.schema.scope import OWNER, Address, Role, Scope
 
 
 class QuestionTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds that a person has."""
+    """How many seconds a person has to answer."""
 
     approval: float = 60.0
     clarify: float = 3600.0
 
 
 class AnswerResult(Struct, frozen=True):
-    """What an answer came to: a sentence for who gave it, and how many questions it settled.
+    """The reply to an answer, and how many questions it settled.
 
-    `news` says that the words were for a question in words which is over: where one can speak,
-    they are something to say.
+    `news` is set when the text answered a clarification that is already closed: a chat then
+    treats the text as a new message.
     """
 
     told: str
@@ -77,7 +77,7 @@ class AnswerResult(Struct, frozen=True):
 
 
 class ApprovalService:
-    """Implements `hermes.ports.approvals.Counsel` and `Questions`, and takes the answers."""
+    """Implements `Approvals` and `PendingQuestions` of `hermes.ports`, and takes answers."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class ApprovalService:
     def seconds(self, kind: QuestionKind) -> float:
         return self._limits.approval if kind is QuestionKind.APPROVAL else self._limits.clarify
 
-    def set_forwarder(self, carrier: QuestionForwarder) -> None:
-        """Who brings members' questions to where the owner is."""
-        self._carrying.set_forwarder(carrier)
+    def set_forwarder(self, forwarder: QuestionForwarder) -> None:
+        """Set what forwards members' questions to the owner's chat."""
+        self._carrying.set_forwarder(forwarder)
 
     def leave(self) -> None:
-        """The house is closing: questions of turns that are cut off now stay for the next start.
+        """Prepare for shutdown: keep the questions of interrupted turns for the next start.
 
-        Turns that only wait for a person, and are taken up again then, end at once.
+        Turns that only wait for a person, and can be resumed, end now.
         """
         self._waiting.leave()
 
@@ -123,36 +123,38 @@ class ApprovalService:
     async def sweep(self) -> None:
         await self._rows.sweep()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        decision = await self._rule(scope, wish, tell)
-        # It may need no question any more.
+    async def rule(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
+        decision = await self._rule(scope, request, tell)
+        # A resumed call may be decided without its earlier question.
         await self._waiting.drop_expected(scope.call)
         return decision
 
-    async def _rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        found, bound = apply_policy(self._rules, wish, scope, StandingApprovals()), wish
-        if isinstance(found, NeedsApproval):
-            bound = await self._bound(scope, wish)
-            found = apply_policy(self._rules, bound, scope, await self._standing(scope))
-        match found:
+    async def _rule(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
+        verdict, bound = apply_policy(self._rules, request, scope, StandingApprovals()), request
+        if isinstance(verdict, NeedsApproval):
+            bound = await self._bound(scope, request)
+            verdict = apply_policy(self._rules, bound, scope, await self._standing(scope))
+        match verdict:
             case Allowed():
                 return Decision(allowed=True)
             case Denied(why=why):
                 return Decision(allowed=False, why=why)
             case NeedsApproval():
-                decision = await self._decide(scope, bound, found, tell)
-        if decision.allowed and await self._bound(scope, wish) != bound:
+                decision = await self._decide(scope, bound, verdict, tell)
+        if decision.allowed and await self._bound(scope, request) != bound:
             return Decision(allowed=False, why=messages.FILE_CHANGED)
         return decision
 
-    async def _bound(self, scope: Scope, wish: ApprovalRequest) -> ApprovalRequest:
-        """Sealed with what is in the files that a command names: others may write them."""
-        if not wish.shell or wish.kind or not (leaves_sandbox(wish) or wish.foreign):
-            return wish
+    async def _bound(self, scope: Scope, request: ApprovalRequest) -> ApprovalRequest:
+        """Seal the request with the content of the files that a command names: they may change."""
+        if not request.shell or request.kind or not (leaves_sandbox(request) or request.foreign):
+            return request
         from hermes.approvals.seals import SealContext, seal_request  # noqa: PLC0415 - few ever need it
 
-        where = SealContext(folder=wish.folder, workspace=scope.workspace, path=self._rules.path)
-        return await anyio.to_thread.run_sync(seal_request, wish, where)
+        context = SealContext(
+            folder=request.folder, workspace=scope.workspace, path=self._rules.path
+        )
+        return await anyio.to_thread.run_sync(seal_request, request, context)
 
     async def inquire(
         self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
@@ -161,8 +163,8 @@ class ApprovalService:
             return None
         question = self._question(scope, QuestionKind.CLARIFY, text, tuple(choices))
         digest = digest_of("clarify", text, *choices)
-        asked = QuestionRecord(question=question, digest=digest, principal="")
-        row = await self._waiting.put(scope, asked, tell)
+        record = QuestionRecord(question=question, digest=digest, principal="")
+        row = await self._waiting.put(scope, record, tell)
         return row.words if row is not None else None
 
     async def _standing(self, scope: Scope) -> StandingApprovals:
@@ -172,11 +174,11 @@ class ApprovalService:
         return StandingApprovals(grants=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
-        self, scope: Scope, wish: ApprovalRequest, doubt: NeedsApproval, tell: Emit
+        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, tell: Emit
     ) -> Decision:
-        earlier = await self._waiting.earlier(scope.session, request_digest(scope, wish))
+        earlier = await self._waiting.earlier(scope.session, request_digest(scope, request))
         if earlier is None and doubt.smart and self._judge is not None:
-            match await ask_opinion(self._judge, wish, doubt.why):
+            match await ask_opinion(self._judge, request, doubt.why):
                 case Opinion.APPROVE:
                     return Decision(allowed=True)
                 case Opinion.DENY:
@@ -188,7 +190,7 @@ class ApprovalService:
         home = await self._carrying.home_of(scope, doubt) if why else None
         if why and home is None:
             return Decision(allowed=False, why=why)
-        return await self._ask(scope, self._request(scope, wish, doubt, home), tell)
+        return await self._ask(scope, self._request(scope, request, doubt, home), tell)
 
     async def _ask(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> Decision:
         if asked.wish is not None and (why := messages.too_long_reason(asked.wish)):
@@ -204,26 +206,26 @@ class ApprovalService:
         return messages.decision_of(row, self._limits.approval)
 
     def _request(
-        self, scope: Scope, wish: ApprovalRequest, doubt: NeedsApproval, home: Address | None
+        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, home: Address | None
     ) -> QuestionRecord:
         lasting = (
             tuple(ApprovalChoice)
-            if can_be_saved(wish)
+            if can_be_saved(request)
             else (ApprovalChoice.ONCE, ApprovalChoice.DENY)
         )
-        text = messages.approval_prompt(wish, doubt.why)
+        text = messages.approval_prompt(request, doubt.why)
         question = structs.replace(
             self._question(scope, QuestionKind.APPROVAL, text, lasting),
-            subject=messages.request_subject(wish),
-            reason=messages.request_reason(wish),
+            subject=messages.request_subject(request),
+            reason=messages.request_reason(request),
             asked=OWNER if doubt.owner_only else scope.principal,
             elsewhere=home is not None,
         )
         return QuestionRecord(
             question=question,
-            digest=request_digest(scope, wish),
+            digest=request_digest(scope, request),
             principal=scope.principal,
-            wish=wish,
+            wish=request,
             address=home,
         )
 
@@ -244,31 +246,31 @@ class ApprovalService:
             seconds=seconds,
         )
 
-    async def pending(self, who: Answerer) -> Sequence[QuestionRecord]:
-        """What waits for an answer there, oldest first."""
+    async def pending(self, answerer: Answerer) -> Sequence[QuestionRecord]:
+        """Return what waits for an answer there, oldest first."""
         return [
             row
             for row in await self._rows.all_open()
-            if is_asked_at(who, row) and await self._is_awaited(row, who)
+            if is_asked_at(answerer, row) and await self._is_awaited(row, answerer)
         ]
 
-    async def _is_awaited(self, row: QuestionRecord, who: Answerer) -> bool:
+    async def _is_awaited(self, row: QuestionRecord, answerer: Answerer) -> bool:
         if row.holder == self._holder:
             return self._waiting.has(row.question.id)
         if not is_abandoned(row):
             return is_awaited(row, self._clock)
-        # Another session may have taken its place meanwhile, and then the turn is over.
-        same = row.question.elsewhere or row.question.session == who.session
+        # Another session may have replaced it meanwhile; then the turn is over.
+        same = row.question.elsewhere or row.question.session == answerer.session
         return same and await self._rows.is_resumable(row)
 
     async def answer(
         self, who: Answerer, choice: ApprovalChoice, *, question: str = "", words: str = "",
         everything: bool = False,
     ) -> AnswerResult:  # fmt: skip
-        """Answer the one request for approval that waits, the one named, or all of them.
+        """Answer the only waiting approval, the one named, or all of them.
 
-        `question` is an id, or the last letters of one. Where several wait, it must be named,
-        and so must what was brought here from somebody else's chat.
+        `question` is an id or the end of one. It is required when several wait, and for
+        questions that were forwarded from another chat.
         """
         waiting = await self._approvals(who)
         chosen = [one for one in waiting if matches_id(one.question, question)]
@@ -280,15 +282,15 @@ class ApprovalService:
         own = [one for one in chosen if may_answer(who, one)]
         if not own:
             return AnswerResult(messages.not_allowed_message(chosen[0]))
-        meant = answerable_without_id(own, choice, everything=everything) if not question else own
-        if not meant or (len(meant) > 1 and not everything):
+        targets = answerable_without_id(own, choice, everything=everything) if not question else own
+        if not targets or (len(targets) > 1 and not everything):
             return AnswerResult(messages.several_message(own))
-        heard = await self._settle_all(meant, who, choice, words)
-        left = [one for one in own if one not in meant]
+        result = await self._settle_all(targets, who, choice, words)
+        remaining = [one for one in own if one not in targets]
         return (
-            AnswerResult(f"{heard.told}\n{messages.several_message(left)}", heard.count)
-            if left
-            else heard
+            AnswerResult(f"{result.told}\n{messages.several_message(remaining)}", result.count)
+            if remaining
+            else result
         )
 
     async def _settle_all(
@@ -296,9 +298,9 @@ class ApprovalService:
     ) -> AnswerResult:
         settled: list[QuestionRecord] = []
         for row in chosen:
-            # What cannot be remembered is allowed once.
-            meant = choice if choice in row.question.choices else ApprovalChoice.ONCE
-            if not await self._settle(row, who, meant, words):
+            # A choice that cannot be saved counts once.
+            effective = choice if choice in row.question.choices else ApprovalChoice.ONCE
+            if not await self._settle(row, who, effective, words):
                 latest = await self._rows.asked(row.question.id)
                 return AnswerResult(messages.late_message(latest, self._clock), len(settled))
             settled.append(row)
@@ -308,21 +310,21 @@ class ApprovalService:
         )
 
     async def reply(self, who: Answerer, words: str, *, question: str = "") -> AnswerResult | None:
-        """Bare words: None when they are no answer to anything that is asked of whom says them.
+        """Take a plain message as an answer; None when it does not answer anything asked of them.
 
-        Where several questions could be meant, none is: yes and no go with the id of one.
+        When several approvals could be meant, none is: yes and no then need an id.
         """
         if question:
             row = next((o for o in await self.pending(who) if o.question.id == question), None)
-            said = None if row is None else await self._reply_to(row, who, words)
-            return said or _late_result(await self._rows.asked(question), self._clock)
-        meant = await self._meant(who, words)
-        if not meant:
+            result = None if row is None else await self._reply_to(row, who, words)
+            return result or _late_result(await self._rows.asked(question), self._clock)
+        candidates = await self._meant(who, words)
+        if not candidates:
             return None
-        approvals = [one for one in meant if one.question.kind is QuestionKind.APPROVAL]
-        if approvals and (len(meant) > 1 or needs_id(meant[0].question, words)):
+        approvals = [one for one in candidates if one.question.kind is QuestionKind.APPROVAL]
+        if approvals and (len(candidates) > 1 or needs_id(candidates[0].question, words)):
             return AnswerResult(messages.several_message(approvals))
-        return await self._reply_to(meant[-1], who, words)
+        return await self._reply_to(candidates[-1], who, words)
 
     async def _reply_to(
         self, row: QuestionRecord, who: Answerer, words: str
@@ -339,23 +341,23 @@ class ApprovalService:
         return _late_result(await self._rows.asked(row.question.id), self._clock)
 
     async def _meant(self, who: Answerer, words: str) -> list[QuestionRecord]:
-        """The questions that bare words may answer, oldest first."""
+        """The questions that a plain message may answer, oldest first."""
         waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
         return matching_questions(waiting, words)
 
     async def waits(self) -> bool:
-        """Whether anything is asked of anybody."""
+        """Whether any question is open."""
         return bool(await self._rows.all_open())
 
     async def asks(self, who: Answerer, name: str) -> bool:
-        """Whether a request of that name waits there."""
+        """Whether a request with that id waits there."""
         return any(matches_id(one.question, name) for one in await self._approvals(who))
 
     async def takes(self, who: Answerer, words: str, *, question: str = "") -> bool:
-        """Whether `reply` would take the words for an answer.
+        """Whether `reply` would take the text as an answer.
 
-        Said to a `question` that is over, or for somebody else to answer, yes and no are told so;
-        other words are news.
+        For a `question` that is closed or is someone else's to answer, only yes and no count as
+        answers; any other text is a new message.
         """
         if not words.strip():
             return False

@@ -1,4 +1,4 @@
-"""A model's opinion on a command that looks dangerous; in any doubt a person is asked."""
+"""Ask a model about a command that looks dangerous; any doubt goes to a person."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,10 +11,10 @@ from hermes.ports.approvals import ApprovalRequest
 log = logging.getLogger(__name__)
 
 AskModel: TypeAlias = Callable[[str, str], Awaitable[str]]
-"""Gives a model's words for a system prompt and a question."""
+"""Return a model's reply to a system prompt and a question."""
 
 MAX_COMMAND = 8000
-"""Characters; of a longer command a model would be shown only a part."""
+"""Longer commands (in characters) go to a person: the model would see only a part."""
 
 
 class Opinion(StrEnum):
@@ -24,7 +24,7 @@ class Opinion(StrEnum):
 
 
 def _normalized_python(text: str) -> str:
-    """A program in Python without what it says to its readers; empty when it is none."""
+    """Return a Python program without comments; empty when it does not parse."""
     import ast  # noqa: PLC0415 - few ever need it
 
     try:
@@ -33,24 +33,26 @@ def _normalized_python(text: str) -> str:
         return ""
 
 
-async def ask_opinion(judge: AskModel, wish: ApprovalRequest, why: str) -> Opinion:
-    if not wish.shell:
-        command = _normalized_python(wish.action)
+async def ask_opinion(judge: AskModel, request: ApprovalRequest, why: str) -> Opinion:
+    if not request.shell:
+        command = _normalized_python(request.action)
     else:
         from hermes.approvals.shell.parser import strip_comments  # noqa: PLC0415 - few ever need it
 
-        command = strip_comments(wish.action)
+        command = strip_comments(request.action)
     fence = "~" * 8
     if not command or len(command) > MAX_COMMAND or fence in command:
         return Opinion.ESCALATE
     system = Path(__file__).with_suffix(".md").read_text("utf-8")
-    question = f"Folder: {wish.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"
+    question = (
+        f"Folder: {request.folder!r}\nWhy it is looked at: {why}\n{fence}\n{command}\n{fence}"
+    )
     try:
-        words = await judge(system, question)
-    except Exception as error:  # noqa: BLE001 - whatever keeps a model from answering, a person can
-        log.warning("no opinion on a command: %s", error)
+        reply = await judge(system, question)
+    except Exception as error:  # noqa: BLE001 - any model failure falls back to a person
+        log.warning("the model gave no opinion on a command: %s", error)
         return Opinion.ESCALATE
     try:
-        return Opinion(words.strip().strip(".*`\"'").upper())
+        return Opinion(reply.strip().strip(".*`\"'").upper())
     except ValueError:
         return Opinion.ESCALATE

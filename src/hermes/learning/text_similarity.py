@@ -1,4 +1,4 @@
-"""How much two texts say the same, by their words: a hint for a person, who decides."""
+"""Compare texts by their words, to find likely duplicates for a person to decide about."""
 
 import re
 
@@ -6,11 +6,11 @@ from msgspec import Struct
 
 _WORD = re.compile(r"\w+")
 _MIN_WORD = 3
-"""Words shorter than this hold a sentence together and say little."""
+"""Shorter words carry little meaning and are ignored."""
 
 
 class TextSimilarity(Struct, frozen=True):
-    """`same` of all there is in both; `inside` of the shorter one is in the longer one."""
+    """`same` is the share of common words; `inside` the share of the shorter text in the longer."""
 
     same: float
     inside: float
@@ -20,7 +20,7 @@ NO_SIMILARITY = TextSimilarity(0.0, 0.0)
 
 
 def compare_texts(one: str, other: str, run: int = 1) -> TextSimilarity:
-    """Compared by runs of so many words; texts with different numbers in them are not alike."""
+    """Compare runs of that many words; texts with different numbers in them are not similar."""
     if _numbers(one) != _numbers(other):
         return NO_SIMILARITY
     first, second = _word_runs(one, run), _word_runs(other, run)
@@ -32,8 +32,8 @@ def compare_texts(one: str, other: str, run: int = 1) -> TextSimilarity:
 
 def _word_runs(text: str, length: int) -> set[tuple[str, ...]]:
     words = [word for word in _WORD.findall(text.lower()) if len(word) >= _MIN_WORD]
-    return {tuple(words[at : at + length]) for at in range(len(words) - length + 1)}
+    return {tuple(words[start : start + length]) for start in range(len(words) - length + 1)}
 
 
 def _numbers(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.lower()) if any(mark.isdigit() for mark in word)}
+    return {word for word in _WORD.findall(text.lower()) if any(char.isdigit() for char in word)}

@@ -1,1 +1,1 @@
-"""Where processes run, and the one door through which they are started."""
+"""Sandboxes, and the spawner that starts every process."""

@@ -1,4 +1,4 @@
-"""Keep the beginning and the end of a stream in bounded memory, and more of it in a file."""
+"""Capture the output of a process: bounded in memory, and more of it in a file."""
 
 import errno
 import logging
@@ -22,10 +22,10 @@ _SLACK = 1024 * 1024
 
 
 class OutputCapture:
-    """At most `keep` bytes stay in memory; when there are more, `spill` receives everything.
+    """Keeps at most `keep` bytes in memory; when there are more, everything goes to `spill`.
 
-    The file holds at most `limit` bytes, and then a line that says how many are missing.
-    A file that cannot be written is given up, with a word in the log: the command goes on.
+    The file holds at most `limit` bytes and a line saying how many are missing. If it cannot be
+    written, this is logged and the command goes on.
     """
 
     def __init__(self, keep: int, spill: str | None, limit: int = SPILL_LIMIT) -> None:
@@ -44,7 +44,7 @@ class OutputCapture:
             try:
                 self._write_spill(self._spill, data)
             except OSError as error:
-                log.warning("the output is not kept in %s: %s", self._spill, error)
+                log.warning("could not save the output to %s: %s", self._spill, error)
                 self._give_up(self._spill)
         self.total += len(data)
         room = self._head_room - len(self._head)
@@ -52,13 +52,13 @@ class OutputCapture:
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        # Cut off in large pieces, so that many small writes stay cheap.
+        # Cut in large pieces, so that many small writes stay cheap.
         if len(self._tail) > self._tail_room + min(self._tail_room, _SLACK):
             del self._tail[: len(self._tail) - self._tail_room]
 
     @property
     def seam(self) -> int | None:
-        """Where in `kept` the middle is missing, if it is."""
+        """The position in `kept` where the middle is missing, if it is."""
         whole = self.total <= self._head_room + self._tail_room
         return None if whole else self._head_room
 
@@ -71,7 +71,7 @@ class OutputCapture:
             with suppress(OSError):
                 if self.total > self._written:
                     missing = self.total - self._written
-                    self._file.write(b"\n[the rest was not kept: %d bytes]\n" % missing)
+                    self._file.write(b"\n[%d more bytes were not saved]\n" % missing)
             with suppress(OSError):
                 self._file.close()
             self._file = None
@@ -106,47 +106,47 @@ class OutputCapture:
 
 TIMEOUT_EXIT_CODE = 124
 DRAIN_SECONDS = 0.5
-"""Seconds without a byte after which output is over, though somebody may hold the pipe."""
+"""Seconds without output after which it counts as ended, though the pipe may be open."""
 MAX_DRAINS = 20
 
 OnOutput: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 class _OutputReader:
-    """Takes in the output until nobody can write any more."""
+    """Reads output until the pipe is closed."""
 
-    def __init__(self, process: Process, keeping: OutputCapture, heard: OnOutput | None) -> None:
+    def __init__(self, process: Process, capture: OutputCapture, heard: OnOutput | None) -> None:
         self._process = process
         self._heard = heard
         self._busy = False
         self._over = anyio.Event()
-        self.keeping = keeping
+        self.capture = capture
 
     async def listen(self) -> None:
         while data := await self._process.read():
             self._busy = True
-            self.keeping.add(data)
+            self.capture.add(data)
             if self._heard is not None:
                 await self._heard(data)
             self._busy = False
         self._over.set()
 
     async def drain(self) -> None:
-        """Every process is gone: take what is still in the pipe."""
+        """Read what is left in the pipe after every process has ended."""
         for _ in range(MAX_DRAINS):
-            before = self.keeping.total
+            before = self.capture.total
             with anyio.move_on_after(DRAIN_SECONDS):
                 await self._over.wait()
                 return
-            if self.keeping.total == before and not self._busy:
+            if self.capture.total == before and not self._busy:
                 return
 
 
 async def run_to_end(
-    process: Process, job: ProcessSpec, keeping: OutputCapture, heard: OnOutput | None
+    process: Process, job: ProcessSpec, capture: OutputCapture, heard: OnOutput | None
 ) -> ProcessResult:
-    """Until nothing of the tree is left, or the time is over and the tree was ended."""
-    listener = _OutputReader(process, keeping, heard)
+    """Run until the whole tree has ended, or end it after the timeout."""
+    listener = _OutputReader(process, capture, heard)
     ended = ProcessExit(TIMEOUT_EXIT_CODE)
     deadline = anyio.CancelScope()
     try:
@@ -164,9 +164,9 @@ async def run_to_end(
         raise errors.exceptions[0] from None
     return ProcessResult(
         exit_code=ended.exit_code,
-        output=keeping.kept(),
-        total=keeping.total,
-        seam=keeping.seam,
+        output=capture.kept(),
+        total=capture.total,
+        seam=capture.seam,
         timed_out=deadline.cancelled_caught,
         left=ended.left,
         unsure=ended.unsure,
@@ -177,7 +177,7 @@ async def _wait_for_exit(process: Process, listener: _OutputReader) -> ProcessEx
     try:
         return await process.wait()
     except NotStarted:
-        # What kept it from beginning was said before, and may still be in the pipe.
+        # The reason may still be in the pipe.
         await listener.drain()
         raise
 

@@ -1,8 +1,8 @@
-"""The environment of a child: what a program needs, who it works for, and no secret of ours.
+"""Build the environment of child processes without leaking secrets.
 
-The forwarding of an ssh agent is a capability, so only the owner's commands get it, and only
-they get the password of a proxy. A variable that is not named here reaches a child only when
-the configuration names it, and one that holds a secret of the house not even then.
+Ssh agent forwarding and proxy passwords are only passed to the owner's commands. A variable
+that is not listed here reaches a child only if the configuration names it, and never if it
+holds one of the agent's own secrets.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,20 +35,20 @@ BASE_VARIABLES = frozenset(
 )
 BASE_PREFIXES = ("LC_", "XDG_")
 SCOPE_PREFIXES = ("HERMES_SESSION_", "HERMES_CRON_AUTO_DELIVER_")
-"""What only the scope may say; what our own process was started with is somebody else's."""
+"""Set from the scope only; values inherited by this process belong to another session."""
 
 OWNER_VARIABLES = frozenset({"SSH_AUTH_SOCK"})
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 HOME_VARIABLE = "HERMES_HOME"
-"""So that a `hermes` in a command is of the same profile as the turn."""
+"""Makes a `hermes` run by a command use the profile of the turn."""
 
 
 class EnvRules(Struct, frozen=True, kw_only=True):
-    """`process` is our own environment; `passthrough` adds names, `withheld` beats everything.
+    """`process` is our own environment; `passthrough` adds names, `withheld` overrides everything.
 
-    `home` is that of the profile.
+    `home` is the profile's.
     """
 
     process: Mapping[str, str]
@@ -58,7 +58,7 @@ class EnvRules(Struct, frozen=True, kw_only=True):
 
 
 def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
-    """A fresh mapping for one child; nothing but `rules` and `scope` decides what is in it."""
+    """Build the environment of one child from the rules and the scope only."""
     env = {"PATH": DEFAULT_PATH}
     env |= {
         name: _without_password(name, value, scope)
@@ -66,18 +66,18 @@ def child_env(rules: EnvRules, scope: Scope) -> dict[str, str]:
         if name not in rules.withheld and not name.startswith(SCOPE_PREFIXES)
         if _is_allowed(name, rules, scope)
     }
-    ours = {HOME_VARIABLE: rules.home} if rules.home and scope.role is Role.OWNER else {}
-    return env | scope_variables(scope) | ours
+    home = {HOME_VARIABLE: rules.home} if rules.home and scope.role is Role.OWNER else {}
+    return env | scope_variables(scope) | home
 
 
 def isolated_env(env: Mapping[str, str]) -> dict[str, str]:
-    """The same where the home cannot be seen: whoever looks for it there is told so."""
+    """The same for commands that cannot see the home; a variable tells them so."""
     hidden = {HOME_HIDDEN_VARIABLE: "1"} if HOME_VARIABLE in env else {}
     return {name: value for name, value in env.items() if name != HOME_VARIABLE} | hidden
 
 
 def base_env(process: Mapping[str, str]) -> dict[str, str]:
-    """For a program of the owner's that works for no scope: what any program needs."""
+    """The environment of an owner's program outside any scope: what any program needs."""
     plain = {
         name: process[name]
         for name in process
@@ -87,14 +87,14 @@ def base_env(process: Mapping[str, str]) -> dict[str, str]:
 
 
 def _without_password(name: str, value: str, scope: Scope) -> str:
-    """The account at a proxy is the owner's; others are told where the proxy is."""
+    """Remove the owner's proxy account for everyone else."""
     if scope.principal == OWNER or not name.lower().endswith("_proxy"):
         return value
-    scheme, mark, rest = value.rpartition("://")
-    place, slash, path = rest.partition("/")
+    scheme, separator, rest = value.rpartition("://")
+    host, slash, path = rest.partition("/")
     if "@" in path:
         return ""
-    return f"{scheme}{mark}{place.rpartition('@')[2]}{slash}{path}"
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _is_allowed(name: str, rules: EnvRules, scope: Scope) -> bool:

@@ -1,8 +1,8 @@
-"""Commands in a container that stays: one per profile, started when it is first needed.
+"""Run commands in a persistent container per profile, started when first needed.
 
-The command line of docker is all that is used, so podman under that name does as well. The
-folders a job may change are mounted under their own names. A container has the network or it
-has none for as long as it lives, so a job that may use it gets another container.
+Only the docker command line is used, so podman under that name works too. The folders a job may
+change are mounted at the same paths. A container either has a network or not for its lifetime,
+so jobs with and without network access use different containers.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -22,7 +22,7 @@ HARDENING_OPTIONS = (
     "--label=hermes=sandbox",
 )  # fmt: skip
 DOCKER_TIMEOUT = 300.0
-"""Seconds for docker to answer; the first time it may have to fetch the image."""
+"""Seconds to wait for docker; the first start may have to pull the image."""
 _MAX_OUTPUT = 2000
 
 
@@ -39,7 +39,7 @@ class Container(Struct, frozen=True, kw_only=True):
     memory: int = 5120
     extra: tuple[str, ...] = ()
     second_name: str = ""
-    """Another path under which the workspace is mounted, too."""
+    """Another path where the workspace is mounted too."""
 
 
 class Docker:
@@ -56,7 +56,7 @@ class Docker:
         self._program = program
         self._starting = anyio.Lock()
 
-    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         network = job.reach.network and self._container.network
         mounts = tuple(f"{folder}:{folder}" for folder in sorted({*job.reach.writable}))
         if self._container.second_name and job.reach.writable:
@@ -64,42 +64,42 @@ class Docker:
         options = self._options(mounts, network=network)
         name = f"hermes-{_digest(self._container.profile, *options)}"
         async with self._starting:
-            await self._ensure(door, name, options)
-        words = (self._program, "exec", "-i", name, "sh", "-c", BOOTSTRAP)
-        return ClientCommand(argv=words, env=self._env, folder=job.cwd)
+            await self._ensure(spawner, name, options)
+        argv = (self._program, "exec", "-i", name, "sh", "-c", BOOTSTRAP)
+        return ClientCommand(argv=argv, env=self._env, folder=job.cwd)
 
     def _options(self, mounts: tuple[str, ...], *, network: bool) -> tuple[str, ...]:
-        box = self._container
-        words = [*HARDENING_OPTIONS, "--network=bridge" if network else "--network=none"]
-        words += [f"--cpus={box.cpus:g}", f"--memory={box.memory}m"]
-        words += [f"--volume={volume}" for volume in (*box.volumes, *mounts)]
-        words += [f"--env={name}={value}" for name, value in sorted(box.env.items())]
-        words += [f"--user={box.user}"] if box.user else []
-        return (*words, *box.extra, box.image)
+        container = self._container
+        options = [*HARDENING_OPTIONS, "--network=bridge" if network else "--network=none"]
+        options += [f"--cpus={container.cpus:g}", f"--memory={container.memory}m"]
+        options += [f"--volume={volume}" for volume in (*container.volumes, *mounts)]
+        options += [f"--env={name}={value}" for name, value in sorted(container.env.items())]
+        options += [f"--user={container.user}"] if container.user else []
+        return (*options, *container.extra, container.image)
 
-    async def _ensure(self, door: Spawner, name: str, options: tuple[str, ...]) -> None:
-        """Running, stopped or not there at all: afterwards it runs."""
+    async def _ensure(self, spawner: Spawner, name: str, options: tuple[str, ...]) -> None:
+        """Start the container unless it is running already."""
         inspect = ("inspect", "--format={{.State.Running}}", name)
-        code, said = await self._ask(door, *inspect)
-        if code == 0 and said.strip() == "true":
+        code, output = await self._ask(spawner, *inspect)
+        if code == 0 and output.strip() == "true":
             return
         if code == 0:
-            code, said = await self._ask(door, "start", name)
+            code, output = await self._ask(spawner, "start", name)
         else:
-            begin = ("run", "--detach", f"--name={name}", *options, "sleep", "infinity")
-            code, said = await self._ask(door, *begin)
+            run = ("run", "--detach", f"--name={name}", *options, "sleep", "infinity")
+            code, output = await self._ask(spawner, *run)
         if code:
             raise SandboxError(
-                f"the container for commands could not be started: {said.strip()}",
-                hint="Does `docker info` work, and is terminal.docker_image right?",
+                f"could not start the command container: {output.strip()}",
+                hint="Check that `docker info` works and that terminal.docker_image is correct.",
             )
 
-    async def _ask(self, door: Spawner, *words: str) -> tuple[int, str]:
-        start = SpawnRequest(argv=(self._program, *words), cwd="/", env=self._env, called="docker")
-        async with _time_limit(), door.open(start) as child:
-            said = await _read_tail(child)
-            how: ProcessExit = await child.wait()
-        return how.exit_code, said.decode(errors="replace")
+    async def _ask(self, spawner: Spawner, *args: str) -> tuple[int, str]:
+        request = SpawnRequest(argv=(self._program, *args), cwd="/", env=self._env, called="docker")
+        async with _time_limit(), spawner.open(request) as child:
+            output = await _read_tail(child)
+            ended: ProcessExit = await child.wait()
+        return ended.exit_code, output.decode(errors="replace")
 
 
 @asynccontextmanager
@@ -109,18 +109,18 @@ async def _time_limit() -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         raise SandboxError(
-            f"docker gave no answer within {DOCKER_TIMEOUT:.0f} seconds",
-            hint="Is its engine running?",
+            f"docker did not answer within {DOCKER_TIMEOUT:.0f} seconds",
+            hint="Check that the Docker engine is running.",
         ) from error
 
 
 async def _read_tail(child: Child) -> bytes:
-    """Until it says no more."""
-    said = b""
+    """Read to the end and keep the last bytes."""
+    output = b""
     while data := await child.read():
-        said = (said + data)[-_MAX_OUTPUT:]
-    return said
+        output = (output + data)[-_MAX_OUTPUT:]
+    return output
 
 
-def _digest(*words: str) -> str:
-    return sha256("\0".join(words).encode()).hexdigest()[:16]
+def _digest(*parts: str) -> str:
+    return sha256("\0".join(parts).encode()).hexdigest()[:16]

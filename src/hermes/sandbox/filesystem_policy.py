@@ -1,8 +1,8 @@
-"""What a walled process sees of the machine: what is hidden, what may be changed.
+"""Decide what a sandboxed process can read and change.
 
-The rule is the same for every wall, only the means differ: everything may be read except what
-is hidden, nothing may be changed except what the reach of the job names. Of two rules the one
-for the deeper path counts, and of two for the same path the stricter one.
+The rules are the same for every backend: everything can be read except what is hidden, nothing
+can be changed except what the job's permissions name. The rule for the deeper path wins, and of
+two rules for the same path the stricter one.
 """
 
 import fnmatch
@@ -38,26 +38,26 @@ HOME_SECRETS = (
     ".python_history", ".Xauthority", ".ICEauthority", ".config/pulse", ".dbus", ".colima",
     ".lima", ".orbstack", ".rd", ".local/share/containers/podman", ".gnome/keyring", ".1password",
 )  # fmt: skip
-"""Below the home of a user: keys, passwords, cookies, what was typed, and other agents."""
+"""Below a user's home: keys, passwords, cookies, histories, and other agents."""
 
 ROOT_SECRETS = (
     "/etc/shadow*", "/etc/gshadow*", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh/*_key",
     "/etc/ssl/private", "/etc/krb5.keytab", "/etc/NetworkManager/system-connections",
     "/var/spool/cron", "/var/spool/mail", "/var/mail", "/proc/kcore",
 )  # fmt: skip
-"""Of the machine, and only root could read it anyway."""
+"""Of the machine; only root could read them anyway."""
 
 CONTAINER_STORES = ("/var/lib/docker", "/var/lib/containerd")
-"""The same, with whole machines inside: too many files to look through for second names."""
+"""Like these, but with whole machines inside: too many files to search for second names."""
 
 SOCKET_FOLDERS = (
     "/run", "/var/run", "/var/lib/lxd", "/var/lib/incus", "/var/snap/lxd/common/lxd",
     "/var/lib/libvirt",
 )  # fmt: skip
-"""Here listens everybody who would act for us: docker, dbus, the agents of ssh and gpg.
+"""Sockets of services that could act for a command: docker, dbus, ssh and gpg agents.
 
-The filter of system calls keeps commands from all Unix sockets; this hides these also from those
-to whom the settings give `unix_sockets`.
+The seccomp filter refuses all Unix sockets; this hides these also where the settings allow
+`unix_sockets`.
 """
 
 VISIBLE_IN_RUN = (
@@ -66,9 +66,9 @@ VISIBLE_IN_RUN = (
 )  # fmt: skip
 
 GUARDED = (".husky", ".envrc")
-"""In a folder that may be changed: what the owner's own git or shell executes unasked.
+"""In a writable folder: files the owner's git or shell executes without asking.
 
-Of repositories, the `read_only` of a reach says it.
+Repositories are covered by the `read_only` paths of the permissions.
 """
 
 STARTUP_FILES = (
@@ -79,17 +79,17 @@ STARTUP_FILES = (
     ".pam_environment", ".vimrc", ".config/nvim", ".xprofile", ".xsession", ".xinitrc",
     ".tmux.conf", ".pip", ".config/pip", ".condarc",
 )  # fmt: skip
-"""Below the home of a user: what is executed at the next login, should the home be writable."""
+"""Below a user's home: files executed at the next login, in case the home is writable."""
 
 
 MAX_HOME_ENTRIES = 100
-"""What of a home may be changed at most; folders come before files."""
+"""Maximum number of writable entries in a home; folders come before files."""
 TMP_AGE = 7 * 24 * 3600.0
-"""Seconds that a temporary file is kept after its last change."""
+"""Seconds a temporary file is kept after its last change."""
 
 
 class PathAccess(IntEnum):
-    """What may be done with a path, the stricter the higher."""
+    """Access to a path, ordered by strictness."""
 
     CHANGE = 0
     READ = 1
@@ -102,20 +102,17 @@ class PathRule(Struct, frozen=True, order=True):
 
 
 class FilesystemPolicy(Struct, frozen=True, kw_only=True):
-    """The rules of a profile. `hidden` may hold patterns; `shown` lies in something hidden.
+    """The rules of a profile. `hidden` may contain patterns; `shown` is inside something hidden.
 
-    `inside` are patterns of what stays hidden where a folder that may be changed lies in
-    something hidden.
-    `guarded` is read-only wherever the reach would let it be changed; a name that does not
-    begin with a slash is meant below each writable folder; without any, nothing is guarded.
-    `tmp` is the folder that takes the place of `/tmp`. `lent` is shown, and may be changed by
-    those whose reach names it; `to_readers` is shown only to those who may change nothing, and
-    `own` says what that is for a principal.
+    `inside` are patterns that stay hidden in a writable folder inside something hidden.
+    `guarded` is read-only even in writable folders; a relative name is meant below each of them.
+    `tmp` replaces `/tmp`. `lent` is shown, and writable for those whose permissions name it.
+    `to_readers` is shown only to those who may change nothing; `own` computes it for a principal.
 
-    `person` is the home of the user. Should it be writable, then that means what is in it by
-    now and has no hidden name: no file of a shell, no key, no program can be put there.
+    `person` is the home of the user. If it is writable, that only covers its existing entries
+    without a leading dot, so that no shell startup file, key or program can be created there.
 
-    With `unix_sockets` a process may use those that it sees, where a wall can hide some at all.
+    With `unix_sockets` a process may use the sockets it sees, where a backend can hide some.
     """
 
     tmp: str
@@ -130,40 +127,40 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
     unix_sockets: bool = False
 
 
-def policy_for(view: FilesystemPolicy, principal: str) -> FilesystemPolicy:
-    """As a principal sees it: who is not the owner has a folder for temporary files alone."""
-    own = tuple(view.own(principal))
-    return structs.replace(view, tmp=tmp_for(view.tmp, principal), to_readers=own)
+def policy_for(policy: FilesystemPolicy, principal: str) -> FilesystemPolicy:
+    """The policy of a principal: everyone but the owner has a separate temporary folder."""
+    own = tuple(policy.own(principal))
+    return structs.replace(policy, tmp=tmp_for(policy.tmp, principal), to_readers=own)
 
 
 def tmp_for(owners: str, principal: str) -> str:
-    mark = principal_digest(principal)
-    return f"{owners}-{mark}" if mark else owners
+    suffix = principal_digest(principal)
+    return f"{owners}-{suffix}" if suffix else owners
 
 
-def path_rules(view: FilesystemPolicy, reach: ProcessPermissions) -> list[PathRule]:
-    """What exists of it now, by real paths, parents before what lies in them."""
+def path_rules(policy: FilesystemPolicy, reach: ProcessPermissions) -> list[PathRule]:
+    """The rules for existing files, by real paths, parents first."""
     found: dict[str, PathAccess] = {}
-    for path, sight in _requested_rules(view, reach):
+    for path, sight in _requested_rules(policy, reach):
         found[path] = max(sight, found.get(path, sight))
     return _without_redundant(
         parents_first([PathRule(path, sight) for path, sight in found.items()])
     )
 
 
-def existing_shown_paths(view: FilesystemPolicy) -> list[str]:
-    """The real paths of what is always shown, as far as it exists."""
-    return [path for name in view.shown for path in _matching_paths(name)]
+def existing_shown_paths(policy: FilesystemPolicy) -> list[str]:
+    """The real paths of what is always shown, as far as they exist."""
+    return [path for name in policy.shown for path in _matching_paths(name)]
 
 
-def parents_first(some: list[PathRule]) -> list[PathRule]:
-    """Folders before what lies in them."""
-    return sorted(some, key=lambda rule: rule.path.split("/"))
+def parents_first(rules: list[PathRule]) -> list[PathRule]:
+    """Sort folders before what they contain."""
+    return sorted(rules, key=lambda rule: rule.path.split("/"))
 
 
-def is_hidden(path: str, found: list[PathRule]) -> bool:
-    """Whether a real path lies in something hidden; what is hidden itself is empty, but there."""
-    around = [rule for rule in found if is_within(path, rule.path)]
+def is_hidden(path: str, rules: list[PathRule]) -> bool:
+    """Whether a real path is inside something hidden; a hidden folder itself is empty."""
+    around = [rule for rule in rules if is_within(path, rule.path)]
     return bool(around) and around[-1].sight is PathAccess.HIDDEN and around[-1].path != path
 
 
@@ -172,12 +169,12 @@ def home_secrets(home: Path) -> tuple[str, ...]:
 
 
 def private_paths(home: Path, *, root: bool) -> tuple[str, ...]:
-    """What a user with this home shows to nobody unasked."""
+    """What a user with this home shows to no one without asking."""
     return (*home_secrets(home), *(ROOT_SECRETS if root else ()))
 
 
 def hidden_paths(home: Path, *, root: bool) -> tuple[str, ...]:
-    """Everything that is hidden from the commands of a user with this home."""
+    """Everything hidden from the commands of a user with this home."""
     return (*SOCKET_FOLDERS, *private_paths(home, root=root), *(CONTAINER_STORES if root else ()))
 
 
@@ -186,25 +183,25 @@ def startup_files(home: Path) -> tuple[str, ...]:
 
 
 def make_tmp_folder(folder: str) -> None:
-    """The folder for temporary files, for nobody else. Raises `SandboxError`."""
+    """Create the private temporary folder. Raises `SandboxError`."""
     try:
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SandboxError(
-            f"the sandbox has no folder for temporary files: {folder}: {error.strerror}",
-            hint="It needs room in the cache of the home.",
+            f"the sandbox cannot create its temporary folder {folder}: {error.strerror}",
+            hint="Free some space in the cache folder of the home.",
         ) from error
 
 
 def prune_all_tmp_folders(owners: str, now: datetime) -> None:
-    """In the owner's folder for temporary files, and in those of all others."""
+    """Prune the owner's temporary folder and those of everyone else."""
     folder, _, name = owners.rpartition("/")
     for path in (owners, *_matching_paths(f"{folder}/{name}-*")):
         prune_tmp_folder(path, now)
 
 
 def prune_tmp_folder(folder: str, now: datetime) -> None:
-    """Take away what nobody touched for long; what cannot be taken away stays."""
+    """Delete files that have not changed for long; skip what cannot be deleted."""
     import shutil  # noqa: PLC0415 - slow to load, seldom needed
 
     oldest = now.timestamp() - TMP_AGE
@@ -222,9 +219,9 @@ def prune_tmp_folder(folder: str, now: datetime) -> None:
 
 
 def is_folder(path: str) -> bool:
-    """Not one of those that we may not look at."""
+    """Whether it is a folder that we may access."""
     try:
-        return stat.S_ISDIR(os.stat(path).st_mode)  # noqa: PTH116 no path object for a question
+        return stat.S_ISDIR(os.stat(path).st_mode)  # noqa: PTH116 faster without a path object
     except OSError:
         return False
 
@@ -234,32 +231,35 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def _requested_rules(
-    view: FilesystemPolicy, reach: ProcessPermissions
+    policy: FilesystemPolicy, reach: ProcessPermissions
 ) -> Iterator[tuple[str, PathAccess]]:
     writable = [os.path.realpath(folder) for folder in reach.writable if is_folder(folder)]
     for folder in writable:
         yield folder, PathAccess.CHANGE
-    person = os.path.realpath(view.person) if view.person else ""
+    person = os.path.realpath(policy.person) if policy.person else ""
     if person and any(is_within(person, folder) for folder in writable):
         yield from _home_rules(person)
     known: dict[str, list[str]] = {}
-    hidden = [path for pattern in view.hidden for path in _matching_paths(pattern, known)]
-    shown = [*_shown_paths(view, writable, reader=not reach.writable)]
+    hidden = [path for pattern in policy.hidden for path in _matching_paths(pattern, known)]
+    shown = [*_shown_paths(policy, writable, reader=not reach.writable)]
     mounts = Mounts()
     again = _second_mounts(mounts, hidden, [*shown, *writable])
     inner = [one for one in writable if any(is_within(one, path) for path in (*hidden, *again))]
-    inside = [pattern for pattern in view.inside if again or _may_match_in(pattern, inner)]
+    inside = [pattern for pattern in policy.inside if again or _may_match_in(pattern, inner)]
     closed = [path for pattern in inside for path in _matching_paths(pattern, known)]
     again += _second_mounts(mounts, closed, [*shown, *writable]) if again else []
     yield from ((path, PathAccess.HIDDEN) for path in (*hidden, *closed, *again))
     yield from ((path, PathAccess.READ) for path in shown)
-    for path in (*_guarded_paths(view, writable), *_not_hidden(reach.read_only, writable, hidden)):
+    for path in (
+        *_guarded_paths(policy, writable),
+        *_not_hidden(reach.read_only, writable, hidden),
+    ):
         if any(is_within(path, folder) for folder in writable):
             yield path, PathAccess.READ
 
 
 def _second_mounts(mounts: Mounts, paths: list[str], seen: list[str]) -> list[str]:
-    """Where hidden paths show a second time, through another mount."""
+    """Other paths under which hidden paths are visible through another mount."""
 
     def is_open(path: str) -> bool:
         return any(is_within(path, one) for one in seen)
@@ -267,10 +267,10 @@ def _second_mounts(mounts: Mounts, paths: list[str], seen: list[str]) -> list[st
     return [name for path in paths for name in mounts.second_names(path, is_open)]
 
 
-def _shown_paths(view: FilesystemPolicy, writable: list[str], *, reader: bool) -> Iterator[str]:
-    for name in (*view.shown, *(view.to_readers if reader else ())):
+def _shown_paths(policy: FilesystemPolicy, writable: list[str], *, reader: bool) -> Iterator[str]:
+    for name in (*policy.shown, *(policy.to_readers if reader else ())):
         yield from _matching_paths(name)
-    for name in view.lent:
+    for name in policy.lent:
         yield from (path for path in _matching_paths(name) if path not in writable)
 
 
@@ -288,15 +288,15 @@ def _home_rules(person: str) -> Iterator[tuple[str, PathAccess]]:
             yield entry.path, PathAccess.CHANGE
 
 
-def _guarded_paths(view: FilesystemPolicy, writable: list[str]) -> Iterator[str]:
-    """Names, no patterns: a command chooses what its folders are called."""
-    for name in view.guarded:
+def _guarded_paths(policy: FilesystemPolicy, writable: list[str]) -> Iterator[str]:
+    """Expand names, not patterns: a command chooses the names of its folders."""
+    for name in policy.guarded:
         for path in (name,) if name.startswith("/") else _in_each(writable, name):
             yield from _existing(path)
 
 
 def _not_hidden(paths: Sequence[str], writable: list[str], hidden: list[str]) -> Iterator[str]:
-    """What lies in something hidden needs no rule, which would only show it."""
+    """Paths outside hidden folders; a rule inside one would only reveal it."""
     for path in paths:
         around = max((len(one) for one in writable if is_within(path, one)), default=0)
         if not any(is_within(path, one) and len(one) > around for one in hidden):
@@ -304,7 +304,7 @@ def _not_hidden(paths: Sequence[str], writable: list[str], hidden: list[str]) ->
 
 
 def _without_redundant(sorted_rules: list[PathRule]) -> list[PathRule]:
-    """Without those that only repeat what the rule around them says already."""
+    """Drop rules that repeat the one around them."""
     kept: list[PathRule] = []
     around = [PathRule("/", PathAccess.READ)]
     for rule in sorted_rules:
@@ -321,15 +321,15 @@ def _in_each(folders: list[str], name: str) -> list[str]:
 
 
 def _may_match_in(pattern: str, folders: list[str]) -> bool:
-    """Whether anything that it means can lie in one of the folders."""
+    """Whether the pattern can match inside one of the folders."""
     begin = pattern.partition("*")[0]
     return any(begin.startswith(f"{one}/") or f"{one}/".startswith(begin) for one in folders)
 
 
 def _matching_paths(pattern: str, known: dict[str, list[str]] | None = None) -> list[str]:
-    """A link is followed: what counts is where the thing itself lies.
+    """Expand a pattern to real paths; links are followed.
 
-    Any part of the path may have a `*` in it; `known` are the names in folders that were listed.
+    Any part of the path may contain `*`; `known` caches the names in listed folders.
     """
     if "*" not in pattern:
         return _existing(pattern)

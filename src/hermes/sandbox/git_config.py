@@ -1,11 +1,11 @@
-"""Git's settings, read as git reads them: what they name, and whether they are harmless.
+"""Parse git settings as git does, and decide whether they are safe.
 
-The parser follows `git_parse_source` in git's `config.c` character by character, including what
-is seldom seen: a byte order mark, several sections on one line, continued lines. Nothing is
-executed and git need not be installed.
+The parser follows `git_parse_source` in git's `config.c` closely, including rare cases: a byte
+order mark, several sections on one line, continued lines. Nothing is executed, and git need not
+be installed.
 """
 
-# A command waits for this, and paths as text are faster.
+# On the path of every command: string paths are faster.
 # ruff: noqa: PTH111, PTH118, PTH120
 
 import os
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 Setting = tuple[str, str]
-"""A name as git prints it (section and key in lower case), and its value."""
+"""A name as git prints it (section and key in lower case) and its value."""
 
 _BOM = "\ufeff".encode().decode("latin-1")
 _SPACE = frozenset(" \t\n\r")
@@ -25,7 +25,7 @@ _KEY = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 _ESCAPES = {"t": "\t", "b": "\b", "n": "\n", "\\": "\\", '"': '"'}
 _HOOK_SETTINGS = frozenset({"core.hookspath", "init.templatedir"})
 STRATEGIES = frozenset({"octopus", "ort", "ours", "recursive", "resolve", "subtree"})
-"""Git's own merge strategies; for any other name git executes a program `git-merge-<name>`."""
+"""Git's own merge strategies; any other name runs the program `git-merge-<name>`."""
 _OF_STRATEGIES = frozenset({"pull.octopus", "pull.twohead"})
 _OF_REMOTES = frozenset(
     {
@@ -45,7 +45,7 @@ _SAFE_SECTIONS = frozenset((
     "fetch", "grep", "i18n", "index", "log", "mailmap", "notes", "pack", "pull", "push", "rebase",
     "rerere", "stash", "status", "tag", "user", "versionsort",
 ))  # fmt: skip
-"""Sections without a single key that names a program or another file of settings."""
+"""Sections in which no key names a program or another settings file."""
 _SAFE_KEYS = {
     "core": "abbrev autocrlf bare bigfilethreshold checkstat commentchar commitgraph compression "
     "eol excludesfile filemode hidedotfiles ignorecase ignorestat logallrefupdates longpaths "
@@ -76,7 +76,7 @@ _SAFE_KEYS = {
     "pushurl serveroption skipdefaultupdate skipfetchall tagopt url",
     "submodule.": "active branch fetchrecursesubmodules ignore path shallow update url",
 }
-"""Other keys that can do no harm, by section; with a dot, those of its subsections."""
+"""Further safe keys by section; with a dot, those of its subsections."""
 _SAFE_KEY_SETS = {section: frozenset(keys.split()) for section, keys in _SAFE_KEYS.items()}
 
 
@@ -88,7 +88,7 @@ class ParsedConfig(Struct, frozen=True):
 
 
 class OwnerGitConfig(Struct, frozen=True):
-    """Where the owner's git looks for settings besides those of a repository; `home` is `~`."""
+    """Where the owner's git finds settings besides a repository's; `home` is `~`."""
 
     configs: tuple[str, ...] = ()
     home: str = ""
@@ -108,35 +108,35 @@ def parse_config(text: bytes) -> ParsedConfig:
 
 
 def is_safe_config(text: bytes) -> bool:
-    """Whether nothing in it can make git execute something or read settings elsewhere.
+    """Whether nothing in it makes git execute something or read settings elsewhere.
 
-    What is not known to be harmless is not: git gains new keys that name programs.
+    Unknown keys are unsafe: new git versions add keys that name programs.
     """
     parsed = parse_config(text)
     return parsed.whole and all(_is_safe(name, value) for name, value in parsed.settings)
 
 
 def included_files(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:
-    """The files that are read besides, whatever the condition for that is."""
+    """The files that are also read, regardless of the condition."""
     for name, value in settings:
         if name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
             yield resolve_setting_path(value, os.path.dirname(file), home)
 
 
 def hooks_folders(settings: Iterable[Setting]) -> Iterator[str]:
-    """Where hooks are executed, or copied from when a repository is made."""
+    """Folders whose hooks are executed, or copied into new repositories."""
     return (value for name, value in settings if name in _HOOK_SETTINGS and value)
 
 
 def program_paths(settings: Iterable[Setting]) -> Iterator[str]:
-    """Words with a slash in values that git may execute: a script of the project, for example."""
+    """Words with a slash in values that git may execute, such as a script of the project."""
     for name, value in settings:
         if not _is_safe(name, value) and name not in _HOOK_SETTINGS:
             yield from _WORD_WITH_SLASH.findall(value)
 
 
 def remotes(settings: Iterable[Setting]) -> Iterator[str]:
-    """Paths of other repositories on this machine, as they are written."""
+    """Paths of other repositories on this machine, as written."""
     for name, value in settings:
         section, _, rest = name.partition(".")
         if f"{section}.{rest.rpartition('.')[2]}" not in _OF_REMOTES:
@@ -148,12 +148,12 @@ def remotes(settings: Iterable[Setting]) -> Iterator[str]:
 
 
 def setting_value(settings: Iterable[Setting], wanted: str) -> str:
-    """The last one counts; empty if there is none."""
+    """The last value counts; empty if there is none."""
     return next((value for name, value in reversed([*settings]) if name == wanted), "")
 
 
 def resolve_setting_path(path: str, folder: str, home: str) -> str:
-    """A path in a value, as git would resolve it."""
+    """Resolve a path in a value as git does."""
     if path == "~" or path.startswith("~/"):
         path = f"{home}{path[1:]}"
     elif path.startswith("~"):
@@ -164,7 +164,7 @@ def resolve_setting_path(path: str, folder: str, home: str) -> str:
 def _is_safe(name: str, value: str) -> bool:
     section, _, rest = name.partition(".")
     _, dot, key = rest.rpartition(".")
-    # A transport helper (`ext::sh -c ...`) and a command of a shell.
+    # A transport helper (`ext::sh -c ...`) or a shell command.
     if "::" in value or value.startswith("!"):
         return False
     if name in _OF_STRATEGIES:
@@ -173,7 +173,7 @@ def _is_safe(name: str, value: str) -> bool:
 
 
 class _SyntaxError(Exception):
-    """Git would stop here."""
+    """Git would stop reading here."""
 
 
 class _ConfigParser:
@@ -201,7 +201,7 @@ class _ConfigParser:
                 raise _SyntaxError
 
     def _next(self) -> str:
-        """The next character; at the end the end of a line."""
+        """Return the next character; a newline at the end."""
         if self._at >= len(self._text):
             self._ended = True
             return "\n"

@@ -1,9 +1,10 @@
-"""Where git's settings lead: files they include, folders of hooks, programs named by a path.
+"""Find the files git settings lead to: included files, hook folders, programs named by a path.
 
-What a link leads to counts as well, be it such a path itself, an entry of a folder of hooks, or
-part of a repository. So does every further link on the way."""
+Link targets count too, whether the link is such a path itself, an entry of a hooks folder, or
+part of a repository, and so does every further link on the way.
+"""
 
-# A command waits for all this, and paths as text are faster.
+# On the path of every command: string paths are faster.
 # ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
 
 import os
@@ -29,36 +30,36 @@ MAX_READ = 256 * 1024
 LINK_PREFIX = b"\0link "
 SYSTEM_CONFIGS = ("/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/homebrew/etc/gitconfig")
 _HUSKY = ".husky"
-"""What is in its folder `_`, where git looks, only calls what lies beside that."""
+"""Git looks in its folder `_`, whose files only call the ones next to it."""
 _MAX_FILES = 100
 MAX_LISTED = 1_000
 _MOST_LINKS = 40
 _PARTS = ("commondir", "config", "config.worktree", "gitdir", "hooks")
 _SUFFIXES = ("", "/.git", ".git", ".git/.git")
-"""Git tries them all to find a repository on this machine."""
+"""Git tries all of them to find a repository on this machine."""
 
 
 class _CollectedSettings(Struct):
-    """Settings of some files, and the names of all files that they were looked for in."""
+    """Settings of some files, and all files that were searched for them."""
 
     settings: list[Setting]
     files: dict[str, None]
 
 
 class ConfiguredPaths:
-    """`gits` are the repositories that were there before a command: only they are believed."""
+    """`gits` are the repositories from before a command: only their settings are trusted."""
 
     def __init__(self, tops: Sequence[str], owner: OwnerGitConfig, gits: Sequence[str]) -> None:
         self._tops = tops
         self._home = owner.home
         self._owner = _collect_settings(owner.configs, owner.home)
-        around = [*_enclosing_repositories(tops)]
-        self._outer = around
-        self._own = {git: _repository_settings(git, owner.home) for git in (*gits, *around)}
+        enclosing = [*_enclosing_repositories(tops)]
+        self._outer = enclosing
+        self._own = {git: _repository_settings(git, owner.home) for git in (*gits, *enclosing)}
         self._linked = dict.fromkeys(_behind_links(self._paths_named(gits), self._own))
 
     def of(self, gits: Iterable[str]) -> list[str]:
-        """Whatever settings and links name in the writable folders, be it there or not."""
+        """Every path in the writable folders that settings or links name, existing or not."""
         real = dict.fromkeys(_with_real_parents((*self._paths_named(gits), *self._linked)))
         return [path for path in real if any(is_within(path, top) for top in self._tops)]
 
@@ -75,7 +76,7 @@ class ConfiguredPaths:
 
 
 def owner_git_config(env: Mapping[str, str], home: str) -> OwnerGitConfig:
-    """Every file in which the owner's git may look: an environment may differ from a login's."""
+    """Every file the owner's git may read: this environment may differ from a login shell's."""
     named = [env.get(name, "") for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")]
     xdg = env.get("XDG_CONFIG_HOME", "")
     folders = [f"{home}/.config", *([xdg] if xdg.startswith("/") else [])]
@@ -85,17 +86,17 @@ def owner_git_config(env: Mapping[str, str], home: str) -> OwnerGitConfig:
 
 
 def is_executed_by_git(path: str, owner: OwnerGitConfig) -> bool:
-    """Whether the owner's git would execute, or take for settings, what is written there."""
+    """Whether the owner's git would execute this file or read it as settings."""
     folder = os.path.dirname(path)
     gits = [f"{folder}/.git", *_enclosing_repositories([folder])]
     present = [git for git in gits if os.path.lexists(git)]
-    leads = ConfiguredPaths(["/"], owner, present).of(present)
+    paths = ConfiguredPaths(["/"], owner, present).of(present)
     real = os.path.realpath(path)
-    return path in leads or any(is_within(real, lead) for lead in leads)
+    return path in paths or any(is_within(real, one) for one in paths)
 
 
 def base_folders(git: str, settings: Sequence[Setting]) -> list[str]:
-    """The folders that relative paths in its settings are relative to."""
+    """The folders that relative paths in its settings refer to."""
     folder = os.path.dirname(git) if os.path.basename(git) == ".git" else git
     inner = gitdir_target(git) or git
     found = [folder, inner]
@@ -105,36 +106,36 @@ def base_folders(git: str, settings: Sequence[Setting]) -> list[str]:
 
 
 def config_files(git: str) -> list[str]:
-    """The settings of a repository, which may be kept in another one."""
+    """The settings files of a repository, which may belong to another one."""
     inner = gitdir_target(git) or os.path.realpath(git)
     common = os.fsdecode((read_head(f"{inner}/commondir") or b"").rstrip(b"\r\n"))
     return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
 
 
 def leads_out(git: str, text: bytes, tops: Iterable[str]) -> bool:
-    """Whether settings name a working tree or a remote on this machine that nobody looks at."""
+    """Whether settings name a working tree or remote on this machine that is not scanned."""
     settings = parse_config(text).settings
     paths = [os.path.join(git, value) for name, value in settings if name == "core.worktree"]
     for value in remotes(settings):
         if value.startswith("~"):
             return True
-        near = (os.path.join(base, value).rstrip("/") for base in base_folders(git, settings))
-        paths += (f"{path}{suffix}" for path in near for suffix in _SUFFIXES)
+        candidates = (os.path.join(base, value).rstrip("/") for base in base_folders(git, settings))
+        paths += (f"{path}{suffix}" for path in candidates for suffix in _SUFFIXES)
     return not all(any(is_within(os.path.realpath(path), top) for top in tops) for path in paths)
 
 
 def gitdir_target(path: str) -> str:
-    """Where a `.git` that is a file leads; nothing for a folder."""
+    """The target of a `.git` file; empty for a folder."""
     text = read_head(path)
     if text is None or not text.startswith(b"gitdir: "):
         return ""
-    # To the letter as git reads it: a space more is the name of another folder.
+    # Exactly as git reads it: one more space is another folder's name.
     target = os.fsdecode(text[8:].split(b"\0", 1)[0].rstrip(b"\r\n"))
     return os.path.realpath(os.path.join(os.path.dirname(path), target))
 
 
 def read_head(path: str, *, marked: bool = False, follow: bool = False) -> bytes | None:
-    """The beginning of an ordinary file, `marked` with its last change if there is more of it."""
+    """The beginning of a regular file; `marked` adds the last change if there is more."""
     link = 0 if follow else os.O_NOFOLLOW
     try:
         file = os.open(path, os.O_RDONLY | link | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -154,7 +155,7 @@ def read_head(path: str, *, marked: bool = False, follow: bool = False) -> bytes
 
 
 def entry_content(path: str) -> bytes | None:
-    """Of a file, or where a link leads; None for nothing. Of a large file also when it changed."""
+    """A file's content or a link's target; None if missing. Large files include the change time."""
     try:
         return LINK_PREFIX + os.fsencode(os.readlink(path))
     except OSError:
@@ -181,7 +182,7 @@ def _collect_settings(files: Iterable[str], home: str) -> _CollectedSettings:
 
 
 def _repository_settings(git: str, home: str) -> _CollectedSettings:
-    """Its own files of settings are not among `files`: they are looked at in the repository."""
+    """Without its own settings files, which are checked in the repository."""
     own = config_files(git)
     found = _collect_settings(own, home)
     return _CollectedSettings(
@@ -201,22 +202,22 @@ def _paths_in_settings(settings: Sequence[Setting], base: str, home: str) -> Ite
 
 
 def _with_real_parents(paths: Iterable[str]) -> Iterator[str]:
-    """With their folders as they really are, and the links on the way to what is there."""
+    """Resolve the parent folders, and add the links on the way to existing paths."""
     parts = [path.rpartition("/") for path in paths]
     folders = {folder: os.path.realpath(folder or "/") for folder in {part[0] for part in parts}}
     for folder, _, name in parts:
         path = f"{folders[folder].rstrip('/')}/{name}"
         yield path
         if folders[folder] != folder and os.path.lexists(path):
-            yield from _met(f"{folder}/{name}")[:-1]
+            yield from _resolve_links(f"{folder}/{name}")[:-1]
 
 
 def _behind_links(named: Iterable[str], gits: Iterable[str]) -> Iterator[str]:
-    """What links lead to that are named, lie in named folders, or are part of a repository."""
+    """The targets of links that are named, are in named folders, or are part of a repository."""
     starts = {*named}
     for git in gits:
         if os.path.islink(git):
-            yield from _met(git)[:-1]
+            yield from _resolve_links(git)[:-1]
         common, inner = (os.path.dirname(file) for file in config_files(git))
         starts |= {f"{folder}/{part}" for folder in (common, inner) for part in _PARTS}
     waiting = [link for start in starts for link in _links(start)]
@@ -225,9 +226,9 @@ def _behind_links(named: Iterable[str], gits: Iterable[str]) -> Iterator[str]:
         if (link := waiting.pop()) in seen:
             continue
         seen.add(link)
-        way = _met(link)
-        yield from way
-        waiting += _links(way[-1])
+        steps = _resolve_links(link)
+        yield from steps
+        waiting += _links(steps[-1])
 
 
 def _links(path: str) -> list[str]:
@@ -247,32 +248,32 @@ def _links(path: str) -> list[str]:
     return found
 
 
-def _met(path: str) -> list[str]:
-    """The links on the way to an absolute path, and at last what it is in the end."""
+def _resolve_links(path: str) -> list[str]:
+    """The links on the way to an absolute path, and finally its real path."""
     found: list[str] = []
-    at, waiting = "", path.split("/")[::-1]
+    resolved, waiting = "", path.split("/")[::-1]
     while waiting:
         part = waiting.pop()
         if part in {"", "."}:
             continue
         if part == "..":
-            at = at.rpartition("/")[0]
+            resolved = resolved.rpartition("/")[0]
             continue
         try:
-            target = os.readlink(f"{at}/{part}")
+            target = os.readlink(f"{resolved}/{part}")
         except OSError:
-            at = f"{at}/{part}"
+            resolved = f"{resolved}/{part}"
             continue
-        found.append(f"{at}/{part}")
+        found.append(f"{resolved}/{part}")
         if len(found) > _MOST_LINKS:
             break
-        at = "" if target.startswith("/") else at
+        resolved = "" if target.startswith("/") else resolved
         waiting += target.split("/")[::-1]
-    return [*found, at or "/"]
+    return [*found, resolved or "/"]
 
 
 def _enclosing_repositories(tops: Iterable[str]) -> Iterator[str]:
-    """Repositories that the folders lie in."""
+    """Repositories that contain the folders."""
     for top in tops:
         folder = top
         while folder != (folder := os.path.dirname(folder)):

@@ -1,4 +1,4 @@
-"""A small file, link or folder kept in memory, to be put back if a command replaces it."""
+"""Protect git repositories: undo changes that would make the owner's git execute something."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ from hermes.sandbox.git_config_paths import (
 from hermes.sandbox.git_scan import RepositoryScanner, common_folders
 from hermes.sandbox.git_unfinished import partial_file
 
-# Paths as text are faster, and what is put back is named relative to an open folder.
+# String paths are faster, and restored entries are named relative to an open folder.
 # ruff: noqa: PTH115, PTH208
 
 
@@ -30,14 +30,14 @@ _MAX_SAVED_ENTRIES = 500
 
 
 class SavedEntry(Struct, frozen=True):
-    """`content` of a file, the target of a link, or what is in a folder."""
+    """The `content` of a file, the target of a link, or the entries of a folder."""
 
     content: "bytes | str | Mapping[str, SavedEntry]"
     mode: int = 0o644
 
 
 def save_entry(path: str) -> SavedEntry | None:
-    """None for what is not there, cannot be read, or is too large to be kept."""
+    """None for what is missing, unreadable or too large to keep."""
     try:
         return _read_entry(path, [_MAX_SAVED_BYTES, _MAX_SAVED_ENTRIES])
     except OSError:
@@ -45,7 +45,7 @@ def save_entry(path: str) -> SavedEntry | None:
 
 
 def restore_entry(saved: SavedEntry, name: str, folder: int) -> None:
-    """As `name` in an open folder, where nothing of that name may be. Raises `OSError`."""
+    """Create `name` in an open folder; nothing of that name may exist. Raises `OSError`."""
     match saved.content:
         case bytes() as content:
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -55,20 +55,20 @@ def restore_entry(saved: SavedEntry, name: str, folder: int) -> None:
                 os.fchmod(stream.fileno(), saved.mode)
         case str() as target:
             os.symlink(target, name, dir_fd=folder)
-        case inside:
+        case entries:
             os.mkdir(name, 0o700, dir_fd=folder)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            made = os.open(name, flags, dir_fd=folder)
+            created = os.open(name, flags, dir_fd=folder)
             try:
-                for one, part in inside.items():
-                    restore_entry(part, one, made)
-                os.fchmod(made, saved.mode)
+                for entry, part in entries.items():
+                    restore_entry(part, entry, created)
+                os.fchmod(created, saved.mode)
             finally:
-                os.close(made)
+                os.close(created)
 
 
 def _read_entry(path: str, left: list[int]) -> SavedEntry:
-    """`left` are bytes and entries. Raises `OSError`."""
+    """`left` are the remaining bytes and entries. Raises `OSError`."""
     left[1] -= 1
     if left[1] < 0:
         raise OSError(path)
@@ -89,14 +89,14 @@ def _read_entry(path: str, left: list[int]) -> SavedEntry:
         os.close(file)
 
 
-# A command waits for all this, and paths as text are faster.
+# On the path of every command: string paths are faster.
 # ruff: noqa: PTH110, PTH114, PTH115, PTH120, PTH208
 
 
 MAX_SCANNED_FOLDERS = 30_000
-"""Folders that are looked into before a command, the upper ones first."""
+"""Folders scanned before a command, parents first."""
 MAX_GUARDED_PATHS = 200
-"""Paths in repositories that are read-only one by one; beyond that, the folders around them."""
+"""Paths in repositories made read-only one by one; beyond that, the folders around them."""
 MAX_READ_ONLY_FOLDERS = 60
 """Folders in a writable folder that are read-only as a whole."""
 ASIDE_SUFFIX = "set-aside"
@@ -104,15 +104,15 @@ _WORKTREE_COMMONDIR = b"../.."
 _CONFIG_NAMES = ("config", "config.worktree")
 _GUARDED_NAMES = ("commondir", *_CONFIG_NAMES, "hooks")
 _REMOTES = ("branches", "remotes")
-"""Old places for remotes, which git still reads."""
+"""Old locations of remotes, which git still reads."""
 
 
 class GitGuard:
-    """What git would execute below some folders, before a command.
+    """Records what git would execute below some folders before a command runs.
 
-    `kept` says whether the sandbox can make `read_only` so. `unread` are folders that could not
-    be looked into, since there are more than `most`; they are among `read_only`.
-    So are `crowded`, folders of repositories that are too many to be guarded one by one.
+    `kept` says whether the sandbox can enforce `read_only`. `unread` are folders that could not be
+    scanned, since there are more than `most`; `crowded` are folders with too many repositories to
+    protect one by one. Both are part of `read_only`.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class GitGuard:
         left = MAX_GUARDED_PATHS
         rest: list[str] = []
         for lead in leads:
-            # What a link leads to is among them, too.
+            # Link targets are included as well.
             if os.path.exists(lead) and not os.path.islink(lead):
                 yield lead
                 left -= 1
@@ -154,16 +154,16 @@ class GitGuard:
         yield from self.crowded
 
     def since(self) -> list[str]:
-        """Set aside what a command has planted, and say so, a sentence for each."""
+        """Set aside what a command has planted, and return a sentence about each."""
         found = self._scan.find(self._tops, home=self._home)
-        said: list[str] = []
-        for path, mark in _executed_entries(found.gits, self._tops, self._leads.of(found.gits)):
-            if self._before.get(path) == mark or self._is_read_only(path):
+        notes: list[str] = []
+        for path, state in _executed_entries(found.gits, self._tops, self._leads.of(found.gits)):
+            if self._before.get(path) == state or self._is_read_only(path):
                 continue
-            said.append(self._undo(path))
+            notes.append(self._undo(path))
         unread = (path for path in found.unread if not self._is_read_only(path))
-        said += (f"{path} cannot be read: look at it before you use git there" for path in unread)
-        return said
+        notes += (f"{path} cannot be read: check it before using git there" for path in unread)
+        return notes
 
     def _is_read_only(self, path: str) -> bool:
         return any(is_within(path, one) for one in self.read_only)
@@ -173,22 +173,22 @@ class GitGuard:
         aside = _rename_aside(folder, name)
         if not aside:
             return (
-                f"{path} would be executed by git, and could not be renamed: do not use git there, "
-                "remove it first"
+                f"git would execute {path}, and it could not be renamed: remove it before using "
+                "git there"
             )
         text = f"{path} was renamed to {aside}: git would execute it"
         if (saved := self._saved.get(path)) is None:
             return text
         try:
-            with open_folder(folder) as place:
-                restore_entry(saved, name, place)
+            with open_folder(folder) as parent:
+                restore_entry(saved, name, parent)
         except OSError:
-            return f"{text}; what was there before could not be put back"
-        return f"{text}; what was there before was put back"
+            return f"{text}; the original could not be restored"
+        return f"{text}; the original was restored"
 
 
 def guarded_paths(git: str) -> Iterator[str]:
-    """What must stay as it is in one repository; what git would look for there is made."""
+    """What must not change in one repository; missing files git would look for are created."""
     if not _is_folder(git):
         if not os.path.islink(git):
             yield git
@@ -207,28 +207,28 @@ def _executed_entries(
     known = frozenset(gits)
     for git in gits:
         if not _is_folder(git):
-            if away := _external_gitdir(git, tops):
-                yield git, away
+            if external := _external_gitdir(git, tops):
+                yield git, external
             continue
         for name in ("commondir", *_CONFIG_NAMES):
             text = entry_content(f"{git}/{name}")
             if text is not None and _is_executed(git, name, text, known, tops):
                 yield f"{git}/{name}", text
         for name in ("hooks", *_REMOTES):
-            if live := _folder_state(f"{git}/{name}"):
-                yield f"{git}/{name}", live
+            if state := _folder_state(f"{git}/{name}"):
+                yield f"{git}/{name}", state
         yield from partial_file(git)
     for lead in leads:
-        mark = _folder_state(lead) if _is_folder(lead) else entry_content(lead)
-        if mark:
-            yield lead, mark
+        state = _folder_state(lead) if _is_folder(lead) else entry_content(lead)
+        if state:
+            yield lead, state
 
 
 def _external_gitdir(git: str, tops: Sequence[str]) -> bytes:
-    """The content of what is not the repository itself, if that lies where nobody looks."""
+    """The content of a `.git` link or file whose repository is outside the scanned folders."""
     inner, text = gitdir_target(git), entry_content(git) or b""
-    looked_at = not inner or any(is_within(inner, top) for top in tops)
-    return text if text.startswith(LINK_PREFIX) or not looked_at else b""
+    scanned = not inner or any(is_within(inner, top) for top in tops)
+    return text if text.startswith(LINK_PREFIX) or not scanned else b""
 
 
 def _is_executed(
@@ -246,7 +246,7 @@ def _is_executed(
 def _saved_entries(
     gits: Sequence[str], leads: Sequence[str], *, whole: bool
 ) -> Iterator[tuple[str, SavedEntry]]:
-    """What can be put back: with read-only mounts, what has none (links, old remotes)."""
+    """What can be restored: with read-only mounts, only what has none (links, old remotes)."""
     inside = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _GUARDED_NAMES)
     outside = (git for git in gits if not _is_folder(git))
     for path in (*outside, *inside, *leads):
@@ -259,7 +259,7 @@ def _saved_entries(
 
 
 def _folder_state(folder: str) -> bytes:
-    """What is in a folder, and when it changed; nothing for one with samples alone."""
+    """A folder's entries and their change times; empty if it only has samples."""
     with suppress(OSError):
         return LINK_PREFIX + os.fsencode(os.readlink(folder))
     lines: list[str] = []
@@ -276,7 +276,7 @@ def _folder_state(folder: str) -> bytes:
 
 
 def _create_missing(git: str) -> None:
-    """A place for hooks and settings, so that a mount can keep others from making one."""
+    """Create the hooks folder and settings, so that a mount can prevent their creation."""
     if not os.path.exists(f"{git}/objects"):
         return
     with suppress(OSError), open_folder(git) as folder:
@@ -292,7 +292,7 @@ def _create_missing(git: str) -> None:
 
 
 def _rename_aside(git: str, name: str) -> str:
-    """Its new name; empty if it could not be renamed."""
+    """Return the new name; empty if it could not be renamed."""
     for number in range(100):
         aside = f"{name}.{ASIDE_SUFFIX}" + (f".{number}" if number else "")
         try:
@@ -308,7 +308,7 @@ def _rename_aside(git: str, name: str) -> str:
 
 @contextmanager
 def open_folder(path: str) -> Generator[int]:
-    """The folder of exactly this path, whatever is put there later. Raises `OSError`."""
+    """Open the folder of exactly this path, whatever is put there later. Raises `OSError`."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.readlink(f"/proc/self/fd/{folder}") != path:

@@ -1,10 +1,10 @@
-"""Find every git repository below some folders, without limits in depth or names.
+"""Find every git repository below some folders, without limits on depth or names.
 
-A folder is listed once. Later it is only asked for its change time, which a command cannot set
-back, and listed again if that has changed. No link is followed.
+A folder is listed once and again only when its change time differs, which a command cannot set
+back. Links are not followed.
 """
 
-# A command waits for this, and paths as text are faster.
+# On the path of every command: string paths are faster.
 
 import errno
 import heapq
@@ -18,21 +18,20 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 MAX_CACHED_FOLDERS = 100_000
-"""Folders that are remembered from one scan to the next."""
+"""Folders remembered from one scan to the next."""
 MAX_CACHED_SCANS = 8
 _CLOCK_GRANULARITY = 2_000_000_000
-"""Nanoseconds in which two changes may carry the same time."""
+"""Nanoseconds within which two changes may have the same time."""
 _MAX_PATH = 2_000
-"""Characters of a path that can be mounted."""
+"""Maximum length of a path that can be mounted, in characters."""
 _VIRTUAL_FOLDERS = frozenset({"/dev", "/proc", "/sys"})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class ScanResult(Struct, frozen=True):
-    """`gits` are the folders and files that git takes for a repository, the upper ones first.
+    """`gits` are the folders and files that git takes for a repository, parents first.
 
-    `unread` are folders that were not looked into: there were more than allowed, or they
-    cannot be read.
+    `unread` are folders that were not scanned: there were too many, or they cannot be read.
     """
 
     gits: tuple[str, ...]
@@ -47,25 +46,25 @@ class _CachedFolder(Struct, frozen=True, gc=False):
     is_bare: bool
 
     def is_same(self, identity: tuple[int, int, int]) -> bool:
-        """Whether its names are still those; a change right after it was listed may not show."""
+        """Whether the names are unchanged; a change right after the listing may not show."""
         return self.identity == identity and identity[2] + _CLOCK_GRANULARITY < self.listed
 
 
 class RepositoryScanner:
-    """Remembers what it has listed; may be used from several threads."""
+    """Caches the folders it has listed; thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], dict[str, _CachedFolder]] = {}
         self._lock = threading.Lock()
 
     def find(self, tops: Sequence[str], *, most: int | None = None, home: str = "") -> ScanResult:
-        """Look into at most `most` folders; hidden ones directly in `home` are left out."""
+        """Scan at most `most` folders; hidden ones directly in `home` are skipped."""
         with self._lock:
             key = tuple(tops)
-            walk = _Walk(self._known.pop(key, {}), home)
-            found = walk.run(key, most)
-            if len(walk.seen) <= MAX_CACHED_FOLDERS:
-                self._known[key] = walk.seen
+            walker = _Walk(self._known.pop(key, {}), home)
+            found = walker.run(key, most)
+            if len(walker.seen) <= MAX_CACHED_FOLDERS:
+                self._known[key] = walker.seen
             while len(self._known) > MAX_CACHED_SCANS:
                 del self._known[next(iter(self._known))]
             return found
@@ -79,9 +78,9 @@ class _Walk:
         self._unread: list[str] = []
 
     def run(self, tops: Sequence[str], most: int | None) -> ScanResult:
-        """Where not all can be seen, folders with few others beside them come first.
+        """Scan breadth first; if that exceeds the limit, scan folders with few siblings first.
 
-        So whoever makes many folders in one place only keeps that place from being seen.
+        Otherwise creating many folders in one place could keep other places from being scanned.
         """
         left = self._scan_breadth_first(tops, most)
         if left:
@@ -104,10 +103,10 @@ class _Walk:
     def _scan_sparse_first(self, tops: Iterable[str], most: int) -> list[str]:
         waiting = [(0, path) for path in tops]
         while waiting and len(self.seen) < most:
-            crowd, path = heapq.heappop(waiting)
+            siblings, path = heapq.heappop(waiting)
             inside = self._enter(path)
             for one in inside:
-                heapq.heappush(waiting, (crowd + len(inside), one))
+                heapq.heappush(waiting, (siblings + len(inside), one))
         return [path for _, path in waiting if path not in self.seen]
 
     def _enter(self, path: str) -> list[str]:
@@ -142,7 +141,7 @@ class _Walk:
             with os.scandir(path) as entries:
                 names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
         except OSError as error:
-            # What belongs to somebody else was not made, or closed, by a command.
+            # A folder of another user was not made, or closed, by a command.
             if error.errno not in _GONE and owner == os.geteuid():
                 self._unread.append(path)
             return None
@@ -154,7 +153,7 @@ class _Walk:
 
 
 def common_folders(paths: Iterable[str], tops: Sequence[str], most: int) -> list[str]:
-    """At most `most` folders for each of `tops` that contain all the paths, as deep as possible."""
+    """At most `most` folders per top that together contain all the paths, as deep as possible."""
     chosen: list[str] = []
     for top in tops:
         base = top.rstrip("/")

@@ -1,4 +1,4 @@
-"""A rebase, cherry-pick, revert or `git am` that was left unfinished: what would it execute?"""
+"""Find what an unfinished rebase, cherry-pick, revert or `git am` would execute."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _OPTIONS_OF_APPLY = re.compile(
 
 
 def partial_file(git: str) -> Iterator[tuple[str, bytes]]:
-    """Each file of its state that makes git execute something, or might, with its content."""
+    """Each state file that makes git execute something, or might, with its content."""
     for folder in _FOLDERS:
         text = entry_content(f"{git}/{folder}")
         if text is not None:
@@ -44,7 +44,7 @@ def _has_own_strategy(text: bytes) -> bool:
 
 
 def _are_plain_options(text: bytes) -> bool:
-    """Others make `git apply` write files of any name."""
+    """Other options make `git apply` write files of any name."""
     return _OPTIONS_OF_APPLY.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Run a job behind a wall: the same door and the same following, another beginning."""
+"""Run jobs isolated by a backend such as bubblewrap or landlock."""
 
 import errno
 import logging
@@ -26,59 +26,59 @@ from hermes.schema.errors import SandboxError
 log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 300
-"""Bytes of what a wall said that could not be put up."""
+"""How many bytes of a backend's error output are shown."""
 
 
 class IsolationBackend(Protocol):
-    """What turns a command into the same command behind a wall."""
+    """Turns a command into the same command in isolation."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def word(self) -> str:
-        """What holds the process back, for people."""
+        """The name shown to people."""
         ...
 
     @property
     def guards(self) -> bool:
-        """Whether it keeps single files in a folder that may be changed from being changed."""
+        """Whether it can protect single files in a writable folder."""
         ...
 
     @property
     def complete(self) -> bool:
-        """Whether nothing outside of what a job may change can be changed."""
+        """Whether nothing outside the writable folders can be changed."""
         ...
 
     def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
-        """The command to start instead. Raises `SandboxError`."""
+        """Return the command to start instead. Raises `SandboxError`."""
         ...
 
-    def ended(self, how: ProcessExit) -> ProcessExit:
-        """How the command ended, seen from how the wall did."""
+    def ended(self, ended: ProcessExit) -> ProcessExit:
+        """Translate the exit of the isolated process into that of the command."""
         ...
 
 
 class IsolatedSandbox:
-    """`wall` stands between a job and the machine, unless its reach goes beyond.
+    """Isolates jobs from the machine, unless their permissions go beyond it.
 
-    What a command planted for the owner's git is set aside when it has ended, and the output
-    ends with a line that says so; `owner` is where that git finds its settings. What the wall
-    shows or hides may vanish while it is being put up, as sockets do: then it is looked at once
-    more, and nothing may be seen or changed that was not before.
+    Files that a command planted for the owner's git are set aside when it has ended, and the
+    output ends with a note about them; `owner` is where that git finds its settings. Paths that
+    the backend shows or hides may vanish during the start, as sockets do: the start is then
+    repeated once, without widening the permissions.
     """
 
     def __init__(
         self,
-        door: Spawner,
-        wall: IsolationBackend,
+        spawner: Spawner,
+        backend: IsolationBackend,
         *,
         spill_limit: int = SPILL_LIMIT,
         owner: OwnerGitConfig = NO_OWNER_CONFIG,
         most_folders: int = MAX_SCANNED_FOLDERS,
     ) -> None:
-        self._door = door
-        self._wall = wall
+        self._spawner = spawner
+        self._backend = backend
         self._owner = owner
         self._most_folders = most_folders
         self._scan = RepositoryScanner()
@@ -86,14 +86,14 @@ class IsolatedSandbox:
 
     @property
     def name(self) -> str:
-        return self._wall.name
+        return self._backend.name
 
     @property
     def wall(self) -> str:
-        return self._wall.word
+        return self._backend.word
 
     async def confinement(self) -> Confinement:
-        return Confinement(self.wall, complete=self._wall.complete)
+        return Confinement(self.wall, complete=self._backend.complete)
 
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
@@ -113,18 +113,18 @@ class IsolatedSandbox:
         *,
         pty: bool,
     ) -> ProcessResult:
-        keeping = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
         try:
             talk = pty or bool(job.stdin)
-            opened = self._opened(job, talk=talk, pty=pty, known=known)
-            async with opened as process:
-                done = await run_to_end(process, job, keeping, heard)
+            opening = self._opened(job, talk=talk, pty=pty, known=known)
+            async with opening as process:
+                result = await run_to_end(process, job, capture, heard)
         except NotStarted as error:
-            error.said = keeping.kept()[-_MAX_SHOWN:].decode("utf-8", "replace").strip()
+            error.said = capture.kept()[-_MAX_SHOWN:].decode("utf-8", "replace").strip()
             raise
         finally:
-            keeping.close()
-        return _with_notes(done, process.notes)
+            capture.close()
+        return _with_notes(result, process.notes)
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
@@ -145,64 +145,65 @@ class IsolatedSandbox:
     ) -> AsyncGenerator["_IsolatedProcess"]:
         start = spawn_request(job, talk=talk, pty=pty)
         if job.reach.beyond or not job.argv:
-            async with self._door.open(start) as child:
+            async with self._spawner.open(start) as child:
                 yield _IsolatedProcess(child, None)
             return
         start = structs.replace(start, env=isolated_env(start.env))
-        armed = await run_sync(self._open_guard, job) if job.reach.writable else None
-        notes = self._told(armed, start, job) if armed else []
-        read_only = tuple(armed.read_only) if armed else ()
+        guard = await run_sync(self._open_guard, job) if job.reach.writable else None
+        notes = self._read_only_notes(guard, start, job) if guard else []
+        read_only = tuple(guard.read_only) if guard else ()
         reach = structs.replace(job.reach, read_only=read_only)
         try:
-            walled = self._wall.around(start, structs.replace(job, reach=reach))
-            if known is not None and not known.issuperset(walled.places):
-                raise SandboxError(f"{start.called}: its folders were moved while it was started")
-            async with self._door.open(walled) as child:
-                yield _IsolatedProcess(child, self._wall, notes)
+            isolated = self._backend.around(start, structs.replace(job, reach=reach))
+            if known is not None and not known.issuperset(isolated.places):
+                raise SandboxError(f"{start.called}: its folders changed while it was starting")
+            async with self._spawner.open(isolated) as child:
+                yield _IsolatedProcess(child, self._backend, notes)
         finally:
-            if armed:
+            if guard:
                 with CancelScope(shield=True):
-                    notes += await run_sync(armed.since)
+                    notes += await run_sync(guard.since)
             for note in notes:
                 log.warning("%s: %s", start.called, note)
 
     def _open_guard(self, job: ProcessSpec) -> GitGuard:
-        """May take a while in a large folder."""
+        """Scan for git repositories; slow in a large folder."""
         return GitGuard(
             job.reach.writable,
-            kept=self._wall.guards,
+            kept=self._backend.guards,
             owner=self._owner,
             scan=self._scan,
             most=self._most_folders,
         )
 
-    def _told(self, armed: GitGuard, start: SpawnRequest, job: ProcessSpec) -> list[str]:
-        """Why more than usual is read-only. Raises `SandboxError` where it cannot be made so."""
-        many = f"there are more than {self._most_folders:,} folders, or it cannot be read"
-        why = f"it could not be checked for git repositories: {many}"
-        hint = "Work in a smaller folder, or ask to run the command outside of the sandbox."
-        if armed.unread and not self._wall.guards:
-            raise SandboxError(f"{start.called}: {', '.join(armed.unread)}: {why}", hint=hint)
-        notes = [f"{path} was read-only: {why}. {hint}" for path in armed.unread]
-        crowd = "there are too many git repositories to protect each of them"
-        notes += [f"{path} was read-only: {crowd}. {hint}" for path in armed.crowded]
-        closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*armed.read_only}
-        named = "git's settings name it as a place of programs or hooks"
+    def _read_only_notes(self, guard: GitGuard, start: SpawnRequest, job: ProcessSpec) -> list[str]:
+        """Explain why more is read-only than usual. Raises `SandboxError` if it cannot be."""
+        limit = f"more than {self._most_folders:,} folders, or unreadable ones"
+        why = f"it could not be checked for git repositories: {limit}"
+        hint = "Work in a smaller folder, or ask to run the command outside the sandbox."
+        if guard.unread and not self._backend.guards:
+            raise SandboxError(f"{start.called}: {', '.join(guard.unread)}: {why}", hint=hint)
+        notes = [f"{path} was read-only: {why}. {hint}" for path in guard.unread]
+        too_many = "there are too many git repositories to protect each one"
+        notes += [f"{path} was read-only: {too_many}. {hint}" for path in guard.crowded]
+        closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*guard.read_only}
+        configured = "git's settings use it for programs or hooks"
         return notes + [
-            f"{path} was read-only: {named}" for path in closed - {*armed.unread, *armed.crowded}
+            f"{path} was read-only: {configured}"
+            for path in closed - {*guard.unread, *guard.crowded}
         ]
 
 
 class _IsolatedProcess:
-    """A child that tells of the command, not of the wall around it."""
+    """A child that reports the command instead of the isolation around it."""
 
     def __init__(
-        self, child: Child, wall: IsolationBackend | None, notes: Sequence[str] = ()
+        self, child: Child, backend: IsolationBackend | None, notes: Sequence[str] = ()
     ) -> None:
         self._child = child
-        self._wall = wall
+        self._backend = backend
         self.notes = notes
-        """Complete once the block is left."""
+        """Complete once the context has exited."""
         self.read = child.read
         self.complaint = child.complaint
         self.feed = child.feed
@@ -215,7 +216,7 @@ class _IsolatedProcess:
         return self._child.pid
 
     async def missed(self) -> frozenset[str] | None:
-        """Of one that was not begun: the places that were to be held, if something was gone."""
+        """For a process that did not start: the paths to be held, if one of them was missing."""
         if self._child.pid:
             return None
         try:
@@ -227,21 +228,21 @@ class _IsolatedProcess:
         return None
 
     async def wait(self) -> ProcessExit:
-        how = await self._child.wait()
-        return self._wall.ended(how) if self._wall else how
+        ended = await self._child.wait()
+        return self._backend.ended(ended) if self._backend else ended
 
 
-def _with_notes(done: ProcessResult, notes: Sequence[str]) -> ProcessResult:
+def _with_notes(result: ProcessResult, notes: Sequence[str]) -> ProcessResult:
     if not notes:
-        return done
-    said = "".join(f"\n[sandbox: {note}]" for note in notes).encode("utf-8", "replace") + b"\n"
-    return structs.replace(done, output=done.output + said, total=done.total + len(said))
+        return result
+    text = "".join(f"\n[sandbox: {note}]" for note in notes).encode("utf-8", "replace") + b"\n"
+    return structs.replace(result, output=result.output + text, total=result.total + len(text))
 
 
 def require_folder(start: SpawnRequest) -> None:
-    """No command begins outside a wall because its folder was gone for a moment.
+    """Refuse to start when the folder is gone, instead of starting outside the sandbox.
 
-    Raises `SandboxError` as the door does.
+    Raises `SandboxError` like the spawner.
     """
     try:
         number = 0 if stat.S_ISDIR(Path(start.cwd).stat().st_mode) else errno.ENOTDIR
@@ -250,18 +251,18 @@ def require_folder(start: SpawnRequest) -> None:
     except ValueError:
         number = 0
     if number:
-        raise SandboxError(f"{start.called}: it could not be started: {os.strerror(number)}")
+        raise SandboxError(f"{start.called}: could not be started: {os.strerror(number)}")
 
 
 def hidden_folder_error(start: SpawnRequest) -> SandboxError:
     return SandboxError(
         f"{start.called}: {start.cwd} is hidden from commands",
-        hint="Begin in the workspace or in /tmp.",
+        hint="Start in the workspace or in /tmp.",
     )
 
 
 def find_program(start: SpawnRequest) -> str:
-    """The file to execute. Raises `SandboxError` as the door does when there is none."""
+    """Find the file to execute. Raises `SandboxError` like the spawner if there is none."""
     name = start.argv[0]
     folders = start.env.get("PATH", DEFAULT_PATH).split(":") if "/" not in name else [""]
     number = errno.ENOENT
@@ -273,4 +274,4 @@ def find_program(start: SpawnRequest) -> str:
             number = errno.EACCES
         elif path.is_dir() and "/" in name:
             number = errno.EACCES
-    raise SandboxError(f"{start.called}: it could not be started: {os.strerror(number)}")
+    raise SandboxError(f"{start.called}: could not be started: {os.strerror(number)}")

@@ -1,10 +1,9 @@
-"""The wall without namespaces, for machines that allow none: landlock and a filter of calls.
+"""Isolate commands with landlock and seccomp, where namespaces are not available.
 
-Landlock only ever allows, and a right counts for everything below its folder. So the folders
-around something hidden are walked, and what lies beside it is allowed piece by piece. The
-names of hidden files can be listed, their content cannot be read. What it cannot do is
-said in `docs/sandbox.md`: no `/tmp` of its own, nothing read-only in a folder that may be changed,
-and no socket at all without a network.
+Landlock can only allow, and a right covers everything below its folder. So the folders around
+hidden paths are walked and their siblings allowed one by one. Names of hidden files can be
+listed, but not read. `docs/sandbox.md` lists the limits: no private `/tmp`, nothing read-only in
+a writable folder, and no sockets at all without a network.
 """
 
 import ctypes
@@ -37,7 +36,7 @@ _NETWORK_FAMILIES = (INET, INET6, NETLINK)
 
 
 class Landlock:
-    """`python` is an interpreter that can be started without any of our packages."""
+    """`python` is an interpreter that starts without any of our packages."""
 
     name = "landlock"
     word = "landlock"
@@ -45,16 +44,16 @@ class Landlock:
 
     @property
     def complete(self) -> bool:
-        """Landlock knows no modes and times, and the files of the system are root's own."""
+        """Landlock does not cover modes and times, and root owns the files of the system."""
         return os.geteuid() != 0
 
-    def __init__(self, view: FilesystemPolicy, python: str = sys.executable) -> None:
-        self._view = view
+    def __init__(self, policy: FilesystemPolicy, python: str = sys.executable) -> None:
+        self._policy = policy
         self._python = python
 
     def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         require_folder(start)
-        own = policy_for(self._view, job.principal)
+        own = policy_for(self._policy, job.principal)
         make_tmp_folder(own.tmp)
         families = _NETWORK_FAMILIES if job.reach.network else ()
         root = os.geteuid() == 0
@@ -62,70 +61,70 @@ class Landlock:
             platform.machine(), families, root=root, ownership=False, namespaces=False
         )
         if calls is None:
-            raise SandboxError(f"landlock is not known on {platform.machine()} machines")
+            raise SandboxError(f"landlock is not supported on {platform.machine()} machines")
         tmp = (own.tmp,) if job.reach.writable else ()
         writable = (*job.reach.writable, *tmp)
         reach = structs.replace(job.reach, writable=writable, read_only=())
-        # What is needed of it, the launcher allows: neither other terminals nor raw disks.
-        view = structs.replace(own, guarded=(), hidden=(*own.hidden, "/dev"))
-        found = path_rules(view, reach)
-        if is_hidden(os.path.realpath(start.cwd), found):
+        # The launcher allows the devices that are needed: no other terminals, no raw disks.
+        policy = structs.replace(own, guarded=(), hidden=(*own.hidden, "/dev"))
+        rules = path_rules(policy, reach)
+        if is_hidden(os.path.realpath(start.cwd), rules):
             raise hidden_folder_error(start)
-        words = [self._python, "-I", "-S", _LAUNCHER, calls.hex()]
-        words.append("network" if job.reach.network else "none")
-        for rule in allowed_rules(found):
-            words += ["-w" if rule.sight is PathAccess.CHANGE else "-r", rule.path]
-        words += ["--", start.cwd, find_program(start), *start.argv[1:]]
+        argv = [self._python, "-I", "-S", _LAUNCHER, calls.hex()]
+        argv.append("network" if job.reach.network else "none")
+        for rule in allowed_rules(rules):
+            argv += ["-w" if rule.sight is PathAccess.CHANGE else "-r", rule.path]
+        argv += ["--", start.cwd, find_program(start), *start.argv[1:]]
         env = {**start.env, "TMPDIR": own.tmp}
-        return structs.replace(start, argv=tuple(words), env=env, cwd="/")
+        return structs.replace(start, argv=tuple(argv), env=env, cwd="/")
 
-    def ended(self, how: ProcessExit) -> ProcessExit:
-        return how
+    def ended(self, ended: ProcessExit) -> ProcessExit:
+        return ended
 
 
 def landlock_version() -> int:
-    """0 where the kernel has no landlock."""
+    """Return 0 where the kernel has no landlock."""
     if sys.platform != "linux":
         return 0
     return landlock_launcher.version(ctypes.CDLL(None, use_errno=True))
 
 
-def allowed_rules(found: list[PathRule]) -> Iterator[PathRule]:
-    """What is allowed, so that nothing allowed contains anything hidden."""
+def allowed_rules(rules: list[PathRule]) -> Iterator[PathRule]:
+    """Yield what is allowed, such that nothing allowed contains anything hidden."""
     root = PathRule("/", PathAccess.READ)
-    rest = found
-    if found and found[0].path == "/":
-        root, rest = found[0], found[1:]
+    rest = rules
+    if rules and rules[0].path == "/":
+        root, rest = rules[0], rules[1:]
     yield from _allowed_below(root, rest)
 
 
-def _allowed_below(here: PathRule, below: list[PathRule]) -> Iterator[PathRule]:
-    if here.sight is not PathAccess.HIDDEN and not any(
+def _allowed_below(parent: PathRule, below: list[PathRule]) -> Iterator[PathRule]:
+    if parent.sight is not PathAccess.HIDDEN and not any(
         rule.sight is PathAccess.HIDDEN for rule in below
     ):
-        yield here
+        yield parent
         yield from (rule for rule in below if rule.sight is PathAccess.CHANGE)
         return
-    for path in sorted({*_next_folders(here, below), *_entries(here)}):
+    for path in sorted({*_next_folders(parent, below), *_entries(parent)}):
         inside = [rule for rule in below if is_within(rule.path, path)]
         own = next((rule for rule in inside if rule.path == path), None)
         rest = [rule for rule in inside if rule.path != path]
-        yield from _allowed_below(own or PathRule(path, here.sight), rest)
+        yield from _allowed_below(own or PathRule(path, parent.sight), rest)
 
 
-def _next_folders(here: PathRule, below: list[PathRule]) -> Iterator[str]:
-    """The next folder towards each rule, when what lies here is not listed because it is hidden."""
-    start = here.path.rstrip("/")
+def _next_folders(parent: PathRule, below: list[PathRule]) -> Iterator[str]:
+    """The next folder towards each rule; entries of a hidden folder are not listed."""
+    start = parent.path.rstrip("/")
     for rule in below:
         yield f"{start}/{rule.path[len(start) + 1 :].split('/', 1)[0]}"
 
 
-def _entries(here: PathRule) -> list[str]:
-    """What a link leads to is allowed, or not, where it lies."""
-    if here.sight is PathAccess.HIDDEN:
+def _entries(folder: PathRule) -> list[str]:
+    """The entries of a folder except links, whose targets are allowed or not where they are."""
+    if folder.sight is PathAccess.HIDDEN:
         return []
     try:
-        with os.scandir(here.path) as entries:
+        with os.scandir(folder.path) as entries:
             return [entry.path for entry in entries if not entry.is_symlink()]
     except OSError:
         return []

@@ -1,10 +1,9 @@
-"""Put on the landlock wall, then become the command.
+"""Restrict this process with landlock and seccomp, then execute the command.
 
-Run as a script by `landlock`, on the standard library alone, in the process that is to be
-walled in. Its arguments are the filter for system calls in hexadecimal digits, whether there
-is a network, `-r` and a path for what may be read, `-w` and a path for what may be changed,
-`--`, the folder to stand in, and the command. What cannot be done ends the process: a wall with
-a gap is none.
+`landlock` runs this file as a script in the process to be restricted; it uses only the standard
+library. Arguments: the seccomp filter in hex, `network` or `none`, `-r PATH` and `-w PATH` for
+what may be read and changed, `--`, the working directory, and the command. Any failure ends the
+process: a partly applied sandbox would be none.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import stat
 import struct
 import sys
 
-# Names for the reader alone: to import them would double the time that a command waits.
+# Only for type checkers: importing these would double the start-up time of a command.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ REFER, TRUNCATE, IOCTL = 1 << 13, 1 << 14, 1 << 15
 BASE_RIGHTS = (1 << 13) - 1
 NET_RIGHTS = 3
 SCOPES = 3
-"""Abstract Unix sockets and signals: neither reaches anybody outside."""
+"""Abstract Unix sockets and signals do not reach processes outside."""
 
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 
@@ -39,13 +38,13 @@ PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 23, 24, 
 SECCOMP_MODE_FILTER = 2
 CAPABILITIES_V3 = 0x20080522
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-"""No `/dev/ptmx`: to open what it makes, a command would need all terminals of its user."""
+"""Without `/dev/ptmx`: using it would require access to all terminals of the user."""
 NOT_EXECUTED = 126
 NOT_FOUND = 127
 
 
 class Rights:
-    """What the kernel can refuse, by the version of its interface."""
+    """The rights the kernel can restrict, by the version of its interface."""
 
     def __init__(self, version: int) -> None:
         self.files = BASE_RIGHTS
@@ -57,34 +56,34 @@ class Rights:
 
 
 def version(libc: ctypes.CDLL) -> int:
-    """0 where there is no landlock."""
+    """Return 0 where there is no landlock."""
     return max(0, libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), QUERY_VERSION))
 
 
-def main(words: Sequence[str]) -> NoReturn:
-    end = words.index("--")
-    calls, network = bytes.fromhex(words[0]), words[1] == "network"
-    folder, command = words[end + 1], list(words[end + 2 :])
+def main(args: Sequence[str]) -> NoReturn:
+    end = args.index("--")
+    calls, network = bytes.fromhex(args[0]), args[1] == "network"
+    folder, command = args[end + 1], list(args[end + 2 :])
     libc = ctypes.CDLL(None, use_errno=True)
     try:
         env = original_env()
-        restrict_self(libc, words[2:end], network=network)
+        restrict_self(libc, args[2:end], network=network)
         drop_capabilities(libc)
         filter_calls(libc, calls)
     except OSError as error:
-        fail(f"the landlock wall cannot be put up: {error}", NOT_EXECUTED)
+        fail(f"landlock could not be applied: {error}", NOT_EXECUTED)
     try:
         os.chdir(folder)
     except OSError as error:
         fail(f"{folder}: {error.strerror}", NOT_EXECUTED)
     try:
-        os.execve(command[0], command, env)  # noqa: S606 what this process is for
+        os.execve(command[0], command, env)  # noqa: S606 the purpose of this process
     except OSError as error:
         fail(f"{command[0]}: {error.strerror}", NOT_FOUND)
 
 
 def original_env() -> dict[bytes, bytes]:
-    """As it was before the interpreter chose a locale for itself."""
+    """The environment from before the interpreter set a locale."""
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 no pathlib here
         pairs = file.read().split(b"\0")
     return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
@@ -109,7 +108,7 @@ def restrict_self(libc: ctypes.CDLL, grants: Sequence[str], *, network: bool) ->
 
 
 def own_terminal() -> list[str]:
-    """By its name, too: programs reopen where they were started."""
+    """The terminal's own path: programs reopen it by name."""
     try:
         return [os.ttyname(0)]
     except OSError:
@@ -117,22 +116,22 @@ def own_terminal() -> list[str]:
 
 
 def allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """What is gone by now needs no right, nor does what lies behind a link made meanwhile."""
+    """Skip paths that are gone or have been replaced by a link meanwhile."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
-    if os.readlink(f"/proc/self/fd/{place}") != path:  # noqa: PTH115 no pathlib here
-        os.close(place)
+    if os.readlink(f"/proc/self/fd/{fd}") != path:  # noqa: PTH115 no pathlib here
+        os.close(fd)
         return
-    folder = stat.S_ISDIR(os.fstat(place).st_mode)
-    rule = struct.pack("=Qi", rights if folder else rights & FILE_RIGHTS, place)
+    folder = stat.S_ISDIR(os.fstat(fd).st_mode)
+    rule = struct.pack("=Qi", rights if folder else rights & FILE_RIGHTS, fd)
     checked(libc.syscall(ADD_RULE, ruleset, PATH_BENEATH, ctypes.c_char_p(rule), 0))
-    os.close(place)
+    os.close(fd)
 
 
 def drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Also from what root would get back by executing something."""
+    """Drop them also from what root would regain on exec."""
     number = 0
     while libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0:
         if os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""Run a job on this machine, as this user: no wall, but nothing outlives its owner."""
+"""Run jobs on this machine without isolation; no process outlives its owner."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,13 +11,13 @@ TERM_VALUE = "xterm-256color"
 
 
 class LocalSandbox:
-    """The command sees the whole machine: approvals, not this class, decide what may run."""
+    """Commands see the whole machine: approvals decide what may run."""
 
     name = "local"
     wall = ""
 
-    def __init__(self, door: Spawner, *, spill_limit: int = SPILL_LIMIT) -> None:
-        self._door = door
+    def __init__(self, spawner: Spawner, *, spill_limit: int = SPILL_LIMIT) -> None:
+        self._spawner = spawner
         self._spill_limit = spill_limit
 
     async def confinement(self) -> Confinement:
@@ -26,12 +26,12 @@ class LocalSandbox:
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
-        keeping = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
         try:
             async with self._opened(job, talk=pty or bool(job.stdin), pty=pty) as process:
-                return await run_to_end(process, job, keeping, heard)
+                return await run_to_end(process, job, capture, heard)
         finally:
-            keeping.close()
+            capture.close()
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
@@ -41,12 +41,12 @@ class LocalSandbox:
 
     @asynccontextmanager
     async def _opened(self, job: ProcessSpec, *, talk: bool, pty: bool) -> AsyncGenerator[Child]:
-        async with self._door.open(spawn_request(job, talk=talk, pty=pty)) as child:
+        async with self._spawner.open(spawn_request(job, talk=talk, pty=pty)) as child:
             yield child
 
 
 def spawn_request(job: ProcessSpec, *, talk: bool, pty: bool) -> SpawnRequest:
-    """The job as it is; at a terminal it is told which kind."""
+    """Build the spawn request of a job; a terminal sets `TERM`."""
     env = {"TERM": TERM_VALUE, **job.env} if pty else job.env
     program = job.argv[0] if job.argv else "nothing"
     called = f"{program} in {job.cwd}"

@@ -1,15 +1,14 @@
-"""The process beside ours that starts children, and ends them when we are gone.
+"""Start child processes for the owner, and end them when the owner is gone.
 
-Run as a script by `door`, on the standard library alone. It is small and has one thread,
-so it may fork freely: a fork here costs a tenth of a new interpreter.
+The spawner runs this file as a script; it uses only the standard library. It is small and has
+one thread, so it can fork cheaply: a tenth of the cost of a new interpreter.
 
-    owner ──fds──> keeper ──fork──> warden (one per job) ──fork──> the command and its tree
+    owner ──fds──> reaper ──fork──> supervisor (one per job) ──fork──> the command and its tree
 
-A warden is the subreaper of its job: whoever daemonises below it becomes its child, so "no
-child is left" means the whole tree is gone. It listens on the job's control socket, and
-an owner that dies, however it dies, closes that socket. The keeper is a subreaper too: a
-warden that was killed, or could not finish its work, leaves its tree to the keeper, which
-kills it at once.
+A supervisor is the subreaper of its job: daemons below it become its children, so "no child is
+left" means that the whole tree is gone. It reads the job's control socket, which closes when the
+owner dies. The reaper is a subreaper too: it inherits and kills the tree of a supervisor that was
+killed or could not finish.
 """
 
 import ctypes
@@ -30,20 +29,20 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 FIRST_EXTRA_FD = 10
-"""The number under which a command finds the first file that is held open for it."""
+"""The descriptor number of the first extra file that a command finds open."""
 SETTLE = 0.2
-"""Seconds for what a command left running to end by itself, as the end of a pipe does."""
+"""Seconds for processes a command left running to end on their own, like the end of a pipe."""
 ORPHAN_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL when the owner is gone."""
 KILL_TIMEOUT = 2.0
-"""Seconds of killing before a tree counts as stuck, as a process of root's would be."""
+"""Seconds of killing before a tree counts as stuck, as a process of root would be."""
 POLL_INTERVAL = 0.05
 ISOLATION_FAILED = 1 << 8
-"""The status of a program that exits with 1."""
+"""The wait status of a program that exits with 1."""
 
 
 def main(requests: socket.socket) -> None:
-    prctl(PR_SET_NAME, b"hermes-keeper")
+    prctl(PR_SET_NAME, b"hermes-reaper")
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     gc.freeze()
     Reaper(requests).run()
@@ -51,42 +50,42 @@ def main(requests: socket.socket) -> None:
 
 
 class Reaper:
-    """Forks a warden per request until the owner closes the socket."""
+    """Forks a supervisor per request until the owner closes the socket."""
 
     def __init__(self, requests: socket.socket) -> None:
         self.requests = requests
-        self.alarm = SigchldPipe()
+        self.sigchld = SigchldPipe()
         self.supervisors: set[int] = set()
-        self.asked = True
-        self.patience = 0.0
-        """Until when trees without a warden are being killed; 0 when there are none."""
+        self.running = True
+        self.kill_deadline = 0.0
+        """When to stop killing trees without a supervisor; 0 when there are none."""
 
     def run(self) -> None:
         poll = select.poll()
         poll.register(self.requests, select.POLLIN)
-        poll.register(self.alarm.woken, select.POLLIN)
-        while self.asked:
-            for fd, _ in poll.poll(int(POLL_INTERVAL * 1000) if self.patience else None):
-                if fd == self.alarm.woken:
-                    self.alarm.drain()
+        poll.register(self.sigchld.read_end, select.POLLIN)
+        while self.running:
+            for fd, _ in poll.poll(int(POLL_INTERVAL * 1000) if self.kill_deadline else None):
+                if fd == self.sigchld.read_end:
+                    self.sigchld.drain()
                 else:
                     self.serve()
             self.reap()
         self.finish()
 
     def finish(self) -> None:
-        """A warden that dies just now must not leave its tree to nobody."""
+        """Kill the trees of supervisors that die during shutdown."""
         poll = select.poll()
-        poll.register(self.alarm.woken, select.POLLIN)
+        poll.register(self.sigchld.read_end, select.POLLIN)
         end = time.monotonic() + SETTLE
-        while self.patience or (self.supervisors and time.monotonic() < end):
+        while self.kill_deadline or (self.supervisors and time.monotonic() < end):
             if poll.poll(int(POLL_INTERVAL * 1000)):
-                self.alarm.drain()
+                self.sigchld.drain()
             self.reap()
 
     def serve(self) -> None:
-        asked, fds, _, _ = socket.recv_fds(self.requests, 1, 4)
-        self.asked = bool(asked)
+        data, fds, _, _ = socket.recv_fds(self.requests, 1, 4)
+        self.running = bool(data)
         for fd in fds:
             os.set_inheritable(fd, False)
         if len(fds) == 4 and (pid := fork()) >= 0:
@@ -97,62 +96,62 @@ class Reaper:
             os.close(fd)
 
     def become_supervisor(self, fds: list[int]) -> None:
-        """Never returns; the exit code tells the keeper whether somebody may be left."""
-        alone = False
+        """Never returns; a non-zero exit code tells the reaper that processes may be left."""
+        gone = False
         try:
             self.requests.close()
-            self.alarm.close()
-            alone = JobSupervisor(socket.socket(fileno=fds[0])).run(fds[1:])
+            self.sigchld.close()
+            gone = JobSupervisor(socket.socket(fileno=fds[0])).run(fds[1:])
         finally:
-            os._exit(0 if alone else 1)
+            os._exit(0 if gone else 1)
 
     def reap(self) -> None:
-        """Only a warden that failed leaves anybody behind, so only then we look around."""
+        """Look for orphans only when a supervisor failed: only then can any be left."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
                 if pid in self.supervisors:
                     self.supervisors.discard(pid)
                     if status:
-                        self.patience = time.monotonic() + KILL_TIMEOUT
+                        self.kill_deadline = time.monotonic() + KILL_TIMEOUT
         except ChildProcessError:
             pass
-        if self.patience:
+        if self.kill_deadline:
             self.kill_orphans()
 
     def kill_orphans(self) -> None:
         orphans = descendants(os.getpid(), self.supervisors) or []
-        if not orphans or time.monotonic() > self.patience:
-            self.patience = 0.0
+        if not orphans or time.monotonic() > self.kill_deadline:
+            self.kill_deadline = 0.0
         for number in (signal.SIGSTOP, signal.SIGKILL):
             signal_all(orphans, number)
 
 
 class SigchldPipe:
-    """A pipe that becomes readable when a child ended."""
+    """A pipe that becomes readable when a child has ended."""
 
     def __init__(self) -> None:
-        self.woken, self.wake = os.pipe()
-        os.set_blocking(self.woken, False)
-        os.set_blocking(self.wake, False)
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        os.set_blocking(self.write_end, False)
         signal.signal(signal.SIGCHLD, ignore_signal)
-        signal.set_wakeup_fd(self.wake, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.write_end, warn_on_full_buffer=False)
 
     def drain(self) -> None:
         try:
-            while os.read(self.woken, 512):
+            while os.read(self.read_end, 512):
                 pass
         except BlockingIOError:
             pass
 
     def close(self) -> None:
         signal.set_wakeup_fd(-1)
-        os.close(self.woken)
-        os.close(self.wake)
+        os.close(self.read_end)
+        os.close(self.write_end)
 
 
 def fork() -> int:
-    """-1 when no process can be had; the owner then sees its control socket close."""
+    """Return -1 when no process can be created; the owner then sees its control socket close."""
     try:
         return os.fork()
     except OSError:
@@ -160,57 +159,57 @@ def fork() -> int:
 
 
 class SpawnRequest:
-    """What to run: `cwd`, grace, numbers, five kinds of words; split by NUL.
+    """A packed request: `cwd`, grace, counts, then the words of five lists, separated by NUL.
 
-    The numbers are those of the arguments, of files that it finds open for reading, of places
-    that it finds held, of paths that must be there; then 1 if it tells whether the command
-    began. The rest is the environment.
+    The counts are those of the arguments, of files to open for reading, of paths to hold open, and
+    of paths that must exist; then 1 to report whether the command started. The rest is the
+    environment.
     """
 
     def __init__(self, packed: bytes) -> None:
         self.cwd, grace, counts, *rest = packed.split(b"\0")
         self.grace = float(grace)
-        *numbers, tells = (*map(int, counts.split()), 0, 0, 0, 0)[:5]
+        *numbers, reports = (*map(int, counts.split()), 0, 0, 0, 0)[:5]
         words = iter(rest)
         kinds = [[next(words) for _ in range(number)] for number in numbers]
-        self.argv, self.files, self.places, self.there = kinds
-        self.tells = bool(tells)
+        self.argv, self.files, self.held_paths, self.required_paths = kinds
+        self.reports_status = bool(reports)
         self.env = dict(pair.split(b"=", 1) for pair in words)
 
 
 class JobSupervisor:
-    """Starts one job, waits for it, and leaves nothing of it behind."""
+    """Starts one job, waits for it, and leaves no process of it behind."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.alarm = SigchldPipe()
+        self.sigchld = SigchldPipe()
         self.status: int | None = None
-        self.alone = False
-        self.wanted = True
-        self.owned = True
+        self.tree_gone = False
+        self.keep_running = True
+        self.has_owner = True
         self.group = 0
-        self.heard = -1
+        self.status_fd = -1
 
     def run(self, fds: list[int]) -> bool:
-        """Whether nobody is left."""
+        """Return whether no process is left."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         job = self.receive()
         if job is None:
             return True
         try:
-            if job.tells:
-                self.heard, said = os.pipe()
-                os.set_blocking(self.heard, False)
-                fds.append(said)
+            if job.reports_status:
+                self.status_fd, writer = os.pipe()
+                os.set_blocking(self.status_fd, False)
+                fds.append(writer)
             self.group = spawn(job, fds)
         except OSError as error:
-            self.tell(b"E%d\n" % (error.errno or 0))
+            self.send(b"E%d\n" % (error.errno or 0))
             return True
         for fd in fds:
             os.close(fd)
-        self.tell(b"P%d\n" % self.group)
+        self.send(b"P%d\n" % self.group)
         self.watch(job.grace)
-        return self.alone
+        return self.tree_gone
 
     def receive(self) -> SpawnRequest | None:
         header = self.control.recv(4, socket.MSG_WAITALL)
@@ -226,70 +225,70 @@ class JobSupervisor:
         return SpawnRequest(bytes(packed))
 
     def watch(self, grace: float) -> None:
-        while self.status is None and self.wanted:
+        while self.status is None and self.keep_running:
             self.wait(None)
-        if self.wanted:
-            self.wait_until_alone(SETTLE)
+        if self.keep_running:
+            self.wait_until_gone(SETTLE)
         left = 0
-        if not self.alone:
+        if not self.tree_gone:
             left = len(self.tree())
-            self.end_tree(grace if self.owned else min(grace, ORPHAN_GRACE))
-        stuck = 0 if self.alone else len(self.tree())
+            self.end_tree(grace if self.has_owner else min(grace, ORPHAN_GRACE))
+        stuck = 0 if self.tree_gone else len(self.tree())
         status = -1 if self.status is None else self.status
-        self.tell(b"X%d %d %d %d\n" % (status, left, stuck, self.began()))
+        self.send(b"X%d %d %d %d\n" % (status, left, stuck, self.began()))
 
     def began(self) -> bool:
-        """A wall that could not be put up fails, and never told how its command ended."""
-        if self.heard < 0 or self.status is None or self.status != ISOLATION_FAILED:
+        """False if the isolation failed: it exits without reporting the command's status."""
+        if self.status_fd < 0 or self.status is None or self.status != ISOLATION_FAILED:
             return True
         try:
-            return b"exit-code" in os.read(self.heard, 4096)
+            return b"exit-code" in os.read(self.status_fd, 4096)
         except BlockingIOError:
             return False
 
     def end_tree(self, grace: float) -> None:
         self.signal_tree(signal.SIGTERM)
         self.signal_tree(signal.SIGCONT)
-        self.wait_until_alone(grace)
-        patience = time.monotonic() + KILL_TIMEOUT
-        while not self.alone and time.monotonic() < patience:
+        self.wait_until_gone(grace)
+        deadline = time.monotonic() + KILL_TIMEOUT
+        while not self.tree_gone and time.monotonic() < deadline:
             self.signal_tree(signal.SIGSTOP)
             self.signal_tree(signal.SIGKILL)
-            self.wait_until_alone(POLL_INTERVAL)
+            self.wait_until_gone(POLL_INTERVAL)
 
-    def wait_until_alone(self, seconds: float) -> None:
+    def wait_until_gone(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while not self.alone and (left := end - time.monotonic()) > 0:
+        while not self.tree_gone and (left := end - time.monotonic()) > 0:
             self.wait(left)
 
     def wait(self, seconds: float | None) -> None:
-        """Until a child ended, the owner spoke, or the time is over."""
+        """Wait for a child to end, a message of the owner, or the timeout."""
         poll = select.poll()
-        poll.register(self.alarm.woken, select.POLLIN)
-        if self.owned:
+        poll.register(self.sigchld.read_end, select.POLLIN)
+        if self.has_owner:
             poll.register(self.control, select.POLLIN)
         for fd, _ in poll.poll(None if seconds is None else max(1, int(seconds * 1000))):
-            if fd == self.alarm.woken:
-                self.alarm.drain()
+            if fd == self.sigchld.read_end:
+                self.sigchld.drain()
             else:
-                self.listen()
+                self.read_control()
         self.reap()
 
-    def listen(self) -> None:
-        """Any word, and silence too, means: end it."""
+    def read_control(self) -> None:
+        """Any message, or a closed socket, means: end the job."""
         try:
-            said = self.control.recv(16)
+            data = self.control.recv(16)
         except OSError:
-            said = b""
-        self.wanted = False
-        self.owned = bool(said)
+            data = b""
+        self.keep_running = False
+        self.has_owner = bool(data)
 
     def reap(self) -> None:
-        while not self.alone:
+        while not self.tree_gone:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.alone = True
+                self.tree_gone = True
                 return
             if pid == 0:
                 return
@@ -297,73 +296,73 @@ class JobSupervisor:
                 self.status = status
 
     def tree(self) -> list[int]:
-        """Everybody below this process; without /proc, the command's process group."""
+        """All descendants of this process; without /proc, the command's process group."""
         found = descendants(os.getpid())
         return [-self.group] if found is None else found
 
     def signal_tree(self, number: int) -> None:
         signal_all(self.tree(), number)
 
-    def tell(self, word: bytes) -> None:
-        """An owner who does not hear it is gone, and with it the wish for the job."""
+    def send(self, message: bytes) -> None:
+        """Send a message; an owner that cannot be reached is gone, and the job is ended."""
         try:
-            self.control.send(word, getattr(socket, "MSG_NOSIGNAL", 0))
+            self.control.send(message, getattr(socket, "MSG_NOSIGNAL", 0))
         except OSError:
-            self.owned = self.wanted = False
+            self.has_owner = self.keep_running = False
 
 
 def ignore_signal(number: int, frame: FrameType | None) -> None:
-    """A handler must exist for the signal to reach the wake-up pipe."""
+    """Do nothing; without a handler the signal would not reach the wake-up pipe."""
 
 
 def spawn(job: SpawnRequest, fds: list[int]) -> int:
-    """The command in a session of its own, with the three files and nothing else open.
+    """Start the command in its own session with only the three standard files and the extra ones.
 
-    `posix_spawn` does not copy our pages as a fork would: half the cost. A terminal that the
-    leader of a session opens by its name becomes the one that controls the session.
+    `posix_spawn` does not copy our pages as a fork would: half the cost. A terminal that a session
+    leader opens by name becomes the controlling terminal.
     """
     os.chdir(job.cwd)
-    for path in job.there:
+    for path in job.required_paths:
         os.lstat(path)
     program = find_program(job.argv[0], job.env)
     files: list[tuple[int, int, int] | tuple[int, int, bytes, int, int]] = [
         (os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds[:3])
     ]
-    held = open_extra_files(job, fds[3:])
-    files += [(os.POSIX_SPAWN_DUP2, fd, FIRST_EXTRA_FD + place) for place, fd in enumerate(held)]
+    extra = open_extra_files(job, fds[3:])
+    files += [(os.POSIX_SPAWN_DUP2, fd, FIRST_EXTRA_FD + index) for index, fd in enumerate(extra)]
     if sys.platform == "linux" and os.isatty(fds[0]):
         terminal = os.ttyname(fds[0]).encode()
         files[0] = (os.POSIX_SPAWN_OPEN, 0, terminal, os.O_RDWR, 0)
-    plain = [signal.SIGPIPE, signal.SIGXFSZ]
+    defaults = [signal.SIGPIPE, signal.SIGXFSZ]
     if sys.platform == "linux":
         return os.posix_spawn(
-            program, job.argv, job.env, file_actions=files, setsigdef=plain, setsid=True
+            program, job.argv, job.env, file_actions=files, setsigdef=defaults, setsid=True
         )
     return os.posix_spawn(
-        program, job.argv, job.env, file_actions=files, setsigdef=plain, setpgroup=0
+        program, job.argv, job.env, file_actions=files, setsigdef=defaults, setpgroup=0
     )
 
 
 def open_extra_files(job: SpawnRequest, more: list[int]) -> list[int]:
-    """The job's files and places, opened above the numbers under which it will find them.
+    """Open the job's files and held paths above the numbers under which it will find them.
 
-    A place is held only if it lies where its path says: on the way there may be a link that
-    somebody made a moment ago. This process ends with the job, and they with it.
+    A held path must be where its name says: a link on the way may have been created a moment ago.
+    This process ends with the job, and the files are closed with it.
     """
-    above = FIRST_EXTRA_FD + len(job.files) + len(job.places) + len(more)
-    held: list[int] = []
-    for path in (*job.files, *job.places):
-        how = os.O_RDONLY if len(held) < len(job.files) else os.O_PATH
-        fd = os.open(path, how | os.O_CLOEXEC)
-        if len(held) >= len(job.files) and os.readlink(b"/proc/self/fd/%d" % fd) != path:  # noqa: PTH115 as above
+    above = FIRST_EXTRA_FD + len(job.files) + len(job.held_paths) + len(more)
+    opened: list[int] = []
+    for path in (*job.files, *job.held_paths):
+        flags = os.O_RDONLY if len(opened) < len(job.files) else os.O_PATH
+        fd = os.open(path, flags | os.O_CLOEXEC)
+        if len(opened) >= len(job.files) and os.readlink(b"/proc/self/fd/%d" % fd) != path:  # noqa: PTH115 as above
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        held.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
+        opened.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above))
         os.close(fd)
-    return held + [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in more]
+    return opened + [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in more]
 
 
 def find_program(program: bytes, env: dict[bytes, bytes]) -> bytes:
-    """The file to execute, looked for on the child's own PATH."""
+    """Find the file to execute on the child's own PATH."""
     if b"/" in program:
         return program
     for folder in env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":"):
@@ -373,8 +372,8 @@ def find_program(program: bytes, env: dict[bytes, bytes]) -> bytes:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
 
 
-def descendants(pid: int, spared: Collection[int] = ()) -> list[int] | None:
-    """Everybody below a process except the `spared` and theirs; None where there is no /proc."""
+def descendants(pid: int, excluded: Collection[int] = ()) -> list[int] | None:
+    """All descendants except the `excluded` and theirs; None where there is no /proc."""
     below: dict[int, list[int]] = {}
     try:
         with os.scandir("/proc") as entries:
@@ -384,7 +383,7 @@ def descendants(pid: int, spared: Collection[int] = ()) -> list[int] | None:
     for name in names:
         if parent := parent_of(name):
             below.setdefault(parent, []).append(int(name))
-    found = [child for child in below.get(pid, ()) if child not in spared]
+    found = [child for child in below.get(pid, ()) if child not in excluded]
     for child in found:
         found.extend(below.get(child, ()))
     return found if names else None
@@ -407,7 +406,7 @@ def parent_of(pid: str) -> int:
 
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Where there is no such call, the process group is all a warden has."""
+    """On other systems a supervisor has only the process group."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

@@ -1,9 +1,9 @@
-"""Run a job at the far end of a connection: on another machine, in a container.
+"""Run jobs at the remote end of a connection: on another machine or in a container.
 
-The local end is one process from the door, the client that holds the connection. The far end
-is `remote_end.sh`, which any Unix can run: it starts the command, feeds it, and when the connection
-is gone, however it went, ends all of it. Script and input travel through the connection, so
-neither shows in a list of processes.
+The local end is one process from the spawner, the client that holds the connection. The remote
+end is `remote_end.sh`, which any Unix can run: it starts the command, feeds it, and ends
+everything when the connection is gone. Script and input travel through the connection, so
+neither shows in a process list.
 """
 
 import os
@@ -25,26 +25,26 @@ from hermes.sandbox.spawner import END_TIMEOUT, GRACE, Child, Spawner, SpawnRequ
 from hermes.schema.errors import SandboxError
 
 BOOTSTRAP = 'IFS= read -r n && s=$(head -c "$n") && eval "$s"'
-"""What the far end runs first: it takes the script from its input."""
+"""What the remote end runs first: it reads the script from its input."""
 
 LOCAL_VARIABLES = frozenset(
     {"HERMES_HOME", "HOME", "LOGNAME", "PATH", "SHELL", "SSH_AUTH_SOCK", "TMPDIR", "USER"}
 )
-"""Variables that are true only here; the far end has its own."""
+"""Variables that are only valid here; the remote end has its own."""
 
 _END_OF_INPUT = b"0\n"
 _POLL_SECONDS = 0.05
 _MAX_ERROR_OUTPUT = 2000
 _MAX_UNREAD = 262_144
-"""Bytes that are held of what nobody reads: greetings, and what comes while a command is ended."""
+"""Bytes kept of unread output: greetings, and output while a command is ended."""
 _MAX_REPLY = 100
-"""Bytes of a word of the far end; what is longer after a mark was printed by the command."""
+"""Longest reply of the remote end; longer text after a mark was printed by the command."""
 _SIGNAL_CODES = range(129, 193)
 _EXIT_REPLY = re.compile(rb"left +([0-9]{1,9}) ([0-9]{1,3})\n")
 
 
 class ClientCommand(Struct, frozen=True, kw_only=True):
-    """The client to start, which must run `sh -c LISTEN` over there, and the job's folder."""
+    """The client to start, which must run `sh -c BOOTSTRAP` there, and the job's folder."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -52,7 +52,7 @@ class ClientCommand(Struct, frozen=True, kw_only=True):
 
 
 class RemoteBackend(Protocol):
-    """A way to the far end."""
+    """Provides the connection to the remote end."""
 
     @property
     def name(self) -> str: ...
@@ -60,34 +60,34 @@ class RemoteBackend(Protocol):
     @property
     def word(self) -> str: ...
 
-    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
-        """Raises `SandboxError` when there is no far end."""
+    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+        """Raises `SandboxError` when the remote end is not available."""
         ...
 
 
 class RemoteSandbox:
-    """What a job may reach over there is for the link to decide."""
+    """Runs jobs remotely; the backend decides what they may reach there."""
 
     def __init__(
         self,
-        door: Spawner,
-        link: RemoteBackend,
+        spawner: Spawner,
+        backend: RemoteBackend,
         *,
         grace: float = GRACE,
         spill_limit: int = SPILL_LIMIT,
     ) -> None:
-        self._door = door
-        self._link = link
+        self._spawner = spawner
+        self._backend = backend
         self._grace = grace
         self._spill_limit = spill_limit
 
     @property
     def name(self) -> str:
-        return self._link.name
+        return self._backend.name
 
     @property
     def wall(self) -> str:
-        return self._link.word
+        return self._backend.word
 
     async def confinement(self) -> Confinement:
         return Confinement(self.wall)
@@ -95,25 +95,25 @@ class RemoteSandbox:
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
-        keeping = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
         try:
             async with self.open(job, pty=pty) as process:
-                return await run_to_end(process, job, keeping, heard)
+                return await run_to_end(process, job, capture, heard)
         finally:
-            keeping.close()
+            capture.close()
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
         _check(job)
-        call = await self._link.call(job, self._door)
+        client = await self._backend.call(job, self._spawner)
         program = job.argv[0] if job.argv else "nothing"
-        start = SpawnRequest(
-            argv=call.argv, cwd="/", env=call.env, talk=True, called=f"{program} in {job.cwd}"
+        request = SpawnRequest(
+            argv=client.argv, cwd="/", env=client.env, talk=True, called=f"{program} in {job.cwd}"
         )
         mark = new_id("job")
-        script = remote_script(job, call.folder, mark, self._grace, pty=pty)
-        async with self._door.open(start) as child:
-            process = _RemoteProcess(child, start.called, mark, self._grace)
+        script = remote_script(job, client.folder, mark, self._grace, pty=pty)
+        async with self._spawner.open(request) as child:
+            process = _RemoteProcess(child, request.called, mark, self._grace)
             try:
                 await process.begin(script)
                 yield process
@@ -123,7 +123,7 @@ class RemoteSandbox:
 
 
 class _RemoteProcess:
-    """Reads the words of the far end out of the output of the client."""
+    """Extracts the replies of the remote end from the client's output."""
 
     def __init__(self, child: Child, called: str, mark: str, grace: float) -> None:
         self.pid = 0
@@ -140,7 +140,7 @@ class _RemoteProcess:
         self._failed: SandboxError | None = None
 
     async def begin(self, script: bytes) -> None:
-        """Send the script, and hear whether the command was started."""
+        """Send the script, and read whether the command started."""
         await self._child.feed(b"%d\n" % len(script) + script)
         async with self._reading:
             while self._mark not in self._buffer or not self._word():
@@ -148,12 +148,12 @@ class _RemoteProcess:
                     self._failed = self._lost()
                     return
                 self._buffer = self._buffer[-_MAX_UNREAD:]
-        verb, number = self._take()[:2]
-        if verb == b"ok":
+        status, number = self._take()[:2]
+        if status == b"ok":
             self.pid = int(number)
         else:
             why = os.strerror(int(number))
-            self._failed = SandboxError(f"{self._called}: it could not be started: {why}")
+            self._failed = SandboxError(f"{self._called}: could not be started: {why}")
 
     async def read(self) -> bytes:
         async with self._reading:
@@ -165,7 +165,7 @@ class _RemoteProcess:
                     return b"" if self._exit or self._failed else rest
 
     async def complaint(self) -> bytes:
-        """Over there both are one."""
+        """Both streams are one at the remote end."""
         return b""
 
     async def feed(self, data: bytes) -> None:
@@ -173,7 +173,7 @@ class _RemoteProcess:
             await self._child.feed(b"%d\n" % len(data) + data)
 
     def hang_up(self) -> None:
-        """The connection stays: its end would be the end of the command."""
+        """Keep the connection: closing it would end the command."""
         if not self._input_closed:
             self._input_closed = True
             self._owed = not self._child.put(_END_OF_INPUT)
@@ -195,7 +195,7 @@ class _RemoteProcess:
         return self._exit
 
     async def end(self) -> None:
-        """Closing the connection ends the command over there; we wait until it says so."""
+        """Close the connection, which ends the command there, and wait for confirmation."""
         self._child.hang_up()
         with anyio.move_on_after(self._grace + END_TIMEOUT / 2):
             async with self._reading:
@@ -204,7 +204,7 @@ class _RemoteProcess:
         await self._child.end()
 
     async def _more(self) -> bool:
-        """Whether there was something to hear."""
+        """Read more; False at the end."""
         if self._silent:
             return False
         data = await self._child.read()
@@ -216,12 +216,12 @@ class _RemoteProcess:
         return b"\n" in self._buffer.partition(self._mark)[2]
 
     def _take(self) -> list[bytes]:
-        """The next word of the far end; what came before it is dropped."""
+        """Return the next reply and drop the output before it."""
         line, _, self._buffer = self._buffer.partition(self._mark)[2].partition(b"\n")
         return line.split()
 
     def _output(self, *, keep: bool = False) -> bytes:
-        """What is certainly output of the command."""
+        """Return what is certainly output of the command."""
         before, mark, after = self._buffer.partition(self._mark)
         if mark and (ended := _EXIT_REPLY.match(after)):
             status = int(ended[2])
@@ -235,26 +235,26 @@ class _RemoteProcess:
         if keep:
             return b""
         if mark and (b"\n" in after or len(after) > _MAX_REPLY):
-            # The command knows the mark, too, and has printed it.
+            # The command knows the mark too, and printed it.
             self._buffer = after
             return before + mark
-        doubtful = 0 if mark else _partial_mark(self._mark, self._buffer)
-        sure = before if mark else self._buffer[: len(self._buffer) - doubtful]
+        pending = 0 if mark else _partial_mark(self._mark, self._buffer)
+        sure = before if mark else self._buffer[: len(self._buffer) - pending]
         self._buffer = self._buffer[len(sure) :]
         return sure
 
     def _lost(self) -> SandboxError:
-        said = self._buffer[-_MAX_ERROR_OUTPUT:].decode(errors="replace").strip()
+        output = self._buffer[-_MAX_ERROR_OUTPUT:].decode(errors="replace").strip()
         if self.pid:
             return SandboxError(
-                f"{self._called}: the connection was lost: {said or 'without a word'}",
-                hint="Look at what the command did before running it again.",
+                f"{self._called}: the connection was lost: {output or 'no message'}",
+                hint="Check what the command did before running it again.",
             )
-        return SandboxError(f"{self._called}: there is no connection: {said or 'without a word'}")
+        return SandboxError(f"{self._called}: could not connect: {output or 'no message'}")
 
 
 def remote_script(job: ProcessSpec, folder: str, mark: str, grace: float, *, pty: bool) -> bytes:
-    """What the far end is to do, as a text for its shell."""
+    """Build the script for the remote shell."""
     env = {name: value for name, value in job.env.items() if _is_sent(name)}
     env["HERMES_JOB"] = mark
     command = list(job.argv)
@@ -263,7 +263,7 @@ def remote_script(job: ProcessSpec, folder: str, mark: str, grace: float, *, pty
         env.setdefault("TERM", TERM_VALUE)
         inner = f"stty rows 24 cols 80; exec {shlex.join(command)}"
         command = ["script", "-qefc", inner, "/dev/null"]
-    words = ["env", *(f"{name}={value}" for name, value in env.items()), *command]
+    argv = ["env", *(f"{name}={value}" for name, value in env.items()), *command]
     steps = " ".join(str(step) for step in range(max(1, round(grace / _POLL_SECONDS))))
     lines = [
         f"mark={mark}",
@@ -271,14 +271,14 @@ def remote_script(job: ProcessSpec, folder: str, mark: str, grace: float, *, pty
         f"program={shlex.quote(program)}",
         f"terminal={'yes' if pty else ''}",
         f"grace={shlex.quote(steps)}",
-        f'job() {{ exec $apart sh -c "$begin" "$mark" "$room" {shlex.join(words)} 2>&1; }}',
+        f'job() {{ exec $apart sh -c "$begin" "$mark" "$room" {shlex.join(argv)} 2>&1; }}',
         Path(__file__).with_name("remote_end.sh").read_text(),
     ]
     return "\n".join(lines).encode(errors="surrogateescape")
 
 
 def _remote_path(folder: str) -> str:
-    """As the far shell reads it: the home is that of its own machine."""
+    """Quote a folder for the remote shell, whose `~` is its own home."""
     if folder == "~" or folder.startswith("~/"):
         return f'"$HOME"{shlex.quote(folder[1:])}'
     return shlex.quote(folder)

@@ -1,8 +1,8 @@
-# Runs one command at the far end of a connection and leaves nothing of it behind.
-# Before this text come: mark, folder, program, terminal, grace (steps to wait for a tree to end)
+# Run one command at the remote end of a connection and leave no process of it behind.
+# Prepended to this text: mark, folder, program, terminal, grace (steps to wait for a tree to end)
 # and the function `job`, which becomes the command.
-# Input comes in frames, a length on a line and as many bytes; a length of 0 ends it. After
-# that the input says nothing more: when it ends, the connection is gone and so is the command.
+# Input comes in frames: a line with a length, then as many bytes; a length of 0 ends the input.
+# When the stream itself ends, the connection is gone and the command is ended.
 exec 2>/dev/null
 say() { printf '\001%s %s\n' "$mark" "$*"; }
 cd "$folder" || { say "no 2"; exit 0; }
@@ -22,7 +22,7 @@ end() {
     settle "$grace" || { for _ in 1 2 3 4 5 6 7 8; do signal STOP; signal KILL; settle "1 2" && break; done; }
 }
 if command -v setsid >/dev/null; then apart=setsid; else apart=; fi
-# In the foreground: a shell lets what it starts in the background ignore the key for interrupts.
+# In the foreground: a shell makes background processes ignore the interrupt key.
 begin='echo $$ >"$1/group"; printf "\001%s ok %s\n" "$0" "$$"; shift; exec "$@"'
 exec 3<&0
 {

@@ -1,13 +1,13 @@
-"""The seccomp filter of a sandboxed command: system calls that no rule about files can restrict.
+"""Build the seccomp filter of sandboxed commands, for what file rules cannot restrict.
 
-A filter is a small program for the kernel (classic BPF) that sees the number of a call and its
-arguments, but not what a pointer leads to. It refuses
+A filter is a small kernel program (classic BPF) that sees the number of a system call and its
+arguments, but not the memory behind pointers. It refuses
 
-- socket families that are not named: sockets to the hypervisor and to the kernel's ciphers know no
-  network namespace, and a Unix socket anywhere in the file system may belong to a program outside;
+- socket families that are not listed: sockets to the hypervisor and to the kernel's ciphers have
+  no network namespace, and a Unix socket in the file system may belong to an outside program;
 - modes with the setuid or setgid bit, which would outlive the sandbox;
-- new namespaces and joining one, where the sandbox itself is not made of namespaces;
-- other people's keys, io_uring (it opens sockets unseen by any filter), tracing of the machine.
+- creating or joining namespaces, where the sandbox itself does not use namespaces;
+- the keys of others, io_uring (it opens sockets unseen by any filter) and system tracing.
 """
 
 import stat
@@ -25,29 +25,29 @@ _OTHER_TABLE = 0x40000000
 
 _TYPE_MASK, _STREAM, _SEQPACKET = 0xF, 1, 5
 _CREATES = 0o100 | 0o20000000
-"""`O_CREAT` and the bit of `O_TMPFILE`: without them the mode of `open` is not looked at."""
+"""`O_CREAT` and the bit of `O_TMPFILE`: without them the mode of `open` is ignored."""
 
 _FCHMODAT2, _OPENAT2 = 452, 437
 _XATTR_AT = (463, 466)
 _FILE_SETATTR = 469
 _SET_FLAGS = (0x40086602, 0x40046602, 0x401C5820)
-"""`FS_IOC_SETFLAGS`, the same of 32-bit programs, and `FS_IOC_FSSETXATTR`."""
+"""`FS_IOC_SETFLAGS`, its 32-bit variant, and `FS_IOC_FSSETXATTR`."""
 
 _CLONE3 = 435
 _NEW_NAMESPACE = 0x7E020000
 """The `CLONE_NEW*` bits of `clone`, whose lowest byte is a signal."""
 _NEW_TIME = 0x80
-"""`CLONE_NEWTIME`, for `unshare` alone."""
+"""`CLONE_NEWTIME`, only for `unshare`."""
 
 _Instruction = tuple[int, int, int, int]
 
 
 class _SyscallTable(Struct, frozen=True, kw_only=True):
-    """The numbers of one kind of machine; `refused` are io_uring, keys, bpf, perf, userfaultfd.
+    """System call numbers of an architecture; `refused` are io_uring, keys, bpf, perf, userfaultfd.
 
-    `modes` are calls that set a mode, with the position of that argument; `opens` take flags and
-    then a mode from that position on. `owners` change the owner, the group, an extended
-    attribute, such as an access control list, or a flag, which `ioctl` does as well.
+    `modes` are calls that set a mode, with the position of that argument; `opens` take flags and a
+    mode from that position on. `owners` change the owner, group, extended attributes (such as
+    access control lists) or flags of a file, as `ioctl` does too.
     """
 
     audit: int
@@ -101,11 +101,11 @@ def syscall_filter(
     ownership: bool = True,
     namespaces: bool = True,
 ) -> bytes | None:
-    """None for a machine whose calls we do not know by number.
+    """Build the filter; None for an architecture whose call numbers are unknown.
 
-    For `root` the setgid bit is refused as well; other users share folders with it. Without
-    `ownership` neither owners, extended attributes nor flags of files can be changed; without
-    `namespaces` none can be made or joined.
+    For `root` the setgid bit is refused as well, since other users share its folders. Without
+    `ownership`, owners, extended attributes and flags of files cannot be changed; without
+    `namespaces`, none can be created or joined.
     """
     calls = _SYSCALL_TABLES.get(machine)
     if calls is None or sys.byteorder != "little":
@@ -129,7 +129,7 @@ def syscall_filter(
 
 
 def _mode_rules(calls: _SyscallTable, bits: int) -> list[_Instruction]:
-    """The mode of `openat2` lies in memory; programs do without that call where it is unknown."""
+    """Refuse mode bits. `openat2` has its mode in memory; programs work without it."""
     program = _return_if(_EQUAL, _OPENAT2, _UNKNOWN_CALL)
     for number, at in calls.modes.items():
         program += _for_syscall(number, _refuse_bits(at, bits))
@@ -140,7 +140,7 @@ def _mode_rules(calls: _SyscallTable, bits: int) -> list[_Instruction]:
 
 
 def _same_namespaces(calls: _SyscallTable) -> list[_Instruction]:
-    """The flags of `clone3` lie in memory; the C library uses `clone` where it is unknown."""
+    """Refuse new namespaces. `clone3` has its flags in memory; the C library can use `clone`."""
     return [
         *_return_if(_EQUAL, calls.setns, _REFUSE),
         *_return_if(_EQUAL, _CLONE3, _UNKNOWN_CALL),
@@ -159,7 +159,7 @@ def _refuse_bits(argument: int, bits: int) -> list[_Instruction]:
 
 
 def _allow_connected_pairs() -> list[_Instruction]:
-    """Sockets that stay connected to each other; with others a datagram could go to any path."""
+    """Allow only pairs that stay connected; others could send datagrams to any path."""
     types = (_return_if(_EQUAL, kind, _ALLOW) for kind in (_STREAM, _SEQPACKET))
     masked = [*_load_argument(1), (_AND, 0, 0, _TYPE_MASK)]
     family = [*_load_argument(0), *_return_unless(_EQUAL, UNIX, _REFUSE)]
@@ -172,7 +172,7 @@ def _allow_families(families: tuple[int, ...]) -> list[_Instruction]:
 
 
 def _for_syscall(number: int, block: list[_Instruction]) -> list[_Instruction]:
-    """For one call; the block gives an answer, so that what follows still has the number."""
+    """Apply a block to one call; it must return, so that later blocks still see the number."""
     return [(_EQUAL, 0, len(block), number), *block]
 
 

@@ -1,8 +1,8 @@
-"""The one door through which processes are started: each as a tree that ends with its owner.
+"""Start every process through a reaper, as a tree that ends with its owner.
 
-`reaper.py` says how. Measured on two cores: a command through the door takes 1 to 1.5 ms
-more than one from `asyncio.create_subprocess_exec`, which promises nothing when we are killed;
-an interpreter per command, the plain way to the same promise, would take 9 to 19 ms.
+See `reaper.py`. Measured on two cores, a command takes 1 to 1.5 ms more than with
+`asyncio.create_subprocess_exec`, which guarantees nothing when we are killed; a new interpreter
+per command would take 9 to 19 ms.
 """
 
 import errno
@@ -33,17 +33,17 @@ log = logging.getLogger(__name__)
 
 CHUNK = 65_536
 FIRST_EXTRA_FD = 10
-"""The number of the first file that a child finds open, besides its three; the keeper's too."""
+"""The number of the first extra file a child finds open; the same in the reaper."""
 GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL: who stops something has it stopped within two."""
+"""Seconds between SIGTERM and SIGKILL, so that stopping takes at most two seconds."""
 END_TIMEOUT = 5.0
-"""Seconds beyond the grace before we stop waiting for a warden to finish its work."""
+"""Seconds beyond the grace before we stop waiting for a supervisor."""
 REAPER_EXIT_TIMEOUT = 1.0
-"""Seconds for the keeper to go by itself, which takes it a few milliseconds."""
+"""Seconds for the reaper to exit, which usually takes milliseconds."""
 _REAPER = Path(__file__).with_name("reaper.py")
 _KILLED = -int(signal.SIGKILL)
 _NOT_STARTED = 127
-_ISOLATION_FAILED = "it could not be started: the sandbox could not be put up around it"
+_ISOLATION_FAILED = "could not be started: the sandbox could not be set up"
 
 
 _END_OF_INPUT = b"\x04"
@@ -51,13 +51,13 @@ _ROWS, _COLUMNS = 24, 80
 
 
 class SpawnRequest(Struct, frozen=True, kw_only=True):
-    """`env` is all the child gets; `talk` opens its standard input; stderr joins stdout.
+    """A process to start. `env` is its whole environment; stderr joins stdout.
 
-    `apart` gives stderr a pipe of its own, `pty` a terminal of its own instead of pipes. Errors
-    speak of it as `called`. It finds `files` open for reading, then `places` held, numbered from
-    `FIRST_HELD`; a place must be a real path, and a link on the way to it, made at any time,
-    keeps it from starting. So does a path of `there` that is gone.
-    `tells`: it is a wall of bubblewrap's, which says at the next number how its command ended.
+    `talk` opens its standard input, `apart` gives stderr its own pipe, and `pty` a terminal
+    instead of pipes. Errors name it `called`. It finds `files` open for reading and then `places`
+    held open, numbered from `FIRST_EXTRA_FD`. A place must be a real path: a link on the way to it
+    prevents the start, and so does a missing path of `there`.
+    `tells` is for bubblewrap, which reports at the next number how its command ended.
     """
 
     argv: tuple[str, ...]
@@ -74,10 +74,10 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
 
 
 class NotStarted(SandboxError):
-    """It is certain that the command did nothing; `said` is what its wall complained of.
+    """The command certainly did not run; `said` is the error output of the sandbox.
 
-    Something may have been gone that it was to see or not to see: if so, `missed` are the places
-    that were to be held, and another look may help. A link that came in the way is no such thing.
+    If a path that the sandbox shows or hides was missing, `missed` are the paths to be held, and
+    another try may help. A link on the way does not count as missing.
     """
 
     said: str = ""
@@ -93,32 +93,32 @@ class Child:
     def __init__(self, control: socket.socket, ends: "_PipeEnds", start: SpawnRequest) -> None:
         self.pid = 0
         self._control = control
-        self._out = ends.out
-        self._errors = ends.errors
-        self._into = ends.into
+        self._stdout = ends.stdout
+        self._stderr = ends.stderr
+        self._stdin = ends.stdin
         self._start = start
-        self._heard = b""
+        self._buffer = b""
         self._waiting = anyio.Lock()
         self._ended: ProcessExit | None = None
         self._failed: SandboxError | None = None
 
     async def read(self) -> bytes:
-        """The next output; nothing once no process holds the pipe or the terminal."""
-        return await _read(self._out)
+        """The next output; empty once no process has the pipe or the terminal open."""
+        return await _read(self._stdout)
 
     async def complaint(self) -> bytes:
-        """The next of what came to a stderr that is apart."""
-        return b"" if self._errors is None else await _read(self._errors)
+        """The next output on a separate stderr."""
+        return b"" if self._stderr is None else await _read(self._stderr)
 
     async def feed(self, data: bytes) -> None:
-        """Write to the command; stops without a word when it does not listen."""
+        """Write to the command; stops silently when it does not read."""
         rest = memoryview(data)
-        while rest and self._into is not None:
+        while rest and self._stdin is not None:
             await anyio.lowlevel.checkpoint()
             try:
-                rest = rest[os.write(self._into, rest[:CHUNK]) :]
+                rest = rest[os.write(self._stdin, rest[:CHUNK]) :]
             except BlockingIOError:
-                await anyio.wait_writable(self._into)
+                await anyio.wait_writable(self._stdin)
             except BrokenPipeError:
                 return
             except OSError as error:
@@ -126,32 +126,32 @@ class Child:
                     return
                 raise
 
-    def put(self, word: bytes) -> bool:
-        """Write a few bytes now or not at all; False when there is no room for them."""
+    def put(self, data: bytes) -> bool:
+        """Write a few bytes now or not at all; False when there is no room."""
         try:
-            return self._into is None or os.write(self._into, word) > 0
+            return self._stdin is None or os.write(self._stdin, data) > 0
         except BlockingIOError:
             return False
         except OSError:
             return True
 
     def hang_up(self) -> None:
-        """Close the command's standard input; at a terminal this is a key, ctrl-D."""
-        if self._into is not None:
+        """Close the command's standard input; at a terminal, send ctrl-D."""
+        if self._stdin is not None:
             if self._start.pty:
                 with suppress(OSError):
-                    os.write(self._into, _END_OF_INPUT)
-            os.close(self._into)
-            self._into = None
+                    os.write(self._stdin, _END_OF_INPUT)
+            os.close(self._stdin)
+            self._stdin = None
 
     async def begin(self) -> None:
-        """Until its `pid` is known, or that it cannot be started, which `wait` tells."""
+        """Wait until the `pid` is known or the start has failed, which `wait` raises."""
         async with self._waiting:
             while not self.pid and self._ended is None:
                 await self._listen()
 
     async def wait(self) -> ProcessExit:
-        """Until the command ended and nothing of its tree is left. Raises `SandboxError`."""
+        """Wait until the command and its tree have ended. Raises `SandboxError`."""
         async with self._waiting:
             while self._ended is None:
                 await self._listen()
@@ -160,7 +160,7 @@ class Child:
         return self._ended
 
     async def end(self) -> None:
-        """SIGTERM to the whole tree, a grace, SIGKILL; returns when it is gone."""
+        """Send SIGTERM to the whole tree, then SIGKILL after the grace; returns when it is gone."""
         if self._ended is None:
             with suppress(OSError):
                 self._control.send(b"T")
@@ -168,15 +168,15 @@ class Child:
                 await self.wait()
 
     def close(self) -> None:
-        """Without a word more: a warden whose owner is silent ends what still runs."""
+        """Close the connection; the supervisor then ends what still runs."""
         self.hang_up()
-        os.close(self._out)
-        if self._errors is not None:
-            os.close(self._errors)
+        os.close(self._stdout)
+        if self._stderr is not None:
+            os.close(self._stderr)
         self._control.close()
 
     async def brief(self, packed: bytes) -> None:
-        """Tell the warden what to run."""
+        """Send the supervisor the request."""
         rest = memoryview(packed)
         while rest:
             try:
@@ -189,24 +189,24 @@ class Child:
 
     async def _listen(self) -> None:
         try:
-            said = self._control.recv(256)
+            data = self._control.recv(256)
         except BlockingIOError:
             await anyio.wait_readable(self._control)
             return
         except ConnectionError:
-            said = b""
-        if not said:
+            data = b""
+        if not data:
             self._lose()
-        *words, self._heard = (self._heard + said).split(b"\n")
-        for word in words:
-            self._handle_reply(word[:1], [int(number) for number in word[1:].split()])
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._handle_reply(line[:1], [int(number) for number in line[1:].split()])
 
     def _handle_reply(self, verb: bytes, numbers: list[int]) -> None:
         match verb:
             case b"P":
                 self.pid = numbers[0]
             case b"E":
-                why = f"it could not be started: {os.strerror(numbers[0])}"
+                why = f"could not be started: {os.strerror(numbers[0])}"
                 self._failed = self._not_started(why, again=numbers[0] == errno.ENOENT)
                 self._ended = ProcessExit(_NOT_STARTED)
             case _:
@@ -222,9 +222,9 @@ class Child:
         return error
 
     def _lose(self) -> None:
-        """The warden itself was killed. Its command lives on until the keeper has killed the tree.
+        """The supervisor was killed; its command runs until the reaper has killed the tree.
 
-        Where the keeper is gone too, or adopts nobody (no Linux), the group is all we reach.
+        If the reaper is gone too, or cannot adopt processes, only the process group is reachable.
         """
         if self.pid:
             with suppress(OSError):
@@ -232,13 +232,13 @@ class Child:
         self._ended = ProcessExit(_KILLED)
         self._failed = _spawn_error(
             self._start,
-            "the process was lost: its keeper was killed from outside",
-            "Look at what the command did before running it again.",
+            "the process was lost: its supervisor was killed",
+            "Check what the command did before running it again.",
         )
 
 
 class Spawner:
-    """Owns the keeper, which starts with the first child and ends with `close` or with us."""
+    """Owns the reaper, which starts with the first child and ends with `close` or with us."""
 
     def __init__(self, *, python: str = sys.executable, grace: float = GRACE) -> None:
         self._python = python
@@ -255,9 +255,9 @@ class Spawner:
 
     @asynccontextmanager
     async def open(self, start: SpawnRequest) -> AsyncGenerator[Child]:
-        """A child for the length of the block; leaving it, by any way, ends the whole tree.
+        """Run a child for the duration of the context, whose exit ends the whole tree.
 
-        Raises `SandboxError`, here or from `Child.wait` when the program cannot be executed.
+        Raises `SandboxError`, here or from `Child.wait` if the program cannot be executed.
         """
         packed = _encode_request(start, self._grace)
         with closing(await self._begin(start)) as child:
@@ -269,7 +269,7 @@ class Spawner:
                     await child.end()
 
     def close(self) -> None:
-        """Let the keeper go; children that still run are ended by their wardens."""
+        """Close the reaper; supervisors end the children that still run."""
         if self._requests is not None:
             self._requests.close()
             self._requests = None
@@ -280,33 +280,33 @@ class Spawner:
     async def _begin(self, start: SpawnRequest) -> Child:
         try:
             try:
-                return self._send_to_reaper(start, await self._line())
+                return self._send_to_reaper(start, await self._connection())
             except ConnectionError:
-                # Somebody has killed the keeper; another one does as well.
+                # The reaper was killed; start another one.
                 self.close()
-                return self._send_to_reaper(start, await self._line())
+                return self._send_to_reaper(start, await self._connection())
         except OSError as error:
             raise _spawn_error(
                 start,
-                f"no process can be started: {error.strerror}",
+                f"cannot start a process: {error.strerror}",
                 "Too many open files or processes? See `ulimit -n` and `ulimit -u`.",
             ) from error
 
-    def _send_to_reaper(self, start: SpawnRequest, line: socket.socket) -> Child:
-        """Give the keeper the child's ends of fresh pipes, or of a terminal; keep ours."""
+    def _send_to_reaper(self, start: SpawnRequest, connection: socket.socket) -> Child:
+        """Give the reaper the child's ends of new pipes or a terminal; keep ours."""
         with ExitStack() as ours, ExitStack() as theirs:
             control, their_control = socket.socketpair()
             ours.enter_context(control)
             theirs.enter_context(their_control)
-            opened = _open_terminal if start.pty else _open_pipes
-            ends = opened(ours, theirs, start)
+            open_ends = _open_terminal if start.pty else _open_pipes
+            ends = open_ends(ours, theirs, start)
             control.setblocking(False)
-            socket.send_fds(line, [b"J"], [their_control.fileno(), *ends.theirs])
+            socket.send_fds(connection, [b"J"], [their_control.fileno(), *ends.theirs])
             ours.pop_all()
         return Child(control, ends, start)
 
-    async def _line(self) -> socket.socket:
-        """To the keeper; to start one may take a while on a busy machine, so not on the loop."""
+    async def _connection(self) -> socket.socket:
+        """Connect to the reaper; starting one may be slow, so it runs in a thread."""
         async with self._starting:
             return self._requests or await anyio.to_thread.run_sync(self._start_reaper)
 
@@ -314,7 +314,7 @@ class Spawner:
         ours, theirs = socket.socketpair()
         with ExitStack() as stack, theirs:
             stack.enter_context(ours)
-            self._reaper = subprocess.Popen(  # noqa: S603 our own script, our own interpreter
+            self._reaper = subprocess.Popen(  # noqa: S603 our own script and interpreter
                 [self._python, "-I", "-S", str(_REAPER), str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 env={},
@@ -330,11 +330,11 @@ class Spawner:
 
 
 class _PipeEnds(Struct, frozen=True, kw_only=True):
-    """What we write to, what we read from, and `theirs`: the child's three."""
+    """Our ends of the pipes; `theirs` are the child's three."""
 
-    into: int | None
-    out: int
-    errors: int | None = None
+    stdin: int | None
+    stdout: int
+    stderr: int | None = None
     theirs: tuple[int, int, int]
 
 
@@ -352,50 +352,52 @@ async def _read(end: int) -> bytes:
 
 
 def _open_pipes(ours: ExitStack, theirs: ExitStack, start: SpawnRequest) -> _PipeEnds:
-    into = None
+    stdin = None
     if start.talk:
-        reader, into = os.pipe()
-        ours.callback(os.close, into)
-        os.set_blocking(into, False)
+        reader, stdin = os.pipe()
+        ours.callback(os.close, stdin)
+        os.set_blocking(stdin, False)
     else:
         reader = os.open(os.devnull, os.O_RDONLY)
     theirs.callback(os.close, reader)
-    out, writer = _open_output_pipe(ours, theirs)
-    errors, complainer = _open_output_pipe(ours, theirs) if start.apart else (None, writer)
-    return _PipeEnds(into=into, out=out, errors=errors, theirs=(reader, writer, complainer))
+    stdout, writer = _open_output_pipe(ours, theirs)
+    stderr, error_writer = _open_output_pipe(ours, theirs) if start.apart else (None, writer)
+    return _PipeEnds(
+        stdin=stdin, stdout=stdout, stderr=stderr, theirs=(reader, writer, error_writer)
+    )
 
 
 def _open_output_pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    out, writer = os.pipe()
-    ours.callback(os.close, out)
+    stdout, writer = os.pipe()
+    ours.callback(os.close, stdout)
     theirs.callback(os.close, writer)
-    os.set_blocking(out, False)
-    return out, writer
+    os.set_blocking(stdout, False)
+    return stdout, writer
 
 
 def _open_terminal(ours: ExitStack, theirs: ExitStack, start: SpawnRequest) -> _PipeEnds:
-    """As `_pipes`; the child sees one terminal of the usual size, we hold its other side."""
-    out, terminal = os.openpty()
-    ours.callback(os.close, out)
+    """Like `_open_pipes`; the child sees one terminal of the usual size, we hold its other side."""
+    stdout, terminal = os.openpty()
+    ours.callback(os.close, stdout)
     theirs.callback(os.close, terminal)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-    os.set_blocking(out, False)
-    into = None
+    os.set_blocking(stdout, False)
+    stdin = None
     if start.talk:
-        into = os.dup(out)
-        ours.callback(os.close, into)
-    return _PipeEnds(into=into, out=out, theirs=(terminal, terminal, terminal))
+        stdin = os.dup(stdout)
+        ours.callback(os.close, stdin)
+    return _PipeEnds(stdin=stdin, stdout=stdout, theirs=(terminal, terminal, terminal))
 
 
-def _wait_or_kill(keeper: subprocess.Popen[bytes]) -> None:
-    """One that was stopped, or hangs, is killed: nobody waits for it without end."""
+def _wait_or_kill(reaper: subprocess.Popen[bytes]) -> None:
+    """Kill a reaper that is stopped or hangs."""
     try:
-        keeper.wait(REAPER_EXIT_TIMEOUT)
+        reaper.wait(REAPER_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
-        log.warning("the keeper did not go by itself and was killed")
-        keeper.kill()
+        log.warning("the reaper did not go by itself and was killed")
+        reaper.kill()
         with suppress(subprocess.TimeoutExpired):
-            keeper.wait(REAPER_EXIT_TIMEOUT)
+            reaper.wait(REAPER_EXIT_TIMEOUT)
 
 
 def _spawn_error(start: SpawnRequest, why: str, hint: str = "") -> SandboxError:

@@ -1,8 +1,7 @@
-"""Commands on another machine, over the ssh client of this one.
+"""Run commands on another machine through the local ssh client.
 
-Nothing holds a command back over there: it acts with the rights of the user it logs in as.
-Every command is a connection of its own, for a shared one would be a process that outlives
-the command that opened it.
+Nothing restricts a command there: it has the rights of the remote user. Every command opens its
+own connection, because a shared one would be a process that outlives the command.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ class SshHost(Struct, frozen=True, kw_only=True):
 
 
 class Ssh:
-    """`env` is for the client: it may need the agent that holds the owner's keys."""
+    """`env` is for the client, which may need the agent with the owner's keys."""
 
     name = "ssh"
     word = ""
@@ -40,17 +39,17 @@ class Ssh:
         self._env = env
         self._program = program
 
-    async def call(self, job: ProcessSpec, door: Spawner) -> ClientCommand:
+    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         host = self._host
         if not host.host or host.host.startswith("-"):
             raise SandboxError(
-                "the ssh sandbox has no machine to go to",
-                hint="Set terminal.ssh_host, and terminal.ssh_user if it is another one.",
+                "the ssh sandbox has no host",
+                hint="Set terminal.ssh_host (and terminal.ssh_user if needed).",
             )
-        words = [self._program, *SSH_OPTIONS, *host.options, "-p", str(host.port)]
+        argv = [self._program, *SSH_OPTIONS, *host.options, "-p", str(host.port)]
         if host.key:
-            words += ["-i", host.key, "-oIdentitiesOnly=yes"]
+            argv += ["-i", host.key, "-oIdentitiesOnly=yes"]
         if host.user:
-            words += ["-l", host.user]
-        words += [host.host, f"exec sh -c '{BOOTSTRAP}'"]
-        return ClientCommand(argv=tuple(words), env=self._env, folder=job.cwd)
+            argv += ["-l", host.user]
+        argv += [host.host, f"exec sh -c '{BOOTSTRAP}'"]
+        return ClientCommand(argv=tuple(argv), env=self._env, folder=job.cwd)

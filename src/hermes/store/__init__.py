@@ -1,1 +1,1 @@
-"""Durable state in one SQLite file, and blobs beside it."""
+"""Durable state in one SQLite file, with blobs as files next to it."""

@@ -1,4 +1,4 @@
-"""Sessions and transcripts as one principal may see them: the wall is in the SQL itself."""
+"""Sessions and transcripts as one principal may see them; the SQL enforces it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -44,7 +44,7 @@ _DELETE_STATEMENTS = (
     "forget responses", "forget matters", "delete",
 )  # fmt: skip
 _DELETE_BATCH = 50
-"""Sessions per transaction, so that a great clear-out does not keep other writes waiting."""
+"""Sessions per transaction, so that a large deletion does not block other writes."""
 
 
 class SqliteArchive:
@@ -107,7 +107,7 @@ class SqliteArchive:
 
         def read(connection: Connection) -> list[SessionSummary]:
             rows = fetch_all(connection.execute(self._sql["list"], values), SummaryRow)
-            return [row.digest() for row in rows]
+            return [row.summary() for row in rows]
 
         return await self._engine.read(read)
 
@@ -125,13 +125,13 @@ class SqliteArchive:
 
         def read(connection: Connection) -> TranscriptTail:
             cursor = connection.execute(self._sql["sizes"], {**values, "most": most})
-            # The last one has a place even if it is too large by itself.
+            # The last message is included even if it is too large on its own.
             after = _tail_start(fetch_all(cursor, SizeRow), size)
             if after is None:
                 return TranscriptTail()
-            beyond = {**values, "after": after}
-            found = fetch_all(connection.execute(self._sql["messages"], beyond), MessageRow)
-            more = fetch_one(connection.execute(self._sql["how many before"], beyond), CountRow)
+            rest = {**values, "after": after}
+            found = fetch_all(connection.execute(self._sql["messages"], rest), MessageRow)
+            more = fetch_one(connection.execute(self._sql["how many before"], rest), CountRow)
             rows = tuple(row.stored(session) for row in found)
             return TranscriptTail(rows, more.count if more else 0)
 
@@ -171,9 +171,9 @@ class SqliteArchive:
         deleted = 0
         names = list(dict.fromkeys(sessions))
         for start in range(0, len(names), _DELETE_BATCH):
-            some = names[start : start + _DELETE_BATCH]
+            batch = names[start : start + _DELETE_BATCH]
             deleted += await self._engine.write(
-                lambda connection, some=some: self._delete(connection, some, fence)
+                lambda connection, batch=batch: self._delete(connection, batch, fence)
             )
         return deleted
 
@@ -193,8 +193,8 @@ class SqliteArchive:
             exact = fetch_one(connection.execute(self._sql[statement], values), SessionRow)
             if exact is not None:
                 return exact.session()
-        some = fetch_all(connection.execute(self._sql["beginning"], values), SessionRow)
-        match some:
+        candidates = fetch_all(connection.execute(self._sql["beginning"], values), SessionRow)
+        match candidates:
             case []:
                 raise session_not_found(name)
             case [only]:
@@ -202,7 +202,7 @@ class SqliteArchive:
             case _:
                 raise NotFound(
                     f"More than one session begins with {name!r}.",
-                    hint="Say more of it: " + ", ".join(row.id for row in some[:5]) + ".",
+                    hint="Be more specific: " + ", ".join(row.id for row in candidates[:5]) + ".",
                 )
 
     def _delete(self, connection: Connection, sessions: Sequence[str], fence: Fence | None) -> int:
@@ -212,22 +212,22 @@ class SqliteArchive:
         for session in sessions:
             values = {"id": session, "who": self._who}
             for row in connection.execute(self._sql["number"], values).fetchall():
-                where = {"n": row[0], "id": session}
+                target = {"n": row[0], "id": session}
                 for name in _DELETE_STATEMENTS:
-                    connection.execute(self._sql[name], where)
+                    connection.execute(self._sql[name], target)
                 deleted.append(session)
         if deleted:
-            # Ids at the end may be given again, so the mark must not lie beyond them.
+            # Ids at the end may be reused, so the marks must not be beyond them.
             connection.execute(self._sql["trim index"])
             connection.execute(self._sql["trim vectors"])
-            # At once for all, because most parcels are done and in no index by topic.
+            # Once for all sessions, because most items are done and not indexed by topic.
             gone = msgspec.json.encode(deleted).decode()
             connection.execute(self._sql["forget parcels"], {"ids": gone})
         return len(deleted)
 
 
 def _tail_start(newest: Sequence[SizeRow], size: int) -> int | None:
-    """The place beyond which those stand that fit, at least one; None when there are none."""
+    """The seq before the messages that fit, at least one; None when there are none."""
     after = None
     for row in newest:
         size -= row.size

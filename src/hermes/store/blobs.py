@@ -1,4 +1,4 @@
-"""Bytes by content address, as files under one folder."""
+"""Store bytes by content address, as files in one folder."""
 
 import hashlib
 import re
@@ -35,23 +35,25 @@ class FileBlobs:
                 write_atomic(path, data, mode=0o600)
         except OSError as error:
             raise StoreError(
-                f"A file of {len(data):,} bytes could not be kept: {error.strerror}.",
-                hint=f"Check the space and the permissions of {self._folder}.",
+                f"A file of {len(data):,} bytes could not be saved: {error.strerror}.",
+                hint=f"Check the free space and permissions of {self._folder}.",
             ) from error
         return digest
 
     def _read(self, digest: str) -> bytes:
         if not _DIGEST.fullmatch(digest):
-            raise NotFound(f"{digest!r} is not the address of a kept file.")
+            raise NotFound(f"{digest!r} is not the address of a stored file.")
         try:
             data = self._path(digest).read_bytes()
         except FileNotFoundError:
-            raise NotFound(f"There is no kept file {digest}.") from None
+            raise NotFound(f"There is no stored file {digest}.") from None
         except OSError as error:
-            raise StoreError(f"The kept file {digest} cannot be read: {error.strerror}.") from error
+            raise StoreError(
+                f"The stored file {digest} cannot be read: {error.strerror}."
+            ) from error
         if hashlib.sha256(data).hexdigest() != digest:
             raise StoreCorrupt(
-                f"The kept file {digest} is damaged.", hint="Restore it from a backup."
+                f"The stored file {digest} is damaged.", hint="Restore it from a backup."
             )
         return data
 

@@ -1,4 +1,4 @@
-"""As much of a database connection as the store uses, with exact types."""
+"""The part of a database connection that the store uses, precisely typed."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Connection(Protocol):
     ) -> Rows: ...
 
     def changes(self) -> int:
-        """Rows that the last statement changed."""
+        """Number of rows changed by the last statement."""
         ...
 
     def backup(
@@ -42,7 +42,7 @@ class Connection(Protocol):
     ) -> AbstractContextManager[Backup]: ...
 
     def serialize(self, name: str) -> bytes:
-        """The database as its file would be."""
+        """The database as the bytes of its file."""
         ...
 
     def set_busy_timeout(self, milliseconds: int) -> None: ...
@@ -56,19 +56,19 @@ READ_ONLY = apsw.SQLITE_OPEN_READONLY
 READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 BUSY_MS = 1_000
 BUSY_TRIES = 30
-"""Together: how long another process may keep the file locked before somebody gives up."""
+"""Together: how long another process may keep the file locked before a write fails."""
 log = logging.getLogger(__name__)
 
 
 def connect(path: Path, flags: int) -> Connection:
-    """Open the file through SQLite, which is the only way a database file is ever opened."""
+    """Open the file through SQLite; database files are never opened in another way."""
     connection = cast("Connection", apsw.Connection(str(path), flags=flags))
     connection.set_busy_timeout(BUSY_MS)
     return connection
 
 
 def begin_write(connection: Connection, tries: int = BUSY_TRIES) -> None:
-    """Start to write; while another process does, wait for it several times over."""
+    """Start a write transaction; wait several times while another process writes."""
     for left in reversed(range(tries)):
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Opening the database file: is it ours, is it of a version we know, and how do we talk to it."""
+"""Open the database file: create it, check that it is ours, and migrate the schema."""
 
 import errno
 import os
@@ -20,19 +20,19 @@ APPLICATION_ID = int.from_bytes(b"Hrms", "big")
 _LEGACY_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
 _WAL_TRIES = 400
-"""How often a newly created file is tried while another process is preparing it."""
+"""How often to retry while another process prepares a new file."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _MIN_SIZE = 512
-"""Bytes: no database has less, and SQLite takes a file of one byte for a new one."""
+"""No database is smaller (in bytes), and SQLite takes a one-byte file for a new one."""
 _OTHER_HOME_HINT = "use another home: export HERMES_HOME=DIRECTORY"
 
 
 def open_writer(path: Path) -> Connection:
-    """The one connection that writes; creates the file, or brings it to the current schema.
+    """Open the writing connection; creates the file, or migrates it to the current schema.
 
-    Raises `StoreCorrupt` for a file without contents: a new one gets its name when it is complete,
-    so that an empty one has lost what was in it. A link is followed first, as SQLite does, so that
-    a link to a file that does not exist yet creates that file whole.
+    Raises `StoreCorrupt` for an empty file: a new file gets its name when it is complete, so an
+    empty one has lost its contents. Links are resolved first, as SQLite does, so that a link to a
+    missing file creates that file completely.
     """
     try:
         path = path.resolve()
@@ -55,19 +55,19 @@ def open_writer(path: Path) -> Connection:
 
 
 def _check_not_lost(path: Path) -> None:
-    """Raise for a file without a single page, and for a journal whose database is gone.
+    """Raise for a file without a single page, and for a journal without its database.
 
-    SQLite would make a new database of the former, and delete the latter.
+    SQLite would create a new database for the former, and delete the latter.
     """
     journal = path.with_name(f"{path.name}-wal")
     size, left = _size(path), _size(journal)
     if size is not None and size < _MIN_SIZE:
-        how = "empty" if size == 0 else "cut off"
-        raise StoreCorrupt(f"{path} is {how}: what it held is gone.", hint=recovery_hint(path))
-    # Another process may have created both since; then the database is there by now.
+        state = "empty" if size == 0 else "truncated"
+        raise StoreCorrupt(f"{path} is {state}: its contents are lost.", hint=recovery_hint(path))
+    # Another process may have created both meanwhile; then the database exists by now.
     if size is None and left and not path.exists():
         raise StoreCorrupt(
-            f"{path} is gone, but its journal {journal} with the last changes is still there.",
+            f"{path} is missing, but its journal {journal} with the last changes still exists.",
             hint=recovery_hint(path),
         )
 
@@ -80,7 +80,7 @@ def _size(path: Path) -> int | None:
 
 
 def _create(path: Path) -> None:
-    """An empty store, complete before it gets its name; whoever is first keeps it."""
+    """Create an empty store that is complete before it gets its name; the first one wins."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         write_atomic(new, _empty_store(), mode=0o600)
@@ -106,7 +106,7 @@ def _link_database(new: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # A file system without hard links: SQLite fills it in place.
+        # Without hard links, SQLite fills the file in place.
         path.touch(0o600)
         return
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -137,7 +137,7 @@ def table_names(connection: Connection) -> set[str]:
 
 
 def _prepare(connection: Connection, path: Path) -> None:
-    # Closing a file that turns out not to be ours must not change it either.
+    # Closing a file that is not ours must not change it either.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     _check_owner(connection, path)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -149,13 +149,13 @@ def _prepare(connection: Connection, path: Path) -> None:
 def _check_owner(connection: Connection, path: Path) -> None:
     """Raise unless the file is empty or ours.
 
-    All of it is seen in one moment: another process may be creating the file just now.
+    Reads one snapshot, because another process may be creating the file.
     """
     connection.execute("BEGIN")
     try:
         _check_tables(connection, path)
     finally:
-        # A disk that fails ends the transaction by itself, and its error is the one to tell.
+        # A disk failure ends the transaction itself, and its error is the one to report.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
@@ -166,17 +166,17 @@ def _check_tables(connection: Connection, path: Path) -> None:
     if is_legacy_database(connection):
         raise StoreError(
             f"{path} belongs to another program of the same name.",
-            hint="Run `hermes sessions adopt` to take its sessions over; the old file is kept.",
+            hint="Run `hermes sessions adopt` to import its sessions; the old file is kept.",
         )
     if fetch_number(connection.execute(_SQL["application"])) or table_names(connection):
         raise StoreError(
             f"{path} is a database of another program.",
-            hint=f"Move it away with `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
+            hint=f"Move it away: `mv {path} {path}.old`, or {_OTHER_HOME_HINT}",
         )
 
 
 def _enter_wal(connection: Connection) -> None:
-    """SQLite does not wait by itself while two processes change the journal mode at once."""
+    """Retry, because SQLite does not wait when two processes change the journal mode."""
     for attempt in range(_WAL_TRIES):
         try:
             connection.execute(_SQL["wal"]).fetchall()
@@ -194,7 +194,7 @@ def _migrate(connection: Connection, path: Path) -> None:
     version = _version(connection)
     if version > newest:
         raise StoreError(
-            f"{path} has schema {version}; this version of Hermes knows {newest}.",
+            f"{path} has schema {version}; this version of Hermes only knows {newest}.",
             hint=f"Update Hermes, or {_OTHER_HOME_HINT}",
         )
     if version < newest:
@@ -202,10 +202,10 @@ def _migrate(connection: Connection, path: Path) -> None:
 
 
 def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> None:
-    """All that is missing in one transaction, with one sync: a crash leaves the old or the new."""
+    """Apply all missing migrations in one transaction: a crash leaves the old or the new schema."""
     begin_write(connection)
     try:
-        # Another process may have done it while we waited.
+        # Another process may have migrated it while we waited.
         version = _version(connection)
         for number, script in steps:
             if number > version:

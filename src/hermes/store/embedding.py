@@ -1,6 +1,6 @@
-"""Text as vectors, made on this machine's processor with weights that lie in a package.
+"""Compute text embeddings locally, with weights from a package.
 
-Only the package's data is read: importing it would load an HTTP client and change the log.
+Only the package's data is read: importing it would load an HTTP client and change logging.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from hermes.schema.errors import StoreError
 
 DIMENSIONS = 256
 PASSAGE_CHARACTERS = 600
-"""Characters that become one vector: the mean of much more says nothing in particular."""
+"""Characters per vector: the mean of a longer text is not specific enough."""
 MAX_PASSAGES = 4
-"""How many of a message, from its beginning."""
+"""Passages per message, from its beginning."""
 _PACKAGE = "wordllama"
 _NAME = f"l2_supercat_{DIMENSIONS}"
 _TENSOR = "embedding.weight"
@@ -35,7 +35,7 @@ class _Tensor(msgspec.Struct, frozen=True):
 
 
 class Embedder:
-    """The mean of what a text's pieces mean. `name` says by which weights."""
+    """Averages the token embeddings of a text. `name` identifies the weights."""
 
     name = _NAME
 
@@ -55,10 +55,10 @@ class Embedder:
         return cls(_weights(folder / "weights" / f"{_NAME}.safetensors"), tokenizer)
 
     def embed(self, texts: Sequence[str]) -> Floats:
-        """A row of length one for each; only zeros where there is nothing to say."""
+        """One row of unit length per text; zeros for empty texts."""
         rows = np.zeros((len(texts), DIMENSIONS), np.float32)
         for row, text in zip(rows, texts, strict=True):
-            # One by one: a batch would be spread over all processors, and turns run there.
+            # One by one: a batch would occupy all processors, which turns need.
             pieces = self._tokenizer.encode(text, add_special_tokens=False).ids
             if pieces:
                 row[:] = self._weights[pieces].astype(np.float32).mean(axis=0)
@@ -66,7 +66,7 @@ class Embedder:
 
 
 def passages(text: str) -> list[str]:
-    """The beginning of a text in pieces that end between words."""
+    """Split the beginning of a text into passages that end between words."""
     found: list[str] = []
     rest = text.strip()
     while rest and len(found) < MAX_PASSAGES:
@@ -82,23 +82,23 @@ def passages(text: str) -> list[str]:
 
 
 def pack_vectors(rows: Floats) -> list[bytes]:
-    """A byte for each number, scaled to what a row needs."""
+    """Pack each value into a byte, scaled to the row's maximum."""
     top = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-9)
     return [row.tobytes() for row in np.rint(rows / top * _LARGEST_VALUE).astype(np.int8)]
 
 
 def is_valid_vector(body: bytes) -> bool:
-    """Whether it can be unpacked: a row may have been written by something else, or cut off."""
+    """Whether it can be unpacked: a row may be foreign or truncated."""
     return len(body) == DIMENSIONS
 
 
 def unpack_vectors(bodies: Sequence[bytes]) -> NDArray[np.int8]:
-    """Of whole ones only."""
+    """Unpack valid vectors."""
     return np.frombuffer(b"".join(bodies), np.int8).reshape(-1, DIMENSIONS)
 
 
 def _weights(path: Path) -> NDArray[np.float16]:
-    """Stays on disk: few of the words are used, and the system keeps those in its cache."""
+    """Map the file: few of the words are used, and the system caches those."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         head = msgspec.json.decode(file.read(size), type=dict[str, _Tensor])

@@ -1,4 +1,4 @@
-"""The one thread that writes: whatever waits goes into one transaction and one sync to disk."""
+"""Database threads: one writer, which groups writes into transactions, and several readers."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 MAX_WAITING_WRITES = 1_024
-"""How many units may wait before those who ask have to."""
+"""How many writes may wait before callers are blocked."""
 MAX_GROUP = 256
-"""How many units share a transaction at most."""
+"""How many writes share a transaction at most."""
 INDEX_DELAY = 0.05
-"""Seconds without work after which the search indexes are brought up to date."""
+"""Seconds without work after which the search indexes are updated."""
 
 
 class Writer:
@@ -43,11 +43,11 @@ class Writer:
         return await self._mailbox.ask(work, alone=alone, droppable=droppable)
 
     def mark_damaged(self, error: apsw.Error) -> None:
-        """Somebody found the file damaged: write no more."""
+        """Stop writing after a reader found the file damaged."""
         self._fault(error)
 
     async def close(self) -> None:
-        """Finish what waits, then close the file."""
+        """Finish waiting writes, then close the file."""
         self._mailbox.close(lambda: closed_error(self._path))
         await self._worker.ended()
 
@@ -65,7 +65,7 @@ class Writer:
             self._close()
 
     def _close(self) -> None:
-        """What cannot be tidied up now is when the file is opened next."""
+        """Close the file; a failed cleanup is repeated when the file is opened next."""
         try:
             self._connection.close()
         except apsw.Error as error:
@@ -86,25 +86,25 @@ class Writer:
                 behind = self._index_while_idle()
 
     def _do(self, jobs: Sequence[Job[Connection]]) -> None:
-        trouble = self._broken
+        failure = self._broken
         try:
-            if trouble is None and jobs:
+            if failure is None and jobs:
                 self._try(jobs[0]) if jobs[0].alone else self._group(jobs)
         except apsw.Error as error:
-            trouble = error
-        except Exception as error:  # the thread outlives whatever goes wrong with a group
+            failure = error
+        except Exception as error:  # the thread must survive a failed group
             log.exception("a group of writes to %s failed", self._path)
             for job in jobs:
                 job.fail(StoreError(f"{self._path} could not be written: {error!r}."))
-        if trouble is not None:
+        if failure is not None:
             for job in jobs:
-                job.fail(self._fault(trouble))
+                job.fail(self._fault(failure))
 
     def _group(self, jobs: Sequence[Job[Connection]]) -> None:
         begin_write(self._connection)
         try:
             if len(jobs) == 1:
-                # Nobody shares the transaction: it is the unit, and goes as a whole if it fails.
+                # The transaction contains only this unit, so it fails as a whole.
                 if not self._try(jobs[0]):
                     return
             else:
@@ -118,14 +118,14 @@ class Writer:
                 self._connection.execute("ROLLBACK")
 
     def _unit(self, job: Job[Connection]) -> None:
-        """A unit that fails takes back its own writes and no others."""
+        """Run one unit in a savepoint, so that its failure does not affect the others."""
         self._connection.execute("SAVEPOINT unit")
         if not self._try(job):
             self._connection.execute("ROLLBACK TO unit")
         self._connection.execute("RELEASE unit")
 
     def _try(self, job: Job[Connection]) -> bool:
-        """Raises only what concerns the others of the group as well."""
+        """Run a job; raises only what concerns the other jobs of the group too."""
         try:
             job.run(self._connection)
         except apsw.Error as error:
@@ -136,13 +136,13 @@ class Writer:
         except UnicodeEncodeError as error:
             job.fail(store_error(error, self._path))
             return False
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asked, and goes there
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             job.fail(error)
             return False
         return True
 
     def _fault(self, error: apsw.Error) -> StoreError:
-        """A new one each time, because many may be told; after damage the file is let alone."""
+        """Create a new error for each caller; after damage nothing is written any more."""
         fault = store_error(error, self._path)
         if isinstance(fault, StoreCorrupt) and self._broken is None:
             log.critical("%s", fault)
@@ -150,7 +150,7 @@ class Writer:
         return fault
 
     def _index_while_idle(self) -> bool:
-        """Returns whether there is more to index."""
+        """Return whether there is more to index."""
         try:
             return index_batch(self._connection, tries=1)
         except apsw.BusyError:
@@ -158,7 +158,7 @@ class Writer:
         except apsw.Error as error:
             log.warning("indexing %s failed: %s", self._path, self._fault(error))
             return False
-        except Exception:  # the search may lag behind, but nobody's writes depend on it
+        except Exception:  # no write depends on the search
             log.exception("indexing %s failed", self._path)
             return False
 
@@ -191,15 +191,15 @@ class Engine:
         return self._path
 
     async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
-        """Done and on disk when it returns; all of it or nothing."""
+        """Return when it is on disk; all of it or nothing."""
         return await self._writer.ask(work, droppable=droppable)
 
     async def alone(self, work: Callable[[Connection], R]) -> R:
-        """On the writing thread but outside of a transaction."""
+        """Run in the writer thread but outside a transaction."""
         return await self._writer.ask(work, alone=True)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
-        """Reads one unchanging state of the database, and never waits for the writer."""
+        """Read from one snapshot of the database, without waiting for the writer."""
         return await self._mailbox.ask(work, droppable=True)
 
     async def catch_up(self, goal: int) -> None:
@@ -209,9 +209,9 @@ class Engine:
 
     @property
     def vector_search(self) -> "VectorSearch":
-        """Its code is loaded with the first search that asks for it."""
+        """Loaded with the first search by meaning."""
         if self._vector_search is None:
-            from hermes.store.vector_search import VectorSearch  # noqa: PLC0415 - as above
+            from hermes.store.vector_search import VectorSearch  # noqa: PLC0415 - loaded on first use
 
             self._vector_search = VectorSearch(self._path)
         return self._vector_search
@@ -236,7 +236,7 @@ class Engine:
                         _run_read(job, connection)
                     except (apsw.Error, UnicodeEncodeError) as error:
                         job.fail(self._fault(error))
-                    except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+                    except Exception as error:  # noqa: BLE001 - passed to the caller
                         job.fail(error)
                     deliver([job])
         except Closed:
@@ -250,7 +250,7 @@ class Engine:
 
 
 def _run_read(job: Job[Connection], connection: Connection) -> None:
-    """In a transaction, so that all statements of the job see the same state."""
+    """Run in a transaction, so that all statements see the same state."""
     connection.execute("BEGIN")
     try:
         job.run(connection)

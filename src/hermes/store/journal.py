@@ -1,4 +1,4 @@
-"""The journal of runs and the shelf of responses, on SQLite."""
+"""The journal of runs and the stored responses, on SQLite."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -65,9 +65,9 @@ class _EventsRow(Struct, array_like=True, frozen=True):
         try:
             bodies = msgspec.json.decode(self.body, type=list[Raw])
         except msgspec.DecodeError as error:
-            raise unreadable_error(f"The note from event {self.first} on", error) from error
-        told = [RunEvent(seq, Raw(bytes(body))) for seq, body in enumerate(bodies, self.first)]
-        return [event for event in told if event.seq > after]
+            raise unreadable_error(f"The entry from event {self.first} on", error) from error
+        events = [RunEvent(seq, Raw(bytes(body))) for seq, body in enumerate(bodies, self.first)]
+        return [event for event in events if event.seq > after]
 
 
 class _ResponseRow(Struct, array_like=True, frozen=True):
@@ -128,7 +128,7 @@ class SqliteJournal:
         return found
 
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
-        # A number that SQLite has no room for is beyond every event as well.
+        # A number too large for SQLite is beyond every event anyway.
         values = {"run": run, "after": min(after, _MAX_INTEGER), "limit": limit}
 
         def read(connection: Connection) -> list[RunEvent]:
@@ -185,7 +185,7 @@ class SqliteResponses:
 
 
 def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
-    """A run that has ended stays as it is; an event that is there already is not written again."""
+    """Append new events; a run that has ended stays unchanged."""
     run = fetch_one(connection.execute(_SQL["open run"], {"run": write.run}), _OpenRow)
     if run is None:
         return
@@ -205,8 +205,8 @@ def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
     }
     connection.execute(_SQL["note"], values)
     if events:
-        where = {"n": run.n, "seq": last, "first": events[0].seq, "at": to_micros(write.at)}
-        connection.execute(_SQL["events of note"], {**where, "body": body})
+        values = {"n": run.n, "seq": last, "first": events[0].seq, "at": to_micros(write.at)}
+        connection.execute(_SQL["events of note"], {**values, "body": body})
 
 
 def save_response(connection: Connection, response: StoredResponse) -> None:
@@ -226,7 +226,7 @@ def save_response(connection: Connection, response: StoredResponse) -> None:
 
 def _join_events(events: Sequence[RunEvent]) -> bytes:
     if any(after.seq != before.seq + 1 for before, after in pairwise(events)):
-        raise StoreError("The events of one note must follow one another.")
+        raise StoreError("The events of one entry must be consecutive.")
     return b"[" + b",".join(bytes(event.body) for event in events) + b"]"
 
 
@@ -247,15 +247,15 @@ def _open(connection: Connection, record: RunRecord) -> RunRecord:
     connection.execute(_SQL["open"], values)
     if connection.changes():
         return record
-    where = {"principal": record.principal, "key": record.key}
-    known = fetch_one(connection.execute(_SQL["keyed"], where), _RunRow)
+    values = {"principal": record.principal, "key": record.key}
+    known = fetch_one(connection.execute(_SQL["keyed"], values), _RunRow)
     if known is None:
         raise StoreError(f"There is already a run {record.run!r}.")
     return known.record()
 
 
 async def _delete_old(engine: Engine, what: str, before: datetime, most_bytes: int) -> int:
-    """A few at a time, so that a great clear-out does not keep other writes waiting."""
+    """Delete in batches, so that other writes are not blocked."""
 
     def old(connection: Connection) -> int:
         connection.execute(_SQL[f"forget old{what}"], {"before": to_micros(before)})

@@ -1,8 +1,8 @@
-"""One runner per session: a row says who, until when, and for the how-manieth time.
+"""One runner per session: a row with holder, expiry and generation.
 
-`until` is a moment of the machine's monotonic clock, which all its processes share and which
-nobody can set. What lies further ahead than any lease lasts was written before the machine was
-started anew, or by a version that kept the time of day.
+`until` is a time of the machine's monotonic clock, which its processes share and nobody can set.
+An expiry further ahead than any lease lasts was written before a reboot, or by a version that
+stored the time of day.
 """
 
 from datetime import timedelta
@@ -27,11 +27,11 @@ class _HeldLease(Struct, array_like=True, frozen=True):
 
 
 MAX_LEASE = timedelta(minutes=10)
-"""No lease is given for more."""
+"""The longest lease."""
 
 
 def lease_span(clock: Clock, ttl: timedelta) -> tuple[int, int]:
-    """From now until it would lapse, in microseconds of the monotonic clock."""
+    """Now and the expiry, in microseconds of the monotonic clock."""
     now = round(clock.monotonic() * 1e6)
     return now, now + min(ttl, MAX_LEASE) // timedelta(microseconds=1)
 
@@ -76,7 +76,7 @@ class SqliteLeases:
 
 
 def acquire_lease(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
-    """The lease's generation. Raises `SessionBusy` while another live holder has it."""
+    """Return the generation. Raises `SessionBusy` while another live holder has the lease."""
     now, until = span
     values = {
         "session": session,
@@ -86,7 +86,7 @@ def acquire_lease(connection: Connection, session: str, holder: str, span: tuple
         "latest": latest_expiry(now),
         "gone": "",
     }
-    # Most sessions are free: whoever holds one is looked at only when it is not.
+    # Most sessions are free, so the holder is only looked up when acquiring fails.
     generation = fetch_number_or_none(connection.execute(_SQL["hold"], values))
     if generation is not None:
         return generation
@@ -98,48 +98,48 @@ def acquire_lease(connection: Connection, session: str, holder: str, span: tuple
 
 
 def release_lease(connection: Connection, session: str, generation: int) -> bool:
-    """False when it was held no more."""
+    """Return False if it was no longer held."""
     connection.execute(_SQL["release"], {"session": session, "generation": generation})
     return connection.changes() > 0
 
 
 def check_fence(connection: Connection, fence: Fence) -> None:
-    """A lapsed lease that nobody else took still counts: nobody else has written meanwhile."""
+    """Accept an expired lease that was not taken over: no one else has written meanwhile."""
     values = {"session": fence.session, "generation": fence.generation}
     if not fetch_number(connection.execute(_SQL["fenced"], values)):
         raise _lease_lost(fence)
 
 
 def release_fenced(connection: Connection, fence: Fence) -> None:
-    """Check it and give it back at once, for somebody's last writes."""
+    """Check and release it in one step, for the last writes of a run."""
     if not release_lease(connection, fence.session, fence.generation):
         raise _lease_lost(fence)
 
 
 def _lease_lost(fence: Fence) -> LeaseLost:
     return LeaseLost(
-        f"Session {fence.session} is no longer held by this run; nothing of it was written.",
-        hint="Somebody else took the session over, or deleted it: look at it, then ask again.",
+        f"This run no longer holds session {fence.session}; nothing was written.",
+        hint="The session was taken over or deleted. Check it, then ask again.",
     )
 
 
 def _is_held_by_other(held: _HeldLease, holder: str, now: int) -> bool:
-    lasts = now < held.until <= latest_expiry(now)
-    return held.holder not in ("", holder) and lasts and not is_surely_dead(held.holder)
+    valid = now < held.until <= latest_expiry(now)
+    return held.holder not in ("", holder) and valid and not is_surely_dead(held.holder)
 
 
 def latest_expiry(now: int) -> int:
-    """When the longest lease lapses that is given now."""
+    """The expiry of the longest lease that is granted now."""
     return now + MAX_LEASE // timedelta(microseconds=1)
 
 
 def _session_busy(session: str, holder: str) -> SessionBusy:
     match holder.split("/"):
         case [host, _, pid, _] | [host, _, pid, _, _]:
-            who = f"process {pid} on {host}"
+            owner = f"process {pid} on {host}"
         case _:
-            who = holder
+            owner = holder
     return SessionBusy(
-        f"Session {session} is being run by {who}.",
+        f"Session {session} is being run by {owner}.",
         hint="Wait until its turn is over, or start a new session.",
     )

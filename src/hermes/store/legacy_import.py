@@ -1,4 +1,4 @@
-"""Taking over the sessions of the public system's database: copied, counted, then swapped in."""
+"""Import sessions from the public system's database: copy, verify, then swap the files."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -33,7 +33,7 @@ _BUSY_TIMEOUT_MS = 500
 
 
 class ImportResult(Struct, frozen=True):
-    """What was taken over, and where the old file lies; None when there was nothing to do."""
+    """What was imported, and where the old file is; None when there was nothing to do."""
 
     sessions: int
     messages: int
@@ -41,10 +41,10 @@ class ImportResult(Struct, frozen=True):
 
 
 def import_legacy(path: Path, clock: Clock) -> ImportResult:
-    """Turn the public system's `state.db` into ours. Blocks: run it on a thread.
+    """Convert the public system's `state.db`. Blocks: run it in a thread.
 
-    Everything is copied into a new file first; the names are swapped at the very end, so
-    that a crash leaves either the old database or the new one under the known name.
+    Everything is copied into a new file first and the names are swapped at the very end, so that a
+    crash leaves either the old database or the new one in place.
     """
     try:
         if _is_done(path):
@@ -57,48 +57,48 @@ def import_legacy(path: Path, clock: Clock) -> ImportResult:
     except apsw.Error as error:
         raise store_error(error, path) from error
     except OSError as error:
-        raise StoreError(f"{path} could not be taken over: {error.strerror}.") from error
+        raise StoreError(f"{path} could not be imported: {error.strerror}.") from error
     return ImportResult(*counts, kept)
 
 
 def _is_done(path: Path) -> bool:
     if not path.exists():
-        raise StoreError(f"There is no database {path} to take over.")
+        raise StoreError(f"There is no database {path} to import.")
     with closing(connect(path, READ_ONLY)) as connection:
         if is_hermes_database(connection):
             return True
         if not is_legacy_database(connection):
-            raise StoreError(f"{path} is a database of another program; it is left alone.")
+            raise StoreError(f"{path} is a database of another program; it was not changed.")
     return False
 
 
 @contextmanager
 def _locked_database(path: Path) -> Generator[Connection]:
-    """The old database as a single file which nobody else has open."""
+    """Open the old database exclusively, as a single file."""
     with closing(connect(path, READ_WRITE)) as old:
         old.set_busy_timeout(_BUSY_TIMEOUT_MS)
         try:
-            # Leaving WAL mode needs every other connection gone, and folds the journal in.
+            # Leaving WAL mode requires all other connections to be closed, and merges the journal.
             old.execute(_LEGACY_SQL["fold journal"]).fetchall()
             old.execute("BEGIN EXCLUSIVE")
         except (apsw.BusyError, apsw.LockedError) as error:
             raise StoreError(
                 f"Another process is using {path}.",
-                hint="Stop the gateway and everything else that runs in that home, then try again.",
+                hint="Stop the gateway and everything else that uses this home, then try again.",
             ) from error
         yield old
         old.execute("ROLLBACK")
 
 
 def _copy(old: Connection, path: Path, clock: Clock) -> tuple[int, int]:
-    """Returns how many sessions and messages were copied; raises when any is missing."""
+    """Return how many sessions and messages were copied; raises when any is missing."""
     with closing(open_writer(path)) as new:
         new.execute("BEGIN IMMEDIATE")
         sessions = list(legacy_rows.legacy_sessions(old))
-        taken: set[tuple[str, str]] = set()
+        titles: set[tuple[str, str]] = set()
         messages = 0
         for session in sessions:
-            _open(new, session, taken, clock)
+            _open(new, session, titles, clock)
             messages += _copy_messages(
                 new, session.id, list(legacy_rows.legacy_messages(old, session.id))
             )
@@ -116,13 +116,13 @@ def _copy(old: Connection, path: Path, clock: Clock) -> tuple[int, int]:
 
 
 def _open(
-    new: Connection, session: LegacySession, taken: set[tuple[str, str]], clock: Clock
+    new: Connection, session: LegacySession, titles: set[tuple[str, str]], clock: Clock
 ) -> None:
     title = session.title or ""
-    if (session.principal, title) in taken:
+    if (session.principal, title) in titles:
         title = f"{title} ({session.id})"
     if title:
-        taken.add((session.principal, title))
+        titles.add((session.principal, title))
     apply_writes(new, [OpenSession(session.session(title, clock.now()))], 0)
 
 
@@ -157,13 +157,13 @@ def _verify(old: Connection, new: Connection, sessions: int) -> None:
     )
     if copied != expected:
         raise StoreError(
-            f"Of {expected[0]} sessions and {expected[1]} messages only {copied[0]} and "
-            f"{copied[1]} could be copied; the old database stays in place."
+            f"Only {copied[0]} of {expected[0]} sessions and {copied[1]} of {expected[1]} messages "
+            "could be copied; the old database was not changed."
         )
 
 
 def _swap(path: Path, new: Path) -> Path:
-    """The old file gets a second name before its first one is given away."""
+    """Give the old file a second name before replacing it."""
     number = 1
     while (kept := path.with_name(f"{path.name}.public-{number}")).exists():
         if kept.samefile(path):
@@ -182,6 +182,6 @@ def _swap(path: Path, new: Path) -> Path:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """What an adoption left that was killed."""
+    """Remove the files of an import that was killed."""
     for end in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + end).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of the public system's database, read as they are and told in our words."""
+"""Read rows of the public system's database and convert them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ T = TypeVar("T")
 LegacyTime: TypeAlias = float | str | None
 _SQL = load_statements("public")
 _JSON_MARKS = ("\x00json:", "\x01json:")
-"""How the public system marks content that is a list of parts."""
+"""Prefixes that mark content as a list of parts."""
 _LOCAL = frozenset({"", "cli", "tui", "acp", "desktop", "cron"})
 
 
@@ -48,7 +48,7 @@ class LegacySession(Struct, frozen=True):
 
     @property
     def principal(self) -> str:
-        """Whose it is: a chat's own person, or the owner of the house."""
+        """The chat user it belongs to, or the owner."""
         source = self.source or ""
         return OWNER if source in _LOCAL or not self.user_id else f"{source}:{self.user_id}"
 
@@ -101,13 +101,13 @@ class LegacyMessage(Struct, frozen=True):
             finish_reason=self.finish_reason,
             hermes=ExtraFields(id=name),
         )
-        # What their program told the model stays in its place, as ours would say it.
-        told = ExtraFields(id=name, trust=Trust.PROGRAM)
-        return message_of(wire) or as_user_message(structs.replace(wire, hermes=told))
+        # Texts from their program keep their position, marked as a program's.
+        fields = ExtraFields(id=name, trust=Trust.PROGRAM)
+        return message_of(wire) or as_user_message(structs.replace(wire, hermes=fields))
 
 
 class LegacyUsage(Struct, frozen=True):
-    """Tokens of one model in one session; their cached part is counted apart from `input`."""
+    """Tokens of one model in one session; cached tokens are not part of `input`."""
 
     session_id: str
     model: str | None = None
@@ -146,7 +146,7 @@ class LegacyUsage(Struct, frozen=True):
 
 
 def legacy_sessions(old: Connection) -> Iterator[LegacySession]:
-    """All of them, and one for every session that only its messages speak of."""
+    """All sessions, including those that are only known from their messages."""
     yield from _read(old, "sessions", LegacySession, _columns(old, "sessions"))
     yield from _read(old, "orphans", LegacySession, ["id", "started_at"])
 
@@ -156,7 +156,7 @@ def legacy_messages(old: Connection, session: str) -> Iterator[LegacyMessage]:
 
 
 def legacy_usage(old: Connection, tables: set[str]) -> Iterator[LegacyUsage]:
-    """Per model where it was counted so, else what the session itself adds up to."""
+    """Usage per model where it was recorded, otherwise the session's totals."""
     counted: set[str] = set()
     if "session_model_usage" in tables:
         columns = _columns(old, "session_model_usage")
@@ -176,14 +176,14 @@ def parse_time(at: LegacyTime) -> datetime | None:
     except (ValueError, OverflowError):
         pass
     try:
-        read = datetime.fromisoformat(str(at))
+        parsed = datetime.fromisoformat(str(at))
     except ValueError:
         return None
-    return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
+    return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _columns(old: Connection, table: str) -> list[str]:
-    """Told by the file itself, because each of their releases may have other ones."""
+    """Ask the file itself, since columns differ between releases."""
     return [str(row[0]) for row in old.execute(_SQL["columns"], {"table": table}).fetchall()]
 
 
@@ -195,8 +195,8 @@ def _read(
     values: Mapping[str, Value] | None = None,
 ) -> Iterator[T]:
     for row in old.execute(_SQL[statement], values):
-        told = {name: _text(value) for name, value in zip(columns, row, strict=True)}
-        yield msgspec.convert(told, kind, strict=False)
+        fields = {name: _text(value) for name, value in zip(columns, row, strict=True)}
+        yield msgspec.convert(fields, kind, strict=False)
 
 
 def _text(value: Value) -> str | int | float | None:

@@ -1,4 +1,4 @@
-"""Looking after the database file: how big, how healthy, copied, and made small again."""
+"""Database maintenance: statistics, integrity check, backup and compaction."""
 
 import logging
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class SourceCounts(Struct, array_like=True, frozen=True):
 
 
 class StoreStats(Struct, frozen=True, kw_only=True):
-    """`messages` counts every row, also those taken back; sizes are in bytes."""
+    """`messages` counts every row, including those taken back; sizes are in bytes."""
 
     sessions: int
     messages: int
@@ -80,14 +80,12 @@ def _stats(connection: Connection) -> StoreStats:
 
 
 def _integrity(path: Path) -> list[str]:
-    """On a connection of its own: FTS5 checks against what a connection remembers of its tables,
-    which may be from before the last writes of another.
-    """
+    """Check on a new connection: FTS5 compares with a connection's cached state of its tables."""
     with closing(connect(path, READ_ONLY)) as connection:
-        said = [str(row[0]) for row in connection.execute(_SQL["integrity"]).fetchall()]
-        loose = [str(row[0]) for row in connection.execute(_SQL["foreign keys"]).fetchall()]
-    wrong = [line for line in said if line != "ok"]
-    return wrong + [f"{table} refers to rows that are gone" for table in loose]
+        lines = [str(row[0]) for row in connection.execute(_SQL["integrity"]).fetchall()]
+        dangling = [str(row[0]) for row in connection.execute(_SQL["foreign keys"]).fetchall()]
+    problems = [line for line in lines if line != "ok"]
+    return problems + [f"{table} refers to missing rows" for table in dangling]
 
 
 def _optimize(connection: Connection) -> None:
@@ -122,5 +120,5 @@ def _copy(connection: Connection, to: Path) -> None:
         with target.backup("main", connection, "main") as copying:
             copying.step()
         to.chmod(0o600)
-        # A lone file is easier to carry about than one with a journal beside it.
+        # A single file is easier to move than one with a journal.
         target.execute("PRAGMA journal_mode = DELETE").fetchall()

@@ -1,4 +1,4 @@
-"""The durable inbox and outbox: parcels that wait, are claimed for a while, and are settled."""
+"""Durable queues: items wait, are claimed for a while, and are settled."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ class _ItemRow(Struct, array_like=True, frozen=True):
     due: int | None
     attempts: int
 
-    def parcel(self) -> QueueItem:
+    def item(self) -> QueueItem:
         return QueueItem(
             key=self.key,
             lane=self.lane,
@@ -45,9 +45,9 @@ class _ParkedItemRow(_ItemRow, array_like=True, frozen=True):
 
 
 class ClaimRequest(Struct, frozen=True):
-    """What is taken out of a lane, by whom, and for how long.
+    """What to take from a queue, for which holder, and for how long.
 
-    What is due is told by the time of day, `now`; `span` is that of the claim, as of a lease.
+    `now` is the time of day, which decides what is due; `span` is that of the claim.
     """
 
     lane: str
@@ -85,8 +85,7 @@ class SqliteQueues:
         def read(connection: Connection) -> list[QueueItem]:
             values = {"lane": lane, "limit": limit}
             return [
-                row.parcel()
-                for row in fetch_all(connection.execute(_SQL["left"], values), _ItemRow)
+                row.item() for row in fetch_all(connection.execute(_SQL["left"], values), _ItemRow)
             ]
 
         return await self._engine.read(read)
@@ -103,7 +102,7 @@ class SqliteQueues:
         def read(connection: Connection) -> list[ParkedItem]:
             values = {"lane": lane, "limit": limit}
             rows = fetch_all(connection.execute(_SQL["parked"], values), _ParkedItemRow)
-            return [ParkedItem(row.parcel(), row.reason) for row in rows]
+            return [ParkedItem(row.item(), row.reason) for row in rows]
 
         return await self._engine.read(read)
 
@@ -111,15 +110,15 @@ class SqliteQueues:
         def read(connection: Connection) -> tuple[ItemStatus, str]:
             for state, reason in connection.execute(_SQL["fate"], {"key": key}):
                 return _STATUSES.get(state, ItemStatus.WAITING), str(reason)
-            raise NotFound(f"There is no parcel {key!r}.")
+            raise NotFound(f"There is no queue item {key!r}.")
 
         return await self._engine.read(read)
 
     async def forget(self, before: datetime) -> int:
-        """Drop the keys of parcels that were done before then: they could be accepted again."""
+        """Drop the keys of items that were done before then; such a key could be accepted again."""
         total = 0
-        while gone := await self._engine.write(lambda connection: _forget(connection, before)):
-            total += gone
+        while deleted := await self._engine.write(lambda connection: _forget(connection, before)):
+            total += deleted
         return total
 
 
@@ -129,13 +128,13 @@ def _forget(connection: Connection, before: datetime) -> int:
 
 
 def is_queue_empty(connection: Connection, lane: str, topic: str) -> bool:
-    """Whether nothing waits there, nor is anybody at it."""
+    """Whether no item waits there or is being processed."""
     return not fetch_number(connection.execute(_SQL["waits"], {"lane": lane, "topic": topic}))
 
 
 def claim_items(connection: Connection, wanted: ClaimRequest) -> list[QueueItem]:
-    """Take what is due, oldest first."""
-    some = "any" if wanted.topic is None else "topic"
+    """Claim what is due, oldest first."""
+    scope = "any" if wanted.topic is None else "topic"
     tick, until = wanted.span
     values = {
         "lane": wanted.lane,
@@ -146,21 +145,21 @@ def claim_items(connection: Connection, wanted: ClaimRequest) -> list[QueueItem]
         "latest": latest_expiry(tick),
         "limit": max(wanted.limit, 0),
     }
-    # What a process held that is surely gone need not wait for its lease to lapse.
-    held = connection.execute(_SQL[f"holders of {some}"], values).fetchall()
-    for (holder,) in dict.fromkeys(held):
+    # Items of a process that has ended need not wait for their claim to expire.
+    holders = connection.execute(_SQL[f"holders of {scope}"], values).fetchall()
+    for (holder,) in dict.fromkeys(holders):
         if is_surely_dead(str(holder)):
             lapsing = {"lane": wanted.lane, "tick": tick, "holder": holder}
             connection.execute(_SQL["lapse"], lapsing)
-    # Two plain statements: one that finds and changes at once sorts in tables of its own.
-    rows = fetch_all(connection.execute(_SQL[f"due in {some}"], values), _ItemRow)
+    # Two plain statements: a combined one would sort in temporary tables.
+    rows = fetch_all(connection.execute(_SQL[f"due in {scope}"], values), _ItemRow)
     connection.executemany(
         _SQL["claim"], [(row.attempts, wanted.holder, until, row.n) for row in rows]
     )
-    return [row.parcel() for row in rows]
+    return [row.item() for row in rows]
 
 
 def _settle_item(connection: Connection, statement: str, values: Mapping[str, str | int]) -> None:
     connection.execute(_SQL[statement], values)
     if connection.changes() == 0 and not fetch_number(connection.execute(_SQL["known"], values)):
-        raise NotFound(f"There is no parcel {values['key']!r}.")
+        raise NotFound(f"There is no queue item {values['key']!r}.")

@@ -1,4 +1,4 @@
-"""Matters on SQLite: each a row with a state that only its expected successor may follow."""
+"""State records on SQLite: a change applies only if the record is in the expected state."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ class _RecordRow(Struct, array_like=True, frozen=True):
     open: int
     holder: str
 
-    def matter(self) -> StateRecord:
+    def record(self) -> StateRecord:
         return StateRecord(
             kind=self.kind,
             id=self.id,
@@ -42,7 +42,7 @@ class _RecordRow(Struct, array_like=True, frozen=True):
 
 
 class SqliteRecords:
-    """Implements `hermes.ports.records.Matters`."""
+    """Implements `hermes.ports.records.Records`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class SqliteRecords:
     async def get(self, kind: str, id: str) -> StateRecord | None:  # noqa: A002 the field's name
         def read(connection: Connection) -> StateRecord | None:
             row = fetch_one(connection.execute(_SQL["get"], {"kind": kind, "id": id}), _RecordRow)
-            return row and row.matter()
+            return row and row.record()
 
         return await self._engine.read(read)
 
@@ -64,7 +64,7 @@ class SqliteRecords:
 
         def read(connection: Connection) -> list[StateRecord]:
             rows = fetch_all(connection.execute(_SQL[name], values), _RecordRow)
-            return [row.matter() for row in reversed(rows)]
+            return [row.record() for row in reversed(rows)]
 
         return await self._engine.read(read)
 
@@ -80,7 +80,7 @@ class SqliteRecords:
 
         def read(connection: Connection) -> list[StateRecord]:
             rows = fetch_all(connection.execute(_SQL["matching"], values), _RecordRow)
-            return [row.matter() for row in reversed(rows)]
+            return [row.record() for row in reversed(rows)]
 
         return await self._engine.read(read)
 
@@ -99,20 +99,20 @@ class SqliteRecords:
 
 
 def put_record(connection: Connection, write: PutRecord) -> None:
-    matter = write.matter
+    record = write.matter
     statement = {None: "put", "": "add"}.get(write.was, "change")
     values: dict[str, str | int | bytes | None] = {
-        "kind": matter.kind,
-        "id": matter.id,
-        "session": matter.session,
-        "state": matter.state,
-        "at": to_micros(matter.at),
-        "body": bytes(matter.body),
-        "open": int(matter.open),
-        "holder": matter.holder,
+        "kind": record.kind,
+        "id": record.id,
+        "session": record.session,
+        "state": record.state,
+        "at": to_micros(record.at),
+        "body": bytes(record.body),
+        "open": int(record.open),
+        "holder": record.holder,
         "was": write.was,
     }
     connection.execute(_SQL[statement], values)
     if connection.changes() == 0:
-        expected = f"no longer {write.was}" if write.was else "known already"
-        raise StateConflict(f"The {matter.kind} {matter.id} is {expected}.")
+        expected = f"no longer {write.was}" if write.was else "already present"
+        raise StateConflict(f"The {record.kind} {record.id} is {expected}.")

@@ -1,4 +1,4 @@
-"""Rows of the database as typed data, and back."""
+"""Convert database rows to typed data and back."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -73,7 +73,7 @@ class SummaryRow(SessionRow, array_like=True, frozen=True):
     cost: float
     unpriced: int
 
-    def digest(self) -> SessionSummary:
+    def summary(self) -> SessionSummary:
         return SessionSummary(
             session=self.session(),
             messages=self.messages,
@@ -169,7 +169,7 @@ def from_micros(at: int) -> datetime:
 
 
 def row_as(row: Row, kind: type[T]) -> T:
-    """Raises `StoreError` that names the row by its first column."""
+    """Convert a row. Raises `StoreError` with the value of its first column."""
     try:
         return msgspec.convert(row, kind)
     except (ValueError, RecursionError) as error:
@@ -180,7 +180,7 @@ def row_as(row: Row, kind: type[T]) -> T:
 def unreadable_error(what: str, error: Exception) -> StoreError:
     return StoreError(
         f"{what} in the database cannot be read: {error}.",
-        hint="A newer version of Hermes may have written it: update, then try again.",
+        hint="A newer version of Hermes may have written it: update Hermes, then try again.",
     )
 
 
@@ -189,14 +189,14 @@ def fetch_all(cursor: Rows, kind: type[T]) -> list[T]:
 
 
 def fetch_one(cursor: Rows, kind: type[T]) -> T | None:
-    """The first row. All are fetched, because a statement left half-way stays open."""
+    """The first row. All are fetched, because an unfinished statement stays open."""
     for row in cursor.fetchall():
         return row_as(row, kind)
     return None
 
 
 def fetch_number(cursor: Rows) -> int:
-    """The single number of a statement that always has a row."""
+    """The single number of a statement that always returns a row."""
     number = fetch_number_or_none(cursor)
     if number is None:
         raise StoreError("A number is missing from the database.")
@@ -210,7 +210,7 @@ def fetch_number_or_none(cursor: Rows) -> int | None:
 
 
 def encode_message(message: Message) -> bytes:
-    """The message's exact bytes. Raises when they could not be read back."""
+    """Encode a message. Raises when it could not be decoded again."""
     try:
         body = msgspec.json.encode(message)
         if b'"tool_call"' in body:
@@ -227,7 +227,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def decode_message(body: bytes, name: str) -> Message:
-    """Raises `StoreError` that calls the row by its name."""
+    """Decode a message. Raises `StoreError` with the row's name."""
     try:
         return _decoder.decode(body)
     except (ValueError, RecursionError) as error:

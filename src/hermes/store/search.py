@@ -1,4 +1,4 @@
-"""A line of a found message with the found words marked."""
+"""Search messages by words, with snippets that mark what was found."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +47,14 @@ def make_snippet(text: str, terms: Sequence[SearchTerm]) -> str:
 
 
 def _spans(text: str, terms: Sequence[SearchTerm]) -> list[tuple[int, int]]:
-    """Found in the folded text, told in places of the original."""
+    """Find in the folded text, and return positions in the original."""
     folded = fold_text(text)
     found = [span for term in terms for span in term.spans(folded)]
     if not found or len(folded) == len(text):
         return found
-    places = fold_offsets(text)
-    last = len(places) - 1
-    return [(places[min(left, last)], places[min(right, last)]) for left, right in found]
+    offsets = fold_offsets(text)
+    last = len(offsets) - 1
+    return [(offsets[min(left, last)], offsets[min(right, last)]) for left, right in found]
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -75,11 +75,11 @@ _OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 log = logging.getLogger(__name__)
 
 MAX_RANKED = 400
-"""Of how many of the newest matches the best are chosen."""
+"""How many of the newest matches are ranked."""
 MAX_SCANNED = 2_000
-"""How many messages are read when only reading them tells."""
+"""How many messages are read when the index cannot decide."""
 _RRF_CONSTANT = 60
-"""The usual constant of reciprocal rank fusion: how little the very first ranks stand out."""
+"""The usual constant of reciprocal rank fusion; larger values flatten the top ranks."""
 _RECENCY_WEIGHT = 0.5
 
 
@@ -93,7 +93,7 @@ class _FoundRow(Struct, array_like=True, frozen=True):
 
 
 class _ScoredRow(Struct, array_like=True, frozen=True):
-    """SQLite's score is the better the lower it is."""
+    """SQLite's scores are better the lower they are."""
 
     id: int
     score: float
@@ -114,17 +114,17 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
 
 
 class MessageSearch:
-    """One search, made to be run on a thread that reads."""
+    """One search, to be run in a reader thread."""
 
     def __init__(self, wanted: SearchRequest) -> None:
         self._wanted = wanted
         self._sql: Mapping[str, str] = _OWNER_SQL if wanted.principal == OWNER else _PRINCIPAL_SQL
         self.goal: int | None = None
-        """The newest message when the search began; what comes later may be found or not."""
+        """The newest message when the search began; later ones may or may not be found."""
         self._values = {"role": wanted.role, "who": wanted.principal}
 
     def find(self, connection: Connection) -> list[SearchHit] | None:
-        """None while the indexes are behind the goal."""
+        """Return None while the indexes are behind the goal."""
         if not self._wanted.terms or self._wanted.limit < 1:
             return []
         if self.goal is None:
@@ -138,8 +138,8 @@ class MessageSearch:
         ]
 
     def near(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
-        """What was found otherwise, behind the same wall, each with the passage that is meant."""
-        from hermes.store.embedding import passages  # noqa: PLC0415 - it loads numpy
+        """Load hits of the vector search, filtered by principal, each with its matching passage."""
+        from hermes.store.embedding import passages  # noqa: PLC0415 - imports numpy
 
         hits: list[SearchHit] = []
         sessions: dict[int, Session] = {}
@@ -156,7 +156,7 @@ class MessageSearch:
         return hits
 
     def _all(self, connection: Connection) -> Iterator[tuple[_FoundRow, str]]:
-        """With the text of each; what nobody can read is not found."""
+        """Yield messages with their text; unreadable ones are skipped."""
         seen: set[int] = set()
         for found in self._by_words(connection):
             seen.add(found.id)
@@ -178,7 +178,7 @@ class MessageSearch:
             yield from fetch_all(cursor, _FoundRow)
 
     def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_FoundRow]:
-        """Whatever may contain the terms; whether it does is still to be looked at."""
+        """Messages that may contain the terms; the caller checks whether they do."""
         terms = self._wanted.terms
         if all(term.kind is not TermKind.WORD for term in terms):
             return
@@ -195,7 +195,7 @@ class MessageSearch:
                 yield row_as(row, _FoundRow)
 
     def _match(self) -> str:
-        """All terms, and the tags that keep roles and principals apart inside the index."""
+        """All terms, and the tags that separate roles and principals in the index."""
         terms = [term.as_match() for term in self._wanted.terms if term.has_words]
         if not terms:
             return ""
@@ -231,15 +231,15 @@ class MessageSearch:
 def fuse_rankings(
     by_words: Sequence[SearchHit], by_meaning: Sequence[SearchHit], limit: int
 ) -> list[SearchHit]:
-    """Reciprocal rank fusion: what both found comes first. Words are shown where they matched."""
+    """Reciprocal rank fusion: common hits come first. Snippets of word matches are preferred."""
     points: dict[tuple[str, int], float] = {}
     hits: dict[tuple[str, int], SearchHit] = {}
     for ranking in (by_words, by_meaning):
         for rank, hit in enumerate(ranking):
-            place = (hit.session.id, hit.seq)
-            points[place] = points.get(place, 0.0) + 1 / (_RRF_CONSTANT + rank)
-            hits.setdefault(place, hit)
-    return [hits[place] for place in sorted(points, key=lambda place: -points[place])[:limit]]
+            key = (hit.session.id, hit.seq)
+            points[key] = points.get(key, 0.0) + 1 / (_RRF_CONSTANT + rank)
+            hits.setdefault(key, hit)
+    return [hits[key] for key in sorted(points, key=lambda key: -points[key])[:limit]]
 
 
 def _indexed_text(found: _FoundRow) -> str | None:
@@ -256,15 +256,15 @@ def _message(found: _FoundRow) -> Message | None:
     try:
         return decode_message(found.body, f"Message row {found.id}")
     except StoreError as error:
-        log.warning("left out of a search: %s", error)
+        log.warning("skipped in a search: %s", error)
         return None
 
 
 def _rank(rows: Sequence[_ScoredRow]) -> list[int]:
-    """Ids, newest first, put in the order of fit and newness together."""
-    by_fit = sorted(range(len(rows)), key=lambda place: rows[place].score)
-    points = [_RECENCY_WEIGHT / (_RRF_CONSTANT + place) for place in range(len(rows))]
-    for rank, place in enumerate(by_fit):
-        points[place] += 1 / (_RRF_CONSTANT + rank)
-    order = sorted(range(len(rows)), key=lambda place: -points[place])
-    return [rows[place].id for place in order]
+    """Order ids, given newest first, by relevance and recency combined."""
+    by_fit = sorted(range(len(rows)), key=lambda index: rows[index].score)
+    points = [_RECENCY_WEIGHT / (_RRF_CONSTANT + index) for index in range(len(rows))]
+    for rank, index in enumerate(by_fit):
+        points[index] += 1 / (_RRF_CONSTANT + rank)
+    order = sorted(range(len(rows)), key=lambda index: -points[index])
+    return [rows[index].id for index in order]

@@ -1,4 +1,4 @@
-"""Feeding the search indexes, a little behind the writes and never behind a search."""
+"""Maintain the search indexes, which may lag behind writes but not behind a search."""
 
 import hashlib
 import logging
@@ -17,9 +17,9 @@ _SQL = load_statements("index")
 log = logging.getLogger(__name__)
 
 MAX_INDEXED_TEXT = 262_144
-"""Characters of what a person or the model said that can be found again."""
+"""Searchable characters of a message of a person or the model."""
 MAX_INDEXED_OUTPUT = 8_192
-"""Characters of a tool's arguments or output that can be found again."""
+"""Searchable characters of a tool's arguments or output."""
 _BATCH_CHARACTERS = 150_000
 """Characters indexed in one transaction: about 50 ms."""
 
@@ -35,7 +35,7 @@ class _Row(Struct, array_like=True, frozen=True):
 
 
 def indexed_text(message: Message) -> str:
-    """The text by which a message is found: what was said, called and returned, not thought."""
+    """The searchable text of a message: said, called and returned, but not reasoning."""
     match message:
         case Result():
             return text_of(message)[:MAX_INDEXED_OUTPUT]
@@ -51,7 +51,7 @@ def indexed_text(message: Message) -> str:
 
 
 def tags(role: str, principal: str) -> str:
-    """Words that no text contains: the role, and whose it is when not the owner's."""
+    """Words that no text contains: the role, and the principal unless it is the owner."""
     return role_tag(role) if principal == OWNER else f"{role_tag(role)} {owner_tag(principal)}"
 
 
@@ -68,12 +68,12 @@ def newest_message(connection: Connection) -> int:
 
 
 def is_index_behind(connection: Connection, goal: int) -> bool:
-    """Whether a message is missing from the indexes that is not newer than `goal`."""
+    """Whether a message up to `goal` is missing from the indexes."""
     return fetch_number(connection.execute(_SQL["behind"], {"goal": goal})) > 0
 
 
 def index_batch(connection: Connection, goal: int | None = None, tries: int = BUSY_TRIES) -> bool:
-    """One short transaction's worth. Returns whether `goal`, or the end, is still ahead."""
+    """Index one batch in a short transaction. Return whether `goal`, or the end, is still ahead."""
     wanted = newest_message(connection) if goal is None else goal
     if not is_index_behind(connection, wanted):
         return False
@@ -88,7 +88,7 @@ def index_batch(connection: Connection, goal: int | None = None, tries: int = BU
 
 
 def merge_indexes(connection: Connection) -> None:
-    """Make both indexes as small and as quick as they can be."""
+    """Compact both indexes."""
     connection.execute(_SQL["merge words"])
     connection.execute(_SQL["merge grams"])
 
@@ -118,7 +118,7 @@ def _index(connection: Connection) -> None:
 
 
 def _decode_row(fields: Row) -> tuple[_Row, str] | None:
-    """None for what was taken back; one row nobody can read must not stop all the others."""
+    """None for messages that were taken back or cannot be read."""
     try:
         row = row_as(fields, _Row)
         if row.state == 2:
@@ -127,7 +127,7 @@ def _decode_row(fields: Row) -> tuple[_Row, str] | None:
             indexed_text(decode_message(row.body, f"Message {row.seq} of session {row.session}"))
         )
     except StoreError as error:
-        log.warning("a message is left out of the search: %s", error)
+        log.warning("skipped a message in the search index: %s", error)
         return None
 
 

@@ -1,4 +1,4 @@
-"""What somebody typed into a search, taken apart; whatever it is, it never is a syntax error."""
+"""Parse search queries; every input is valid."""
 
 import re
 from enum import Enum, auto
@@ -25,7 +25,7 @@ class TermKind(Enum):
 
 
 class SearchTerm(Struct, frozen=True):
-    """One thing that must occur. `text` is folded and never empty."""
+    """A term that must occur. `text` is folded and never empty."""
 
     text: str
     kind: TermKind
@@ -35,14 +35,18 @@ class SearchTerm(Struct, frozen=True):
         return has_words(self.text)
 
     def as_match(self) -> str:
-        """For the index of words: a quoted string, in which nothing is an operator."""
+        """A quoted string for the word index, in which nothing is an operator."""
         star = "*" if self.kind is TermKind.BEGINNING else ""
         return f'"{space_signs(self.text)}"{star}'
 
     def grams(self) -> list[str]:
-        """Groups of three letters that cover the text; the index holds no longer ones."""
+        """Trigrams that cover the text; the index holds no longer ones."""
         last = len(self.text) - 3
-        return [self.text[at : at + 3] for at in sorted({*range(0, last + 1, 3), last}) if at >= 0]
+        return [
+            self.text[start : start + 3]
+            for start in sorted({*range(0, last + 1, 3), last})
+            if start >= 0
+        ]
 
     def occurs_in(self, folded: str) -> bool:
         match self.kind:
@@ -54,7 +58,7 @@ class SearchTerm(Struct, frozen=True):
                 return re.search(self._exact(), folded) is not None
 
     def spans(self, folded: str) -> list[tuple[int, int]]:
-        """Where it occurs: as words if it does, else as a part of them."""
+        """Where it occurs: as whole words if possible, otherwise inside words."""
         for pattern in (self._exact(), re.escape(self.text)):
             if found := [match.span() for match in re.finditer(pattern, folded)]:
                 return found
@@ -85,9 +89,9 @@ def parse_query(query: str) -> list[SearchTerm]:
         term = _term(match[1], match[2])
         if term is not None and term not in terms:
             terms.append(term)
-    meant = [term for term in terms if term.has_words]
-    # A lone dash between words is not something to look for; a search for "=>" alone is.
-    return meant or terms
+    with_words = [term for term in terms if term.has_words]
+    # A single dash between words is ignored; a search for "=>" alone is not.
+    return with_words or terms
 
 
 def _term(phrase: str | None, word: str | None) -> SearchTerm | None:

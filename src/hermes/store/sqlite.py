@@ -25,11 +25,11 @@ from hermes.store.writes import apply_writes
 
 _INTENTS = load_statements("archive")["intents"]
 _SETTLED_RETENTION = timedelta(days=7)
-"""No platform delivers the same message again after that time."""
+"""No platform delivers a message again after this time."""
 
 
 class SqliteStore:
-    """Implements `hermes.ports.store.Store`; safe to use from several event loops at once."""
+    """Implements `hermes.ports.store.Store`; safe to use from several event loops."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -48,7 +48,7 @@ class SqliteStore:
         return cls(Engine(connection, path), clock)
 
     async def close(self) -> None:
-        """Writes that were asked for are done first."""
+        """Finish pending writes, then close."""
         await self._engine.close()
 
     @property
@@ -105,16 +105,16 @@ class SqliteStore:
         return await self._maintenance.stats()
 
     async def integrity(self) -> Sequence[str]:
-        """What is wrong with the file; empty when nothing is."""
+        """Problems of the file; empty when there are none."""
         return await self._maintenance.integrity()
 
     async def optimize(self) -> None:
-        """Drop what was settled long ago, merge the search indexes, shrink the journal."""
+        """Delete old settled items, merge the search indexes and shrink the journal."""
         await self._queues.forget(self._clock.now() - _SETTLED_RETENTION)
         await self._maintenance.optimize()
 
     async def make_vectors(self) -> bool:
-        """For all that was said until now. False where that cannot be done, or not yet."""
+        """Compute the vectors of all messages. False where that is not possible, or not yet."""
         return await self._engine.vector_search.complete(self._engine.read)
 
     async def vacuum(self) -> None:
@@ -122,14 +122,14 @@ class SqliteStore:
         await self._maintenance.vacuum()
 
     async def backup(self, to: Path) -> None:
-        """Copy the database as it is now, while others go on writing."""
+        """Copy the current database while others go on writing."""
         await self._maintenance.backup(to)
 
 
 def _check_fence(
     connection: Connection, writes: Sequence[Write], fence: Fence | None
 ) -> Sequence[Write]:
-    """What is left to be done once it is sure that these writes may be."""
+    """Check the fence and return the writes that remain."""
     if fence is None:
         return writes
     if writes[-1] == ReleaseLease(fence.session, fence.generation):

@@ -1,4 +1,4 @@
-"""Text as the search sees it: no case, no accents, and each CJK sign a word of its own."""
+"""Normalize text for search: no case, no accents, and each CJK character as a word."""
 
 import re
 import unicodedata
@@ -9,15 +9,15 @@ _SIGNS = (
     "\u2190-\u2bff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7a3\uf900-\ufaff\U0001f000-\U0001faff\U00020000-\U0003ffff"
 )
-"""Scripts written without spaces, Hangul (whose words carry their particles), and emoji."""
-# Compiled at first use: here it would cost as much as all of the store's imports together.
+"""Scripts written without spaces, Hangul (whose words carry particles), and emoji."""
+# Compiled on first use: compiling here would cost as much as all imports of the store.
 _SIGN = f"[{_SIGNS}]"
 _TOKEN = f"[{_SIGNS}]|[^\\W_{_SIGNS}]+"
 
 MAX_COMBINING = 32
-"""How many marks one letter may carry: the time to put them in order grows with their square."""
+"""Combining marks per letter: sorting them takes quadratic time."""
 _HIDDEN_COMBINING = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
-"""They say that they are no marks, but fall apart into some."""
+"""Characters that are not marks themselves, but decompose into some."""
 
 
 def fold_text(text: str) -> str:
@@ -28,7 +28,7 @@ def fold_text(text: str) -> str:
 
 
 def space_signs(folded: str) -> str:
-    """Each sign becomes a word, so that one sign, or any two neighbours, can be looked up."""
+    """Surround each CJK character with spaces, so that single ones and neighbours can be found."""
     return folded if folded.isascii() else re.sub(_SIGN, r" \g<0> ", folded)
 
 
@@ -37,7 +37,7 @@ def tokenize(folded: str) -> list[str]:
 
 
 def has_words(folded: str) -> bool:
-    """Whether the index of words knows anything in it."""
+    """Whether the word index contains anything of it."""
     return any(_is_word_part(unicodedata.category(char)) for char in folded)
 
 
@@ -50,16 +50,16 @@ def is_sign(token: str) -> bool:
 
 
 def fold_offsets(text: str) -> list[int]:
-    """For every place in the folded text, and its end, the place in `text` it comes from."""
+    """For each position in the folded text, and its end, the position in `text`."""
     if text.isascii():
         return list(range(len(text) + 1))
     kept = enumerate(text) if _limit_combining(text) == text else _kept_characters(text)
-    places = [index for index, char in kept for _ in fold_text(char)]
-    return [*places, len(text)]
+    offsets = [index for index, char in kept for _ in fold_text(char)]
+    return [*offsets, len(text)]
 
 
 def _limit_combining(text: str) -> str:
-    """The text without the marks that are too many; a pile of them shows in any such sample."""
+    """Drop excess combining marks; a long run of them always hits the sample."""
     if not any(map(_is_combining, text[:: MAX_COMBINING // 2])):
         return text
     return "".join(char for _, char in _kept_characters(text))

@@ -1,4 +1,4 @@
-"""How a turn begins: its lease, what is asked and what waits, as one unit of writes."""
+"""Begin a turn as one unit of writes: lease, first message and waiting items."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,17 +30,17 @@ def begin_turn(
 ) -> BeginTurnResult:
     """`span` is that of the lease."""
     generation = _hold_lease(connection, begin, span)
-    first, own = begin.first, _first_item(begin, writes)
-    if first and own and _enqueue_claimed(connection, begin, own.parcel, span):
-        rest = [write for write in writes if write is not own]
+    first, enqueue = begin.first, _first_item(begin, writes)
+    if first and enqueue and _enqueue_claimed(connection, begin, enqueue.parcel, span):
+        rest = [write for write in writes if write is not enqueue]
         apply_writes(connection, [*rest, first], to_micros(now))
-        return BeginTurnResult(generation, [own.parcel], appended=True)
+        return BeginTurnResult(generation, [enqueue.parcel], appended=True)
     apply_writes(connection, writes, to_micros(now))
     waiting = _claim_waiting(connection, begin, now, span)
-    alone = first is not None and _is_only_waiting(first, waiting)
-    if first is not None and alone:
+    appended = first is not None and _is_only_waiting(first, waiting)
+    if first is not None and appended:
         apply_writes(connection, [first], to_micros(now))
-    return BeginTurnResult(generation, waiting, alone)
+    return BeginTurnResult(generation, waiting, appended)
 
 
 def _hold_lease(connection: Connection, begin: BeginTurn, span: tuple[int, int]) -> int:
@@ -51,24 +51,24 @@ def _hold_lease(connection: Connection, begin: BeginTurn, span: tuple[int, int])
 
 
 def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None:
-    """The parcel of what goes into the transcript first, where it is among the writes."""
+    """The queue item of the first message, if it is among the writes."""
     first = begin.first
     if first is None or not begin.limit:
         return None
-    own = [write for write in writes if isinstance(write, EnqueueItem)]
-    place = (_INBOX, begin.session, first.message.id, None)
-    is_own = len(own) == 1 and place == _item_position(own[0].parcel)
-    return own[0] if is_own else None
+    enqueues = [write for write in writes if isinstance(write, EnqueueItem)]
+    position = (_INBOX, begin.session, first.message.id, None)
+    is_own = len(enqueues) == 1 and position == _item_position(enqueues[0].parcel)
+    return enqueues[0] if is_own else None
 
 
-def _item_position(parcel: QueueItem) -> tuple[str, str, str, datetime | None]:
-    return parcel.lane, parcel.topic, parcel.key, parcel.due
+def _item_position(item: QueueItem) -> tuple[str, str, str, datetime | None]:
+    return item.lane, item.topic, item.key, item.due
 
 
 def _enqueue_claimed(
     connection: Connection, begin: BeginTurn, own: QueueItem, span: tuple[int, int]
 ) -> bool:
-    """Most often nothing else waits: then it is claimed as it is posted, in one go."""
+    """Usually nothing else waits: then the item is claimed as it is added."""
     if not is_queue_empty(connection, _INBOX, begin.session):
         return False
     return enqueue_claimed(connection, own, begin.holder, span[0])
@@ -79,11 +79,11 @@ def _claim_waiting(
 ) -> list[QueueItem]:
     if not begin.limit:
         return []
-    # The session's own lease keeps others away, so the lane's may lapse at once.
-    at_once = (span[0], span[0])
-    wanted = ClaimRequest(_INBOX, begin.session, begin.holder, to_micros(now), at_once, begin.limit)
+    # The session's lease keeps others away, so the claim itself may expire immediately.
+    expired = (span[0], span[0])
+    wanted = ClaimRequest(_INBOX, begin.session, begin.holder, to_micros(now), expired, begin.limit)
     return claim_items(connection, wanted)
 
 
 def _is_only_waiting(first: AppendMessage, waiting: Sequence[QueueItem]) -> bool:
-    return [parcel.key for parcel in waiting] == [first.message.id]
+    return [item.key for item in waiting] == [first.message.id]

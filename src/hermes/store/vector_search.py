@@ -1,7 +1,7 @@
-"""Finding messages by what they mean, where the extra `recall` is installed.
+"""Find messages by meaning, if the extra `recall` is installed.
 
-Nothing of it is loaded before the first search. A thread of its own then makes the vectors of
-what was said, in small batches, and goes on to do so while the store is open.
+Nothing is loaded before the first search. A separate thread then computes the vectors of
+messages in small batches, as long as the store is open.
 """
 
 import logging
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 PACKAGES = ("numpy", "tokenizers", "wordllama")
 SEARCH_WAIT = 2.0
-"""Seconds a search waits for vectors; what has none by then is found by its words only."""
+"""Seconds a search waits for vectors; messages without one are only found by words."""
 BATCH_PAUSE = 0.002
-"""Seconds between two batches, so that turns come first."""
+"""Seconds between two batches, so that turns take precedence."""
 POLL_INTERVAL = 30.0
-"""Seconds after which it is looked whether more was said."""
+"""Seconds between checks for new messages."""
 ERROR_PAUSE = 1.0
 
 
@@ -51,7 +51,7 @@ def has_packages(needs: Sequence[str] = PACKAGES) -> bool:
 
 class VectorSearch:
     def __init__(self, path: Path, needs: Sequence[str] = PACKAGES) -> None:
-        """`needs` are the packages without which nothing is found by its meaning."""
+        """`needs` are the packages that searching by meaning requires."""
         self._path = path
         self._needs = needs
         self._parts: tuple[Embedder, Vectors, _VectorBuilder] | None = None
@@ -59,9 +59,9 @@ class VectorSearch:
         self._loading = Lock()
 
     async def find(self, wanted: SearchRequest, read: RunRead) -> Sequence[SearchHit]:
-        """The nearest first; nothing where the extra is not installed."""
-        asks_for_words = any(term.kind is not TermKind.WORD for term in wanted.terms)
-        if not self._usable or not wanted.terms or asks_for_words or wanted.role == "result":
+        """Return the nearest first; nothing if the extra is not installed."""
+        exact = any(term.kind is not TermKind.WORD for term in wanted.terms)
+        if not self._usable or not wanted.terms or exact or wanted.role == "result":
             return []
         parts = await run_sync(self._loaded)
         if parts is None:
@@ -77,12 +77,12 @@ class VectorSearch:
         try:
             return await read(find)
         except (apsw.Error, StoreError, ValueError, TypeError, ArithmeticError) as error:
-            # What is stored for it can all be made again; the words are there in any case.
-            log.warning("messages are found by their words only, this time: %s", error)
+            # Stored vectors can be rebuilt, and the word search still works.
+            log.warning("this search only used words: %s", error)
             return []
 
     async def complete(self, read: RunRead) -> bool:
-        """Wait for the vectors of all that was said until now; whether they are there then."""
+        """Wait for the vectors of all messages so far; return whether they are complete."""
         parts = await run_sync(self._loaded)
         if parts is None:
             return False
@@ -91,12 +91,12 @@ class VectorSearch:
         return await run_sync(wait, abandon_on_cancel=True)
 
     async def close(self) -> None:
-        # Whoever is loading it may take a while, and the loop has others to attend to.
-        parts = await run_sync(self._shut)
+        # Loading may take a while and must not block the event loop.
+        parts = await run_sync(self._disable)
         if parts is not None:
             await parts[2].close()
 
-    def _shut(self) -> "tuple[Embedder, Vectors, _VectorBuilder] | None":
+    def _disable(self) -> "tuple[Embedder, Vectors, _VectorBuilder] | None":
         with self._loading:
             self._usable = False
             return self._parts
@@ -111,19 +111,19 @@ class VectorSearch:
 
     def _load(self) -> None:
         try:
-            from hermes.store.embedding import Embedder  # noqa: PLC0415 - it loads numpy
+            from hermes.store.embedding import Embedder  # noqa: PLC0415 - imports numpy
             from hermes.store.vectors import Vectors  # noqa: PLC0415 - as above
 
             embedder = Embedder.load()
         except Exception as error:  # noqa: BLE001 - a broken package must not break the search
-            log.warning("messages are found by their words only: %s", error)
+            log.warning("messages can only be found by words: %s", error)
             self._usable = False
             return
         self._parts = (embedder, Vectors(), _VectorBuilder(self._path, embedder))
 
 
 class _VectorBuilder:
-    """The thread that makes vectors, on a connection of its own."""
+    """The thread that computes vectors, on its own connection."""
 
     def __init__(self, path: Path, embedder: "Embedder") -> None:
         self._path = path
@@ -136,19 +136,19 @@ class _VectorBuilder:
         self._worker = Worker("hermes-store-nearness", self._serve)
         self._worker.start()
 
-    def wait_for(self, message: int, patience: float | None = SEARCH_WAIT) -> bool:
-        """Until that message has its vector, something went wrong, or patience ends.
+    def wait_for(self, message: int, timeout: float | None = SEARCH_WAIT) -> bool:
+        """Wait until that message has its vector, a failure, or the timeout.
 
-        Returns whether it has it. Blocks: call it on a thread.
+        Returns whether it has one. Blocks: call it in a thread.
         """
         with self._changed:
-            # A round that is under way may have missed it; the one after that has not, and if
-            # it is still not there, it was deleted.
+            # The current round may have missed the message, the next one has not. If it has no
+            # vector after that, it was deleted.
             last = self._rounds + 2
             self._asked = True
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: self._closed or self._upto >= message or self._rounds >= last, patience
+                lambda: self._closed or self._upto >= message or self._rounds >= last, timeout
             )
             return self._upto >= message
 
@@ -162,17 +162,17 @@ class _VectorBuilder:
         try:
             self._make()
         except StoreError as error:
-            log.warning("no vectors are made: %s", error)
+            log.warning("no vectors are computed: %s", error)
         except Exception:
-            # The boundary of the thread: nobody else would hear of it.
-            log.exception("no more vectors are made of %s", self._path)
+            # The thread's boundary: no one else would report it.
+            log.exception("computing vectors of %s stopped", self._path)
         finally:
             self._give_up()
 
     def _make(self) -> None:
         connection = open_writer(self._path)
         try:
-            # They can be made again, so nobody has to wait for the disk.
+            # Vectors can be recomputed, so there is no need to wait for the disk.
             connection.execute("PRAGMA synchronous = NORMAL").fetchall()
             while self._goes_on(self._some(connection)):
                 pass
@@ -180,14 +180,14 @@ class _VectorBuilder:
             connection.close()
 
     def _some(self, connection: Connection) -> float:
-        """Returns how long to wait before the next batch."""
-        from hermes.store.vectors import embed_batch, vector_state  # noqa: PLC0415 - it loads numpy
+        """Process a batch; return how long to wait before the next one."""
+        from hermes.store.vectors import embed_batch, vector_state  # noqa: PLC0415 - imports numpy
 
         try:
             more = embed_batch(connection, self._embedder)
             upto = vector_state(connection).upto
         except (apsw.Error, StoreError) as error:
-            log.warning("vectors of %s could not be made: %s", self._path, error)
+            log.warning("could not compute vectors of %s: %s", self._path, error)
             with self._changed:
                 self._rounds += 1
                 self._changed.notify_all()
@@ -199,7 +199,7 @@ class _VectorBuilder:
         return BATCH_PAUSE if more else POLL_INTERVAL
 
     def _goes_on(self, pause: float) -> bool:
-        """Only who has nothing to do is woken by a question."""
+        """Pause; a waiting search only wakes the thread when it is idle."""
         with self._changed:
             idle = pause == POLL_INTERVAL
             self._changed.wait_for(lambda: self._closed or (idle and self._asked), pause)

@@ -1,7 +1,7 @@
-"""All vectors of a database: their signs in memory, their numbers on disk.
+"""All vectors of a database: their signs in memory, their values on disk.
 
-The signs alone find what may be near: 32 bytes of each vector, compared eight at a time. Only
-the nearest few hundred are then read and compared exactly.
+The signs (32 bytes per vector) select candidates; only the nearest few hundred are then read and
+compared exactly.
 """
 
 import logging
@@ -33,10 +33,10 @@ _SQL = load_statements("vectors")
 log = logging.getLogger(__name__)
 
 MIN_SIMILARITY = 0.22
-"""How alike, as a cosine, something must be to count as found."""
+"""Minimum cosine similarity of a hit."""
 CANDIDATES = 256
 MAX_MESSAGES = 2_000_000
-"""Messages back from the newest that are looked at: 50 bytes of memory each, and more."""
+"""How many messages, from the newest, are considered: about 50 bytes of memory each."""
 _LOAD_BATCH = 20_000
 _EXCLUDED_DISTANCE = 1_000
 _ROLES = {"user": 1, "assistant": 2}
@@ -49,7 +49,7 @@ class VectorState(Struct, array_like=True, frozen=True):
 
 
 class VectorHit(Struct, frozen=True):
-    """A message and which of its passages is alike."""
+    """A message and its matching passage."""
 
     message: int
     part: int
@@ -77,35 +77,35 @@ class _VectorRow(Struct, array_like=True, frozen=True):
 def vector_state(connection: Connection) -> VectorState:
     state = fetch_one(connection.execute(_SQL["state"]), VectorState)
     if state is None:
-        raise StoreError("The database does not say which messages have vectors.")
+        raise StoreError("The database has no vector state.")
     return state
 
 
 def embed_batch(connection: Connection, embedder: Embedder) -> bool:
-    """One batch, in one short transaction. Returns whether there may be more."""
-    was = vector_state(connection)
-    if was.made_by != embedder.name:
+    """Process one batch in a short transaction. Return whether there may be more."""
+    before = vector_state(connection)
+    if before.made_by != embedder.name:
         _reset_vectors(connection, embedder.name)
         return True
     rows = fetch_all(connection.execute(_SQL["next"]), _NextRow)
     if not rows:
         return False
-    places: list[tuple[_NextRow, int]] = []
+    positions: list[tuple[_NextRow, int]] = []
     texts: list[str] = []
     for row in rows:
         for part, text in enumerate(_passages(row)):
-            places.append((row, part))
+            positions.append((row, part))
             texts.append(text)
     bodies = pack_vectors(embedder.embed(texts)) if texts else []
     begin_write(connection, 1)
     try:
-        # What was read may have been deleted since, and its id given to something else.
-        if vector_state(connection).epoch == was.epoch:
+        # Messages may have been deleted since, and their ids reused.
+        if vector_state(connection).epoch == before.epoch:
             connection.executemany(
                 _SQL["add"],
                 [
                     (row.id, part, row.session, row.role, body)
-                    for (row, part), body in zip(places, bodies, strict=True)
+                    for (row, part), body in zip(positions, bodies, strict=True)
                 ],
             )
             connection.execute(_SQL["mark"], {"upto": rows[-1].id})
@@ -117,7 +117,7 @@ def embed_batch(connection: Connection, embedder: Embedder) -> bool:
 
 
 class _Block(Struct, frozen=True):
-    """What is kept in memory of many vectors, column by column."""
+    """The in-memory columns of many vectors."""
 
     messages: NDArray[np.int64]
     parts: NDArray[np.uint8]
@@ -148,7 +148,7 @@ class _Block(Struct, frozen=True):
 
 
 class Vectors:
-    """Safe to use from several threads."""
+    """Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -158,18 +158,18 @@ class Vectors:
     def nearest(
         self, connection: Connection, wanted: Floats, principal: str, role: str | None
     ) -> list[VectorHit]:
-        """The nearest first, each message once, of what this principal may see."""
+        """The nearest first, each message once, restricted to what the principal may see."""
         with self._lock:
             self._refresh(connection)
             block = self._block
         found = [
-            VectorHit(int(block.messages[place]), int(block.parts[place]))
-            for place in _candidates(block, wanted, principal, role)
+            VectorHit(int(block.messages[index]), int(block.parts[index]))
+            for index in _candidates(block, wanted, principal, role)
         ]
         return _by_similarity(connection, found, wanted)
 
     def _refresh(self, connection: Connection) -> None:
-        """Read what came since; all of it when ids may have been given again."""
+        """Read new vectors; all of them when ids may have been reused."""
         state = vector_state(connection)
         if state.epoch != self._state.epoch:
             self._block = _Block.of([])
@@ -178,17 +178,17 @@ class Vectors:
             return
         blocks = [self._block]
         rows = iter(connection.execute(_SQL["load"], {"after": self._state.upto}))
-        while some := [row_as(row, _VectorRow) for row in islice(rows, _LOAD_BATCH)]:
-            whole = [row for row in some if is_valid_vector(row.body)]
-            if len(whole) < len(some):
-                log.warning("%d damaged vectors are left out", len(some) - len(whole))
-            blocks.append(_Block.of(whole))
+        while batch := [row_as(row, _VectorRow) for row in islice(rows, _LOAD_BATCH)]:
+            valid = [row for row in batch if is_valid_vector(row.body)]
+            if len(valid) < len(batch):
+                log.warning("skipped %d damaged vectors", len(batch) - len(valid))
+            blocks.append(_Block.of(valid))
         self._block = _Block.joined(blocks)
         self._state = state
 
 
 def _reset_vectors(connection: Connection, made_by: str) -> None:
-    """Vectors of other weights cannot be compared with ours."""
+    """Vectors of different weights cannot be compared."""
     begin_write(connection, 1)
     try:
         connection.execute(_SQL["forget all"])
@@ -205,7 +205,7 @@ def _passages(row: _NextRow) -> list[str]:
     try:
         return passages(text_of(decode_message(row.body, f"Message row {row.id}")))
     except StoreError as error:
-        log.warning("a message gets no vector: %s", error)
+        log.warning("skipped the vector of a message: %s", error)
         return []
 
 
@@ -214,43 +214,43 @@ def _candidates(
 ) -> Sequence[np.intp]:
     if not len(block.messages):
         return []
-    apart = np.bitwise_count(block.signs ^ _signs(wanted.reshape(1, -1))).sum(
+    distances = np.bitwise_count(block.signs ^ _signs(wanted.reshape(1, -1))).sum(
         axis=0, dtype=np.uint16
     )
     if principal != OWNER:
-        apart[block.whose != _principal_tag(principal)] = _EXCLUDED_DISTANCE
+        distances[block.whose != _principal_tag(principal)] = _EXCLUDED_DISTANCE
     if role is not None:
-        apart[block.roles != _ROLES.get(role, 0)] = _EXCLUDED_DISTANCE
-    count = min(CANDIDATES, len(apart))
-    nearest = np.argpartition(apart, count - 1)[:count]
-    return [place for place in nearest if apart[place] < _EXCLUDED_DISTANCE]
+        distances[block.roles != _ROLES.get(role, 0)] = _EXCLUDED_DISTANCE
+    count = min(CANDIDATES, len(distances))
+    nearest = np.argpartition(distances, count - 1)[:count]
+    return [index for index in nearest if distances[index] < _EXCLUDED_DISTANCE]
 
 
 def _by_similarity(
     connection: Connection, found: Sequence[VectorHit], wanted: Floats
 ) -> list[VectorHit]:
-    """By the numbers on disk, so that what is gone or was replaced since counts as it is now."""
-    there: list[VectorHit] = []
+    """Compare by the values on disk, so that deleted or replaced messages are handled."""
+    existing: list[VectorHit] = []
     bodies: list[bytes] = []
-    for near in found:
-        for row in connection.execute(_SQL["vector"], (near.message, near.part)):
+    for hit in found:
+        for row in connection.execute(_SQL["vector"], (hit.message, hit.part)):
             body = row_as(row, _BodyRow).body
             if is_valid_vector(body):
                 bodies.append(body)
-                there.append(near)
+                existing.append(hit)
     rows = unpack_vectors(bodies).astype(np.float32)
     length = np.maximum(np.linalg.norm(rows, axis=1), 1e-9)
-    alike = (rows @ wanted.reshape(-1)) / length
+    similarity = (rows @ wanted.reshape(-1)) / length
     best: dict[int, VectorHit] = {}
-    for place in np.argsort(-alike):
-        near = there[int(place)]
-        if alike[place] >= MIN_SIMILARITY:
-            best.setdefault(near.message, near)
+    for index in np.argsort(-similarity):
+        hit = existing[int(index)]
+        if similarity[index] >= MIN_SIMILARITY:
+            best.setdefault(hit.message, hit)
     return list(best.values())
 
 
 def _signs(rows: NDArray[np.int8] | Floats) -> NDArray[np.uint64]:
-    """Four columns of 64 signs each, the columns one after the other."""
+    """Four columns of 64 signs each, stored column by column."""
     bits = np.packbits(rows > 0, axis=1).view(np.uint64)
     return np.ascontiguousarray(bits.T)
 

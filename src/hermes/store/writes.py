@@ -1,4 +1,4 @@
-"""Carrying out one unit of writes inside the transaction that somebody else opened."""
+"""Apply a unit of writes inside an open transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
@@ -99,8 +99,8 @@ def _change_queue(
     connection: Connection, write: EnqueueItem | CompleteItem | AmendItem, now: int
 ) -> None:
     match write:
-        case EnqueueItem(parcel):
-            enqueue(connection, parcel)
+        case EnqueueItem(item):
+            enqueue(connection, item)
         case CompleteItem(key):
             connection.execute(_SQL["done"], {"key": key, "now": now})
         case AmendItem(key, body):
@@ -109,28 +109,28 @@ def _change_queue(
             assert_never(write)
 
 
-def enqueue(connection: Connection, parcel: QueueItem) -> bool:
-    """False when the key was seen before."""
-    due = None if parcel.due is None else to_micros(parcel.due)
-    connection.execute(_SQL["post"], _item_values(parcel) | {"due": due})
+def enqueue(connection: Connection, item: QueueItem) -> bool:
+    """Return False when the key was seen before."""
+    due = None if item.due is None else to_micros(item.due)
+    connection.execute(_SQL["post"], _item_values(item) | {"due": due})
     return connection.changes() > 0
 
 
-def enqueue_claimed(connection: Connection, parcel: QueueItem, holder: str, until: int) -> bool:
-    """Post it as somebody's already, which saves claiming it. False when the key is known."""
+def enqueue_claimed(connection: Connection, item: QueueItem, holder: str, until: int) -> bool:
+    """Add an item that is already claimed. Return False when the key is known."""
     connection.execute(
-        _SQL["post claimed"], _item_values(parcel) | {"holder": holder, "until": until}
+        _SQL["post claimed"], _item_values(item) | {"holder": holder, "until": until}
     )
     return connection.changes() > 0
 
 
-def _item_values(parcel: QueueItem) -> dict[str, Value]:
+def _item_values(item: QueueItem) -> dict[str, Value]:
     return {
-        "key": parcel.key,
-        "lane": parcel.lane,
-        "topic": parcel.topic,
-        "body": bytes(parcel.body),
-        "attempts": parcel.attempts,
+        "key": item.key,
+        "lane": item.lane,
+        "topic": item.topic,
+        "body": bytes(item.body),
+        "attempts": item.attempts,
     }
 
 
@@ -147,11 +147,11 @@ def role_of(message: Message) -> str:
 
 
 def preview_of(message: Message) -> str:
-    """How a session introduces itself: by what its person said, in a line."""
+    """The preview of a session: one line of what its user said."""
     if not isinstance(message, User) or message.trust is Trust.PROGRAM:
         return ""
     text = typed_text(message)[: MAX_PREVIEW * 20]
-    # What comes from outside says first where it came from, and then how to take it.
+    # Content from outside starts with its origin, followed by how to treat it.
     return one_line(text.partition("\n\n")[0] if message.trust is Trust.DATA else text, MAX_PREVIEW)
 
 
@@ -164,7 +164,7 @@ def session_number(connection: Connection, session: str) -> int:
 
 def session_not_found(name: str) -> NotFound:
     return NotFound(
-        f"There is no session {name!r}.", hint="`hermes sessions list` shows those there are."
+        f"There is no session {name!r}.", hint="List sessions with: hermes sessions list"
     )
 
 
@@ -236,7 +236,7 @@ class _SessionPosition(Struct, array_like=True, frozen=True):
 
 
 class _AppendCounts(Struct):
-    """What a run of new messages adds to one session."""
+    """What a batch of new messages adds to one session."""
 
     count: int = 0
     calls: int = 0
@@ -247,7 +247,7 @@ class _AppendCounts(Struct):
     seq: int = 0
 
     def add(self, message: Message, at: int) -> int:
-        """Returns how many tools the message calls."""
+        """Return how many tools the message calls."""
         calls = len(message.calls) if isinstance(message, Assistant) else 0
         self.count += 1
         self.calls += calls
@@ -258,56 +258,56 @@ class _AppendCounts(Struct):
 
 
 def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -> None:
-    """One count per session and one statement for all rows, however many there are."""
-    tallies: dict[str, _AppendCounts] = {}
+    """Update the counts once per session and insert all rows with one statement."""
+    counts_by_session: dict[str, _AppendCounts] = {}
     rows: list[tuple[_AppendCounts, AppendMessage, int, int]] = []
     for append in appends:
         at = to_micros(append.at)
-        tally = tallies.setdefault(append.session, _AppendCounts())
-        rows.append((tally, append, at, tally.add(append.message, at)))
-    for session, tally in tallies.items():
-        _add_counts(connection, session, tally)
+        counts = counts_by_session.setdefault(append.session, _AppendCounts())
+        rows.append((counts, append, at, counts.add(append.message, at)))
+    for session, counts in counts_by_session.items():
+        _add_counts(connection, session, counts)
     connection.executemany(
         _SQL["append"],
         [
             (
-                tally.n,
-                _next_seq(tally),
+                counts.n,
+                _next_seq(counts),
                 append.run,
                 role_of(append.message),
                 at,
                 calls,
                 encode_message(append.message),
             )
-            for tally, append, at, calls in rows
+            for counts, append, at, calls in rows
         ],
     )
 
 
-def _add_counts(connection: Connection, session: str, tally: _AppendCounts) -> None:
+def _add_counts(connection: Connection, session: str, counts: _AppendCounts) -> None:
     values = {
         "id": session,
-        "count": tally.count,
-        "calls": tally.calls,
-        "at": tally.at,
-        "preview": tally.preview,
-        "preview_at": tally.preview_at,
+        "count": counts.count,
+        "calls": counts.calls,
+        "at": counts.at,
+        "preview": counts.preview,
+        "preview_at": counts.preview_at,
     }
-    place = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
-    if place is None:
+    position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
+    if position is None:
         raise session_not_found(session)
-    tally.n, tally.seq = place.n, place.last_seq - tally.count
+    counts.n, counts.seq = position.n, position.last_seq - counts.count
 
 
-def _next_seq(tally: _AppendCounts) -> int:
-    tally.seq += 1
-    return tally.seq
+def _next_seq(counts: _AppendCounts) -> int:
+    counts.seq += 1
+    return counts.seq
 
 
 def _hide(connection: Connection, session: str, seq: int) -> None:
-    where = {"n": session_number(connection, session), "seq": seq}
+    values = {"n": session_number(connection, session), "seq": seq}
     for statement in ("unindex words", "unindex grams", "untally", "hide"):
-        connection.execute(_SQL[statement], where)
+        connection.execute(_SQL[statement], values)
 
 
 def _change_intent(connection: Connection, write: RecordIntent | SettleIntent) -> None:
@@ -331,26 +331,26 @@ def _record_intent(connection: Connection, intent: Intent) -> None:
     )
 
 
-def _record_usage(connection: Connection, meter: RecordUsage) -> None:
+def _record_usage(connection: Connection, record: RecordUsage) -> None:
     values: dict[str, Value] = {
-        "id": meter.session,
-        "model": meter.model,
-        "provider": meter.provider,
-        "input": meter.usage.input,
-        "output": meter.usage.output,
-        "cache_read": meter.usage.cache_read,
-        "cache_write": meter.usage.cache_write,
-        "reasoning": meter.usage.reasoning,
-        "cost": meter.cost or 0.0,
-        "calls": meter.calls,
-        "unpriced": meter.calls if meter.cost is None else 0,
+        "id": record.session,
+        "model": record.model,
+        "provider": record.provider,
+        "input": record.usage.input,
+        "output": record.usage.output,
+        "cache_read": record.usage.cache_read,
+        "cache_write": record.usage.cache_write,
+        "reasoning": record.usage.reasoning,
+        "cost": record.cost or 0.0,
+        "calls": record.calls,
+        "unpriced": record.calls if record.cost is None else 0,
     }
     if not add_usage(connection, values):
-        raise session_not_found(meter.session)
+        raise session_not_found(record.session)
 
 
 def add_usage(connection: Connection, values: Mapping[str, Value]) -> bool:
-    """Add what a model cost to a session, in both sums. False when there is no such session."""
+    """Add a model's usage to both sums of a session. False when there is no such session."""
     n = fetch_number_or_none(connection.execute(_SQL["meter session"], values))
     if n is None:
         return False

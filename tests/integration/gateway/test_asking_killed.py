@@ -13,7 +13,7 @@ from hermes.testing.platform.state import PlatformPost
 from support.restarted_gateway import RestartedGateway, restarted_gateway
 
 pytestmark = pytest.mark.anyio
-UNDECIDED = "Nothing was decided"
+UNDECIDED = "Nothing decided"
 ID = re.compile(r"For example: /approve (\w+)")
 COLOUR = 'q-1 use:clarify {"question": "Which colour?", "choices": ["red", "blue"]}'
 STOP_LIMIT = 40.0
@@ -64,7 +64,7 @@ async def test_answer_after_kill(
         async with chat.life():
             await answer(chat, word, post if is_reply else None)
             told = await chat.sees("re: q-1")
-        assert len(questions(chat, "May I run")) == 1
+        assert len(questions(chat, "Run this command")) == 1
     assert done_in(note) == ["q-1"] * effects
     # The model made its call once and got the result.
     assert chat.thoughts == [approval_request(note, "q-1")] * 2
@@ -122,7 +122,7 @@ async def test_shutdown_does_not_wait_for_an_answer(tmp_path: Path) -> None:
             chat.say(COLOUR)
             chat.say(approval_request(note, "q-2"), chat="c2")
             await chat.sees("Which colour?")
-            await chat.sees("May I run", "c2")
+            await chat.sees("Run this command", "c2")
             with anyio.fail_after(STOP_LIMIT):
                 life.end()
                 await life.process.wait()
@@ -132,7 +132,7 @@ async def test_shutdown_does_not_wait_for_an_answer(tmp_path: Path) -> None:
             told = [await chat.sees("re: q-1"), await chat.sees("re: q-2", "c2")]
         # The progress message does not say that there was an answer.
         assert not chat.posts("The answer is below", "c2")[:-1]
-        asked = questions(chat, "Which colour?") + questions(chat, "May I run", "c2")
+        asked = questions(chat, "Which colour?") + questions(chat, "Run this command", "c2")
         assert len(asked) == 2
     assert sorted(chat.thoughts) == sorted([COLOUR, approval_request(note, "q-2")] * 2)
     assert done_in(note) == ["q-2"]
@@ -165,13 +165,13 @@ async def test_kill_at_any_point_around_a_question(tmp_path: Path) -> None:
         for place in places:
             await chat.crash_at(place)
         async with chat.life():
-            await chat.sees("May I run")
+            await chat.sees("Run this command")
         chat.say("yes")
         for place in after:
             await chat.crash_at(place)
         async with chat.life():
             told = await chat.sees("re: q-1")
-        assert len(questions(chat, "May I run")) == 1
+        assert len(questions(chat, "Run this command")) == 1
     assert done_in(note) == []
     assert "outcome is unknown" in told.text
 

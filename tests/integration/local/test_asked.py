@@ -94,9 +94,9 @@ def test_approval_once_and_for_the_session(open_client: OpenTestClient, tmp_path
 def test_second_answer_after_a_denial_is_ignored(open_client: OpenTestClient) -> None:
     with open_client(person=True) as client:
         person = run_turn(client, "delete", "deny", "once")
-        assert "refused" in text_of(person.result)
+        assert "denied" in text_of(person.result)
         notices = [event.text for event in person.events if isinstance(event, Notice)]
-        assert any("answered already" in text for text in notices)
+        assert any("Already answered" in text for text in notices)
 
 
 def test_clarification_is_answered(open_client: OpenTestClient) -> None:

@@ -144,7 +144,7 @@ async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
         )
         assert (asked, len(lines(notes))) == (0, 4)
         [unasked] = await here.says(("mcp__play__crash", {}), attended=False)
-        assert "nobody can be asked here" in text_of(unasked)
+        assert "no one can be asked here" in text_of(unasked)
 
 
 async def test_profiles_share_no_server(tmp_path: Path) -> None:

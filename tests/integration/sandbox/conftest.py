@@ -1,4 +1,4 @@
-"""What every sandbox starts its programs through, and a place to try them in."""
+"""A spawner and a sample home for sandbox tests."""
 
 import os
 import shutil
@@ -18,16 +18,16 @@ from hermes.sandbox.spawner import Spawner
 
 
 @pytest.fixture
-def door() -> Iterator[Spawner]:
-    with Spawner(grace=0.2) as door:
-        yield door
+def spawner() -> Iterator[Spawner]:
+    with Spawner(grace=0.2) as spawner:
+        yield spawner
 
 
-class Ground:
-    """A home that is not below /tmp, with a secret, a folder to work in, and one outside of it."""
+class SampleHome:
+    """A home outside /tmp with a secret, a workspace and a folder outside it."""
 
-    def __init__(self, base: Path, door: Spawner) -> None:
-        self._door = door
+    def __init__(self, base: Path, spawner: Spawner) -> None:
+        self._spawner = spawner
         self.base = base
         self.home = base / "home"
         self.work = self.home / "work"
@@ -35,7 +35,7 @@ class Ground:
         for folder in (self.work, self.outside, self.home / ".ssh"):
             folder.mkdir(parents=True)
         (self.home / ".ssh/id").write_text("SECRET")
-        self.view = FilesystemPolicy(
+        self.policy = FilesystemPolicy(
             tmp=str(base / "private"),
             hidden=hidden_paths(self.home, root=os.geteuid() == 0),
             shown=VISIBLE_IN_RUN,
@@ -44,12 +44,12 @@ class Ground:
         )
 
     def sandbox(self, backend: str, *, unix_sockets: bool = False) -> IsolatedSandbox:
-        view = structs.replace(self.view, unix_sockets=unix_sockets)
+        policy = structs.replace(self.policy, unix_sockets=unix_sockets)
         if backend == "landlock":
-            return IsolatedSandbox(self._door, Landlock(view))
+            return IsolatedSandbox(self._spawner, Landlock(policy))
         program = find_bubblewrap(os.environ["PATH"])
         assert program is not None
-        return IsolatedSandbox(self._door, Bubblewrap(program, view))
+        return IsolatedSandbox(self._spawner, Bubblewrap(program, policy))
 
     def job(self, *argv: str, **reach: object) -> ProcessSpec:
         allowed = ProcessPermissions(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ class Ground:
 
 
 @pytest.fixture
-def ground(door: Spawner) -> Iterator[Ground]:
-    base = Path(tempfile.mkdtemp(prefix=".hermes-ground-", dir=Path.home()))
-    yield Ground(base, door)
+def sample(spawner: Spawner) -> Iterator[SampleHome]:
+    base = Path(tempfile.mkdtemp(prefix=".hermes-sample-", dir=Path.home()))
+    yield SampleHome(base, spawner)
     shutil.rmtree(base, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Ways out that were found: each of them led past a wall once."""
+"""Regression tests for sandbox escapes."""
 
 import os
 import shutil
@@ -26,12 +26,12 @@ from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60.0
+TIMEOUT = 60.0
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 
-class Place:
-    """A home that is not below /tmp, a folder to work in, and one that is nobody's business."""
+class SampleHome:
+    """A home outside /tmp, a workspace, and a folder outside it."""
 
     def __init__(self, base: Path) -> None:
         self.home = base / "home"
@@ -39,7 +39,7 @@ class Place:
         self.outside = base / "outside"
         for folder in (self.work, self.outside):
             folder.mkdir(parents=True)
-        self.view = FilesystemPolicy(
+        self.policy = FilesystemPolicy(
             tmp=str(base / "private"),
             hidden=hidden_paths(self.home, root=True),
             shown=VISIBLE_IN_RUN,
@@ -60,13 +60,13 @@ class Place:
             "GIT_CONFIG_GLOBAL": "/dev/null",
         }  # fmt: skip
         argv = ("/bin/bash", "-c", command)
-        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=PATIENCE, reach=allowed)
+        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, reach=allowed)
 
-    def git(self, folder: Path, *words: str) -> str:
+    def git(self, folder: Path, *args: str) -> str:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GIT_CONFIG_GLOBAL": "/dev/null"}
         done = subprocess.run(
-            ["git", *AUTHOR, *words], cwd=folder, env=env, capture_output=True, text=True,
-            timeout=PATIENCE, check=True,
+            ["git", *AUTHOR, *args], cwd=folder, env=env, capture_output=True, text=True,
+            timeout=TIMEOUT, check=True,
         )  # fmt: skip
         return done.stdout
 
@@ -78,106 +78,112 @@ class Place:
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def sample() -> Iterator[SampleHome]:
     base = Path(tempfile.mkdtemp(prefix=".hermes-escapes-", dir=Path.home()))
-    yield Place(base)
+    yield SampleHome(base)
     shutil.rmtree(base, ignore_errors=True)
 
 
-def bubblewrap(place: Place) -> IsolationBackend:
+def bubblewrap(sample: SampleHome) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    return Bubblewrap(program, place.view)
+    return Bubblewrap(program, sample.policy)
 
 
-def landlock(place: Place) -> IsolationBackend:
-    return Landlock(place.view)
+def landlock(sample: SampleHome) -> IsolationBackend:
+    return Landlock(sample.policy)
 
 
-Make = Callable[[Place], IsolationBackend]
-WALLS = pytest.mark.parametrize("wall", [bubblewrap, landlock])
+MakeBackend = Callable[[SampleHome], IsolationBackend]
+BACKENDS = pytest.mark.parametrize("backend", [bubblewrap, landlock])
 
 
-class Meddled:
-    """A wall while somebody moves folders: `before` it looks at them, and `after` it did."""
+class RacingBackend:
+    """Changes folders `before` and `after` the backend inspects them."""
 
     def __init__(
         self,
-        wall: IsolationBackend,
+        backend: IsolationBackend,
         before: Callable[[], object] = lambda: None,
         after: Callable[[], object] = lambda: None,
     ) -> None:
-        self.name, self.word = wall.name, wall.word
-        self.guards, self.complete = wall.guards, wall.complete
-        self._wall, self._before, self._after = wall, before, after
+        self.name, self.word = backend.name, backend.word
+        self.guards, self.complete = backend.guards, backend.complete
+        self._backend, self._before, self._after = backend, before, after
 
     def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         self._before()
         try:
-            return self._wall.around(start, job)
+            return self._backend.around(start, job)
         finally:
             self._after()
 
     def ended(self, how: ProcessExit) -> ProcessExit:
-        return self._wall.ended(how)
+        return self._backend.ended(how)
 
 
-async def run(door: Spawner, place: Place, command: str, **reach: object) -> ProcessResult:
-    return await IsolatedSandbox(door, bubblewrap(place)).run(place.job(command, **reach))
+async def run(spawner: Spawner, sample: SampleHome, command: str, **reach: object) -> ProcessResult:
+    return await IsolatedSandbox(spawner, bubblewrap(sample)).run(sample.job(command, **reach))
 
 
-@WALLS
-async def test_a_folder_that_is_away_for_a_moment(wall: Make, place: Place, door: Spawner):
-    """It is not there when the wall looks, and back when the command starts."""
-    folder, away = place.work / "d", place.work / "away"
+@BACKENDS
+async def test_folder_missing_during_setup(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
+    """The folder is missing during setup and back when the command starts."""
+    folder, away = sample.work / "d", sample.work / "away"
     folder.mkdir()
-    meddled = Meddled(wall(place), lambda: folder.rename(away), lambda: away.rename(folder))
-    command = f"echo out > {place.outside}/note"
-    job = structs.replace(place.job(command), cwd=str(folder))
+    racing = RacingBackend(
+        backend(sample), lambda: folder.rename(away), lambda: away.rename(folder)
+    )
+    command = f"echo out > {sample.outside}/note"
+    job = structs.replace(sample.job(command), cwd=str(folder))
     with pytest.raises(SandboxError, match="No such file"):
-        await IsolatedSandbox(door, meddled).run(job)
-    assert [*place.outside.iterdir()] == []
+        await IsolatedSandbox(spawner, racing).run(job)
+    assert [*sample.outside.iterdir()] == []
 
 
-@WALLS
-async def test_a_folder_that_is_gone_after_the_look(wall: Make, place: Place, door: Spawner):
-    folder = place.work / "d"
+@BACKENDS
+async def test_folder_gone_after_setup(backend: MakeBackend, sample: SampleHome, spawner: Spawner):
+    folder = sample.work / "d"
     folder.mkdir()
-    meddled = Meddled(wall(place), after=lambda: folder.exists() and folder.rmdir())
-    job = structs.replace(place.job(f"echo out > {place.outside}/note"), cwd=str(folder))
-    if meddled.guards:
+    racing = RacingBackend(backend(sample), after=lambda: folder.exists() and folder.rmdir())
+    job = structs.replace(sample.job(f"echo out > {sample.outside}/note"), cwd=str(folder))
+    if racing.guards:
         with pytest.raises(SandboxError, match="No such file"):
-            await IsolatedSandbox(door, meddled).run(job)
+            await IsolatedSandbox(spawner, racing).run(job)
     else:
-        done = await IsolatedSandbox(door, meddled).run(job)
+        done = await IsolatedSandbox(spawner, racing).run(job)
         assert done.exit_code != 0
         assert b"No such file" in done.output
-    assert [*place.outside.iterdir()] == []
+    assert [*sample.outside.iterdir()] == []
 
 
-@WALLS
-async def test_a_folder_that_becomes_a_link_after_the_look(wall: Make, place: Place, door: Spawner):
-    """What may be changed is what lay there, not what a link leads to by now."""
-    folder = place.work / "d"
+@BACKENDS
+async def test_folder_replaced_by_a_link_after_setup(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
+    """The original folder is writable, not the target of the new link."""
+    folder = sample.work / "d"
     folder.mkdir()
 
     def swap() -> None:
-        folder.rename(place.work / "e")
+        folder.rename(sample.work / "e")
         folder.symlink_to("../../outside")
 
-    job = place.job(f"echo out > {place.outside}/note", writable=(str(folder),))
+    job = sample.job(f"echo out > {sample.outside}/note", writable=(str(folder),))
     try:
-        done = await IsolatedSandbox(door, Meddled(wall(place), after=swap)).run(job)
+        done = await IsolatedSandbox(spawner, RacingBackend(backend(sample), after=swap)).run(job)
     except SandboxError:
         pass
     else:
         assert done.exit_code != 0
-    assert [*place.outside.iterdir()] == []
+    assert [*sample.outside.iterdir()] == []
 
 
-async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place, door: Spawner):
-    """A folder is gone for a moment, and by the second look a link is there."""
-    folder = place.work / "d"
+async def test_retry_does_not_widen_permissions(sample: SampleHome, spawner: Spawner):
+    """A folder is missing at first, and a link at the second attempt."""
+    folder = sample.work / "d"
     folder.mkdir()
 
     def before() -> None:
@@ -186,63 +192,67 @@ async def test_what_may_be_changed_does_not_grow_with_a_second_look(place: Place
 
     def after() -> None:
         if not folder.is_symlink():
-            folder.rename(place.work / "e")
+            folder.rename(sample.work / "e")
 
-    meddled = Meddled(bubblewrap(place), before, after)
-    job = place.job(f"echo out > {place.outside}/note", writable=(str(folder),))
-    with pytest.raises(SandboxError, match="were moved while it was started"):
-        await IsolatedSandbox(door, meddled).run(job)
-    assert [*place.outside.iterdir()] == []
+    racing = RacingBackend(bubblewrap(sample), before, after)
+    job = sample.job(f"echo out > {sample.outside}/note", writable=(str(folder),))
+    with pytest.raises(SandboxError, match="changed while it was starting"):
+        await IsolatedSandbox(spawner, racing).run(job)
+    assert [*sample.outside.iterdir()] == []
 
 
-async def test_a_guarded_folder_that_becomes_a_link_shows_nothing(place: Place, door: Spawner):
-    git = place.repository(place.work)
-    place.write(".ssh/id", "SECRET")
+async def test_guarded_folder_replaced_by_a_link_reveals_nothing(
+    sample: SampleHome, spawner: Spawner
+):
+    git = sample.repository(sample.work)
+    sample.write(".ssh/id", "SECRET")
 
     def swap() -> None:
-        git.rename(place.work / "git2")
+        git.rename(sample.work / "git2")
         git.symlink_to("../.ssh")
 
-    wall = Meddled(bubblewrap(place), after=swap)
-    job = place.job("cat ~/.ssh/*; echo x > ~/.ssh/new")
+    backend = RacingBackend(bubblewrap(sample), after=swap)
+    job = sample.job("cat ~/.ssh/*; echo x > ~/.ssh/new")
     with pytest.raises(SandboxError):
-        assert b"SECRET" not in (await IsolatedSandbox(door, wall).run(job)).output
-    assert [path.name for path in (place.home / ".ssh").iterdir()] == ["id"]
+        assert b"SECRET" not in (await IsolatedSandbox(spawner, backend).run(job)).output
+    assert [path.name for path in (sample.home / ".ssh").iterdir()] == ["id"]
 
 
-@WALLS
-async def test_nothing_that_a_login_executes_can_be_made(wall: Make, place: Place, door: Spawner):
-    """Neither changed nor, where it is missing, created: the home is the workspace."""
-    place.write(".bashrc", "# mine\n")
-    place.write("notes/old", "")
+@BACKENDS
+async def test_startup_files_cannot_be_created(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
+    """Neither changed nor created, although the home is the workspace."""
+    sample.write(".bashrc", "# mine\n")
+    sample.write("notes/old", "")
     command = (
         "cd ~; for name in .bashrc .bash_aliases .bash_profile .profile .zshenv .xprofile .envrc;"
         "do echo evil >> $name; done; mkdir .ssh .local bin .config; echo k > .ssh/authorized_keys;"
         "mkdir -p .local/bin bin; echo x > bin/git; echo x > .local/bin/git; mv .bashrc notes/;"
         "mv notes .zsh; echo new > notes/new"
     )
-    reach = ProcessPermissions(writable=(str(place.home),))
-    job = structs.replace(place.job(command), reach=reach)
-    await IsolatedSandbox(door, wall(place)).run(job)
-    assert sorted(path.name for path in place.home.iterdir()) == [".bashrc", "notes", "work"]
-    assert (place.home / ".bashrc").read_text() == "# mine\n"
-    assert (place.home / "notes/new").read_text() == "new\n"
+    reach = ProcessPermissions(writable=(str(sample.home),))
+    job = structs.replace(sample.job(command), reach=reach)
+    await IsolatedSandbox(spawner, backend(sample)).run(job)
+    assert sorted(path.name for path in sample.home.iterdir()) == [".bashrc", "notes", "work"]
+    assert (sample.home / ".bashrc").read_text() == "# mine\n"
+    assert (sample.home / "notes/new").read_text() == "new\n"
 
 
-async def test_a_secret_whose_folder_is_renamed(place: Place, door: Spawner):
-    base = place.home.parent
+async def test_secret_in_a_renamed_folder_stays_hidden(sample: SampleHome, spawner: Spawner):
+    base = sample.home.parent
     secrets = (".config/gh/hosts.yml", ".cargo/credentials.toml", ".ssh/id")
     for name in secrets:
-        place.write(name, "SECRET")
-    plain = structs.replace(place.view, person="")
+        sample.write(name, "SECRET")
+    plain = structs.replace(sample.policy, person="")
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    sandbox = IsolatedSandbox(door, Bubblewrap(program, plain))
+    sandbox = IsolatedSandbox(spawner, Bubblewrap(program, plain))
     moves = "cd ~; mv .config c1; mv .cargo c2; mv .ssh c3; cd ..; mv home h2; ls -A home"
     for command in (moves, "cd ~; cat c1/gh/* c2/* c3/* ../h2/.*/*; cat .config/gh/* .cargo/*"):
-        done = await sandbox.run(place.job(command, writable=(str(base),)))
+        done = await sandbox.run(sample.job(command, writable=(str(base),)))
         assert b"SECRET" not in done.output
-    assert all((place.home / name).read_text() == "SECRET" for name in secrets)
+    assert all((sample.home / name).read_text() == "SECRET" for name in secrets)
 
 
 GIT_WORK = (
@@ -255,103 +265,105 @@ GIT_WORK = (
 )
 
 
-async def test_git_works_in_a_guarded_repository(place: Place, door: Spawner):
-    place.repository(place.work)
-    done = await run(door, place, GIT_WORK)
+async def test_git_works_in_a_guarded_repository(sample: SampleHome, spawner: Spawner):
+    sample.repository(sample.work)
+    done = await run(spawner, sample, GIT_WORK)
     assert done.exit_code == 0, done.output.decode()
     assert b"sandbox:" not in done.output
-    assert not [*place.work.rglob("*.set-aside")]
-    assert "one" in place.git(place.work, "log", "--oneline")
+    assert not [*sample.work.rglob("*.set-aside")]
+    assert "one" in sample.git(sample.work, "log", "--oneline")
 
 
-def arm(git: str, sign: Path) -> str:
-    return f"git --git-dir={git} config core.fsmonitor 'touch {sign}; false'"
+def set_fsmonitor(git: str, marker: Path) -> str:
+    return f"git --git-dir={git} config core.fsmonitor 'touch {marker}; false'"
 
 
-async def test_settings_and_hooks_of_nested_repositories(place: Place, door: Spawner):
-    sign = place.outside / "sign"
+async def test_nested_repositories_are_protected(sample: SampleHome, spawner: Spawner):
+    marker = sample.outside / "marker"
     for name in ("a", "deep/er/b"):
-        git = place.repository(place.work / name)
+        git = sample.repository(sample.work / name)
         shutil.rmtree(git / "hooks")
         command = (
-            f"cd {name}; {arm('.git', sign)}; mkdir -p .git/hooks; "
-            f"printf '#!/bin/sh\ntouch {sign}\n' > .git/hooks/post-commit;"
+            f"cd {name}; {set_fsmonitor('.git', marker)}; mkdir -p .git/hooks; "
+            f"printf '#!/bin/sh\ntouch {marker}\n' > .git/hooks/post-commit;"
             "chmod +x .git/hooks/*; mv .git g; cd ..; mv a c; mv er es"
         )
-        await run(door, place, command)
-        place.git(place.work / name, "status")
-        place.git(place.work / name, "commit", "-q", "--allow-empty", "-m", "next")
-        assert not sign.exists()
+        await run(spawner, sample, command)
+        sample.git(sample.work / name, "status")
+        sample.git(sample.work / name, "commit", "-q", "--allow-empty", "-m", "next")
+        assert not marker.exists()
 
 
-async def test_settings_from_another_folder(place: Place, door: Spawner):
-    """Git would read the settings of the folder that a file of this name leads to."""
-    git, sign = place.repository(place.work), place.outside / "sign"
+async def test_commondir_is_set_aside(sample: SampleHome, spawner: Spawner):
+    """Git would read the settings of the folder named in `commondir`."""
+    git, marker = sample.repository(sample.work), sample.outside / "marker"
     command = (
         "mkdir evil; cp -r .git/objects .git/refs evil/; cp .git/HEAD evil/; "
-        f"cp .git/config evil/; {arm('evil', sign)}; echo ../evil > .git/commondir"
+        f"cp .git/config evil/; {set_fsmonitor('evil', marker)}; echo ../evil > .git/commondir"
     )
-    done = await run(door, place, command)
-    place.git(place.work, "status")
-    assert not sign.exists()
+    done = await run(spawner, sample, command)
+    sample.git(sample.work, "status")
+    assert not marker.exists()
     assert not (git / "commondir").exists()
     assert (git / "commondir.set-aside").read_text() == "../evil\n"
     assert b"[sandbox: " in done.output
     assert b"commondir.set-aside" in done.output
 
 
-async def test_a_working_folder_whose_git_is_a_file(place: Place, door: Spawner):
-    main, sign = place.home / "main", place.outside / "sign"
-    place.repository(main)
-    shutil.rmtree(place.work)
-    place.git(main, "worktree", "add", "-q", str(place.work))
-    old = (place.work / ".git").read_text()
+async def test_worktree_git_file_is_protected(sample: SampleHome, spawner: Spawner):
+    main, marker = sample.home / "main", sample.outside / "marker"
+    sample.repository(main)
+    shutil.rmtree(sample.work)
+    sample.git(main, "worktree", "add", "-q", str(sample.work))
+    old = (sample.work / ".git").read_text()
     command = (
-        f"git init -q g3; {arm('g3/.git', sign)}; rm -f .git; mv .git x; "
+        f"git init -q g3; {set_fsmonitor('g3/.git', marker)}; rm -f .git; mv .git x; "
         'echo "gitdir: $PWD/g3/.git" > .git; cat .git'
     )
-    await run(door, place, command)
-    place.git(place.work, "status")
-    assert (place.work / ".git").read_text() == old
-    assert not sign.exists()
+    await run(spawner, sample, command)
+    sample.git(sample.work, "status")
+    assert (sample.work / ".git").read_text() == old
+    assert not marker.exists()
 
 
-@WALLS
-async def test_a_new_repository_that_is_armed(wall: Make, place: Place, door: Spawner):
-    """One that a command makes is its own, until it names programs for the owner's git."""
-    sign = place.outside / "sign"
+@BACKENDS
+async def test_planted_files_of_new_repositories_are_set_aside(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
+    """A new repository is left alone until its settings name programs."""
+    marker = sample.outside / "marker"
     command = (
-        f"git init -q plain; git init -q src; {arm('src/.git', sign)}; "
+        f"git init -q plain; git init -q src; {set_fsmonitor('src/.git', marker)}; "
         "printf '#!/bin/sh\n' > src/.git/hooks/pre-commit; "
         "git init -q --bare bare; git --git-dir=bare config alias.st '!evil'; "
         "mkdir link; ln -s ../src/.git link/.git; mkdir file; echo gitdir: ../src/.git > file/.git"
     )
-    done = await IsolatedSandbox(door, wall(place)).run(place.job(command))
+    done = await IsolatedSandbox(spawner, backend(sample)).run(sample.job(command))
     for name in ("plain", "src"):
-        place.git(place.work / name, "status")
-    assert not sign.exists()
-    aside = sorted(str(path.relative_to(place.work)) for path in place.work.rglob("*.set-aside"))
+        sample.git(sample.work / name, "status")
+    assert not marker.exists()
+    aside = sorted(str(path.relative_to(sample.work)) for path in sample.work.rglob("*.set-aside"))
     wanted = ["bare/config", "link/.git", "src/.git/config", "src/.git/hooks"]
     assert aside == [f"{name}.set-aside" for name in wanted]
     assert done.output.count(b"[sandbox: ") == 4
-    assert (place.work / "plain/.git/config").exists()
+    assert (sample.work / "plain/.git/config").exists()
 
 
 @pytest.mark.parametrize("name", ["plain", "a*[b]"])
-async def test_hooks_are_guarded_whatever_the_folder_is_called(
-    place: Place, door: Spawner, name: str
+async def test_hooks_are_protected_for_any_folder_name(
+    sample: SampleHome, spawner: Spawner, name: str
 ) -> None:
-    sandbox = IsolatedSandbox(door, bubblewrap(place))
-    await sandbox.run(place.job(f"git init -q '{name}'"))
-    done = await sandbox.run(place.job(f"echo evil > '{name}/.git/hooks/pre-commit'"))
+    sandbox = IsolatedSandbox(spawner, bubblewrap(sample))
+    await sandbox.run(sample.job(f"git init -q '{name}'"))
+    done = await sandbox.run(sample.job(f"echo evil > '{name}/.git/hooks/pre-commit'"))
     assert b"Read-only file system" in done.output
-    assert not (place.work / name / ".git/hooks/pre-commit").exists()
+    assert not (sample.work / name / ".git/hooks/pre-commit").exists()
 
 
-async def test_a_background_command_is_looked_after_too(place: Place, door: Spawner):
-    git = place.repository(place.work)
-    sandbox = IsolatedSandbox(door, bubblewrap(place))
-    with anyio.fail_after(PATIENCE):
-        async with sandbox.open(place.job("echo ../evil > .git/commondir")) as process:
+async def test_background_commands_are_checked_too(sample: SampleHome, spawner: Spawner):
+    git = sample.repository(sample.work)
+    sandbox = IsolatedSandbox(spawner, bubblewrap(sample))
+    with anyio.fail_after(TIMEOUT):
+        async with sandbox.open(sample.job("echo ../evil > .git/commondir")) as process:
             await process.wait()
     assert not (git / "commondir").exists()

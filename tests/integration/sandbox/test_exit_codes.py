@@ -1,4 +1,4 @@
-"""Exit codes above 128: who was killed, and who only said so."""
+"""Exit codes above 128 are expected_text apart from signals where possible."""
 
 from pathlib import Path
 
@@ -12,9 +12,7 @@ OWN, KILLED, UNKNOWN = "the shell exited by itself", "killed", "or it chose this
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
-async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
-    tmp_path: Path, backend: str
-) -> None:
+async def test_exit_codes_and_signals_are_distinguished(tmp_path: Path, backend: str) -> None:
     expected = {
         "exit 130": (130, OWN),
         "exit 137": (137, OWN),
@@ -27,31 +25,35 @@ async def test_who_ends_by_itself_is_told_apart_from_who_is_killed(
         "exit 3": (3, ""),
     }
     async with open_profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
-        for command, (code, told) in expected.items():
+        for command, (code, expected_text) in expected.items():
             done = output_json(
                 await call_tool(app, make_scope(tmp_path), "terminal", command=command)
             )
-            meant = str(done.get("exit_code_meaning", ""))
+            meaning = str(done.get("exit_code_meaning", ""))
             assert done["exit_code"] == code, command
-            assert meant.startswith(told) or (told == UNKNOWN and meant.endswith(told)), command
-            assert bool(meant) == bool(told), command
+            assert meaning.startswith(expected_text) or (
+                expected_text == UNKNOWN and meaning.endswith(expected_text)
+            ), command
+            assert bool(meaning) == bool(expected_text), command
 
 
 @pytest.mark.parametrize("pty", [False, True])
-async def test_at_a_terminal_too(tmp_path: Path, *, pty: bool) -> None:
+async def test_exit_codes_and_signals_are_distinguished_at_a_terminal(
+    tmp_path: Path, *, pty: bool
+) -> None:
     async with open_profile(tmp_path, "terminal:\n  backend: bubblewrap\n") as app:
-        for command, told in (("exit 130", OWN), ("kill -9 $$", KILLED)):
+        for command, expected_text in (("exit 130", OWN), ("kill -9 $$", KILLED)):
             output = await call_tool(
                 app, make_scope(tmp_path), "terminal", command=command, pty=pty
             )
-            assert str(output_json(output)["exit_code_meaning"]).startswith(told)
+            assert str(output_json(output)["exit_code_meaning"]).startswith(expected_text)
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "local"])
-async def test_in_the_background_only_what_is_not_known_is_left_open(
+async def test_background_exit_meaning_is_open_only_if_unknown(
     tmp_path: Path, backend: str
 ) -> None:
-    """The first process inside a namespace tells of both alike; elsewhere the door knows."""
+    """The first process in a namespace reports both alike; elsewhere the spawner knows."""
     open_ = backend == "bubblewrap"
     expected = {
         "exit 137": (137, f"killed, possibly out of memory (SIGKILL), {UNKNOWN}" if open_ else OWN),
@@ -60,16 +62,16 @@ async def test_in_the_background_only_what_is_not_known_is_left_open(
         "false | grep x": (1, "nothing matched"),
     }
     async with open_profile(tmp_path, f"terminal:\n  backend: {backend}\n") as app:
-        for command, (code, told) in expected.items():
-            begun = await call_tool(
+        for command, (code, expected_text) in expected.items():
+            started = await call_tool(
                 app, make_scope(tmp_path), "terminal", command=command, background=True
             )
-            name = output_json(begun)["session_id"]
+            name = output_json(started)["session_id"]
             done = await call_tool(
                 app, make_scope(tmp_path), "process", action="wait", session_id=name, timeout=60
             )
-            meant = str(output_json(done).get("exit_code_meaning", ""))
+            meaning = str(output_json(done).get("exit_code_meaning", ""))
             assert output_json(done)["exit_code"] == code, command
-            assert meant.startswith(told), command
-            assert meant.endswith(UNKNOWN) == (open_ and code == 137), command
-            assert bool(meant) == bool(told), command
+            assert meaning.startswith(expected_text), command
+            assert meaning.endswith(UNKNOWN) == (open_ and code == 137), command
+            assert bool(meaning) == bool(expected_text), command

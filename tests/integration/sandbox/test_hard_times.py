@@ -1,4 +1,4 @@
-"""The door when the machine gives little: few files, and a keeper that does not answer."""
+"""The spawner under scarce resources: few file descriptors and a stopped reaper."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ FEW_FILES = """
 import os
 import resource
 import anyio
-from hermes.sandbox.spawner import Door, Start
+from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
-START = Start(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, talk=True)
+START = SpawnRequest(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, talk=True)
 
 def limit(files):
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, HARD))
@@ -27,32 +27,32 @@ def limit(files):
 def opened():
     return sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1]
 
-async def attempt(door):
+async def attempt(spawner):
     try:
-        async with door.open(START) as child:
+        async with spawner.open(START) as child:
             return (await child.wait()).exit_code
     except SandboxError as error:
         return str(error)
 
 async def main(warm):
     outside = opened()
-    with Door() as door:
+    with Spawner() as spawner:
         if warm:
-            assert await attempt(door) == 0
+            assert await attempt(spawner) == 0
         before = opened()
         failures = 0
         for room in range(1, 30):
             limit(before[-1] + room)
-            outcome = await attempt(door)
+            outcome = await attempt(spawner)
             limit(HARD)
             if outcome == 0:
                 break
             assert "Too many open files" in outcome, outcome
-            # The line to the keeper may stay, for the next one.
+            # The connection to the reaper may stay open.
             assert len(set(opened()) - set(before)) <= (not warm), (room, before, opened())
             failures += 1
         assert failures >= 5, failures
-        assert await attempt(door) == 0
+        assert await attempt(spawner) == 0
     assert opened() == outside, (outside, opened())
 
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -72,16 +72,16 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-async def test_a_keeper_that_was_stopped_does_not_hold_the_door():
-    door = Spawner()
-    asking = "echo $PPID; read x"
-    start = SpawnRequest(argv=("/bin/sh", "-c", asking), cwd="/", env={}, talk=True)
-    async with door.open(start) as child:
-        keeper = parent_of(int(await child.read()))
-    os.kill(keeper, signal.SIGSTOP)
-    door.close()
+async def test_stopped_reaper_does_not_block_closing():
+    spawner = Spawner()
+    command = "echo $PPID; read x"
+    start = SpawnRequest(argv=("/bin/sh", "-c", command), cwd="/", env={}, talk=True)
+    async with spawner.open(start) as child:
+        reaper = parent_of(int(await child.read()))
+    os.kill(reaper, signal.SIGSTOP)
+    spawner.close()
     with pytest.raises(ProcessLookupError):
-        os.kill(keeper, 0)
-    async with door.open(SpawnRequest(argv=("/bin/true",), cwd="/", env={})) as child:
+        os.kill(reaper, 0)
+    async with spawner.open(SpawnRequest(argv=("/bin/true",), cwd="/", env={})) as child:
         assert (await child.wait()).exit_code == 0
-    door.close()
+    spawner.close()

@@ -1,4 +1,4 @@
-"""Three hundred hostile commands behind each wall, judged by their effect and nothing else."""
+"""Hundreds of hostile commands have no effect outside the sandbox."""
 
 import os
 import subprocess
@@ -36,18 +36,18 @@ from support.hostile_commands import (
 )
 
 pytestmark = pytest.mark.anyio
-Loose = tuple[AttackTarget, Listeners, "subprocess.Popen[bytes]"]
+Attack = tuple[AttackTarget, Listeners, "subprocess.Popen[bytes]"]
 BATCH = 30
-AT_ONCE = 3
+PARALLEL = 3
 
 
 @pytest.fixture
-def loose() -> Iterator[Loose]:
+def attack() -> Iterator[Attack]:
     with attack_target() as made:
         yield made
 
 
-def view(made: AttackTarget) -> FilesystemPolicy:
+def policy(made: AttackTarget) -> FilesystemPolicy:
     return FilesystemPolicy(
         tmp=str(made.private),
         hidden=(str(made.hermes), *hidden_paths(made.home, root=True)),
@@ -60,18 +60,18 @@ def view(made: AttackTarget) -> FilesystemPolicy:
 def bubblewrap(made: AttackTarget) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    return Bubblewrap(program, view(made))
+    return Bubblewrap(program, policy(made))
 
 
 def landlock(made: AttackTarget) -> IsolationBackend:
-    return Landlock(view(made))
+    return Landlock(policy(made))
 
 
 async def outcomes(
     sandbox: Sandbox, made: AttackTarget, found: list[HostileCommand]
 ) -> list[tuple[list[HostileCommand], ProcessResult]]:
-    """Many commands in each process, several processes side by side."""
-    limit = anyio.CapacityLimiter(AT_ONCE)
+    """Run the commands in batches, several processes in parallel."""
+    limit = anyio.CapacityLimiter(PARALLEL)
     results: list[tuple[list[HostileCommand], ProcessResult]] = []
 
     async def run(batch: list[HostileCommand]) -> None:
@@ -96,33 +96,38 @@ def job(made: AttackTarget, script: str) -> ProcessSpec:
     )
 
 
-def told(batch: list[HostileCommand], output: bytes, what: Callable[[bytes], bool]) -> list[str]:
-    """The commands whose part of the output shows what must not be seen."""
+def offending(
+    batch: list[HostileCommand], output: bytes, what: Callable[[bytes], bool]
+) -> list[str]:
+    """The commands whose output shows what must not be visible."""
     parts = output.split(b"\n== ")[1:]
     return [
         batch[int(number)].text
-        for number, _, said in (part.partition(b"\n") for part in parts)
-        if what(said)
+        for number, _, text in (part.partition(b"\n") for part in parts)
+        if what(text)
     ]
 
 
-@pytest.mark.parametrize(("wall", "modes"), [(bubblewrap, True), (landlock, False)])
-async def test_no_hostile_command_gets_anywhere(
-    wall: Callable[[AttackTarget], IsolationBackend], modes: bool, loose: Loose, door: Spawner
+@pytest.mark.parametrize(("backend", "modes"), [(bubblewrap, True), (landlock, False)])
+async def test_hostile_commands_have_no_effect(
+    backend: Callable[[AttackTarget], IsolationBackend],
+    modes: bool,
+    attack: Attack,
+    spawner: Spawner,
 ):
-    made, ears, victim = loose
-    found = hostile_commands(made, ears, victim.pid)
+    made, listeners, victim = attack
+    found = hostile_commands(made, listeners, victim.pid)
     assert len(found) >= 300
-    if wall is bubblewrap:
+    if backend is bubblewrap:
         found += git_commands(made)
     before, machine = made.state(modes=modes), machine_state()
-    sandbox = IsolatedSandbox(door, wall(made))
+    sandbox = IsolatedSandbox(spawner, backend(made))
     for batch, done in await outcomes(sandbox, made, found):
         assert not done.timed_out, done.output[-2000:].decode(errors="replace")
         assert done.output.count(b"\n== ") == len(batch)
-        assert told(batch, done.output, made.spoken) == []
-        assert told(batch, done.output, lambda said: b"BREACH" in said) == []
-    assert ears.heard() == 0
+        assert offending(batch, done.output, made.spoken) == []
+        assert offending(batch, done.output, lambda text: b"BREACH" in text) == []
+    assert listeners.heard() == 0
     assert victim.poll() is None
     assert made.state(modes=modes) == before
     assert machine_state() == machine
@@ -135,26 +140,26 @@ b 6
 """
 
 
-@pytest.mark.parametrize("wall", [bubblewrap, landlock])
-async def test_a_crowd_of_processes_ends_with_its_command(
-    wall: Callable[[AttackTarget], IsolationBackend], loose: Loose, door: Spawner
+@pytest.mark.parametrize("backend", [bubblewrap, landlock])
+async def test_fork_bomb_ends_with_its_command(
+    backend: Callable[[AttackTarget], IsolationBackend], attack: Attack, spawner: Spawner
 ):
-    made, _, _ = loose
+    made, _, _ = attack
     witness = ProcessTreePipe(made.workspace / "witness")
     argv = ("bash", "-c", BOMB, "bash", witness.path)
     crowd = structs.replace(job(made, ""), argv=argv, timeout=3)
-    done = await IsolatedSandbox(door, wall(made)).run(crowd)
+    done = await IsolatedSandbox(spawner, backend(made)).run(crowd)
     assert done.timed_out
     await witness.silence()
     witness.close()
 
 
-async def test_the_commands_are_hostile(loose: Loose, door: Spawner):
-    """Without a wall they do what they are for, so the test above can fail."""
-    made, ears, victim = loose
-    found = [command for command in hostile_commands(made, ears, victim.pid) if command.local]
+async def test_commands_are_hostile_without_a_sandbox(attack: Attack, spawner: Spawner):
+    """Without a sandbox they succeed, so the test above can fail."""
+    made, listeners, victim = attack
+    found = [command for command in hostile_commands(made, listeners, victim.pid) if command.local]
     quiet: list[str] = []
-    sandbox = LocalSandbox(door)
+    sandbox = LocalSandbox(spawner)
     fresh = AttackTarget(made.base)
     for command in found[:: max(1, len(found) // 40)]:
         AttackTarget(made.base)
@@ -163,14 +168,14 @@ async def test_the_commands_are_hostile(loose: Loose, door: Spawner):
             path.write_text(f"key = {made.token}\n")
         before = made.state(modes=True)
         done = await sandbox.run(job(made, batch_script([command])))
-        harm = made.spoken(done.output) or ears.heard() or made.state(modes=True) != before
+        harm = made.spoken(done.output) or listeners.heard() or made.state(modes=True) != before
         if not harm:
             quiet.append(command.text)
     assert len(quiet) <= 12, quiet
 
 
 def machine_state() -> dict[str, bytes | list[Path]]:
-    """By content, and by the names in the folders that everybody trusts."""
+    """The content of system files and the names in system folders."""
     files = ("/etc/passwd", "/etc/hosts", "/proc/sys/kernel/core_pattern", "/etc/crontab")
     folders = ("/", "/etc", "/etc/cron.d", "/usr/local/bin", "/usr/bin", "/etc/profile.d")
     state: dict[str, bytes | list[Path]] = {

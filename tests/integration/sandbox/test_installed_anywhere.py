@@ -1,4 +1,4 @@
-"""Wherever the program is installed, commands behind its wall can call it."""
+"""Sandboxed commands can call the program wherever it is installed."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ from hermes.testing.fake_openai import Call, Reply, Rule, Script
 from support.cli_process import TEST_TIMEOUT, FakeModelProcess
 from support.cli_process import HermesCli as Installation
 
-PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - where the sandbox has folders of its own
+PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - private folders in the sandbox
 CODE = "import hermes, sys\nprint('found', hermes.__file__)\nprint('runs', sys.executable)"
 SCRIPT = Script(
     rules=[
@@ -42,18 +42,18 @@ sys.exit(main())
 
 @pytest.fixture(params=PRIVATE)
 def folder(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """For an installation of its own, with a name that needs quotes everywhere."""
+    """A folder for a separate installation, with a name that needs quoting."""
     if not Path(request.param).is_dir():
         pytest.skip(f"{request.param} is not there")
-    if any(Path(sys.prefix).is_relative_to(place) for place in PRIVATE):
-        pytest.skip("the packages it needs lie in such a folder: there all tests show the same")
+    if any(Path(sys.prefix).is_relative_to(folder) for folder in PRIVATE):
+        pytest.skip("its packages are in such a folder anyway")
     made = tempfile.mkdtemp(prefix="hermes tést ", dir=request.param)
     yield Path(made)
     shutil.rmtree(made)
 
 
 def _install(folder: Path) -> Path:
-    """A copy of the program in an environment of its own; its packages stay where they are."""
+    """Copy the program into a separate environment that uses the existing packages."""
     source = Path(hermes.__file__).parent
     shutil.copytree(source, folder / "src/hermes", symlinks=True)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -72,7 +72,7 @@ def _install(folder: Path) -> Path:
     return starter
 
 
-def test_a_command_can_call_the_program(folder: Path, model: FakeModelProcess) -> None:
+def test_command_can_call_hermes(folder: Path, model: FakeModelProcess) -> None:
     starter = _install(folder)
     one = Installation(folder, model.url)
     one.configure("approvals:\n  mode: off\n")
@@ -88,10 +88,10 @@ def test_a_command_can_call_the_program(folder: Path, model: FakeModelProcess) -
     )
     assert "Both were called." in done.stdout, done.stderr
     *_, last = model.requests("call yourself")
-    said = [one["content"] for one in last["messages"] if one["role"] == "tool"]
-    called, programmed = [msgspec.json.decode(text) for text in said]
+    outputs = [one["content"] for one in last["messages"] if one["role"] == "tool"]
+    called, executed = [msgspec.json.decode(text) for text in outputs]
     assert called["exit_code"] == 0, called
     assert hermes.__version__ in called["output"]
     assert (one.work / "made").exists()
-    assert f"found {folder}/src/hermes/__init__.py" in programmed["output"], programmed
-    assert f"runs {folder}/venv/bin/python" in programmed["output"]
+    assert f"found {folder}/src/hermes/__init__.py" in executed["output"], executed
+    assert f"runs {folder}/venv/bin/python" in executed["output"]

@@ -1,4 +1,4 @@
-"""The keeper, spoken to directly: what it does when the owner is gone at an odd moment."""
+"""The reaper protocol when the owner dies during a start."""
 
 import os
 import select
@@ -12,7 +12,7 @@ import pytest
 
 from hermes.sandbox import reaper
 
-PATIENCE = 60
+TIMEOUT = 60
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ def requests() -> Iterator[socket.socket]:
             theirs.close()
             yield ours
             ours.close()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
 
 
-def test_an_owner_that_is_gone_before_the_command_is_reported_leaves_nothing(
+def test_owner_gone_before_the_start_report_leaves_no_process(
     requests: socket.socket,
 ) -> None:
-    """Nobody hears that it began; the command holds the pipe open for as long as it lives."""
+    """The command keeps the pipe open as long as it runs."""
     out, writer = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
     ours, theirs = socket.socketpair()
@@ -38,7 +38,7 @@ def test_an_owner_that_is_gone_before_the_command_is_reported_leaves_nothing(
     for fd in (nothing, writer):
         os.close(fd)
     theirs.close()
-    words = [
+    parts = [
         b"/",
         b"0.1",
         b"3 0 0",
@@ -47,15 +47,15 @@ def test_an_owner_that_is_gone_before_the_command_is_reported_leaves_nothing(
         b"echo begun; sleep 1000",
         b"PATH=/usr/bin:/bin",
     ]
-    packed = b"\0".join(words)
+    packed = b"\0".join(parts)
     ours.sendall(struct.pack("!I", len(packed)) + packed)
     ours.close()
-    heard = b""
+    output = b""
     while True:
-        assert select.select([out], [], [], PATIENCE)[0], "the command lives on"
+        assert select.select([out], [], [], TIMEOUT)[0], "the command is still running"
         data = os.read(out, 100)
         if not data:
             break
-        heard += data
+        output += data
     os.close(out)
-    assert heard in (b"", b"begun\n")
+    assert output in (b"", b"begun\n")

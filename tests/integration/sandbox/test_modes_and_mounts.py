@@ -1,4 +1,4 @@
-"""What outlives a sandbox in a file's mode or owner, and secrets that a second mount shows."""
+"""File modes, owners, namespaces and second mounts do not defeat the sandbox."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.sandbox.conftest import Ground
+from tests.integration.sandbox.conftest import SampleHome
 
 from hermes.app.sandboxes import protected_paths
 from hermes.config.home import Home
@@ -60,17 +60,16 @@ print("end")
 
 
 @BACKENDS
-async def test_no_setuid_bit_is_left_behind(ground: Ground, backend: str):
-    """Neither on what a command makes nor, as the same user, on what is outside of its folders."""
-    tool = ground.outside / "tool"
+async def test_setuid_bits_cannot_be_set(sample: SampleHome, backend: str):
+    tool = sample.outside / "tool"
     tool.touch(0o755)
     bits = [stat.S_ISUID, stat.S_ISGID] if ROOT else [stat.S_ISUID]
-    done = await ground.run(backend, sys.executable, "-c", SET_ID, str(tool), *map(str, bits))
+    done = await sample.run(backend, sys.executable, "-c", SET_ID, str(tool), *map(str, bits))
     assert done.output == b"end\n"
-    files = [tool, *ground.work.iterdir()]
+    files = [tool, *sample.work.iterdir()]
     assert [path.name for path in files if path.stat().st_mode & sum(bits)] == []
-    assert (ground.work / "mine").stat().st_mode & 0o777 == 0o700
-    assert (ground.work / "plain").stat().st_mode & 0o777 == 0o750
+    assert (sample.work / "mine").stat().st_mode & 0o777 == 0o700
+    assert (sample.work / "plain").stat().st_mode & 0o777 == 0o750
 
 
 OWNERS = """
@@ -102,11 +101,11 @@ for change in (
 
 
 @BACKENDS
-async def test_owners_and_attributes_outside_stay(ground: Ground, backend: str):
-    path = ground.outside / "theirs"
+async def test_owners_and_attributes_outside_cannot_be_changed(sample: SampleHome, backend: str):
+    path = sample.outside / "theirs"
     path.write_text("text")
     path.chmod(0o644)
-    done = await ground.run(backend, sys.executable, "-c", OWNERS, str(path))
+    done = await sample.run(backend, sys.executable, "-c", OWNERS, str(path))
     assert done.output == b"refused\n" * 9
     assert path.read_text() == "text"
 
@@ -126,18 +125,16 @@ worker.join()
 
 
 @BACKENDS
-async def test_no_user_namespace_can_be_made_while_threads_and_processes_work(
-    ground: Ground, backend: str
-):
-    done = await ground.run(backend, sys.executable, "-u", "-c", NAMESPACES)
+async def test_user_namespaces_are_refused_but_threads_work(sample: SampleHome, backend: str):
+    done = await sample.run(backend, sys.executable, "-u", "-c", NAMESPACES)
     assert done.output == b"-1 -1\nworks\n"
 
 
 @contextmanager
-def bound(folder: Path, point: Path) -> Iterator[None]:
+def bind_mount(folder: Path, point: Path) -> Iterator[None]:
     point.mkdir()
-    words = ["mount", "--bind", str(folder), str(point)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
+    argv = ["mount", "--bind", str(folder), str(point)]
+    if subprocess.run(argv, capture_output=True, check=False).returncode:
         pytest.skip("this machine does not let us mount")
     try:
         yield
@@ -146,47 +143,47 @@ def bound(folder: Path, point: Path) -> Iterator[None]:
 
 
 @BACKENDS
-async def test_a_second_mount_shows_no_secret(ground: Ground, backend: str):
-    """Of a folder around it, of the hidden folder itself, and of a part of it."""
-    deep = ground.home / ".ssh/keys"
+async def test_second_mount_does_not_reveal_secrets(sample: SampleHome, backend: str):
+    """Mounts of a parent, of the hidden folder itself, and of a part of it."""
+    deep = sample.home / ".ssh/keys"
     deep.mkdir()
     (deep / "id").write_text("SECRET")
-    (ground.home / "note").write_text("open")
-    points = [ground.base / name for name in ("second", "third", "with space")]
+    (sample.home / "note").write_text("open")
+    points = [sample.base / name for name in ("second", "third", "with space")]
     script = 'for path do find "$path" -type f -exec cat {} +; done; echo; cat "$1/note"'
     with (
-        bound(ground.home, points[0]),
-        bound(ground.home / ".ssh", points[1]),
-        bound(deep, points[2]),
+        bind_mount(sample.home, points[0]),
+        bind_mount(sample.home / ".ssh", points[1]),
+        bind_mount(deep, points[2]),
     ):
         argv = ("sh", "-c", script, "sh", *map(str, points))
-        shown = await ground.run(backend, *argv, beyond=True)
+        shown = await sample.run(backend, *argv, beyond=True)
         assert shown.output.count(b"SECRET") == 5
-        done = await ground.run(backend, *argv)
+        done = await sample.run(backend, *argv)
     assert b"SECRET" not in done.output
     assert done.output.endswith(b"open")
 
 
-def test_a_second_mount_opens_nothing_to_the_file_tools(ground: Ground):
-    root = ground.home / ".hermes"
+def test_second_mount_does_not_open_paths_to_file_tools(sample: SampleHome):
+    root = sample.home / ".hermes"
     (root / "profiles/other").mkdir(parents=True)
     (root / "profiles/other/.env").write_text("SECRET")
     (root / "skills").mkdir()
     (root / "skills/SKILL.md").write_text("open")
-    places, point = (
-        SessionPaths(ground.home, protected_paths(Home(root, root))),
-        ground.base / "second",
+    paths, point = (
+        SessionPaths(sample.home, protected_paths(Home(root, root))),
+        sample.base / "second",
     )
-    with bound(ground.home, point):
+    with bind_mount(sample.home, point):
         for name in ("profiles/other/.env", "profiles/new/config.yaml"):
             with pytest.raises(ToolError):
-                places.guard(point / ".hermes" / name)
+                paths.guard(point / ".hermes" / name)
         skill = point / ".hermes/skills/SKILL.md"
-        assert places.guard(skill, places.closed("owner")) == skill
+        assert paths.guard(skill, paths.closed("owner")) == skill
 
 
-def test_what_is_open_in_a_hidden_folder_stays_open_elsewhere(tmp_path: Path):
-    """As where `/etc/resolv.conf` is a mount of a file in `/run`."""
+def test_mounts_of_visible_paths_stay_visible(tmp_path: Path):
+    """For example, `/etc/resolv.conf` may be a mount of a file in `/run`."""
     table = tmp_path / "mounts"
     table.write_text(
         "1 0 8:1 / / rw - ext4 disk rw\n"

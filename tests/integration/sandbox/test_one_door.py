@@ -1,4 +1,4 @@
-"""Nothing but the door starts processes: by reading the code, and by watching it run."""
+"""Only the spawner starts processes: checked in the code and at run time."""
 
 import ast
 import json
@@ -17,14 +17,14 @@ from support.cli_process import TEST_TIMEOUT, FakeModelProcess, fake_model_proce
 from support.mcp_harness import stdio_server
 
 SOURCE = Path(hermes.__file__).parent
-DOOR = {"sandbox/spawner.py", "sandbox/reaper.py", "sandbox/landlock_launcher.py"}
+SPAWNER_FILES = {"sandbox/spawner.py", "sandbox/reaper.py", "sandbox/landlock_launcher.py"}
 EXCEPTIONS = {
     "app/service/launcher.py": "the gateway itself, which must outlive the command that starts it",
     "app/service/systemd.py": "systemctl, asked for by the owner on the command line",
     "cli/editor.py": "the owner's editor, which needs the owner's own terminal",
-    "cli/verbs/gateway/foreground.py": "the program becomes the gateway: nobody is left to own it",
+    "cli/verbs/gateway/foreground.py": "the program becomes the gateway, so no owner is left",
 }
-OURS = {"testing"}
+TEST_PACKAGES = {"testing"}
 """Parts of the package that only tests and benchmarks run."""
 
 MODULES = {
@@ -64,14 +64,14 @@ def starts_processes(tree: ast.Module) -> list[str]:
     return found
 
 
-def test_no_other_code_can_start_a_process():
+def test_no_other_module_can_start_a_process():
     found = {
         str(file.relative_to(SOURCE)): names
         for file in sorted(SOURCE.rglob("*.py"))
-        if file.relative_to(SOURCE).parts[0] not in OURS
+        if file.relative_to(SOURCE).parts[0] not in TEST_PACKAGES
         and (names := starts_processes(ast.parse(file.read_text())))
     }
-    assert {*found} - DOOR - {*EXCEPTIONS} == set(), found
+    assert {*found} - SPAWNER_FILES - {*EXCEPTIONS} == set(), found
 
 
 def test_every_exception_is_still_needed():
@@ -79,7 +79,7 @@ def test_every_exception_is_still_needed():
         assert starts_processes(ast.parse((SOURCE / name).read_text())), name
 
 
-WATCHED = """
+WATCHER = """
 import json, os, sys
 
 EVENTS = {"subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec",
@@ -93,7 +93,7 @@ def starter():
         if "/hermes/" in name and "/site-packages/" not in name:
             return name.rpartition("/hermes/")[2]
         frame = frame.f_back
-    return "nobody of ours"
+    return "other code"
 
 def watch(event, args):
     if event in EVENTS:
@@ -103,11 +103,11 @@ sys.addaudithook(watch)
 from hermes.cli.main import main
 
 codes = {}
-for words in json.loads(sys.argv[1]):
+for args in json.loads(sys.argv[1]):
     try:
-        codes[" ".join(words)] = main(words)
+        codes[" ".join(args)] = main(args)
     except SystemExit as end:
-        codes[" ".join(words)] = end.code
+        codes[" ".join(args)] = end.code
 print()
 print(json.dumps({"seen": SEEN, "codes": codes}))
 """
@@ -146,9 +146,7 @@ def model(tmp_path: Path) -> Iterator[FakeModelProcess]:
         yield running
 
 
-def test_only_the_door_starts_processes_while_the_program_runs(
-    model: FakeModelProcess, tmp_path: Path
-):
+def test_only_the_spawner_starts_processes_at_run_time(model: FakeModelProcess, tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
     servers = {
@@ -168,14 +166,14 @@ def test_only_the_door_starts_processes_while_the_program_runs(
         "HERMES_YOLO_MODE": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, json.dumps(VERBS)], env=env, cwd=work, text=True,
+        [sys.executable, "-c", WATCHER, json.dumps(VERBS)], env=env, cwd=work, text=True,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_TIMEOUT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert set(told["codes"].values()) <= {0, None}, told
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert set(result["codes"].values()) <= {0, None}, result
     results = [r["content"] for r in model.requests()[-1]["messages"] if r["role"] == "tool"]
     assert any("from-the-shell" in str(result) for result in results), results
     assert "42" in results
-    assert told["seen"], "the shell was used, so the door must have started its keeper"
-    assert {where for _, where in told["seen"]} == {"sandbox/spawner.py"}, told["seen"]
+    assert result["seen"], "the shell was used, so the spawner must have started its reaper"
+    assert {where for _, where in result["seen"]} == {"sandbox/spawner.py"}, result["seen"]

@@ -1,4 +1,4 @@
-"""Commands plant something for the owner's git, which is run afterwards without a sandbox."""
+"""Commands cannot plant anything that the owner's git executes later."""
 
 import os
 import shutil
@@ -26,30 +26,30 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60.0
+TIMEOUT = 60.0
 PATH = "/usr/local/bin:/usr/bin:/bin"
 USER = "[user]\n\tname = a\n\temail = a@b\n"
 
 
 class Owner:
-    """A person with settings of git, a folder that the agent works in, and a repository there."""
+    """A user with git settings and a repository in the agent's workspace."""
 
     def __init__(
-        self, base: Path, door: Spawner, make: Callable[[FilesystemPolicy], IsolationBackend]
+        self, base: Path, spawner: Spawner, make: Callable[[FilesystemPolicy], IsolationBackend]
     ) -> None:
         self.home = base / "home"
         self.work = self.home / "work"
         self.repo = self.work / "repo"
-        self.sign = base / "executed"
+        self.marker = base / "executed"
         self.repo.mkdir(parents=True)
-        self.view = FilesystemPolicy(
+        self.policy = FilesystemPolicy(
             tmp=str(base / "private"),
             hidden=hidden_paths(self.home, root=True),
             shown=VISIBLE_IN_RUN,
             guarded=(*GUARDED, *startup_files(self.home)),
             person=str(self.home),
         )
-        self._door, self._make = door, make
+        self._spawner, self._make = spawner, make
         self._sandbox: IsolatedSandbox | None = None
         self.write(self.home / ".gitconfig", USER)
         self.git("init", "-q")
@@ -67,60 +67,60 @@ class Owner:
     async def command(
         self, text: str, *, work: Path | None = None, most: int = MAX_SCANNED_FOLDERS
     ) -> ProcessResult:
-        """What the agent runs; `evil FILE` writes a program that leaves the sign."""
+        """Run a command in the sandbox; `evil FILE` writes a program that creates the marker."""
         if self._sandbox is None:
             owner = owner_git_config({}, str(self.home))
-            wall = self._make(self.view)
-            self._sandbox = IsolatedSandbox(self._door, wall, owner=owner, most_folders=most)
+            backend = self._make(self.policy)
+            self._sandbox = IsolatedSandbox(self._spawner, backend, owner=owner, most_folders=most)
         evil = (
             'evil() { mkdir -p "$(dirname "$1")"; '
-            f'printf \'#!/bin/sh\\ntouch {self.sign}\\n\' > "$1"; chmod +x "$1"; }}\n'
+            f'printf \'#!/bin/sh\\ntouch {self.marker}\\n\' > "$1"; chmod +x "$1"; }}\n'
         )
         work = work or self.work
         job = ProcessSpec(
             argv=("/bin/bash", "-c", evil + text),
             cwd=str(work),
             env={"PATH": PATH, "HOME": str(self.home)},
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             reach=ProcessPermissions(writable=(str(work),)),
         )
         return await self._sandbox.run(job)
 
-    def git(self, *words: str, folder: Path | None = None, check: bool = True) -> str:
+    def git(self, *args: str, folder: Path | None = None, check: bool = True) -> str:
         done = subprocess.run(
-            ["git", *words], cwd=folder or self.repo, env={"PATH": PATH, "HOME": str(self.home)},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=check,
+            ["git", *args], cwd=folder or self.repo, env={"PATH": PATH, "HOME": str(self.home)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=check,
         )  # fmt: skip
         return done.stdout
 
-    def uses_git(self, folder: Path | None = None) -> None:
-        """As somebody would who comes back to the folder; what fails, fails."""
+    def use_git(self, folder: Path | None = None) -> None:
+        """Run common git commands outside the sandbox; failures are ignored."""
         self.git("status", folder=folder, check=False)
         self.git("diff", "HEAD", folder=folder, check=False)
         self.git("commit", "-q", "--allow-empty", "-m", "next", folder=folder, check=False)
         self.git("checkout", "-q", "-b", "other", folder=folder, check=False)
 
 
-def bubblewrap(view: FilesystemPolicy) -> IsolationBackend:
+def bubblewrap(policy: FilesystemPolicy) -> IsolationBackend:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    return Bubblewrap(program, view)
+    return Bubblewrap(program, policy)
 
 
 @pytest.fixture(params=[bubblewrap, Landlock])
-def owner(request: pytest.FixtureRequest, door: Spawner) -> Iterator[Owner]:
+def owner(request: pytest.FixtureRequest, spawner: Spawner) -> Iterator[Owner]:
     base = Path(tempfile.mkdtemp(prefix=".hermes-owner-", dir=Path.home()))
-    yield Owner(base, door, request.param)
+    yield Owner(base, spawner, request.param)
     shutil.rmtree(base, ignore_errors=True)
 
 
-def settings(owner: Owner, text: str) -> None:
+def add_git_settings(owner: Owner, text: str) -> None:
     owner.write(owner.home / ".gitconfig", USER + text)
 
 
-async def test_hooks_where_the_owners_settings_look_for_them(owner: Owner):
-    """Relative to a repository: in one that has such a folder, one that has none, and a new one."""
-    settings(owner, "[core]\n\thooksPath = .githooks\n")
+async def test_hooks_in_a_relative_hooks_path_are_not_executed(owner: Owner):
+    """A relative path: in repositories with and without such a folder, and in a new one."""
+    add_git_settings(owner, "[core]\n\thooksPath = .githooks\n")
     other = owner.work / "other"
     other.mkdir()
     owner.git("init", "-q", folder=other)
@@ -130,26 +130,26 @@ async def test_hooks_where_the_owners_settings_look_for_them(owner: Owner):
         "evil $f/.githooks/pre-commit; done; git init -q new"
     )
     for folder in (owner.repo, other, owner.work / "new"):
-        owner.uses_git(folder)
-    assert not owner.sign.exists()
+        owner.use_git(folder)
+    assert not owner.marker.exists()
     assert old.read_text() == "#!/bin/sh\nexit 0\n"
 
 
 @pytest.mark.parametrize("there", [True, False])
-async def test_hooks_at_a_fixed_place_in_the_workspace(owner: Owner, there: bool):
-    """By the settings in the other file that git reads."""
+async def test_hooks_at_a_fixed_path_are_not_executed(owner: Owner, there: bool):
+    """Set in the second settings file that git reads."""
     text = "[core]\n\thooksPath = ~/work/tools/hooks\n"
     owner.write(owner.home / ".config/git/config", text)
     if there:
         owner.hook(owner.work / "tools/hooks/commit-msg")
     await owner.command("rm -rf tools/hooks; mv tools away; evil tools/hooks/post-commit")
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
 
 
-async def test_files_that_the_owners_settings_include(owner: Owner):
+async def test_included_settings_files_are_protected(owner: Owner):
     there = owner.write(owner.work / "team/gitconfig", "[core]\n\tabbrev = 12\n")
-    settings(
+    add_git_settings(
         owner,
         f"[core][include] path = {owner.work}/missing\n"
         f'[includeIf "gitdir:~/work/"]\n\tpath = work/team/gitconfig\n',
@@ -159,12 +159,12 @@ async def test_files_that_the_owners_settings_include(owner: Owner):
         "mv team away; rm -rf team; mkdir -p team; for f in missing team/gitconfig; do"
         ' printf "$text" > $f; done'
     )
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
     assert there.read_text() == "[core]\n\tabbrev = 12\n"
 
 
-async def test_hooks_and_programs_that_settings_of_a_repository_name(owner: Owner):
+async def test_configured_hooks_and_programs_are_protected(owner: Owner):
     owner.hook(owner.repo / ".husky/_/pre-commit").write_text("#!/bin/sh\n. .husky/pre-commit\n")
     for name in (".husky/pre-commit", "tools/monitor", "tools/external"):
         owner.hook(owner.repo / name)
@@ -178,12 +178,12 @@ async def test_hooks_and_programs_that_settings_of_a_repository_name(owner: Owne
     )
     owner.write(owner.repo / "file", "text")
     owner.git("add", "file")
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
 
 
-async def test_hooks_and_settings_behind_links(owner: Owner):
-    """Of a hook, over another link, of the folder of hooks, over a folder, and of the settings."""
+async def test_hooks_and_settings_behind_links_are_protected(owner: Owner):
+    """Links to a hook, to another link, to the hooks folder, and to the settings."""
     shared = owner.repo / "shared.config"
     (owner.repo / ".git/config").rename(shared)
     (owner.repo / ".git/config").symlink_to("../shared.config")
@@ -202,7 +202,7 @@ async def test_hooks_and_settings_behind_links(owner: Owner):
     owner.hook(other / "files/githooks/pre-commit")
     (other / "team").symlink_to("files")
     outside = owner.write(owner.home / "outside/githooks/pre-commit", "", 0o755)
-    outside.write_text(f"#!/bin/sh\ntouch {owner.sign}\n")
+    outside.write_text(f"#!/bin/sh\ntouch {owner.marker}\n")
     await owner.command(
         "for f in scripts/{one,two,link,missing}.sh m; do evil repo/$f; rm -f repo/$f;"
         "evil repo/$f; done; printf '[core]\nfsmonitor = %s/repo/m\n' $PWD >> repo/shared.config;"
@@ -211,13 +211,13 @@ async def test_hooks_and_settings_behind_links(owner: Owner):
         f"rm other/team; ln -s {owner.home}/outside other/team"
     )
     for folder in (owner.repo, other):
-        owner.uses_git(folder)
-    assert not owner.sign.exists()
+        owner.use_git(folder)
+    assert not owner.marker.exists()
     assert shared.read_text() == text
     assert {script.read_text() for script in scripts} == {"#!/bin/sh\nexit 0\n"}
 
 
-async def test_a_repository_around_the_workspace(owner: Owner):
+async def test_enclosing_repository_is_protected(owner: Owner):
     inner = owner.repo / "inner"
     inner.mkdir()
     owner.git("config", "core.hooksPath", "inner/hooks")
@@ -229,8 +229,8 @@ async def test_a_repository_around_the_workspace(owner: Owner):
         f" printf '[core]\\nfsmonitor = {inner}/m\\n' > settings",
         work=inner,
     )
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
 
 
 PLANTED = {
@@ -252,7 +252,7 @@ PLANTED = {
 }
 
 
-async def test_settings_of_new_repositories(owner: Owner):
+async def test_planted_settings_of_new_repositories_are_set_aside(owner: Owner):
     for name, text in PLANTED.items():
         new = owner.work / name
         filled = text.replace("MORE", str(new / "more")).replace("EVIL", str(new / "evil"))
@@ -267,12 +267,12 @@ async def test_settings_of_new_repositories(owner: Owner):
     )
     assert done.exit_code == 0, done.output.decode()
     for name in PLANTED:
-        owner.uses_git(owner.work / name)
-        assert not owner.sign.exists(), name
+        owner.use_git(owner.work / name)
+        assert not owner.marker.exists(), name
     assert done.output.count(b"config.set-aside: git would execute it") == len(PLANTED)
 
 
-async def test_a_crowd_of_folders_does_not_hide_a_repository(owner: Owner):
+async def test_many_folders_do_not_hide_a_repository(owner: Owner):
     await owner.command(
         "mkdir -p a{1..61}/.git many/{1..450}; git init -q z; ls -d a*/.git | wc -l"
     )
@@ -283,35 +283,35 @@ async def test_a_crowd_of_folders_does_not_hide_a_repository(owner: Owner):
         "printf '[core]\\nfsmonitor = %s\\n' $PWD/evil > .git/config"
     )
     for folder in (owner.repo, owner.work / "z", owner.work / "a61"):
-        owner.uses_git(folder)
-    assert not owner.sign.exists()
+        owner.use_git(folder)
+    assert not owner.marker.exists()
 
 
-async def test_a_repository_far_down_that_git_visits_by_itself(owner: Owner):
-    """The index says that it is a submodule, so `git status` asks it, too."""
+async def test_deep_submodule_is_protected(owner: Owner):
+    """The index lists it as a submodule, so `git status` visits it."""
     deep = "node_modules/.a/b/c/d/e/f/g"
     await owner.command(
         f"cd repo; git init -q {deep}; cd {deep}; git commit -q --allow-empty -m x; cd -;"
         f"git -c advice.addEmbeddedRepo=false add {deep}; evil evil;"
         f"git -C {deep} config core.fsmonitor $PWD/evil; chmod 500 node_modules"
     )
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
 
 
-async def test_a_rebase_that_would_go_on_with_a_program(owner: Owner):
+async def test_rebase_with_an_exec_line_is_not_executed(owner: Owner):
     owner.git("commit", "-q", "--allow-empty", "-m", "second")
     await owner.command(
         "cd repo; evil evil; GIT_SEQUENCE_EDITOR=true git rebase -q -x false HEAD~1;"
         'echo "exec $PWD/evil" >> .git/rebase-merge/git-rebase-todo'
     )
     owner.git("rebase", "--continue", check=False)
-    assert not owner.sign.exists()
+    assert not owner.marker.exists()
 
 
 @pytest.mark.parametrize("way", ["long", "rebase", "link", "pick"])
-async def test_what_was_left_unfinished_executes_nothing(owner: Owner, way: str):
-    """A long list, and strategies that git does not have: it would run `./git-merge-x/y`."""
+async def test_unfinished_operations_execute_nothing(owner: Owner, way: str):
+    """Long lists, and unknown strategies, for which git runs `./git-merge-x/y`."""
     for branch, text in (("side", "1"), ("side", "2"), ("main", "3")):
         owner.git("checkout", "-q", "-B", branch, *(["HEAD~2"] if branch == "main" else []))
         owner.write(owner.repo / "file", text)
@@ -335,14 +335,14 @@ async def test_what_was_left_unfinished_executes_nothing(owner: Owner, way: str)
     owner.git("add", "file")
     word = "cherry-pick" if way == "pick" else "rebase"
     owner.git("-c", "core.editor=true", word, "--continue", check=False)
-    assert not owner.sign.exists()
+    assert not owner.marker.exists()
 
 
-async def test_remotes_where_nobody_looks(owner: Owner):
-    """Hooks of a repository that is pushed to are executed; old places name remotes, too."""
+async def test_planted_remotes_are_not_used(owner: Owner):
+    """Pushing runs hooks of the remote, which old files can name too."""
     outside = owner.home / "outside.git"
     owner.git("init", "-q", "--bare", str(outside))
-    owner.write(outside / "hooks/post-receive", f"#!/bin/sh\ntouch {owner.sign}\n", 0o755)
+    owner.write(outside / "hooks/post-receive", f"#!/bin/sh\ntouch {owner.marker}\n", 0o755)
     owner.git("branch", "-M", "main")
     owner.write(owner.repo / ".git/remotes/mine", "URL: ../mine\n")
     done = await owner.command(
@@ -353,16 +353,16 @@ async def test_remotes_where_nobody_looks(owner: Owner):
     assert done.exit_code == 0, done.output.decode()
     for folder, name in (("new", "origin"), ("repo", "one"), ("repo", "two"), ("repo", "mine")):
         owner.git("push", name, "HEAD:refs/heads/x", folder=owner.work / folder, check=False)
-    assert not owner.sign.exists()
+    assert not owner.marker.exists()
     assert (owner.repo / ".git/remotes/mine").read_text() == "URL: ../mine\n"
 
 
-async def test_what_cannot_be_checked_is_read_only_or_the_command_is_refused(owner: Owner):
+async def test_unchecked_folders_are_read_only_or_refused(owner: Owner):
     (owner.work / "big").mkdir()
     for number in range(300):
         (owner.work / f"big/{number}").mkdir()
     command = "echo x > repo/file; echo x > big/299/file; evil repo/.git/hooks/post-commit"
-    if isinstance(owner._make(owner.view), Landlock):
+    if isinstance(owner._make(owner.policy), Landlock):
         with pytest.raises(SandboxError, match="could not be checked for git repositories"):
             await owner.command(command, most=150)
         return
@@ -370,12 +370,12 @@ async def test_what_cannot_be_checked_is_read_only_or_the_command_is_refused(own
     assert (owner.repo / "file").exists()
     assert not (owner.work / "big/299/file").exists()
     assert f"[sandbox: {owner.work}/big was read-only: ".encode() in done.output
-    owner.uses_git()
-    assert not owner.sign.exists()
+    owner.use_git()
+    assert not owner.marker.exists()
 
 
-async def test_ordinary_work_is_not_disturbed(owner: Owner):
-    settings(owner, "[core]\n\thooksPath = .githooks\n[alias]\n\tst = status\n")
+async def test_ordinary_git_work_is_unaffected(owner: Owner):
+    add_git_settings(owner, "[core]\n\thooksPath = .githooks\n[alias]\n\tst = status\n")
     done = await owner.command(
         "set -e; cd repo; echo 1 > f; git add f; git commit -qm one; git st; git checkout -qb side;"
         "echo 2 > f; git commit -qam two; git rebase -q HEAD~1; git worktree add -q ../tree; cd ..;"

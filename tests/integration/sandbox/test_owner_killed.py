@@ -1,4 +1,4 @@
-"""Whatever becomes of the owner, its children end: checked with real processes and kill -9."""
+"""Children end with their owner, however it ends."""
 
 import signal
 import subprocess
@@ -15,15 +15,15 @@ pytestmark = pytest.mark.anyio
 OWNER = """
 import sys
 import anyio
-from hermes.ports.sandbox import Job
-from hermes.sandbox.spawner import Door
+from hermes.ports.sandbox import ProcessSpec
+from hermes.sandbox.spawner import Spawner
 from hermes.sandbox.local import LocalSandbox
 
 async def main(tree, witness):
-    with Door(grace=0.2) as door:
-        sandbox = LocalSandbox(door)
+    with Spawner(grace=0.2) as spawner:
+        sandbox = LocalSandbox(spawner)
         argv = ("bash", "-c", tree, "bash", witness)
-        job = Job(argv=argv, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=1000)
+        job = ProcessSpec(argv=argv, cwd="/", env={"PATH": "/usr/bin:/bin"}, timeout=1000)
         async with anyio.create_task_group() as group:
             group.start_soon(sandbox.run, job)
             group.start_soon(sandbox.run, job)
@@ -49,7 +49,7 @@ def owner(witness: ProcessTreePipe) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-async def test_nothing_outlives_its_owner(
+async def test_children_end_with_a_killed_owner(
     witness: ProcessTreePipe, owner: subprocess.Popen[bytes], how: signal.Signals
 ):
     assert len(await witness.hear(2 * TREE_SIZE)) == TREE_SIZE

@@ -21,13 +21,13 @@ from hermes.testing.contracts.sandbox import TREE, TREE_SIZE, ProcessTreePipe, S
 from support.cli_process import reserved_port
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60.0
+TIMEOUT = 60.0
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends", "openssh-server"]
 CLIENT = {"PATH": "/usr/bin:/bin"}
 
 
 def sshd_program() -> str:
-    """Installed when the machine lets us: a test that cannot run must not look like a success."""
+    """Find sshd, or install it: a skipped test would look like a success."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
     found = shutil.which("sshd", path=path)
     if found is None:
@@ -49,7 +49,7 @@ def host(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[SshHos
     for name in ("host", "user"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)],
-            check=True, timeout=PATIENCE,
+            check=True, timeout=TIMEOUT,
         )  # fmt: skip
     shutil.copy(folder / "user.pub", folder / "authorized_keys")
     (folder / "config").write_text(
@@ -72,11 +72,11 @@ def host(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[SshHos
         )
     finally:
         server.terminate()
-        server.wait(PATIENCE)
+        server.wait(TIMEOUT)
 
 
 async def listening(port: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 (await asyncio.open_connection("127.0.0.1", port))[1].close()
@@ -91,24 +91,25 @@ class TestSsh(SandboxContract):
 
     @pytest.fixture
     def sandbox(self, host: SshHost) -> Iterator[RemoteSandbox]:
-        with Spawner(grace=0.2) as door:
-            yield RemoteSandbox(door, Ssh(host, CLIENT), grace=0.2)
+        with Spawner(grace=0.2) as spawner:
+            yield RemoteSandbox(spawner, Ssh(host, CLIENT), grace=0.2)
 
 
 OWNER = """
 import sys
 import anyio
-from hermes.ports.sandbox import Job
-from hermes.sandbox.spawner import Door
-from hermes.sandbox.remote import FarSandbox
+from hermes.ports.sandbox import ProcessSpec
+from hermes.sandbox.spawner import Spawner
+from hermes.sandbox.remote import RemoteSandbox
 from hermes.sandbox.ssh import Ssh, SshHost
 import msgspec
 
 async def main(host, tree, witness):
-    with Door(grace=0.2) as door:
-        sandbox = FarSandbox(door, Ssh(msgspec.json.decode(host, type=SshHost), {}), grace=0.2)
+    with Spawner(grace=0.2) as spawner:
+        ssh = Ssh(msgspec.json.decode(host, type=SshHost), {})
+        sandbox = RemoteSandbox(spawner, ssh, grace=0.2)
         argv = ("bash", "-c", tree, "bash", witness)
-        await sandbox.run(Job(argv=argv, cwd="/", env={}, timeout=1000))
+        await sandbox.run(ProcessSpec(argv=argv, cwd="/", env={}, timeout=1000))
 
 anyio.run(main, *sys.argv[1:])
 """
@@ -127,10 +128,10 @@ def owner(host: SshHost, witness: ProcessTreePipe) -> Iterator[subprocess.Popen[
     owner = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     yield owner
     owner.kill()
-    owner.wait(PATIENCE)
+    owner.wait(TIMEOUT)
 
 
-async def test_nothing_over_there_outlives_an_owner_that_is_killed(
+async def test_remote_processes_end_with_a_killed_owner(
     witness: ProcessTreePipe, owner: subprocess.Popen[bytes]
 ):
     assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
@@ -138,36 +139,36 @@ async def test_nothing_over_there_outlives_an_owner_that_is_killed(
     await witness.silence()
 
 
-async def test_a_machine_that_does_not_answer(host: SshHost):
+async def test_unreachable_host_raises(host: SshHost):
     nowhere = msgspec.structs.replace(host, port=1)
-    with Spawner() as door, pytest.raises(SandboxError, match=r"no connection.*refused"):
-        await RemoteSandbox(door, Ssh(nowhere, CLIENT)).run(job("true"))
+    with Spawner() as spawner, pytest.raises(SandboxError, match=r"could not connect.*refused"):
+        await RemoteSandbox(spawner, Ssh(nowhere, CLIENT)).run(job("true"))
 
 
-async def test_a_machine_that_does_not_know_us(host: SshHost, tmp_path: Path):
-    stranger = msgspec.structs.replace(host, key=str(tmp_path / "no-key"))
+async def test_unknown_key_raises(host: SshHost, tmp_path: Path):
+    unknown = msgspec.structs.replace(host, key=str(tmp_path / "no-key"))
     with (
-        Spawner() as door,
-        pytest.raises(SandboxError, match=r"(?s)no connection.*Permission denied"),
+        Spawner() as spawner,
+        pytest.raises(SandboxError, match=r"(?s)could not connect.*Permission denied"),
     ):
-        await RemoteSandbox(door, Ssh(stranger, CLIENT)).run(job("true"))
+        await RemoteSandbox(spawner, Ssh(unknown, CLIENT)).run(job("true"))
 
 
 @pytest.mark.parametrize("name", ["", "-oProxyCommand=touch /tmp/x"])
-async def test_a_name_that_is_none(host: SshHost, name: str):
-    with Spawner() as door, pytest.raises(SandboxError, match="no machine"):
-        await RemoteSandbox(door, Ssh(msgspec.structs.replace(host, host=name), {})).run(
+async def test_invalid_host_name_raises(host: SshHost, name: str):
+    with Spawner() as spawner, pytest.raises(SandboxError, match="no host"):
+        await RemoteSandbox(spawner, Ssh(msgspec.structs.replace(host, host=name), {})).run(
             job("true")
         )
 
 
-async def test_the_command_shows_in_no_list_of_processes(host: SshHost):
-    with Spawner() as door:
-        sandbox = RemoteSandbox(door, Ssh(host, CLIENT))
+async def test_environment_is_not_in_the_process_list(host: SshHost):
+    with Spawner() as spawner:
+        sandbox = RemoteSandbox(spawner, Ssh(host, CLIENT))
         done = await sandbox.run(job("ps", "-eo", "args", env={"TOKEN": "so-secret"}))
     assert b"ps -eo args" in done.output
     assert b"so-secret" not in done.output
 
 
 def job(*argv: str, env: dict[str, str] | None = None) -> ProcessSpec:
-    return ProcessSpec(argv=argv, cwd="/", env=env or {}, timeout=PATIENCE)
+    return ProcessSpec(argv=argv, cwd="/", env=env or {}, timeout=TIMEOUT)

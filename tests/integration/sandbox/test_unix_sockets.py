@@ -1,4 +1,4 @@
-"""Programs outside of the sandbox that listen on a Unix socket are not reached from inside."""
+"""Unix sockets outside the sandbox cannot be reached."""
 
 import os
 import socket
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.integration.sandbox.conftest import Ground
+from tests.integration.sandbox.conftest import SampleHome
 
 from hermes.ports.sandbox import Process
 
 pytestmark = pytest.mark.anyio
 BACKENDS = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 CONNECT = """
 import os, socket, sys
@@ -33,20 +33,20 @@ for path in sys.argv[1:]:
                 one.connect(address)
             print("REACHED", address)
         except OSError as error:
-            print("kept out", error.strerror)
+            print("refused", error.strerror)
     for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
         try:
             with socket.socketpair(socket.AF_UNIX, kind)[0] as one:
                 one.sendto(b"x", path + ".datagrams")
             print("REACHED", path, "from a pair")
         except OSError as error:
-            print("kept out", error.strerror)
+            print("refused", error.strerror)
 print("end")
 """
 
 
-class Ears:
-    """A program outside: connections to `path`, and datagrams to another path beside it."""
+class OutsideServer:
+    """Listens for connections at `path` and for datagrams at another path."""
 
     def __init__(self, bound: str, path: Path) -> None:
         self.path = str(path)
@@ -58,7 +58,7 @@ class Ears:
         for one in (self._streams, self._datagrams):
             one.setblocking(False)
 
-    def heard(self) -> int:
+    def received(self) -> int:
         count = 0
         with suppress(BlockingIOError):
             while True:
@@ -75,25 +75,25 @@ class Ears:
         self._datagrams.close()
 
 
-def relative(folder: Path) -> Ears:
+def relative(folder: Path) -> OutsideServer:
     with chdir(folder):
-        return Ears("relative.sock", folder / "relative.sock")
+        return OutsideServer("relative.sock", folder / "relative.sock")
 
 
-def through_proc(folder: Path) -> Ears:
+def through_proc(folder: Path) -> OutsideServer:
     handle = os.open(folder, os.O_PATH)
     try:
-        return Ears(f"/proc/self/fd/{handle}/proc.sock", folder / "proc.sock")
+        return OutsideServer(f"/proc/self/fd/{handle}/proc.sock", folder / "proc.sock")
     finally:
         os.close(handle)
 
 
-def odd_name(folder: Path) -> Ears:
-    return Ears(f"{folder}/a[b]*?.sock", folder / "a[b]*?.sock")
+def odd_name(folder: Path) -> OutsideServer:
+    return OutsideServer(f"{folder}/a[b]*?.sock", folder / "a[b]*?.sock")
 
 
 @contextmanager
-def listening(*folders: Path) -> Generator[list[Ears]]:
+def listening(*folders: Path) -> Generator[list[OutsideServer]]:
     makers = (relative, through_proc, odd_name)
     with ExitStack() as stack:
         made = (make(folder) for folder in folders for make in makers)
@@ -102,26 +102,26 @@ def listening(*folders: Path) -> Generator[list[Ears]]:
 
 @BACKENDS
 @pytest.mark.parametrize("network", [False, True])
-async def test_a_program_outside_is_not_reached(ground: Ground, backend: str, network: bool):
-    """Wherever it listens, however its socket was bound, and when: all are in a readable place."""
-    sandbox = ground.sandbox(backend)
-    with listening(ground.outside, ground.work) as ears:
-        late = [str(ground.outside / "late.sock"), str(ground.work / "late.sock")]
-        argv = (sys.executable, "-c", CONNECT, *(one.path for one in ears), "-", *late)
-        with anyio.fail_after(PATIENCE):
-            async with sandbox.open(ground.job(*argv, network=network)) as process:
-                said = b""
-                while b"up\n" not in said:
-                    said += await _more(process)
+async def test_outside_socket_is_not_reachable(sample: SampleHome, backend: str, network: bool):
+    """Wherever, however and whenever the socket was bound."""
+    sandbox = sample.sandbox(backend)
+    with listening(sample.outside, sample.work) as servers:
+        late = [str(sample.outside / "late.sock"), str(sample.work / "late.sock")]
+        argv = (sys.executable, "-c", CONNECT, *(one.path for one in servers), "-", *late)
+        with anyio.fail_after(TIMEOUT):
+            async with sandbox.open(sample.job(*argv, network=network)) as process:
+                output = b""
+                while b"up\n" not in output:
+                    output += await _more(process)
                 with ExitStack() as stack:
-                    made = (Ears(path, Path(path)) for path in late)
-                    ears += [stack.enter_context(closing(one)) for one in made]
+                    made = (OutsideServer(path, Path(path)) for path in late)
+                    servers += [stack.enter_context(closing(one)) for one in made]
                     await process.feed(b"\n")
-                    while not said.endswith(b"end\n"):
-                        said += await _more(process)
-                    assert [one.heard() for one in ears] == [0] * len(ears)
-        assert b"REACHED" not in said
-        assert said.count(b"kept out") == 5 * len(ears)
+                    while not output.endswith(b"end\n"):
+                        output += await _more(process)
+                    assert [one.received() for one in servers] == [0] * len(servers)
+        assert b"REACHED" not in output
+        assert output.count(b"refused") == 5 * len(servers)
 
 
 async def _more(process: Process) -> bytes:
@@ -130,13 +130,13 @@ async def _more(process: Process) -> bytes:
     return data
 
 
-async def test_without_the_sandbox_it_is_reached(ground: Ground):
-    """So that the test above can fail."""
-    with listening(ground.outside) as ears:
-        argv = (sys.executable, "-c", CONNECT, *(one.path for one in ears))
-        done = await ground.run("bubblewrap", *argv, beyond=True)
-        assert done.output.count(b"REACHED") == 5 * len(ears)
-        assert all(one.heard() for one in ears)
+async def test_outside_socket_is_reachable_without_a_sandbox(sample: SampleHome):
+    """Shows that the test above can fail."""
+    with listening(sample.outside) as servers:
+        argv = (sys.executable, "-c", CONNECT, *(one.path for one in servers))
+        done = await sample.run("bubblewrap", *argv, beyond=True)
+        assert done.output.count(b"REACHED") == 5 * len(servers)
+        assert all(one.received() for one in servers)
 
 
 PAIR = """
@@ -149,9 +149,8 @@ for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
 
 
 @BACKENDS
-async def test_a_connected_pair_works(ground: Ground, backend: str):
-    """What programs make to talk to their own children."""
-    done = await ground.run(backend, sys.executable, "-c", PAIR)
+async def test_connected_socket_pair_works(sample: SampleHome, backend: str):
+    done = await sample.run(backend, sys.executable, "-c", PAIR)
     assert (done.exit_code, done.output) == (0, b"b'x'\n" * 2)
 
 
@@ -161,20 +160,20 @@ server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
 server.bind("own.sock")
 server.listen()
 client.connect("own.sock")
-print("met")
+print("connected")
 """
 
 
-async def test_own_sockets_where_the_settings_allow_them(ground: Ground):
-    """With bubblewrap only; landlock could hide no socket of others."""
-    job = ground.job(sys.executable, "-c", OWN)
-    done = await ground.sandbox("bubblewrap", unix_sockets=True).run(job)
-    assert done.output == b"met\n"
-    (ground.work / "own.sock").unlink()
+async def test_own_sockets_work_if_allowed(sample: SampleHome):
+    """Only with bubblewrap; landlock cannot hide other sockets."""
+    job = sample.job(sys.executable, "-c", OWN)
+    done = await sample.sandbox("bubblewrap", unix_sockets=True).run(job)
+    assert done.output == b"connected\n"
+    (sample.work / "own.sock").unlink()
     for sandbox in (
-        ground.sandbox("bubblewrap"), ground.sandbox("landlock", unix_sockets=True)
+        sample.sandbox("bubblewrap"), sample.sandbox("landlock", unix_sockets=True)
     ):  # fmt: skip
-        assert b"met" not in (await sandbox.run(job)).output
+        assert b"connected" not in (await sandbox.run(job)).output
 
 
 MANY = """
@@ -192,8 +191,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def crowd(ground: Ground) -> Iterator[None]:
-    argv = [sys.executable, "-c", MANY, str(ground.outside)]
+def many_sockets(sample: SampleHome) -> Iterator[None]:
+    argv = [sys.executable, "-c", MANY, str(sample.outside)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -202,7 +201,7 @@ def crowd(ground: Ground) -> Iterator[None]:
         process.stdin.close()
 
 
-@pytest.mark.usefixtures("crowd")
-async def test_however_many_sockets_there_are_commands_run(ground: Ground):
-    done = await ground.run("bubblewrap", "echo", "ran")
+@pytest.mark.usefixtures("many_sockets")
+async def test_commands_run_with_many_sockets(sample: SampleHome):
+    done = await sample.run("bubblewrap", "echo", "ran")
     assert (done.exit_code, done.output) == (0, b"ran\n")

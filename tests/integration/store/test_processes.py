@@ -1,4 +1,4 @@
-"""Several processes on one database, some of them killed: what was confirmed is there."""
+"""Several processes on one database, some killed: confirmed writes survive."""
 
 import logging
 import random
@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 import anyio
 from hermes.kit.clock import SystemClock
-from hermes.ports.store import Append, OpenSession
+from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import Session
 from hermes.store.sqlite import open_store
@@ -40,7 +40,7 @@ async def main(path, name, total):
             for number in range(int(total)):
                 mark = f"{name}x{lane}x{number}"
                 message = User(mark, (Text(f"the mark {mark}"),))
-                await store.commit(Append(session, "run", message, clock.now()))
+                await store.commit(AppendMessage(session, "run", message, clock.now()))
                 sys.stdout.write(mark + "\\n")
                 sys.stdout.flush()
         async with anyio.create_task_group() as group:
@@ -83,7 +83,7 @@ connection.execute("ROLLBACK")
 """
 
 
-class Warned(logging.Handler):
+class WarningRecorder(logging.Handler):
     def __init__(self, event: threading.Event) -> None:
         super().__init__(logging.WARNING)
         self._event = event
@@ -116,11 +116,11 @@ class Writer:
         return self._process.returncode
 
 
-async def test_four_processes_two_of_them_killed(tmp_path: Path):
+async def test_confirmed_writes_survive_killed_processes(tmp_path: Path):
     path = tmp_path / "state.db"
     chance = random.Random(5)  # noqa: S311 - which marks to look at, not a secret
     kills = [None, chance.randrange(20, 200), None, chance.randrange(20, 200)]
-    # Those to be killed would write for ever, so that the kill always falls into their work.
+    # Processes to be killed write endlessly, so that the kill always interrupts them.
     writers = [Writer(path, f"p{n}", 1_000_000 if kill else 60) for n, kill in enumerate(kills)]
     async with anyio.create_task_group() as group:
         for writer, kill in zip(writers, kills, strict=True):
@@ -142,8 +142,8 @@ async def test_four_processes_two_of_them_killed(tmp_path: Path):
                 assert len(await archive.search(f'"{mark}"')) == 1
 
 
-async def test_a_migration_killed_anywhere_leaves_old_or_new(tmp_path: Path):
-    """One more statement is let through each time, until the whole opening succeeds."""
+async def test_killed_migration_leaves_the_old_or_new_schema(tmp_path: Path):
+    """Allow one more statement each time, until opening succeeds."""
     opened = False
     statement = 0
     while not opened:
@@ -158,13 +158,13 @@ async def test_a_migration_killed_anywhere_leaves_old_or_new(tmp_path: Path):
     assert statement > 30
 
 
-async def test_a_write_outwaits_another_process(tmp_path: Path):
-    """Longer than SQLite itself would wait: the writer tries again, and says so."""
+async def test_write_waits_for_another_process(tmp_path: Path):
+    """Longer than SQLite itself would wait: the writer retries and logs it."""
     path = tmp_path / "state.db"
     clock = FakeClock()
     warned = threading.Event()
     log = logging.getLogger("hermes.store.connection")
-    handler = Warned(warned)
+    handler = WarningRecorder(warned)
     log.addHandler(handler)
     try:
         async with (
@@ -174,8 +174,8 @@ async def test_a_write_outwaits_another_process(tmp_path: Path):
         ):
             assert holder.stdout is not None
             assert holder.stdin is not None
-            said = BufferedByteReceiveStream(holder.stdout)
-            assert await said.receive_exactly(5) == b"held\n"
+            output = BufferedByteReceiveStream(holder.stdout)
+            assert await output.receive_exactly(5) == b"held\n"
             group.start_soon(store.commit, OpenSession(session(clock, "s1")))
             assert await anyio.to_thread.run_sync(warned.wait, 60)
             assert await store.archive_for(OWNER).latest() is None
@@ -188,7 +188,7 @@ async def test_a_write_outwaits_another_process(tmp_path: Path):
         log.removeHandler(handler)
 
 
-async def test_many_may_create_the_same_file_at_once(tmp_path: Path):
+async def test_many_processes_can_create_the_same_file(tmp_path: Path):
     path = tmp_path / "state.db"
     codes: list[int] = []
 

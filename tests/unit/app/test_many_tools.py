@@ -104,7 +104,7 @@ async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> 
         assert '"calendar_delete_event"' in text_of(ear.results[0])
         assert tools["calendar_delete_event"].asked == [{"id": "e1"}]
         assert ear.results[1].failed
-        assert "nobody can be asked here" in text_of(ear.results[1])
+        assert "no one can be asked here" in text_of(ear.results[1])
         started = [event for event in ear.events if isinstance(event, ToolStarted)]
         assert [(one.call.name, one.effect) for one in started] == [
             ("tool_search", Effect.READ),

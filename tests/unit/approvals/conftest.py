@@ -6,5 +6,5 @@ from support.approvals import ApprovalHarness
 
 
 @pytest.fixture
-def house(store: SqliteStore, clock: FakeClock) -> ApprovalHarness:
+def harness(store: SqliteStore, clock: FakeClock) -> ApprovalHarness:
     return ApprovalHarness(store, clock)

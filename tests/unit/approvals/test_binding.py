@@ -1,4 +1,4 @@
-"""Leave for later is for what was there when it was given, not for what others put there since."""
+"""Saved approvals lapse when the files they cover change."""
 
 from pathlib import Path
 
@@ -21,11 +21,13 @@ from support.approvals import (
 )
 
 pytestmark = pytest.mark.anyio
-ALONE = structs.replace(SCOPE, attended=False)
+UNATTENDED = structs.replace(SCOPE, attended=False)
 
 
-def far(action: str, folder: Path, reaching: Isolation = Isolation.BEYOND) -> ApprovalRequest:
-    return ApprovalRequest(  # noqa: S604 - a word of our own
+def outside_request(
+    action: str, folder: Path, reaching: Isolation = Isolation.BEYOND
+) -> ApprovalRequest:
+    return ApprovalRequest(  # noqa: S604 - not a subprocess argument
         tool="terminal", action=action, reaching=reaching, shell=True, folder=str(folder)
     )
 
@@ -35,64 +37,70 @@ def far(action: str, folder: Path, reaching: Isolation = Isolation.BEYOND) -> Ap
 @pytest.mark.parametrize(
     "action", ["sh s.sh", "./s.sh", "sudo -n sh ./s.sh", "curl --config=s.sh x", "curl -d @s.sh x"]
 )
-async def test_a_rewritten_script_is_asked_for_again(
-    house: ApprovalHarness, tmp_path: Path, action: str, choice: ApprovalChoice, reaching: Isolation
+async def test_rewritten_script_needs_approval_again(
+    harness: ApprovalHarness,
+    tmp_path: Path,
+    action: str,
+    choice: ApprovalChoice,
+    reaching: Isolation,
 ) -> None:
     script = tmp_path / "s.sh"
     script.write_text("echo good")
     script.chmod(0o755)
-    wish = far(action, tmp_path, reaching)
-    assert (await answer_request(house, choice, wish=wish)).allowed
-    assert "while the files it names stay as they are" in house.questions[0].text
-    assert (await house.rule(wish, ALONE)).allowed
+    request = outside_request(action, tmp_path, reaching)
+    assert (await answer_request(harness, choice, request=request)).allowed
+    assert "lapse if the files it names change" in harness.questions[0].text
+    assert (await harness.rule(request, UNATTENDED)).allowed
     script.write_text("echo evil")
-    assert not (await house.rule(wish, ALONE)).allowed
+    assert not (await harness.rule(request, UNATTENDED)).allowed
     script.write_text("echo good")
-    assert (await house.rule(wish, ALONE)).allowed
+    assert (await harness.rule(request, UNATTENDED)).allowed
 
 
-async def test_a_file_that_came_later_is_asked_for(house: ApprovalHarness, tmp_path: Path) -> None:
-    wish = far("sh s.sh", tmp_path)
-    assert (await answer_request(house, ApprovalChoice.ALWAYS, wish=wish)).allowed
-    assert (await house.rule(wish, ALONE)).allowed
+async def test_file_created_later_needs_approval_again(
+    harness: ApprovalHarness, tmp_path: Path
+) -> None:
+    request = outside_request("sh s.sh", tmp_path)
+    assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
+    assert (await harness.rule(request, UNATTENDED)).allowed
     (tmp_path / "s.sh").write_text("echo evil")
-    assert not (await house.rule(wish, ALONE)).allowed
+    assert not (await harness.rule(request, UNATTENDED)).allowed
 
 
-async def test_without_a_wall_it_counts_once_strangers_are_heard(
-    house: ApprovalHarness, tmp_path: Path
+async def test_unsandboxed_grant_is_sealed_once_untrusted_content_is_read(
+    harness: ApprovalHarness, tmp_path: Path
 ) -> None:
     script = tmp_path / "s.sh"
     script.write_text("echo good")
-    wish = structs.replace(far("sh s.sh", tmp_path, Isolation.OPEN), foreign=True)
-    assert (await answer_request(house, ApprovalChoice.ALWAYS, wish=wish)).allowed
-    assert (await house.rule(wish, ALONE)).allowed
+    request = structs.replace(outside_request("sh s.sh", tmp_path, Isolation.OPEN), foreign=True)
+    assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
+    assert (await harness.rule(request, UNATTENDED)).allowed
     script.write_text("echo evil")
-    assert not (await house.rule(wish, ALONE)).allowed
+    assert not (await harness.rule(request, UNATTENDED)).allowed
 
 
-async def test_what_changes_while_somebody_is_asked_is_not_done(
-    house: ApprovalHarness, tmp_path: Path
+async def test_file_changed_while_asking_denies_the_request(
+    harness: ApprovalHarness, tmp_path: Path
 ) -> None:
     script = tmp_path / "s.sh"
     script.write_text("echo good")
-    under_way = PendingApproval(house, far("sh s.sh", tmp_path))
+    pending = PendingApproval(harness, outside_request("sh s.sh", tmp_path))
     async with anyio.create_task_group() as group:
-        group.start_soon(under_way.run)
-        await house.asked()
+        group.start_soon(pending.run)
+        await harness.wait_for_question()
         script.write_text("echo evil")
-        await house.desk.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
-    assert under_way.decision is not None
-    assert not under_way.decision.allowed
-    assert "changed while" in under_way.decision.why
+        await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
+    assert pending.decision is not None
+    assert not pending.decision.allowed
+    assert "changed while" in pending.decision.why
 
 
 @pytest.mark.parametrize("action", ["make deploy", "sh s.sh"])
-async def test_grants_of_old_that_bind_nothing_are_asked_for_again(
-    house: ApprovalHarness, tmp_path: Path, action: str
+async def test_old_grants_without_a_seal_do_not_apply(
+    harness: ApprovalHarness, tmp_path: Path, action: str
 ) -> None:
     (tmp_path / "s.sh").write_text("echo good")
-    wish = far(action, tmp_path)
+    request = outside_request(action, tmp_path)
     old = Grant(
         id="grant_old",
         tool="terminal",
@@ -102,8 +110,8 @@ async def test_grants_of_old_that_bind_nothing_are_asked_for_again(
         by=OWNER,
         answered_by=OWNER,
     )
-    await house.store.commit(ApprovalStore(house.store, house.clock, "").grant_write(old))
-    assert not (await house.rule(wish, ALONE)).allowed
+    await harness.store.commit(ApprovalStore(harness.store, harness.clock, "").grant_write(old))
+    assert not (await harness.rule(request, UNATTENDED)).allowed
 
 
 @pytest.mark.parametrize(
@@ -115,73 +123,73 @@ async def test_grants_of_old_that_bind_nothing_are_asked_for_again(
      "docker build .", "xargs -a list sh"],
 )  # fmt: skip
 @pytest.mark.parametrize("reaching", [Isolation.BEYOND, Isolation.NETWORK])
-async def test_what_files_say_that_are_not_named_is_for_once(
-    house: ApprovalHarness, tmp_path: Path, action: str, reaching: Isolation
+async def test_programs_that_run_project_files_are_allowed_once_only(
+    harness: ApprovalHarness, tmp_path: Path, action: str, reaching: Isolation
 ) -> None:
-    wish = far(action, tmp_path, reaching)
-    assert (await answer_request(house, ApprovalChoice.ALWAYS, wish=wish)).allowed
-    (question,) = house.questions
+    request = outside_request(action, tmp_path, reaching)
+    assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
+    (question,) = harness.questions
     assert question.choices == ("once", "deny")
-    assert "This once only: what " in question.text
-    assert await house.desk.grants() == []
-    assert not make_grant(wish, "g", session="", by=OWNER).covers(wish)
+    assert "Once only: " in question.text
+    assert await harness.service.grants() == []
+    assert not make_grant(request, "g", session="", by=OWNER).covers(request)
 
 
 @pytest.mark.parametrize("first", ["#!/usr/bin/env python3", "#!/usr/bin/env -S node", "#!/x/perl"])
-async def test_a_script_that_loads_what_lies_beside_it_is_for_once(
-    house: ApprovalHarness, tmp_path: Path, first: str
+async def test_script_that_loads_other_files_is_allowed_once_only(
+    harness: ApprovalHarness, tmp_path: Path, first: str
 ) -> None:
     (tmp_path / "deploy").write_text(f"{first}\nimport helper\n")
-    wish = far("./deploy now", tmp_path)
-    assert (await answer_request(house, ApprovalChoice.ALWAYS, wish=wish)).allowed
-    assert house.questions[0].choices == ("once", "deny")
-    assert "This once only: what " in house.questions[0].text
-    assert await house.desk.grants() == []
+    request = outside_request("./deploy now", tmp_path)
+    assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
+    assert harness.questions[0].choices == ("once", "deny")
+    assert "Once only: " in harness.questions[0].text
+    assert await harness.service.grants() == []
 
 
 @pytest.mark.parametrize(
     "action", ["git push", "curl https://a.example", "ls -la", "sh s.sh", "pip install requests",
                "gh pr list", "docker ps", "rm -rf build"]
 )  # fmt: skip
-def test_what_its_words_say_lasts(tmp_path: Path, action: str) -> None:
-    assert can_be_saved(far(action, tmp_path))
+def test_self_contained_commands_can_be_saved(tmp_path: Path, action: str) -> None:
+    assert can_be_saved(outside_request(action, tmp_path))
     assert not unsealable_program(simple_argv(action) or ())
 
 
-def test_behind_no_gap_in_the_wall_runners_last(tmp_path: Path) -> None:
-    assert can_be_saved(far("make test", tmp_path, Isolation.OPEN))
+def test_runners_can_be_saved_without_sandbox_escape(tmp_path: Path) -> None:
+    assert can_be_saved(outside_request("make test", tmp_path, Isolation.OPEN))
 
 
-def test_programs_count_where_they_can_be_replaced(tmp_path: Path) -> None:
-    near = tmp_path / "bin"
-    near.mkdir()
-    where = SealContext(folder=str(tmp_path), workspace=str(tmp_path), path="bin:/usr/bin:/bin")
-    assert command_seal(("env", "x"), where) == ""
-    program = near / "env"
+def test_replaced_program_changes_the_seal(tmp_path: Path) -> None:
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    context = SealContext(folder=str(tmp_path), workspace=str(tmp_path), path="bin:/usr/bin:/bin")
+    assert command_seal(("env", "x"), context) == ""
+    program = bin_folder / "env"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    first = command_seal(("env", "x"), where)
+    first = command_seal(("env", "x"), context)
     program.write_text("#!/bin/sh\nevil\n")
-    assert len({"", first, command_seal(("env", "x"), where)}) == 3
+    assert len({"", first, command_seal(("env", "x"), context)}) == 3
 
 
-def test_a_link_counts_with_what_it_leads_to(tmp_path: Path) -> None:
-    where = SealContext(folder=str(tmp_path), workspace=str(tmp_path))
+def test_symlink_target_is_part_of_the_seal(tmp_path: Path) -> None:
+    context = SealContext(folder=str(tmp_path), workspace=str(tmp_path))
     link = tmp_path / "tool"
     link.symlink_to("/bin/true")
-    first = command_seal(("./tool",), where)
+    first = command_seal(("./tool",), context)
     link.unlink()
     link.symlink_to("/bin/sh")
-    assert len({"", first, command_seal(("./tool",), where)}) == 3
+    assert len({"", first, command_seal(("./tool",), context)}) == 3
 
 
-def test_a_file_too_large_to_be_read_counts_by_its_last_change(tmp_path: Path) -> None:
+def test_large_file_is_sealed_by_its_metadata(tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(40 * 1024 * 1024)
-    where = SealContext(folder=str(tmp_path))
-    first = command_seal(("x", "large"), where)
-    assert first == command_seal(("x", "large"), where) != ""
+    context = SealContext(folder=str(tmp_path))
+    first = command_seal(("x", "large"), context)
+    assert first == command_seal(("x", "large"), context) != ""
     with large.open("ab") as file:
         file.write(b"x")
-    assert command_seal(("x", "large"), where) not in {"", first}
+    assert command_seal(("x", "large"), context) not in {"", first}

@@ -1,4 +1,4 @@
-"""Somebody sets the clock of the machine while a question waits for its answer."""
+"""Questions that wait while the system clock is changed."""
 
 import anyio
 import pytest
@@ -12,55 +12,50 @@ DAY = 86400.0
 
 
 @pytest.mark.parametrize("step", [DAY, -DAY])
-async def test_a_question_waits_as_long_as_without_the_step(
-    house: ApprovalHarness, step: float
-) -> None:
-    waiting = PendingApproval(house)
+async def test_timeout_ignores_clock_changes(harness: ApprovalHarness, step: float) -> None:
+    waiting = PendingApproval(harness)
     async with anyio.create_task_group() as group:
         group.start_soon(waiting.run)
-        await house.asked()
-        house.clock.step(step)
-        await house.clock.advance(house.desk.seconds(QuestionKind.APPROVAL) - 1)
+        await harness.wait_for_question()
+        harness.clock.step(step)
+        await harness.clock.advance(harness.service.seconds(QuestionKind.APPROVAL) - 1)
         assert waiting.decision is None
-        assert await house.desk.asks(OWNER_ANSWERER, "")
-        await house.clock.advance(1)
+        assert await harness.service.asks(OWNER_ANSWERER, "")
+        await harness.clock.advance(1)
         with anyio.fail_after(60):
             while waiting.decision is None:
-                await house.clock.advance(1)
+                await harness.clock.advance(1)
     assert not waiting.decision.allowed
 
 
 @pytest.mark.parametrize("step", [DAY, -DAY])
-async def test_an_answer_given_elsewhere_after_the_step_counts(
-    house: ApprovalHarness, step: float
+async def test_answer_from_another_process_counts_after_a_clock_change(
+    harness: ApprovalHarness, step: float
 ) -> None:
-    """By another process, which only sees the row."""
-    waiting, asking = PendingApproval(house), house.desk
+    waiting, asking = PendingApproval(harness), harness.service
     async with anyio.create_task_group() as group:
         group.start_soon(waiting.run)
-        await house.asked()
-        house.clock.step(step)
-        other = house.opened()
+        await harness.wait_for_question()
+        harness.clock.step(step)
+        other = harness.restart()
         assert (await other.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)).count == 1
         with anyio.fail_after(60):
             while waiting.decision is None:
-                await house.clock.advance(1)
-    house.desk = asking
+                await harness.clock.advance(1)
+    harness.service = asking
     assert waiting.decision == ALLOWED
 
 
 @pytest.mark.parametrize("step", [DAY, -DAY])
-async def test_a_question_of_a_process_that_does_not_end_it_is_over_in_time(
-    house: ApprovalHarness, step: float
-) -> None:
-    waiting = PendingApproval(house, scope=SCOPE)
+async def test_question_of_a_hung_process_expires(harness: ApprovalHarness, step: float) -> None:
+    waiting = PendingApproval(harness, scope=SCOPE)
     async with anyio.create_task_group() as group:
         group.start_soon(waiting.run)
-        await house.asked()
-        other = house.opened()
-        house.clock.step(step)
+        await harness.wait_for_question()
+        other = harness.restart()
+        harness.clock.step(step)
         assert await other.asks(OWNER_ANSWERER, "")
-        # Time passes for the other one only: this one hangs.
-        house.clock.skip(house.desk.seconds(QuestionKind.APPROVAL))
+        # Only the second process advances; the first one hangs.
+        harness.clock.skip(harness.service.seconds(QuestionKind.APPROVAL))
         assert not await other.asks(OWNER_ANSWERER, "")
         group.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""What is run from the midst of something else, or through others; and everyday work beside it."""
+"""Commands hidden in other commands are found; ordinary commands are not blocked."""
 
 import pytest
 
@@ -53,7 +53,7 @@ INSIDE = [
     "x='a[$(git push x)]'; echo $((x))", "declare -n r='a[$(git push x)]'; echo $r",
     "x='a[$(git push x)]'; [[ $x -eq 1 ]]",
 ]  # fmt: skip
-"""Places where a shell runs a command before it does what the text is about."""
+"""Texts in which a shell runs a nested command first."""
 
 HOSTILE = [
     "rm -rf ~root", "rm -rf ~root/", "rm -rf ~+/..", "rm -rf /{b..z}*", "rm -rf /root/[!.]*",
@@ -211,12 +211,12 @@ EVERYDAY = [
 ]  # fmt: skip
 
 
-def ruins(text: str) -> str:
+def hard_deny_reason_of(text: str) -> str:
     return hard_deny_reason(analyze_script(text, HERE), [HOME])
 
 
 @pytest.mark.parametrize("text", INSIDE)
-def test_a_command_is_seen_wherever_a_shell_would_run_it(text: str) -> None:
+def test_nested_command_is_found(text: str) -> None:
     found = analyze_script(text, HERE).found
     assert any(one.argv[:3] == ("git", "push", "x") for one in found)
 
@@ -224,34 +224,34 @@ def test_a_command_is_seen_wherever_a_shell_would_run_it(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["cat <<'E'\n`git push x`\nE", "echo '${x:-$(git push x)}'", "# `git push x`"]
 )
-def test_what_is_only_text_is_no_command(text: str) -> None:
+def test_literal_text_is_not_a_command(text: str) -> None:
     found = analyze_script(text, HERE).found
     assert not any(one.argv[:2] == ("git", "push") for one in found)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_ruin_is_seen_through_variables_and_runners(text: str) -> None:
-    assert ruins(text)
+def test_destructive_command_is_found_through_variables_and_wrappers(text: str) -> None:
+    assert hard_deny_reason_of(text)
 
 
 @pytest.mark.parametrize("text", EVERYDAY)
-def test_everyday_commands_are_not_hindered(text: str) -> None:
-    assert ruins(text) == ""
+def test_everyday_commands_are_allowed(text: str) -> None:
+    assert hard_deny_reason_of(text) == ""
     assert not analyze_script(text, HERE).overlong
 
 
-def test_words_behind_a_redirection_belong_to_the_command() -> None:
+def test_words_after_a_redirection_belong_to_the_command() -> None:
     (found,) = analyze_script("rm -rf >log build 2>&1 dist", HERE).found
     assert found.argv == ("rm", "-rf", "build", "dist")
     assert found.targets == ("log", "1")
 
 
-def test_a_shell_gets_what_it_is_given_and_nothing_of_its_surroundings() -> None:
+def test_inner_shell_gets_only_its_own_arguments() -> None:
     text = "set -- /; bash -c 'rm -rf \"$1\"' _ build"
     assert analyze_script(text, HERE).found[-1].argv == ("rm", "-rf", "build")
 
 
-def test_strings_of_a_program_that_are_joined_are_read_as_one() -> None:
+def test_concatenated_strings_are_joined() -> None:
     assert hard_deny_reason(analyze_code("os.system('rm -rf ' + '/')", HERE), [HOME])
 
 
@@ -264,5 +264,5 @@ def test_strings_of_a_program_that_are_joined_are_read_as_one() -> None:
     ],
     ids=["doubled", "often", "many"],
 )
-def test_variables_without_end_are_not_followed(text: str) -> None:
+def test_endless_variables_are_not_followed(text: str) -> None:
     assert analyze_script(text, HERE).overlong

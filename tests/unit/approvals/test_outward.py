@@ -1,4 +1,4 @@
-"""Without a wall, what reaches the world outside is asked for, and everyday work is not."""
+"""Commands with outside effects need approval when there is no sandbox."""
 
 import pytest
 
@@ -202,35 +202,37 @@ export A=b
 cd sub && make""".splitlines()
 
 
-def judged(
+def decide(
     action: str, mode: ApprovalMode = ApprovalMode.MANUAL, reaching: Isolation = Isolation.OPEN
 ) -> PolicyDecision:
-    wish = ApprovalRequest(  # noqa: S604 - not a call of a shell
+    request = ApprovalRequest(  # noqa: S604 - not a call of a shell
         tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w"
     )
     scope = Scope("default", "s", "r", "/home/me/w", attended=True)
-    return apply_policy(ApprovalRules(mode=mode, home="/home/me"), wish, scope, StandingApprovals())
+    return apply_policy(
+        ApprovalRules(mode=mode, home="/home/me"), request, scope, StandingApprovals()
+    )
 
 
 @pytest.mark.parametrize("action", OUTSIDE)
-def test_what_reaches_outside_is_asked_for(action: str) -> None:
-    found = judged(action)
+def test_outside_effect_needs_approval(action: str) -> None:
+    found = decide(action)
     assert isinstance(found, NeedsApproval), action
     assert found.why.startswith("It ")
-    smart = judged(action, ApprovalMode.SMART)
+    smart = decide(action, ApprovalMode.SMART)
     assert isinstance(smart, NeedsApproval)
     assert smart.smart
 
 
 @pytest.mark.parametrize("action", EVERYDAY)
-def test_everyday_work_is_not(action: str) -> None:
-    assert isinstance(judged(action), Allowed), action
+def test_everyday_command_is_allowed(action: str) -> None:
+    assert isinstance(decide(action), Allowed), action
 
 
-def test_behind_a_wall_nothing_of_it_is_asked() -> None:
+def test_sandboxed_command_needs_no_approval() -> None:
     assert len(EVERYDAY) >= 60
     for action in OUTSIDE:
-        assert isinstance(judged(action, reaching=Isolation.INSIDE), Allowed)
+        assert isinstance(decide(action, reaching=Isolation.INSIDE), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +249,8 @@ def test_behind_a_wall_nothing_of_it_is_asked() -> None:
         ("npm test", False, False),
     ],
 )
-def test_what_brings_others_words_in(action: str, *, shows: bool, brings: bool) -> None:
+def test_commands_that_read_or_download_untrusted_content(
+    action: str, *, shows: bool, brings: bool
+) -> None:
     found = analyze_script(action, ShellContext("/w", "/h")).found
     assert (shows_untrusted(found), downloads_files(found)) == (shows, brings)

@@ -1,4 +1,4 @@
-"""Verdicts from rules, wish and scope, without asking anybody."""
+"""Policy decisions from rules, request and scope."""
 
 import pytest
 from hypothesis import given
@@ -25,16 +25,16 @@ RULES = ApprovalRules(home="/home/me")
 FAR = [Isolation.NETWORK, Isolation.BEYOND]
 
 
-def wish(
+def request(
     action: str = "ls", reaching: Isolation = Isolation.OPEN, *, foreign: bool = False
 ) -> ApprovalRequest:
-    return ApprovalRequest(  # noqa: S604 - a word of our own
+    return ApprovalRequest(  # noqa: S604 - not a subprocess argument
         tool="terminal", action=action, reaching=reaching, shell=True, folder="/home/me/w",
         foreign=foreign,
     )  # fmt: skip
 
 
-def judged(
+def decide(
     one: ApprovalRequest,
     rules: ApprovalRules = RULES,
     scope: Scope = SCOPE,
@@ -44,8 +44,8 @@ def judged(
 
 
 @pytest.mark.parametrize("reaching", list(Isolation))
-def test_nothing_bypasses_the_hard_list(reaching: Isolation) -> None:
-    one = wish("rm -rf /", reaching)
+def test_hard_deny_cannot_be_bypassed(reaching: Isolation) -> None:
+    one = request("rm -rf /", reaching)
     grant = make_grant(one, "g", session="", by="owner")
     free = ApprovalRules(
         home="/home/me", mode=ApprovalMode.OFF, yolo=True, allow=("rm -rf /",), cron=True
@@ -53,7 +53,7 @@ def test_nothing_bypasses_the_hard_list(reaching: Isolation) -> None:
     for source in ("cli", "cron"):
         scope = structs.replace(SCOPE, yolo=True, source=source)
         standing = StandingApprovals(grants=[grant], yolo=True)
-        assert isinstance(judged(one, free, scope, standing), Denied)
+        assert isinstance(decide(one, free, scope, standing), Denied)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_nothing_bypasses_the_hard_list(reaching: Isolation) -> None:
         ("npm publish", "X=npm; $X publish"),
     ],
 )
-def test_what_the_owner_denies_is_seen_wherever_it_stands(rule: str, action: str) -> None:
+def test_deny_rule_matches_nested_commands(rule: str, action: str) -> None:
     rules = ApprovalRules(home="/home/me", deny=(rule,), mode=ApprovalMode.OFF)
-    found = judged(wish(action, Isolation.INSIDE), rules)
+    found = decide(request(action, Isolation.INSIDE), rules)
     assert isinstance(found, Denied)
     assert rule in found.why
 
 
-def test_behind_a_wall_nothing_is_asked() -> None:
-    assert isinstance(judged(wish("rm -rf build", Isolation.INSIDE)), Allowed)
-    assert isinstance(judged(wish("sudo x", Isolation.INSIDE, foreign=True)), Allowed)
+def test_sandboxed_requests_need_no_approval() -> None:
+    assert isinstance(decide(request("rm -rf build", Isolation.INSIDE)), Allowed)
+    assert isinstance(decide(request("sudo x", Isolation.INSIDE, foreign=True)), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_behind_a_wall_nothing_is_asked() -> None:
         "crontab -r",
     ],
 )  # fmt: skip
-def test_without_a_wall_what_looks_dangerous_is_asked_for(action: str) -> None:
-    found = judged(wish(action))
+def test_risky_unsandboxed_command_needs_approval(action: str) -> None:
+    found = decide(request(action))
     assert isinstance(found, NeedsApproval)
     assert found.smart
     assert isinstance(
-        judged(wish(action), ApprovalRules(mode=ApprovalMode.OFF, home="/h")), Allowed
+        decide(request(action), ApprovalRules(mode=ApprovalMode.OFF, home="/h")), Allowed
     )
-    manual = judged(wish(action), ApprovalRules(mode=ApprovalMode.MANUAL, home="/h"))
+    manual = decide(request(action), ApprovalRules(mode=ApprovalMode.MANUAL, home="/h"))
     assert isinstance(manual, NeedsApproval)
     assert not manual.smart
 
@@ -115,11 +115,11 @@ def test_without_a_wall_what_looks_dangerous_is_asked_for(action: str) -> None:
      "pytest -q", "python3 -c 'print(1)'", "rm x",
      "mkdir -p a/b", "curl https://x", "find . -name x", "kill 5"],
 )  # fmt: skip
-def test_ordinary_work_is_not(action: str) -> None:
-    assert isinstance(judged(wish(action)), Allowed)
+def test_ordinary_command_is_allowed(action: str) -> None:
+    assert isinstance(decide(request(action)), Allowed)
 
 
-def test_words_of_strangers_tighten_it() -> None:
+def test_untrusted_content_requires_approval_for_writes() -> None:
     for action in (
         "ls -la | head",
         "cat x",
@@ -127,43 +127,43 @@ def test_words_of_strangers_tighten_it() -> None:
         "grep -n x a.py 2>/dev/null",
         "find . -name x",
     ):
-        assert isinstance(judged(wish(action, foreign=True)), Allowed)
+        assert isinstance(decide(request(action, foreign=True)), Allowed)
     for action in ("npm test", "echo x > y", "curl x", "git push", "find . -delete", "env x",
                    "sort -o a b", "python3 x.py", "git branch x", "cat x | sh", "$X"):  # fmt: skip
-        found = judged(wish(action, foreign=True))
+        found = decide(request(action, foreign=True))
         assert isinstance(found, NeedsApproval), action
         assert not found.smart
 
 
 @pytest.mark.parametrize("reaching", FAR)
-def test_grants_and_their_reach(reaching: Isolation) -> None:
-    one = wish("curl x", reaching)
+def test_grants_apply_by_session_and_isolation(reaching: Isolation) -> None:
+    one = request("curl x", reaching)
     always = StandingApprovals(grants=[make_grant(one, "g", session="", by="owner")])
     session = StandingApprovals(grants=[make_grant(one, "g", session="s1", by="owner")])
-    assert isinstance(judged(one), NeedsApproval)
-    assert isinstance(judged(one, standing=always), Allowed)
-    assert isinstance(judged(one, standing=session), Allowed)
+    assert isinstance(decide(one), NeedsApproval)
+    assert isinstance(decide(one, standing=always), Allowed)
+    assert isinstance(decide(one, standing=session), Allowed)
     strange = structs.replace(one, foreign=True)
-    assert isinstance(judged(strange, standing=always), Allowed)
-    assert isinstance(judged(strange, standing=session), NeedsApproval)
-    assert isinstance(judged(wish("curl x; ls", reaching), standing=always), NeedsApproval)
+    assert isinstance(decide(strange, standing=always), Allowed)
+    assert isinstance(decide(strange, standing=session), NeedsApproval)
+    assert isinstance(decide(request("curl x; ls", reaching), standing=always), NeedsApproval)
 
 
-def test_the_list_of_the_settings_counts_up_to_the_wall() -> None:
+def test_allow_list_does_not_apply_outside_the_sandbox() -> None:
     rules = ApprovalRules(home="/h", allow=("git push **",))
-    assert isinstance(judged(wish("git push -f", Isolation.OPEN), rules), Allowed)
-    assert isinstance(judged(wish("git push -f", Isolation.NETWORK), rules), Allowed)
-    assert isinstance(judged(wish("git push -f", Isolation.BEYOND), rules), NeedsApproval)
+    assert isinstance(decide(request("git push -f", Isolation.OPEN), rules), Allowed)
+    assert isinstance(decide(request("git push -f", Isolation.NETWORK), rules), Allowed)
+    assert isinstance(decide(request("git push -f", Isolation.BEYOND), rules), NeedsApproval)
 
 
-def test_roles() -> None:
+def test_roles_limit_what_is_allowed() -> None:
     guest = structs.replace(SCOPE, role=Role.GUEST, yolo=True)
     for reaching in FAR:
         assert isinstance(
-            judged(wish("ls", reaching), ApprovalRules(mode=ApprovalMode.OFF), guest), Denied
+            decide(request("ls", reaching), ApprovalRules(mode=ApprovalMode.OFF), guest), Denied
         )
     member = structs.replace(SCOPE, role=Role.MEMBER, principal="m", key="agent:main:x:dm:1")
-    found = judged(wish("rm -rf x"), scope=member)
+    found = decide(request("rm -rf x"), scope=member)
     assert isinstance(found, NeedsApproval)
     assert found.owner_only
     assert not found.smart
@@ -171,29 +171,29 @@ def test_roles() -> None:
     assert unreachable_reason(structs.replace(member, source="api_server"), found) == ""
     group = structs.replace(member, key="agent:main:x:group:1")
     assert unreachable_reason(group, found) == ""
-    trusted = judged(wish("rm -rf x"), structs.replace(RULES, members=True), member)
+    trusted = decide(request("rm -rf x"), structs.replace(RULES, members=True), member)
     assert isinstance(trusted, NeedsApproval)
     assert not trusted.owner_only
 
 
-def test_yolo_is_the_owners() -> None:
-    one = wish("ls", Isolation.BEYOND)
-    assert isinstance(judged(one, scope=structs.replace(SCOPE, yolo=True)), Allowed)
-    assert isinstance(judged(one, standing=StandingApprovals(yolo=True)), Allowed)
+def test_yolo_applies_to_the_owner() -> None:
+    one = request("ls", Isolation.BEYOND)
+    assert isinstance(decide(one, scope=structs.replace(SCOPE, yolo=True)), Allowed)
+    assert isinstance(decide(one, standing=StandingApprovals(yolo=True)), Allowed)
     member = structs.replace(SCOPE, role=Role.MEMBER)
     assert isinstance(
-        judged(one, scope=member, standing=StandingApprovals(yolo=True)), NeedsApproval
+        decide(one, scope=member, standing=StandingApprovals(yolo=True)), NeedsApproval
     )
 
 
-def test_the_mode_off_is_the_owners() -> None:
+def test_mode_off_applies_to_the_owner() -> None:
     off = ApprovalRules(home="/home/me", mode=ApprovalMode.OFF)
-    one = wish("cat x", Isolation.BEYOND)
-    assert isinstance(judged(one, off), Allowed)
+    one = request("cat x", Isolation.BEYOND)
+    assert isinstance(decide(one, off), Allowed)
     for role in (Role.MEMBER, Role.GUEST):
         other = structs.replace(SCOPE, role=role, principal="m")
-        assert not isinstance(judged(one, off, other), Allowed)
-        assert not isinstance(judged(one, structs.replace(RULES, yolo=True), other), Allowed)
+        assert not isinstance(decide(one, off, other), Allowed)
+        assert not isinstance(decide(one, structs.replace(RULES, yolo=True), other), Allowed)
 
 
 def program(code: str, *, foreign: bool = False) -> ApprovalRequest:
@@ -203,27 +203,27 @@ def program(code: str, *, foreign: bool = False) -> ApprovalRequest:
     )  # fmt: skip
 
 
-def test_a_program_without_a_wall_is_asked_for() -> None:
-    found = judged(program("print(1)"))
+def test_unsandboxed_code_needs_approval() -> None:
+    found = decide(program("print(1)"))
     assert isinstance(found, NeedsApproval)
     assert found.smart
-    strange = judged(program("print(1)", foreign=True))
+    strange = decide(program("print(1)", foreign=True))
     assert isinstance(strange, NeedsApproval)
     assert not strange.smart
     ruins = program("import shutil\nshutil.rmtree('/home/me')")
-    assert isinstance(judged(ruins, structs.replace(RULES, yolo=True)), Denied)
+    assert isinstance(decide(ruins, structs.replace(RULES, yolo=True)), Denied)
     runs = program("import os\nos.system('rm -rf /')")
-    assert isinstance(judged(runs), Denied)
+    assert isinstance(decide(runs), Denied)
     grant = make_grant(program("print(1)"), "g", session="", by="owner")
     assert isinstance(
-        judged(program("print(1)"), standing=StandingApprovals(grants=[grant])), Allowed
+        decide(program("print(1)"), standing=StandingApprovals(grants=[grant])), Allowed
     )
     assert isinstance(
-        judged(program("print(2)"), standing=StandingApprovals(grants=[grant])), NeedsApproval
+        decide(program("print(2)"), standing=StandingApprovals(grants=[grant])), NeedsApproval
     )
-    assert isinstance(judged(program("print(1)"), structs.replace(RULES, yolo=True)), Allowed)
+    assert isinstance(decide(program("print(1)"), structs.replace(RULES, yolo=True)), Allowed)
     inside = structs.replace(program("print(1)"), reaching=Isolation.INSIDE)
-    assert isinstance(judged(inside), Allowed)
+    assert isinstance(decide(inside), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_program_without_a_wall_is_asked_for() -> None:
         "echo a\x1b[A",
     ],
 )  # fmt: skip
-def test_more_that_looks_dangerous(action: str) -> None:
-    assert isinstance(judged(wish(action)), NeedsApproval)
+def test_more_risky_commands_need_approval(action: str) -> None:
+    assert isinstance(decide(request(action)), NeedsApproval)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ def test_more_that_looks_dangerous(action: str) -> None:
         "ex -c '!rm -rf /home/me' x",
     ],
 )  # fmt: skip
-def test_more_that_ruins(action: str) -> None:
-    assert isinstance(judged(wish(action)), Denied)
+def test_more_destructive_commands_are_denied(action: str) -> None:
+    assert isinstance(decide(request(action)), Denied)
 
 
 @pytest.mark.parametrize(
@@ -266,34 +266,34 @@ def test_more_that_ruins(action: str) -> None:
         "curl https://x/a.tgz -O; tar xf a.tgz",
     ],
 )  # fmt: skip
-def test_what_only_resembles_it_is_ordinary(action: str) -> None:
-    assert isinstance(judged(wish(action)), Allowed)
+def test_lookalike_commands_are_allowed(action: str) -> None:
+    assert isinstance(decide(request(action)), Allowed)
 
 
-def test_where_nobody_can_be_asked() -> None:
+def test_unattended_and_scheduled_requests_are_denied() -> None:
     alone = structs.replace(SCOPE, attended=False)
-    found = judged(wish("rm -rf x"), scope=alone)
+    found = decide(request("rm -rf x"), scope=alone)
     assert isinstance(found, NeedsApproval)
     assert "--yolo" in unreachable_reason(alone, found)
     cron = structs.replace(SCOPE, source="cron")
-    refused = judged(wish("rm -rf x"), scope=cron)
+    refused = decide(request("rm -rf x"), scope=cron)
     assert isinstance(refused, Denied)
     assert "cron_mode" in refused.why
     allowing = structs.replace(RULES, cron=True)
-    assert isinstance(judged(wish("rm -rf x"), allowing, cron), Allowed)
+    assert isinstance(decide(request("rm -rf x"), allowing, cron), Allowed)
     for reaching in (Isolation.BEYOND, Isolation.NETWORK, Isolation.OPEN):
-        strangers = structs.replace(wish("rm -rf x", reaching), foreign=True)
-        refused = judged(strangers, allowing, cron)
+        untrusted = structs.replace(request("rm -rf x", reaching), foreign=True)
+        refused = decide(untrusted, allowing, cron)
         assert isinstance(refused, Denied)
-        assert "strangers" in refused.why
+        assert "untrusted content" in refused.why
 
 
 @given(st.text(alphabet="rmdf -/~.*?$(){}[]<>|&;\"'`\\\n#=:x01", max_size=40))
-def test_every_text_gets_a_verdict(text: str) -> None:
+def test_every_text_gets_a_decision(text: str) -> None:
     for reaching in Isolation:
-        assert isinstance(judged(wish(text, reaching)), Allowed | NeedsApproval | Denied)
+        assert isinstance(decide(request(text, reaching)), Allowed | NeedsApproval | Denied)
 
 
-def test_what_is_too_long_to_be_judged() -> None:
-    assert isinstance(judged(wish("echo a;" * 5000)), Denied)
-    assert isinstance(judged(wish("echo a;" * 5000, Isolation.INSIDE)), Allowed)
+def test_overlong_command_is_denied_outside_the_sandbox() -> None:
+    assert isinstance(decide(request("echo a;" * 5000)), Denied)
+    assert isinstance(decide(request("echo a;" * 5000, Isolation.INSIDE)), Allowed)

@@ -1,4 +1,4 @@
-"""What only looks, and what only seems to."""
+"""Read-only commands and commands that only look like them."""
 
 import pytest
 
@@ -17,7 +17,7 @@ HERE = ShellContext("/home/me/w", "/home/me")
         "diff -u a b", "ps aux | grep python", "cut -d: -f1 a",
     ],
 )  # fmt: skip
-def test_what_only_looks(text: str) -> None:
+def test_read_only_script_is_recognized(text: str) -> None:
     assert is_read_only_script(text, HERE)
 
 
@@ -41,16 +41,16 @@ def test_what_only_looks(text: str) -> None:
         "cat ../.hermes/config", "cat server.pem", "strings ../.aws/credentials", "ls; ls ;; x",
     ],
 )  # fmt: skip
-def test_what_does_more_or_looks_at_secrets(text: str) -> None:
+def test_writes_and_secret_reads_are_not_read_only(text: str) -> None:
     assert not is_read_only_script(text, HERE)
 
 
-def test_in_a_private_folder_nothing_is_only_read() -> None:
+def test_nothing_is_read_only_in_a_private_folder() -> None:
     assert not is_read_only_script("cat id", ShellContext("/home/me/.ssh", "/home/me"))
 
 
 @pytest.mark.parametrize("path", ["src/a.py", "README.md", "environment.yml", "keys.md"])
-def test_ordinary_files_are_not_private(path: str) -> None:
+def test_ordinary_paths_are_not_private(path: str) -> None:
     assert not is_private_path(path, "/home/me/w")
 
 
@@ -58,7 +58,7 @@ def test_ordinary_files_are_not_private(path: str) -> None:
     "text",
     ["cat /srv/agent/memories/MEMORY.md", "cat ../state.db", "ls /srv/agent", "cd .. && cat x"],
 )
-def test_the_agents_own_home_is_not_looked_at_unasked(text: str) -> None:
+def test_reading_the_agents_home_is_not_read_only(text: str) -> None:
     place = ShellContext("/srv/agent/workspace", "/home/me", "/srv/agent")
     assert not is_read_only_script(text, place)
     assert is_read_only_script("cat notes.md && ls /srv/other", place)

@@ -1,4 +1,4 @@
-"""The hard list, in every spelling that we could think of, and what it must not catch."""
+"""The hard-deny list in many spellings, and ordinary commands it must not match."""
 
 import base64
 
@@ -12,7 +12,7 @@ HOME = "/home/me"
 HERE = ShellContext("/home/me/work", HOME)
 
 
-def ruins(text: str) -> str:
+def hard_deny_reason_of(text: str) -> str:
     return hard_deny_reason(analyze_script(text, HERE), [HOME])
 
 
@@ -199,20 +199,20 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_ruin_is_seen_in_every_spelling(text: str) -> None:
-    assert ruins(text)
+def test_destructive_command_is_denied_in_every_spelling(text: str) -> None:
+    assert hard_deny_reason_of(text)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_ordinary_work_is_not_taken_for_ruin(text: str) -> None:
-    assert ruins(text) == ""
+def test_ordinary_command_is_not_hard_denied(text: str) -> None:
+    assert hard_deny_reason_of(text) == ""
 
 
-def test_the_table_is_large_and_has_no_doubles() -> None:
+def test_table_is_large_and_has_no_duplicates() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE) >= 250
 
 
 @pytest.mark.slow
-def test_a_text_without_end_is_read_in_bounded_time() -> None:
+def test_huge_text_is_analyzed_in_bounded_time() -> None:
     assert analyze_script("echo a; " * 20_000, HERE).overlong
-    assert ruins("$(" * 3000 + "rm -rf /") in {"", "it would delete /"}
+    assert hard_deny_reason_of("$(" * 3000 + "rm -rf /") in {"", "it would delete /"}

@@ -1,4 +1,4 @@
-"""Allow rules: they match the words of simple commands, and nothing that only looks like one."""
+"""Grants and allow rules match whole simple commands only."""
 
 import shlex
 
@@ -25,12 +25,12 @@ WORDS = st.lists(
 )
 
 
-def wish(action: str, **more: object) -> ApprovalRequest:
+def request(action: str, **more: object) -> ApprovalRequest:
     fields = {"tool": "terminal", "reaching": Isolation.OPEN, "shell": True, "folder": "/w"} | more
     return ApprovalRequest(action=action, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def test_words_with_and_without_quotes() -> None:
+def test_simple_argv_handles_quotes() -> None:
     assert simple_argv("git commit -m 'two words' \"and more\"") == (
         "git", "commit", "-m", "two words", "and more",
     )  # fmt: skip
@@ -43,25 +43,25 @@ def test_words_with_and_without_quotes() -> None:
      "ls ~", "ls *", 'echo "$x"', 'echo "`x`"', "ls\nrm x", "ls # no", "ls\\ x", "ls 'open",
      "echo é"],
 )  # fmt: skip
-def test_everything_else_is_not_simple(text: str) -> None:
+def test_other_syntax_is_not_simple(text: str) -> None:
     assert simple_argv(text) is None
 
 
 @given(WORDS, st.sampled_from(OPERATORS), WORDS, st.integers(0, 3))
-def test_no_text_with_an_operator_matches_a_rule(
+def test_text_with_an_operator_matches_no_rule(
     words: list[str], operator: str, more: list[str], glue: int
 ) -> None:
     left, right = " " * (glue & 1), " " * (glue >> 1)
     text = " ".join(words) + left + operator + right + " ".join(more)
     assert simple_argv(text) is None
     assert not AllowRule(words[0] + " **").allows(text)
-    grant = make_grant(wish(" ".join(words)), "g", session="", by="owner")
-    assert not grant.covers(wish(text))
-    assert not can_be_saved(wish(text))
+    grant = make_grant(request(" ".join(words)), "g", session="", by="owner")
+    assert not grant.covers(request(text))
+    assert not can_be_saved(request(text))
 
 
 @given(st.text(max_size=60))
-def test_what_is_simple_is_one_command_with_exactly_these_words(text: str) -> None:
+def test_simple_argv_agrees_with_the_parser(text: str) -> None:
     argv = simple_argv(text)
     if argv is None:
         return
@@ -72,39 +72,39 @@ def test_what_is_simple_is_one_command_with_exactly_these_words(text: str) -> No
 
 
 @given(WORDS, WORDS)
-def test_a_grant_is_for_the_same_words_only(words: list[str], others: list[str]) -> None:
+def test_grant_covers_only_the_same_words(words: list[str], others: list[str]) -> None:
     if simple_argv(" ".join(words)) is None:
         return
-    grant = make_grant(wish(" ".join(words)), "g", session="", by="owner")
-    assert grant.covers(wish(" ".join(words)))
-    assert grant.covers(wish(" ".join(others))) == (words == others)
-    assert not grant.covers(wish(" ".join([*words, "more"])))
-    assert not grant.covers(wish(" ".join(words), reaching=Isolation.BEYOND))
-    assert not grant.covers(wish(" ".join(words), tool="other"))
+    grant = make_grant(request(" ".join(words)), "g", session="", by="owner")
+    assert grant.covers(request(" ".join(words)))
+    assert grant.covers(request(" ".join(others))) == (words == others)
+    assert not grant.covers(request(" ".join([*words, "more"])))
+    assert not grant.covers(request(" ".join(words), reaching=Isolation.BEYOND))
+    assert not grant.covers(request(" ".join(words), tool="other"))
 
 
-def test_a_program_beside_us_counts_in_its_own_folder_only() -> None:
-    grant = make_grant(wish("./deploy.sh now"), "g", session="", by="owner")
-    assert grant.covers(wish("./deploy.sh now"))
-    assert not grant.covers(wish("./deploy.sh now", folder="/elsewhere"))
+def test_grant_for_a_relative_program_is_bound_to_its_folder() -> None:
+    grant = make_grant(request("./deploy.sh now"), "g", session="", by="owner")
+    assert grant.covers(request("./deploy.sh now"))
+    assert not grant.covers(request("./deploy.sh now", folder="/elsewhere"))
 
 
-def test_a_grant_counts_in_its_folder_only() -> None:
+def test_grant_is_bound_to_its_folder() -> None:
     for action in ("make test", "python3 scripts/deploy.py"):
-        grant = make_grant(wish(action), "g", session="", by="owner")
-        assert grant.covers(wish(action))
-        assert not grant.covers(wish(action, folder="/elsewhere"))
+        grant = make_grant(request(action), "g", session="", by="owner")
+        assert grant.covers(request(action))
+        assert not grant.covers(request(action, folder="/elsewhere"))
 
 
 @pytest.mark.parametrize("tool", ["process", "write_file", "patch"])
-def test_what_is_about_one_moment_does_not_last(tool: str) -> None:
+def test_one_time_tools_cannot_be_saved(tool: str) -> None:
     for shell in (True, False):
-        one = wish("y", tool=tool, shell=shell)
+        one = request("y", tool=tool, shell=shell)
         assert not can_be_saved(one)
         assert not make_grant(one, "g", session="", by="owner").covers(one)
 
 
-def test_what_is_no_command_is_the_same_or_it_is_not() -> None:
+def test_other_actions_match_exactly() -> None:
     asked = ApprovalRequest(tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK)
     grant = make_grant(asked, "g", session="", by="owner")
     assert grant.covers(asked)
@@ -114,7 +114,7 @@ def test_what_is_no_command_is_the_same_or_it_is_not() -> None:
     assert not Grant(id="g", tool="fetch", reaching=Isolation.NETWORK).covers(asked)
 
 
-def test_a_kind_of_action_is_allowed_while_its_seal_is_the_same() -> None:
+def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
     def asked(words: str, seal: str = "1") -> ApprovalRequest:
         return ApprovalRequest(
             tool="far", action=words, reaching=Isolation.BEYOND, detail="x", kind="all", seal=seal
@@ -145,5 +145,5 @@ def test_a_kind_of_action_is_allowed_while_its_seal_is_the_same() -> None:
         ("recursive delete", "rm -rf build", False),
     ],
 )
-def test_lines_of_the_settings(rule: str, action: str, *, allowed: bool) -> None:
+def test_allow_rules_of_the_settings(rule: str, action: str, *, allowed: bool) -> None:
     assert AllowRule(rule).allows(action) is allowed

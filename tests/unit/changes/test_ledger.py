@@ -1,4 +1,4 @@
-"""Every change is in the book before it is on the disk, and can be taken back byte for byte."""
+"""Changes are recorded before they are written, and can be undone byte for byte."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Crash(BaseException):
-    """As if the process ended here."""
+    """Simulates the end of the process."""
 
 
 WHEN = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
@@ -55,7 +55,7 @@ def change(*edits: FileEdit, summary: str = "add a note") -> Change:
     )
 
 
-async def test_applied_undone_and_done_again(ledger: Ledger, home: Path) -> None:
+async def test_change_is_applied_undone_and_redone(ledger: Ledger, home: Path) -> None:
     file = home / "memories" / "MEMORY.md"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"old\r\n\xff")
@@ -69,17 +69,14 @@ async def test_applied_undone_and_done_again(ledger: Ledger, home: Path) -> None
     assert states == [ChangeState.UNDONE, ChangeState.UNDONE, ChangeState.APPLIED]
 
 
-@pytest.mark.parametrize("place", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
-async def test_whoever_gives_up_waiting_leaves_nothing_half_done(
-    ledger: Ledger, home: Path, place: str
-) -> None:
-    """It would be brought to its end by the next start, long after it was given up."""
+@pytest.mark.parametrize("step", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
+async def test_cancellation_leaves_nothing_half_done(ledger: Ledger, home: Path, step: str) -> None:
     loop = asyncio.get_running_loop()
     with anyio.CancelScope() as waiting:
 
         def gives_up(name: str) -> None:
-            if name == place:
-                # From whatever thread it is called.
+            if name == step:
+                # It may be called from any thread.
                 loop.call_soon_threadsafe(waiting.cancel)
 
         with watch_failpoints(gives_up):
@@ -95,7 +92,7 @@ async def test_whoever_gives_up_waiting_leaves_nothing_half_done(
     assert (home / "a").exists() == (home / "b").exists() == (len(entries) == 1)
 
 
-async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home: Path) -> None:
+async def test_undo_removes_new_files_and_their_folders(ledger: Ledger, home: Path) -> None:
     done = await ledger.apply(
         change(
             FileEdit("skills/a/b/SKILL.md", None, b"x"),
@@ -107,10 +104,10 @@ async def test_new_files_go_with_their_folders_when_undone(ledger: Ledger, home:
     assert not (home / "skills").exists()
 
 
-async def test_a_file_that_somebody_edited_stays_as_it_is(ledger: Ledger, home: Path) -> None:
+async def test_file_edited_since_is_not_overwritten(ledger: Ledger, home: Path) -> None:
     done = await ledger.apply(change(FileEdit("a", None, b"1"), FileEdit("b", None, b"1")))
     (home / "b").write_bytes(b"mine")
-    with pytest.raises(FileConflict, match="b was changed"):
+    with pytest.raises(FileConflict, match="b changed"):
         await ledger.undo(done.id)
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"mine")
     assert [entry.state for entry in await ledger.log()] == [
@@ -119,9 +116,7 @@ async def test_a_file_that_somebody_edited_stays_as_it_is(ledger: Ledger, home: 
     ]
 
 
-async def test_the_oldest_that_is_remembered_is_told_what_came_later(
-    ledger: Ledger, store: SqliteStore
-) -> None:
+async def test_conflicting_undo_lists_later_changes(ledger: Ledger, store: SqliteStore) -> None:
     done = await ledger.apply(change(FileEdit("a", None, b"1")))
     others = [change() for _ in range(998)]
     rows = [
@@ -139,10 +134,12 @@ async def test_the_oldest_that_is_remembered_is_told_what_came_later(
     later = await ledger.apply(change(FileEdit("a", b"1", b"2")))
     with pytest.raises(FileConflict) as caught:
         await ledger.undo(done.id)
-    assert caught.value.hint == f"Undo first what came later, in this order: {short_id(later.id)}."
+    assert (
+        caught.value.hint == f"Undo these later changes first, in this order: {short_id(later.id)}."
+    )
 
 
-async def test_what_was_undone_cannot_be_undone_twice(ledger: Ledger) -> None:
+async def test_undone_change_cannot_be_undone_again(ledger: Ledger) -> None:
     done = await ledger.apply(change(FileEdit("a", None, b"1")))
     await ledger.undo(done.id)
     with pytest.raises(UsageError, match="nothing to undo"):
@@ -150,7 +147,7 @@ async def test_what_was_undone_cannot_be_undone_twice(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("step", ["ledger.noted", "ledger.one_file_written", "ledger.carried_out"])
-async def test_a_crash_at_any_step_is_made_good(
+async def test_interrupted_change_is_completed(
     store: SqliteStore, home: Path, clock: FakeClock, step: str
 ) -> None:
     def crash(passed: str) -> None:
@@ -160,7 +157,7 @@ async def test_a_crash_at_any_step_is_made_good(
     two = change(FileEdit("a", None, b"1"), FileEdit("b", None, b"2"))
     with pytest.raises(Crash), watch_failpoints(crash):
         await Ledger(store, home, clock).apply(two)
-    # The process that noted it is this one, which lives: a dead one's name is put in its place.
+    # This process is alive, so the record gets the id of a dead one.
     for matter in await store.records.find("change", only_open=True):
         await _orphan(store, matter.id)
     await Ledger(store, home, clock).settle()
@@ -177,7 +174,7 @@ async def _orphan(store: SqliteStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
-def test_no_edit_leaves_the_home(home: Path, path: str) -> None:
+def test_edits_outside_the_home_are_rejected(home: Path, path: str) -> None:
     with pytest.raises(UsageError):
         apply_edits(home, [FileEdit(path, None, b"x")])
 
@@ -187,7 +184,7 @@ def test_no_edit_leaves_the_home(home: Path, path: str) -> None:
     before=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),
     after=st.dictionaries(st.sampled_from("abc"), st.binary(max_size=20)),
 )
-def test_any_edits_can_be_taken_back(
+def test_any_edits_can_be_undone(
     tmp_path_factory: pytest.TempPathFactory, before: dict[str, bytes], after: dict[str, bytes]
 ) -> None:
     root = tmp_path_factory.mktemp("home")
@@ -200,7 +197,7 @@ def test_any_edits_can_be_taken_back(
     assert {n: d for n in "abc" if (d := read_if_present(root / n)) is not None} == before
 
 
-async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
+async def test_proposal_waits_for_a_decision(ledger: Ledger) -> None:
     proposal = Proposal(
         id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.REVIEW, at=WHEN,
         request=Raw(b"{}"),
@@ -216,7 +213,7 @@ async def test_a_proposal_waits_until_somebody_decides(ledger: Ledger) -> None:
         await ledger.proposal(proposal.id)
 
 
-async def test_an_undo_that_was_undone_is_no_refusal(ledger: Ledger) -> None:
+async def test_undone_undo_is_not_a_refusal(ledger: Ledger) -> None:
     done = await ledger.apply(change(FileEdit("a", None, b"1")))
     other = await ledger.apply(change(FileEdit("b", None, b"1")))
     await ledger.undo(other.id)
@@ -229,8 +226,8 @@ async def test_an_undo_that_was_undone_is_no_refusal(ledger: Ledger) -> None:
     assert refused == [True, False, True, False]
 
 
-async def test_only_what_is_asked_for_is_read(ledger: Ledger, store: SqliteStore) -> None:
-    """A matter that nobody asks about may be of any shape, and is not looked into."""
+async def test_other_records_are_not_decoded(ledger: Ledger, store: SqliteStore) -> None:
+    """Records of other kinds may have any content and are not decoded."""
     ours = Proposal(
         id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.REVIEW, at=WHEN,
         request=Raw(b"{}"),
@@ -254,15 +251,17 @@ async def test_only_what_is_asked_for_is_read(ledger: Ledger, store: SqliteStore
     assert await ledger.log("memory") == []
 
 
-async def test_what_people_read(ledger: Ledger) -> None:
+async def test_change_text_shows_diff_and_origin(ledger: Ledger) -> None:
     await ledger.apply(change(FileEdit("memories/MEMORY.md", None, b"a\nb")))
     (entry,) = await ledger.log()
     assert "memory: add a note" in entry_line(entry)
     text = change_text(entry.change)
-    assert all(part in text for part in ("+a", "words of others: page example.org", "session s1"))
+    assert all(
+        part in text for part in ("+a", "content from others: page example.org", "session s1")
+    )
 
 
-async def test_a_flood_of_proposals_is_refused(ledger: Ledger) -> None:
+async def test_too_many_proposals_are_rejected(ledger: Ledger) -> None:
     def proposal() -> Proposal:
         return Proposal(
             id=new_id("pro"), kind="memory", name="user", summary="add", by=Author.AGENT, at=WHEN,
@@ -271,13 +270,13 @@ async def test_a_flood_of_proposals_is_refused(ledger: Ledger) -> None:
 
     for _ in range(MAX_WAITING):
         await ledger.propose(proposal())
-    with pytest.raises(UsageError, match="wait for the person already"):
+    with pytest.raises(UsageError, match="already waiting for a decision"):
         await ledger.propose(proposal())
     await ledger.decide((await ledger.waiting())[0], accepted=False)
     await ledger.propose(proposal())
 
 
-async def test_what_is_old_is_forgotten_and_what_waits_is_not(
+async def test_old_changes_are_forgotten_but_waiting_proposals_are_not(
     ledger: Ledger, clock: FakeClock
 ) -> None:
     await ledger.apply(change(FileEdit("a", None, b"1")))

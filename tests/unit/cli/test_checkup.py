@@ -283,7 +283,7 @@ def test_port_in_use_is_reported_with_alternative(home: Home) -> None:
 
 @pytest.mark.parametrize(
     ("more", "says"),
-    [("", "no machine to go to"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "no connection")],
+    [("", "has no host"), ("  ssh_host: 127.0.0.1\n  ssh_port: 9\n", "could not connect")],
 )
 async def test_unreachable_ssh_host_is_reported(home: Home, more: str, says: str) -> None:
     found = check_context(home, f"terminal:\n  backend: ssh\n{more}", PATH=os.environ["PATH"])

@@ -15,7 +15,7 @@ from support.slash_commands import CommandHarness, command_harness
 
 pytestmark = pytest.mark.anyio
 ONLY_ONCE = (
-    "Allowed, this once: rm -rf a; ls\nIt cannot be remembered, so it is for this time only."
+    "Allowed once: rm -rf a; ls\nThis cannot be saved, so it is allowed once only."
 )
 
 
@@ -53,20 +53,20 @@ async def request_and_type(
 async def test_request_is_approved_and_denied(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         harness.chats()
-        assert await harness.read("/approve") == "Nothing waits for an answer here."
+        assert await harness.read("/approve") == "There is nothing to approve or answer here."
         assert await request_and_type(harness, "/approve") == (
             True,
-            "Allowed, this once: rm -rf build",
+            "Allowed once: rm -rf build",
         )
         assert await request_and_type(harness, "/deny all not now") == (
             False,
-            "Refused: rm -rf build",
+            "Denied: rm -rf build",
         )
         assert await request_and_type(harness, "/approve always", "rm -rf a; ls") == (
             True,
             ONLY_ONCE,
         )
-        assert await harness.read("/deny") == "That was answered already: once."
+        assert await harness.read("/deny") == "Already answered: once."
         for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
             with pytest.raises(UsageError):
                 await harness.type(line)
@@ -76,9 +76,9 @@ async def test_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         harness.chats()
         allowed, text = await request_and_type(harness, "/approve {id}")
-        assert (allowed, text) == (True, "Allowed, this once: rm -rf build")
+        assert (allowed, text) == (True, "Allowed once: rm -rf build")
         allowed, text = await request_and_type(harness, "/deny {id} not now")
-        assert (allowed, text) == (False, "Refused: rm -rf build")
+        assert (allowed, text) == (False, "Denied: rm -rf build")
 
 
 async def test_saved_approval_is_listed_and_revoked(tmp_path: Path) -> None:

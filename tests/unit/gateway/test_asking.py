@@ -67,7 +67,7 @@ async def asked(at: GatewayHarness, count: int = 1) -> str:
     """Wait until a question is posted in the chat."""
 
     def questions() -> list[str]:
-        return [text for text in at.channel.texts_in("1") if "May I" in text]
+        return [text for text in at.channel.texts_in("1") if "Run this command" in text]
 
     await wait_until(lambda: len(questions()) >= count)
     return questions()[-1]
@@ -93,7 +93,7 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
         assert "Reason: to build anew" in question
         assert "/approve" in question
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed, this once: rm -rf build", "the end")
+        await at.sees(question, "Allowed once: rm -rf build", "the end")
         await at.calm()
         assert await results(at) == ["done"]
         assert "yes" not in await at.texts()
@@ -103,10 +103,10 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "told", "result"),
     [
-        ("/approve", "Allowed, this once: rm -rf build", "done"),
+        ("/approve", "Allowed once: rm -rf build", "done"),
         ("/approve session", "Allowed for this session: rm -rf build", "done"),
-        ("/deny too late at night", "Refused: rm -rf build", "too late at night"),
-        ("👎", "Refused: rm -rf build", "refused"),
+        ("/deny too late at night", "Denied: rm -rf build", "too late at night"),
+        ("👎", "Denied: rm -rf build", "denied"),
     ],
 )
 async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: str) -> None:
@@ -125,10 +125,10 @@ async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
         question = await asked(at)
         await say(at, "yes", "2")
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed, this once: rm -rf build", "the end")
+        await at.sees(question, "Allowed once: rm -rf build", "the end")
         await at.calm()
         await say(at, "yes", "2")
-        assert at.channel.texts_in("1") == [question, "Allowed, this once: rm -rf build", "the end"]
+        assert at.channel.texts_in("1") == [question, "Allowed once: rm -rf build", "the end"]
 
 
 async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
         await wait_until(lambda: len(at.channel.texts_in("1")) == 3)
         await say(at, "ok", "4", "ann")
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert at.channel.texts_in("1")[-2] == "Allowed, this once: rm -rf build"
+        assert at.channel.texts_in("1")[-2] == "Allowed once: rm -rf build"
 
 
 class Messenger:
@@ -178,7 +178,7 @@ def set_messenger(at: GatewayHarness, home: Address | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "result"), [("yes {}", "done"), ("/approve {}", "done"), ("no {}", "refused")]
+    ("line", "result"), [("yes {}", "done"), ("/approve {}", "done"), ("no {}", "denied")]
 )
 async def test_member_question_is_posted_to_owner_chat(
     tmp_path: Path, line: str, result: str
@@ -189,18 +189,18 @@ async def test_member_question_is_posted_to_owner_chat(
         set_messenger(at, Address("fake", "9"))
         await say(at, "clean up", "1", "bob")
         there = await asked(at)
-        assert "Only the owner can allow this, and was asked." in there
+        assert "Only the owner can allow this and was asked." in there
         assert "/approve" not in there
         await wait_until(lambda: bool(at.channel.texts_in("9")))
         (question,) = at.channel.texts_in("9")
         assert "```\nrm -rf build\n```" in question
         assert "Asked by: bob" in question
         await say(at, "/approve", "2", "bob")
-        await wait_until(lambda: "Only the owner, or" in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: "Only the owner or" in at.channel.texts_in("1")[-1])
         name = found[1] if (found := re.search(r"/approve (\w+)", question)) else ""
         bare = structs.replace(make_inbound(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
         await at.gateway.intake.deliver(bare)
-        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("9")[-1])
+        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("9")[-1])
         own = structs.replace(make_inbound(line.format(name), "4", chat="9"), sender="ann")
         await at.gateway.intake.deliver(own)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
@@ -294,9 +294,9 @@ async def test_shutdown_leaves_question_open(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
         await wait_until(lambda: len(at.model.requests) == 1)
         await say(at, "yes", "2")
-        last = ["Allowed, this once: rm -rf build", "the end"]
+        last = ["Allowed once: rm -rf build", "the end"]
         await wait_until(lambda: at.channel.texts_in("1")[-2:] == last)
-        assert sum("May I" in text for text in at.channel.texts_in("1")) <= 1
+        assert sum("Run this command" in text for text in at.channel.texts_in("1")) <= 1
         assert COMMAND in question
 
 

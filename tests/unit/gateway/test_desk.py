@@ -160,7 +160,7 @@ async def test_session_with_lost_lease_is_not_resumed(tmp_path: Path) -> None:
         await last(one, "mine")
         theirs, mine = await session_at(one, "agent:main:fake:dm:2"), await session_at(one)
     async with gateway_harness(tmp_path, channel=one.channel, runs=StolenLeaseRunner) as two:
-        assert "no longer held" in await last(two, f"/resume {theirs.id}")
+        assert "no longer holds" in await last(two, f"/resume {theirs.id}")
         assert (await session_at(two)).id == mine.id
         assert (await session_at(two, "agent:main:fake:dm:2")).id == theirs.id
 

@@ -178,7 +178,7 @@ async def test_undecided_reply_leaves_the_question_open(tmp_path: Path) -> None:
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "what does that do?", "2", to=post)
-        await wait_until(lambda: "nothing is decided yet" in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: "Nothing is decided yet" in at.channel.texts_in("1")[-1])
         await say(at, "yes", "3", to=post)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
@@ -195,7 +195,7 @@ async def test_reply_to_a_closed_question(tmp_path: Path) -> None:
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         await at.calm()
         await say(at, "yes", "3", to=post)
-        await wait_until(lambda: "answered already" in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: "Already answered" in at.channel.texts_in("1")[-1])
         await say(at, "then do it by hand", "4", to=post)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "re: then do it by hand")
 
@@ -211,7 +211,7 @@ async def test_every_post_of_a_long_question_counts(tmp_path: Path) -> None:
         assert len(posts) > 1
         for number, post in enumerate(posts):
             await say(at, "perhaps", f"p{number}", to=post)
-            await wait_until(lambda: "nothing is decided yet" in channel.texts_in("1")[-1])
+            await wait_until(lambda: "Nothing is decided yet" in channel.texts_in("1")[-1])
         await say(at, "yes", "2", to=posts[-1])
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert await results(at, "1") == ["done"]
@@ -255,7 +255,7 @@ async def test_yes_to_another_post_must_name_the_question(
         await say(at, "clean up", "1")
         await post_with(at, "rm -rf build", "1")
         await say(at, words, "2", to=other if whose == "the agent's" else "bobs-message")
-        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("1")[-1])
         assert not await results(at, "1")
         await say(at, f"{words} please, the red one", "3", to="bobs-message")
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
@@ -283,7 +283,7 @@ async def test_command_replying_to_another_post_must_name_the_question(
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, line, "2", to="bobs-message")
-        await wait_until(lambda: "Nothing was decided" in at.channel.texts_in("1")[-1])
+        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("1")[-1])
         assert not await results(at, "1")
         await say(at, "/approve", "3", to=post)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
@@ -313,7 +313,7 @@ async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days
         await say(at, "more", "3")
         newer = await post_with(at, "/srv/data", "1")
         await say(at, "yes", "4", to=post)
-        told = "That was answered already: deny." if days < 30 else "Nothing was decided"
+        told = "Already answered: deny." if days < 30 else "Nothing decided"
         await wait_until(lambda: any(told in one for one in at.channel.texts_in("1")))
         await say(at, "no", "5", to=newer)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
@@ -375,7 +375,7 @@ async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None
         await say(at, "what does that do?", "2", sender="bob", to=post)
         await say(at, "yes", "3", to=post)
         await wait_until(lambda: "re: what does that do?" in at.channel.texts_in("1"))
-        assert not any("nothing is decided yet" in one for one in at.channel.texts_in("1"))
+        assert not any("Nothing is decided yet" in one for one in at.channel.texts_in("1"))
 
 
 async def test_question_post_record_state(tmp_path: Path) -> None:

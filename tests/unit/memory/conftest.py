@@ -9,5 +9,5 @@ from hermes.testing.clock import FakeClock
 
 
 @pytest.fixture
-def notebook(home: Path, ledger: Ledger, clock: FakeClock) -> MemoryStore:
+def memory(home: Path, ledger: Ledger, clock: FakeClock) -> MemoryStore:
     return MemoryStore(home, ledger, MemoryLimits(), clock)

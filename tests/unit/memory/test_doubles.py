@@ -1,4 +1,4 @@
-"""Entries that say the same twice are found; one of them goes only when the person agrees."""
+"""Duplicate entries are found and only removed when the person agrees."""
 
 from pathlib import Path
 
@@ -29,62 +29,64 @@ SHORT = "Build runs with make test, needs Python 3.11."
         (["", "§"], []),
     ],
 )
-def test_what_says_the_same(entries: list[str], dropped: list[str]) -> None:
+def test_duplicates_are_recognized(entries: list[str], dropped: list[str]) -> None:
     assert [one.drop for one in duplicate_entries(MemoryTarget.MEMORY, entries)] == dropped
 
 
-async def test_proposed_once_and_done_when_the_person_agrees(
+async def test_removal_is_proposed_once_and_applied_when_accepted(
     home: Path, ledger: Ledger, clock: FakeClock
 ) -> None:
-    notebook = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
+    memory = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
     adds = tuple(
         MemoryOperation(action="add", content=one) for one in (LONG, "Lives in Lyon.", SHORT)
     )
-    await notebook.change(
+    await memory.change(
         MemoryRequest(target=MemoryTarget.MEMORY, operations=adds, by=Author.PERSON)
     )
     before = (home / MemoryTarget.MEMORY.file).read_bytes()
-    (double,) = await find_duplicates(notebook)
-    proposal = await propose_removal(notebook, double)
+    (duplicate,) = await find_duplicates(memory)
+    proposal = await propose_removal(memory, duplicate)
     assert "says nearly the same as “The build needs" in proposal.why
     assert (home / MemoryTarget.MEMORY.file).read_bytes() == before
-    assert await find_duplicates(notebook) == []
-    await notebook.accept(proposal)
-    assert (await notebook.read(MemoryTarget.MEMORY)).entries == (LONG, "Lives in Lyon.")
+    assert await find_duplicates(memory) == []
+    await memory.accept(proposal)
+    assert (await memory.read(MemoryTarget.MEMORY)).entries == (LONG, "Lives in Lyon.")
     last = (await ledger.log())[-1].change
     assert last.by is Author.CURATOR
     await ledger.undo(last.id[-6:].lower())
     assert (home / MemoryTarget.MEMORY.file).read_bytes() == before
-    assert await find_duplicates(notebook) == []
+    assert await find_duplicates(memory) == []
 
 
-async def test_a_no_counts_for_that_entry_and_no_other(
+async def test_rejection_only_covers_that_entry(
     home: Path, ledger: Ledger, clock: FakeClock
 ) -> None:
-    notebook = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
+    memory = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
     begin = "In the old house by the river the machine that builds the program "
-    said = [f"{begin}is {how}." for how in ("blue", "blue, always blue", "loud", "loud, very loud")]
-    adds = tuple(MemoryOperation(action="add", content=one) for one in said[:2])
-    await notebook.change(
+    texts = [
+        f"{begin}is {how}." for how in ("blue", "blue, always blue", "loud", "loud, very loud")
+    ]
+    adds = tuple(MemoryOperation(action="add", content=one) for one in texts[:2])
+    await memory.change(
         MemoryRequest(target=MemoryTarget.MEMORY, operations=adds, by=Author.PERSON)
     )
-    (double,) = await find_duplicates(notebook)
-    await ledger.decide(await propose_removal(notebook, double), accepted=False)
-    assert await find_duplicates(notebook) == []
-    adds = tuple(MemoryOperation(action="add", content=one) for one in said[2:])
-    await notebook.change(
+    (duplicate,) = await find_duplicates(memory)
+    await ledger.decide(await propose_removal(memory, duplicate), accepted=False)
+    assert await find_duplicates(memory) == []
+    adds = tuple(MemoryOperation(action="add", content=one) for one in texts[2:])
+    await memory.change(
         MemoryRequest(target=MemoryTarget.MEMORY, operations=adds, by=Author.PERSON)
     )
-    assert said[2] in [one.drop for one in await find_duplicates(notebook)]
+    assert texts[2] in [one.drop for one in await find_duplicates(memory)]
 
 
 @pytest.mark.parametrize("form", [str, str.lower, str.upper, lambda name: name[-6:].lower()])
-async def test_a_change_is_named_as_the_log_names_it(
+async def test_change_can_be_undone_by_its_short_id(
     home: Path, ledger: Ledger, clock: FakeClock, form: type[str]
 ) -> None:
-    notebook = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
+    memory = MemoryStore(home, ledger, MemoryLimits(2_200, 1_375), clock)
     add = (MemoryOperation(action="add", content="Likes tea."),)
-    await notebook.change(MemoryRequest(target=MemoryTarget.USER, operations=add, by=Author.PERSON))
+    await memory.change(MemoryRequest(target=MemoryTarget.USER, operations=add, by=Author.PERSON))
     (entry,) = await ledger.log()
     await ledger.undo(form(entry.change.id))
-    assert (await notebook.read(MemoryTarget.USER)).entries == ()
+    assert (await memory.read(MemoryTarget.USER)).entries == ()

@@ -1,4 +1,4 @@
-"""Whatever was changed in memory and skills, all of it can be taken back byte for byte."""
+"""Any changes of memory and skills can be undone byte for byte."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -79,13 +79,13 @@ def files(home: Path) -> dict[str, bytes]:
     }
 
 
-async def taken_back(
+async def undo_all(
     ledger: Ledger,
     home: Path,
     seen: list[dict[str, bytes]],
     undo: Callable[[str], Awaitable[Change]],
 ) -> None:
-    """Every change, the last one first: each time the files are as they were before it."""
+    """Undo every change, last first, and compare the files after each."""
     entries = [one for one in await ledger.log(limit=1000) if one.state is ChangeState.APPLIED]
     assert len(entries) == len(seen)
     for entry, before in zip(reversed(entries), reversed(seen), strict=True):
@@ -96,7 +96,7 @@ async def taken_back(
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(start=STARTS, wanted=st.lists(changes(), max_size=8))
-def test_memory(
+def test_memory_changes_can_be_undone(
     tmp_path_factory: pytest.TempPathFactory, start: bytes | None, wanted: list[MemoryRequest]
 ) -> None:
     folder = tmp_path_factory.mktemp("memory")
@@ -108,17 +108,17 @@ def test_memory(
             (home / MemoryTarget.MEMORY.file).write_bytes(start)
         async with open_store(folder / "state.db", clock) as store:
             ledger = Ledger(store, home, clock)
-            notebook = MemoryStore(home, ledger, MemoryLimits(120, 80), clock)
+            memory = MemoryStore(home, ledger, MemoryLimits(120, 80), clock)
             seen: list[dict[str, bytes]] = []
             for request in wanted:
                 before = files(home)
                 try:
-                    await notebook.change(request)
+                    await memory.change(request)
                 except (InvalidOperation, MemoryFull):
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)
-            await taken_back(ledger, home, seen, notebook.undo)
+            await undo_all(ledger, home, seen, memory.undo)
 
     anyio.run(run)
 
@@ -126,15 +126,17 @@ def test_memory(
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(wanted=st.lists(requests(), max_size=10))
-def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequest]) -> None:
+def test_skill_changes_can_be_undone(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequest]
+) -> None:
     folder = tmp_path_factory.mktemp("skills")
 
     async def run() -> None:
         clock, home = FakeClock(), folder / "home"
         async with open_store(folder / "state.db", clock) as store:
             ledger = Ledger(store, home, clock)
-            shelf, usage = SkillCatalog(home / "skills"), SkillUsageLog(home / "skills", clock)
-            editor = SkillEditor(home, shelf, usage, ledger, clock)
+            catalog, usage = SkillCatalog(home / "skills"), SkillUsageLog(home / "skills", clock)
+            editor = SkillEditor(home, catalog, usage, ledger, clock)
             seen: list[dict[str, bytes]] = []
             for request in wanted:
                 await clock.advance(1)
@@ -145,6 +147,6 @@ def test_skills(tmp_path_factory: pytest.TempPathFactory, wanted: list[SkillRequ
                     assert files(home) == before
                 if files(home) != before:
                     seen.append(before)
-            await taken_back(ledger, home, seen, ledger.undo)
+            await undo_all(ledger, home, seen, ledger.undo)
 
     anyio.run(run)

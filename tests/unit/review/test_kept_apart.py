@@ -1,4 +1,4 @@
-"""Sessions in which the agent looks back are its own business, until somebody asks for them."""
+"""Review sessions are hidden unless asked for."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -34,14 +34,14 @@ async def listed(store: SqliteStore, where: SessionFilter) -> list[str]:
     return [one.session.id for one in await store.archive_for(OWNER).list(where)]
 
 
-async def test_not_listed_unless_asked_for(store: SqliteStore) -> None:
+async def test_review_sessions_are_listed_only_on_request(store: SqliteStore) -> None:
     assert await listed(store, SessionFilter()) == ["talk"]
     assert await listed(store, SessionFilter(source="cli")) == ["talk"]
     assert await listed(store, SessionFilter(source=REVIEW_SOURCE)) == ["looked-back"]
     assert await listed(store, SessionFilter(reviews=True)) == ["looked-back", "talk"]
 
 
-async def test_never_the_one_to_go_on_with(store: SqliteStore) -> None:
+async def test_review_session_is_never_resumed(store: SqliteStore) -> None:
     latest = await store.archive_for(OWNER).latest()
     assert latest is not None
     assert latest.id == "talk"
@@ -51,11 +51,11 @@ async def test_never_the_one_to_go_on_with(store: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("query", ["teapot", "eapo", "kitchen*", '"teapot is"', "."])
-async def test_not_found(store: SqliteStore, query: str) -> None:
+async def test_review_sessions_are_not_searched(store: SqliteStore, query: str) -> None:
     archive = store.archive_for(OWNER)
     for found in (await archive.search(query), await archive.recall(query)):
         assert {hit.session.id for hit in found} == {"talk"}
 
 
-async def test_still_there_for_who_names_it(store: SqliteStore) -> None:
+async def test_review_session_is_found_by_its_id(store: SqliteStore) -> None:
     assert (await store.archive_for(OWNER).find("looked-back")).source == REVIEW_SOURCE

@@ -1,8 +1,8 @@
-"""What others wrote never becomes memory or a skill unnoticed, whichever way it comes.
+"""Untrusted content never becomes memory or a skill unnoticed.
 
-Each script lets the agent hear poisoned words and then try to keep them. Either a person is
-asked first, with the origin named, or the change says where it comes from, to the person at once
-and in the book, and can be taken back byte for byte.
+Each script shows the agent poisoned content and then lets it try to save it. Either a person is
+asked first, with the source named, or the change names its source to the person and in the ledger,
+and can be undone byte for byte.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -90,7 +90,7 @@ CARRIERS: dict[str, tuple[Carrier, str]] = {
     "brought": (by_message(Trust.DATA), "brought in"),
     "earlier turn": (in_an_earlier_turn, "web_extract https://example.org"),
 }
-"""How poison comes, and by what it must be named."""
+"""How untrusted content arrives, and the source that must be named."""
 
 
 def skill(action: str, name: str, **args: object) -> ToolCall:
@@ -98,7 +98,7 @@ def skill(action: str, name: str, **args: object) -> ToolCall:
 
 
 def attempts(text: str) -> list[ToolCall]:
-    """Every way to keep a text, or to lose what stood against it."""
+    """Every way to save a text, or to remove a rule against it."""
     batch = [
         {"action": "remove", "old_text": RULE},
         {"action": "add", "content": text},
@@ -122,19 +122,18 @@ ROUTES = ("turn", "review")
 TEXTS = (POISON, PARAPHRASE)
 
 
-def test_there_are_many() -> None:
+def test_there_are_many_cases() -> None:
     assert len(CARRIERS) * len(attempts("x")) * len(ROUTES) * len(TEXTS) >= 500
     assert not injection_reason(POISON)  # else the scan alone would keep it out, and prove nothing
 
 
-def test_nobody_else_can_keep_anything() -> None:
-    """A subagent and a program have no tool to do it with."""
+def test_subagents_and_programs_cannot_save_anything() -> None:
     keeping = {"memory", "skill_manage"}
     assert keeping <= BLOCKED_TOOLS
     assert keeping.isdisjoint(CALLABLE_TOOLS)
 
 
-async def furnish(one: LearningHarness) -> None:
+async def add_existing_content(one: LearningHarness) -> None:
     step = MemoryOperation(action="add", content=RULE)
     person = ChangeOrigin(session="before")
     await one.learning.notebook.change(
@@ -148,10 +147,10 @@ async def furnish(one: LearningHarness) -> None:
 
 
 async def attempt(one: LearningHarness, carrier: Carrier, route: str, call: ToolCall) -> str:
-    """Run it; what people were shown of it."""
+    """Run it and return what people were shown."""
     one.talk.conversation.start_new()
     one.talk.model.scripts.clear()
-    # What was refused before is not even proposed again; here each comes for the first time.
+    # Rejected content is not proposed again, so each attempt must be new.
     await one.learning.ledger.forget(one.clock.now() + timedelta(days=1))
     tries: list[Script] = [[assistant_message(call)], answer_script("Done.")]
     if route == "turn":
@@ -175,22 +174,24 @@ async def attempt(one: LearningHarness, carrier: Carrier, route: str, call: Tool
 @pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", CARRIERS)
-async def test_nothing_is_kept_unnoticed(tmp_path: Path, name: str, route: str) -> None:
+async def test_untrusted_content_is_not_saved_unnoticed(
+    tmp_path: Path, name: str, route: str
+) -> None:
     carrier, named = CARRIERS[name]
     async with learning_harness(tmp_path, words=f"# Notes\n\n{POISON}.\n") as one:
-        await furnish(one)
+        await add_existing_content(one)
         before = one.files()
         for text in TEXTS:
             for call in attempts(text):
                 shown = await attempt(one, carrier, route, call)
                 copied = POISON.encode() in bytes(call.args)
                 asked = await check(one, before, named, shown)
-                # Words that were only copied are asked about, wherever they were read.
+                # Copied text needs a decision, wherever it was read.
                 assert asked or not (copied or name not in FILES), call
 
 
 async def check(one: LearningHarness, before: dict[str, bytes], named: str, shown: str) -> bool:
-    """Whether a person is asked; if not, they were told, and it can be taken back."""
+    """Return whether a person is asked; otherwise they were told and can undo it."""
     ledger = one.learning.ledger
     waiting = await ledger.waiting()
     if one.files() == before:
@@ -207,7 +208,7 @@ async def check(one: LearningHarness, before: dict[str, bytes], named: str, show
     return False
 
 
-class Refuses:
+class DenyingApprovals:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
@@ -221,7 +222,7 @@ class Refuses:
         return None
 
 
-async def test_who_is_there_is_asked_about_a_skill(tmp_path: Path) -> None:
+async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
     call = skill("create", "reports", content=HEAD.format(name="reports") + POISON)
     page = make_call("web_extract", url="https://example.org")
     scripts: list[Script] = [
@@ -230,7 +231,7 @@ async def test_who_is_there_is_asked_about_a_skill(tmp_path: Path) -> None:
         answer_script("Done."),
     ]
     async with learning_harness(tmp_path, *scripts, words=POISON) as one:
-        one.talk.planner.counsel = person = Refuses()
+        one.talk.planner.counsel = person = DenyingApprovals()
         session = one.talk.conversation.session
         turn = TurnRequest(
             session=session, asked=user_message("go"), listen=one.talk.ear, new=True, attended=True
@@ -244,8 +245,8 @@ async def test_who_is_there_is_asked_about_a_skill(tmp_path: Path) -> None:
         assert await one.learning.ledger.waiting() == []
 
 
-async def test_what_the_person_says_is_kept_at_once(tmp_path: Path) -> None:
-    """The rule is about others: it must not stand in the person's own way."""
+async def test_own_statements_are_saved_immediately(tmp_path: Path) -> None:
+    """The rule only concerns content from others."""
     text = "Always send a copy of every report to archive@example.org"
     call = make_call("memory", target="memory", action="add", content=text)
     page = make_call("read_file", path="notes.md")

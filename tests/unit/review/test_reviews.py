@@ -1,4 +1,4 @@
-"""After the answer, and only when it is time, the agent looks back and keeps what is worth it."""
+"""Reviews run after due turns and save what is worth keeping."""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +50,7 @@ def keeps(text: str, target: str = "user") -> Script:
     return [assistant_message(tool_call("memory", target=target, action="add", content=text))]
 
 
-async def test_below_the_threshold_nobody_looks_back(tmp_path: Path) -> None:
+async def test_no_review_below_the_threshold(tmp_path: Path) -> None:
     rules = ReviewRules(intervals=ReviewIntervals(memory=2, skills=2))
     async with learning_harness(tmp_path, answer_script("Hello."), rules=rules) as one:
         await one.talk.say("hi")
@@ -59,7 +59,7 @@ async def test_below_the_threshold_nobody_looks_back(tmp_path: Path) -> None:
         assert len(one.talk.model.requests) == 1
 
 
-async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
+async def test_saved_change_is_announced_and_can_be_undone(tmp_path: Path) -> None:
     scripts = [
         answer_script("Hello."),
         keeps("prefers short answers"),
@@ -84,7 +84,7 @@ async def test_what_is_kept_is_told_and_can_be_undone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["undone", "rejected"])
-async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: str) -> None:
+async def test_undone_change_is_not_saved_again(tmp_path: Path, how: str) -> None:
     def tea() -> Script:
         create = make_call("skill_manage", action="create", name="tea", content=SKILL)
         return [
@@ -118,13 +118,13 @@ async def test_what_the_person_took_back_is_not_kept_again(tmp_path: Path, how: 
         await finished_reviews(one, 2)
         assert one.files() == {}
         assert await ledger.waiting() == []
-        said = [text_of(message) for message in one.talk.model.requests[-1].messages]
-        assert sum("undid this before" in text for text in said) == 3
+        messages = [text_of(message) for message in one.talk.model.requests[-1].messages]
+        assert sum("undid this before" in text for text in messages) == 3
         assert len(one.told) == 1
 
 
-async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
-    """Prompt, tools and all messages are sent again as they were, and then one more."""
+async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
+    """Prompt, tools and messages are sent unchanged, plus one more message."""
     scripts = [
         [assistant_message(tool_call("read_file", path="a"))], answer_script("Done."),
         answer_script("Nothing to keep."),
@@ -142,19 +142,19 @@ async def test_the_prefix_is_that_of_the_session(tmp_path: Path) -> None:
         assert asked.trust is Trust.PROGRAM
 
 
-async def test_nothing_is_written_into_the_persons_session(tmp_path: Path) -> None:
+async def test_review_does_not_write_to_the_reviewed_session(tmp_path: Path) -> None:
     scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
     async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         await one.talk.say("I like tea")
         (session,) = await finished_reviews(one)
         assert [text_of(row.message) for row in await one.talk.rows()] == ["I like tea", "Hello."]
         archive = one.talk.store.archive_for(OWNER)
-        said = await archive.messages(session.id)
-        assert len(said) == 4
-        assert "I like tea" not in text_of(said[0].message)
+        messages = await archive.messages(session.id)
+        assert len(messages) == 4
+        assert "I like tea" not in text_of(messages[0].message)
 
 
-async def test_only_memory_and_skills_work_in_it(tmp_path: Path) -> None:
+async def test_only_memory_and_skill_tools_work(tmp_path: Path) -> None:
     others = ["read_file", "terminal", "web_extract", "execute_code", "delegate_task"]
     calls = assistant_message(*(tool_call(name, path="x") for name in others))
     async with learning_harness(
@@ -168,7 +168,7 @@ async def test_only_memory_and_skills_work_in_it(tmp_path: Path) -> None:
         assert set(ALLOWED_TOOLS) <= {spec.name for spec in one.talk.model.requests[-1].tools}
 
 
-async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
+async def test_review_writes_a_skill(tmp_path: Path) -> None:
     write = [
         assistant_message(make_call("skill_manage", action="create", name="tea", content=SKILL))
     ]
@@ -192,7 +192,7 @@ async def test_a_skill_is_written_by_the_review(tmp_path: Path) -> None:
         assert "read_file f2" in one.told[0]
 
 
-async def test_it_ends_after_a_few_steps(tmp_path: Path) -> None:
+async def test_review_ends_after_max_steps(tmp_path: Path) -> None:
     endless = [keeps(f"fact number {number}") for number in range(MAX_STEPS)]
     async with learning_harness(
         tmp_path, answer_script("Hello."), *endless, answer_script("Enough."), rules=EACH
@@ -202,7 +202,7 @@ async def test_it_ends_after_a_few_steps(tmp_path: Path) -> None:
         assert len(one.talk.model.requests) == 1 + MAX_STEPS + 1
 
 
-async def test_its_use_is_metered(tmp_path: Path) -> None:
+async def test_review_usage_is_recorded(tmp_path: Path) -> None:
     spent = assistant_message("Nothing to keep.", usage=Usage(100, 5))
     async with learning_harness(tmp_path, answer_script("Hello."), [spent], rules=EACH) as one:
         await one.talk.say("hi")
@@ -211,7 +211,7 @@ async def test_its_use_is_metered(tmp_path: Path) -> None:
         assert (use.usage.input, use.usage.output, use.cost) == (100, 5, 0.005)
 
 
-async def test_failures_are_nobodys_trouble(tmp_path: Path) -> None:
+async def test_failed_review_is_not_announced(tmp_path: Path) -> None:
     scripts: list[Script] = [
         answer_script("Hello."),
         [ModelError("no")],
@@ -227,7 +227,7 @@ async def test_failures_are_nobodys_trouble(tmp_path: Path) -> None:
         assert len(one.talk.model.requests) == 4
 
 
-async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path: Path) -> None:
+async def test_review_does_not_block_turns_or_run_twice(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("One."), HANGING_SCRIPT, answer_script("Two."), rules=EACH
     ) as one:
@@ -238,7 +238,7 @@ async def test_the_next_turn_does_not_wait_and_no_second_review_begins(tmp_path:
         assert len(await one.sessions("review")) == 1
 
 
-async def test_who_waits_to_be_looked_at_is_no_task_and_not_too_many_do(tmp_path: Path) -> None:
+async def test_waiting_reviews_are_queued_and_limited(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("One."), HANGING_SCRIPT, HANGING_SCRIPT, rules=EACH
     ) as one:
@@ -253,7 +253,7 @@ async def test_who_waits_to_be_looked_at_is_no_task_and_not_too_many_do(tmp_path
         assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
 
 
-async def test_leaving_ends_it(tmp_path: Path) -> None:
+async def test_shutdown_ends_the_review(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with learning_harness(
             tmp_path, answer_script("One."), HANGING_SCRIPT, rules=EACH
@@ -274,7 +274,7 @@ async def test_leaving_ends_it(tmp_path: Path) -> None:
         (Role.OWNER, "", True),
     ],
 )
-async def test_only_the_owners_own_turns_count(
+async def test_only_the_owners_turns_are_reviewed(
     tmp_path: Path, role: Role, source: str, bare: bool
 ) -> None:
     async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
@@ -289,7 +289,7 @@ async def test_only_the_owners_own_turns_count(
         assert len(one.talk.model.requests) == 1
 
 
-async def test_a_turn_with_a_programs_tools_does_not_count(tmp_path: Path) -> None:
+async def test_turn_with_client_tools_is_not_reviewed(tmp_path: Path) -> None:
     async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
         turn = TurnRequest(
             session=one.talk.conversation.session,
@@ -304,7 +304,7 @@ async def test_a_turn_with_a_programs_tools_does_not_count(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", list(NotificationLevel))
-async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: NotificationLevel) -> None:
+async def test_notification_level_applies(tmp_path: Path, how: NotificationLevel) -> None:
     rules = structs.replace(EACH, notifying=how)
     scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
     async with learning_harness(tmp_path, *scripts, rules=rules) as one:
@@ -315,7 +315,7 @@ async def test_people_hear_as_much_as_they_want(tmp_path: Path, how: Notificatio
         assert one.files()
 
 
-async def test_a_restart_does_not_begin_the_count_anew(tmp_path: Path) -> None:
+async def test_restart_does_not_reset_the_count(tmp_path: Path) -> None:
     rules = ReviewRules(intervals=ReviewIntervals(memory=3, skills=0))
     async with learning_harness(
         tmp_path, answer_script("One."), answer_script("Two."), rules=rules
@@ -333,8 +333,8 @@ async def test_a_restart_does_not_begin_the_count_anew(tmp_path: Path) -> None:
         await finished_reviews(one)
 
 
-async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
-    """Also when they were said in another turn than the one that is looked back on."""
+async def test_content_of_a_guest_becomes_a_proposal(tmp_path: Path) -> None:
+    """Also if they were in another turn than the reviewed one."""
     scripts: list[Script] = [
         answer_script("Hello."),
         answer_script("Yes?"),
@@ -355,12 +355,12 @@ async def test_words_of_a_guest_make_it_a_proposal(tmp_path: Path) -> None:
         assert one.files() == {}
         (proposal,) = await one.learning.ledger.waiting()
         assert "Ann likes tea" in proposal.origin.words[0]
-        assert "for you to decide" in one.told[0]
+        assert "needs your decision" in one.told[0]
         await one.learning.accept(proposal)
         assert one.files() == {"memories/USER.md": b"likes tea"}
 
 
-async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Path) -> None:
+async def test_other_model_gets_a_digest_and_knows_the_sources(tmp_path: Path) -> None:
     other = ScriptedModel(keeps("They like tea"), answer_script("Done."), name="other")
 
     async def choose() -> ScriptedModel:
@@ -386,7 +386,7 @@ async def test_another_model_is_told_the_end_and_knows_the_sources(tmp_path: Pat
         assert proposal.origin.words == ("web_extract u",)
 
 
-def test_a_digest_is_of_the_last_messages() -> None:
+def test_digest_contains_the_last_messages() -> None:
     text = conversation_digest(
         [user_message(f"message {number} " + "x" * 5000) for number in range(30)]
     )

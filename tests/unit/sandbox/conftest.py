@@ -1,4 +1,4 @@
-"""What every sandbox starts its programs through."""
+"""The spawner shared by sandbox tests."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,6 @@ from hermes.sandbox.spawner import Spawner
 
 
 @pytest.fixture(scope="module")
-def door() -> Iterator[Spawner]:
-    """One for the programs of many tests, as in the house."""
-    with Spawner(grace=0.2) as door:
-        yield door
+def spawner() -> Iterator[Spawner]:
+    with Spawner(grace=0.2) as spawner:
+        yield spawner

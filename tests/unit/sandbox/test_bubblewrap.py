@@ -1,4 +1,4 @@
-"""The wall of namespaces keeps the promises of every sandbox."""
+"""Bubblewrap fulfils the sandbox contract and hides secrets."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from hermes.testing.contracts.sandbox import SandboxContract
 
 
 def command_with(tmp_path: Path, hidden: int) -> SpawnRequest:
-    """What would be started where so many files are to be hidden."""
+    """Build the command line for a job with that many hidden files."""
     work = tmp_path / "work"
     work.mkdir()
     for number in range(hidden):
         (work / f"{number}.secret").touch()
-    view = FilesystemPolicy(tmp=str(tmp_path / "private"), hidden=(f"{work}/*.secret",))
+    policy = FilesystemPolicy(tmp=str(tmp_path / "private"), hidden=(f"{work}/*.secret",))
     job = ProcessSpec(
         argv=("/bin/true",),
         cwd="/",
@@ -27,27 +27,29 @@ def command_with(tmp_path: Path, hidden: int) -> SpawnRequest:
         timeout=1,
         reach=ProcessPermissions(writable=(str(work),)),
     )
-    start = SpawnRequest(argv=job.argv, cwd=job.cwd, env=job.env, called="it")
-    return Bubblewrap("/usr/bin/bwrap", view).around(start, job)
+    request = SpawnRequest(argv=job.argv, cwd=job.cwd, env=job.env, called="it")
+    return Bubblewrap("/usr/bin/bwrap", policy).around(request, job)
 
 
-def test_more_than_a_few_files_are_hidden_one_by_one(tmp_path: Path):
+def test_many_files_are_hidden_one_by_one(tmp_path: Path):
     hidden = [path for path in command_with(tmp_path, 300).there if path.endswith(".secret")]
     assert len(hidden) == 300
 
 
-def test_what_cannot_be_hidden_keeps_a_command_from_running(tmp_path: Path):
-    with pytest.raises(SandboxError, match="are to be hidden"):
+def test_too_many_hidden_files_prevent_the_start(tmp_path: Path):
+    with pytest.raises(SandboxError, match="would have to be hidden"):
         command_with(tmp_path, MAX_HIDDEN_FILES + 1)
 
 
 class TestBubblewrap(SandboxContract):
     @pytest.fixture
-    def sandbox(self, door: Spawner, tmp_path_factory: pytest.TempPathFactory) -> IsolatedSandbox:
+    def sandbox(
+        self, spawner: Spawner, tmp_path_factory: pytest.TempPathFactory
+    ) -> IsolatedSandbox:
         found = find_bubblewrap("/usr/bin:/bin")
         assert found is not None
         tmp = tmp_path_factory.mktemp("private")
-        view = FilesystemPolicy(
+        policy = FilesystemPolicy(
             tmp=str(tmp), hidden=hidden_paths(Path.home(), root=True), shown=VISIBLE_IN_RUN
         )
-        return IsolatedSandbox(door, Bubblewrap(found, view))
+        return IsolatedSandbox(spawner, Bubblewrap(found, policy))

@@ -14,7 +14,7 @@ SESSION = {
 }
 
 
-def test_only_what_a_program_needs_is_passed_on():
+def test_only_needed_variables_are_passed():
     process = {
         "PATH": "/bin",
         "HOME": "/home/me",
@@ -33,7 +33,7 @@ def test_only_what_a_program_needs_is_passed_on():
     assert child_env(EnvRules(process=process), SCOPE) == wanted
 
 
-def test_a_command_is_of_the_profile_of_its_turn_unless_it_cannot_see_its_home():
+def test_home_variable_is_the_profiles_or_hidden():
     env = child_env(EnvRules(process={"HERMES_HOME": "/another"}, home="/mine"), SCOPE)
     assert env["HERMES_HOME"] == "/mine"
     inside = isolated_env(env)
@@ -43,17 +43,17 @@ def test_a_command_is_of_the_profile_of_its_turn_unless_it_cannot_see_its_home()
     assert isolated_env({"PATH": "/bin"}) == {"PATH": "/bin"}
 
 
-def test_there_is_always_a_path():
+def test_path_has_a_default():
     assert child_env(EnvRules(process={}), SCOPE) == {"PATH": DEFAULT_PATH} | SESSION
 
 
-def test_names_may_be_added_but_secrets_of_the_house_never():
+def test_passthrough_never_includes_withheld_secrets():
     process = {"MY_TOOL": "1", "OPENAI_API_KEY": "sk-1", "HERMES_SESSION_CHAT_ID": "of another"}
     rules = EnvRules(process=process, passthrough=list(process), withheld={"OPENAI_API_KEY"})
     assert child_env(rules, SCOPE) == {"PATH": DEFAULT_PATH, "MY_TOOL": "1"} | SESSION
 
 
-def test_the_ssh_agent_is_for_the_owner():
+def test_ssh_agent_is_only_for_the_owner():
     rules = EnvRules(process={"SSH_AUTH_SOCK": "/run/agent"})
     guest = Scope("default", "s1", "r1", "/work", principal="telegram:7")
     assert child_env(rules, SCOPE)["SSH_AUTH_SOCK"] == "/run/agent"
@@ -61,7 +61,7 @@ def test_the_ssh_agent_is_for_the_owner():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ("http://user:pa55@proxy:3128", "http://proxy:3128"),
         ("http://user:p@ss@proxy:3128/x", "http://proxy:3128/x"),
@@ -70,15 +70,15 @@ def test_the_ssh_agent_is_for_the_owner():
         ("http://user:p/a@proxy:3128", ""),
     ],
 )
-def test_the_password_of_a_proxy_is_the_owners(given: str, told: str):
+def test_proxy_password_is_only_for_the_owner(given: str, expected: str):
     guest = Scope("default", "s1", "r1", "/work", principal="telegram:7")
     for name in ("HTTPS_PROXY", "all_proxy"):
         rules = EnvRules(process={name: given})
         assert child_env(rules, SCOPE)[name] == given
-        assert child_env(rules, guest)[name] == told
+        assert child_env(rules, guest)[name] == expected
 
 
-def test_the_session_is_told_where_it_speaks():
+def test_session_variables_come_from_the_scope():
     there = Scope("p", "s2", "r", "/w", "telegram:7", Address("telegram", "42", "9"))
     env = child_env(EnvRules(process={"HERMES_SESSION_THREAD_ID": "1"}), there)
     assert env["HERMES_SESSION_PLATFORM"] == "telegram"
@@ -94,7 +94,7 @@ def test_the_session_is_told_where_it_speaks():
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=5), max_size=20))
-def test_a_secret_under_any_name_stays_outside(process: dict[str, str]):
+def test_secret_with_any_name_is_not_passed(process: dict[str, str]):
     secrets = {f"{name}_KEY": "canary" for name in process}
     env = child_env(EnvRules(process=process | secrets), SCOPE)
     assert {name for name, value in env.items() if value == "canary"} <= {

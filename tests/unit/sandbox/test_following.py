@@ -1,4 +1,4 @@
-"""What a job says is heard to its end, also when its end is known first."""
+"""Output is read to its end, even if the exit is known first."""
 
 import anyio.lowlevel
 import pytest
@@ -10,18 +10,18 @@ from hermes.sandbox.spawner import NotStarted
 pytestmark = pytest.mark.anyio
 
 
-class Unbegun:
-    """Its end is told at once; what it complained of comes through the pipe a little later."""
+class FailedProcess:
+    """Fails immediately; its error output arrives a little later."""
 
     pid = 0
 
     def __init__(self) -> None:
-        self._said = [b"bwrap: no ", b"such thing"]
+        self._output = [b"bwrap: no ", b"such thing"]
 
     async def read(self) -> bytes:
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
-        return self._said.pop(0) if self._said else b""
+        return self._output.pop(0) if self._output else b""
 
     async def complaint(self) -> bytes:
         return b""
@@ -33,15 +33,15 @@ class Unbegun:
         pass
 
     async def wait(self) -> ProcessExit:
-        raise NotStarted("it could not be started")
+        raise NotStarted("could not be started")
 
     async def end(self) -> None:
         pass
 
 
-async def test_why_nothing_began_is_heard_though_the_end_came_first() -> None:
+async def test_error_output_is_read_after_a_failed_start() -> None:
     job = ProcessSpec(argv=("x",), cwd="/", env={}, timeout=60)
-    keeping = OutputCapture(job.keep, job.spill, SPILL_LIMIT)
+    capture = OutputCapture(job.keep, job.spill, SPILL_LIMIT)
     with pytest.raises(NotStarted):
-        await run_to_end(Unbegun(), job, keeping, None)
-    assert keeping.kept() == b"bwrap: no such thing"
+        await run_to_end(FailedProcess(), job, capture, None)
+    assert capture.kept() == b"bwrap: no such thing"

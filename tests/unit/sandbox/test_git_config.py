@@ -1,4 +1,4 @@
-"""Settings are read as git itself reads them, and what is not known to be harmless is not."""
+"""Git settings are parsed as by git, and unknown settings are unsafe."""
 
 import os
 import random
@@ -20,11 +20,11 @@ TEXTS = (
 )  # fmt: skip
 
 
-def as_git_reads(text: bytes) -> list[tuple[str, str]] | None:
+def parse_with_git(text: bytes) -> list[tuple[str, str]] | None:
     env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
-    words = ["git", "config", "--file", "-", "--no-includes", "--list", "-z"]
+    argv = ["git", "config", "--file", "-", "--no-includes", "--list", "-z"]
     done = subprocess.run(
-        words, input=text, capture_output=True, env=env, cwd="/", timeout=60, check=False
+        argv, input=text, capture_output=True, env=env, cwd="/", timeout=60, check=False
     )
     if done.returncode:
         return None
@@ -32,18 +32,18 @@ def as_git_reads(text: bytes) -> list[tuple[str, str]] | None:
     return [(name.decode("latin-1"), os.fsdecode(value)) for name, _, value in pairs]
 
 
-def _packed(settings: list[tuple[str, str]] | None) -> list[tuple[str, str]] | None:
-    """Without spaces in values, which newer versions of git keep as they are."""
+def _without_spaces(settings: list[tuple[str, str]] | None) -> list[tuple[str, str]] | None:
+    """Drop spaces in values, which git versions treat differently."""
     return settings and [(name, "".join(value.split())) for name, value in settings]
 
 
-def test_settings_are_those_that_git_lists():
+def test_parser_agrees_with_git():
     chance = random.Random(7)  # noqa: S311 - the same texts every time
     made = ("".join(chance.choices(PIECES, k=chance.randint(2, 14))) for _ in range(150))
     for text in (*TEXTS, *made):
         parsed = parse_config(text.encode())
         read = [*parsed.settings] if parsed.whole else None
-        assert _packed(read) == _packed(as_git_reads(text.encode())), text
+        assert _without_spaces(read) == _without_spaces(parse_with_git(text.encode())), text
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_settings_are_those_that_git_lists():
         "hook.x.command", "unheard.of", "branch.x.mergeOptions",
     ],
 )  # fmt: skip
-def test_settings_that_can_execute_something_are_not_harmless(name: str):
+def test_settings_that_execute_programs_are_unsafe(name: str):
     section, _, rest = name.partition(".")
     inside, dot, key = rest.rpartition(".")
     head = f'[{section} "{inside}"]' if dot else f"[{section}]"
@@ -79,11 +79,11 @@ def test_settings_that_can_execute_something_are_not_harmless(name: str):
         "[core]\n\tbare = false\0\n",
     ],
 )
-def test_values_and_texts_that_are_not_harmless(text: str):
+def test_unsafe_values_and_broken_texts_are_unsafe(text: str):
     assert not is_safe_config(text.encode())
 
 
-def test_what_git_writes_itself_is_harmless():
+def test_settings_written_by_git_are_safe():
     assert is_safe_config(
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         b'\tlogallrefupdates = true\n[remote "origin"]\n\turl = https://x/y.git\n'

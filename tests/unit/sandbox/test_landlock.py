@@ -1,4 +1,4 @@
-"""The wall without namespaces keeps the promises of every sandbox."""
+"""Landlock fulfils the sandbox contract."""
 
 import os
 import subprocess
@@ -25,14 +25,16 @@ from hermes.testing.contracts.sandbox import ENV, TEST_TIMEOUT, SandboxContract
 
 class TestLandlock(SandboxContract):
     @pytest.fixture
-    def sandbox(self, door: Spawner, tmp_path_factory: pytest.TempPathFactory) -> IsolatedSandbox:
+    def sandbox(
+        self, spawner: Spawner, tmp_path_factory: pytest.TempPathFactory
+    ) -> IsolatedSandbox:
         tmp = tmp_path_factory.mktemp("private")
-        view = FilesystemPolicy(
+        policy = FilesystemPolicy(
             tmp=str(tmp), hidden=hidden_paths(Path.home(), root=True), shown=VISIBLE_IN_RUN
         )
-        return IsolatedSandbox(door, Landlock(view))
+        return IsolatedSandbox(spawner, Landlock(policy))
 
-    async def test_other_terminals_are_out_of_reach(
+    async def test_other_terminals_are_not_accessible(
         self, sandbox: IsolatedSandbox, tmp_path: Path
     ) -> None:
         ours, theirs = os.openpty()
@@ -41,21 +43,21 @@ class TestLandlock(SandboxContract):
             f"exec 2> /dev/null; (: < {name}) || echo unread; (: > {name}) || echo unwritten; "
             "echo mine > $(tty); cat < $(tty) > /dev/null & echo ended > /dev/stdout"
         )
-        words, folder = ("sh", "-c", command), str(tmp_path)
+        argv, folder = ("sh", "-c", command), str(tmp_path)
         reach = ProcessPermissions(writable=(folder,))
-        job = ProcessSpec(argv=words, cwd=folder, env=ENV, timeout=TEST_TIMEOUT, reach=reach)
-        said = b""
+        job = ProcessSpec(argv=argv, cwd=folder, env=ENV, timeout=TEST_TIMEOUT, reach=reach)
+        output = b""
         try:
             with anyio.fail_after(TEST_TIMEOUT):
                 async with sandbox.open(job, pty=True) as process:
-                    while not said.endswith(b"ended\r\n"):
-                        heard = await process.read()
-                        assert heard, said
-                        said += heard
+                    while not output.endswith(b"ended\r\n"):
+                        data = await process.read()
+                        assert data, output
+                        output += data
         finally:
             os.close(ours)
             os.close(theirs)
-        assert said.split() == [b"unread", b"unwritten", b"mine", b"ended"]
+        assert output.split() == [b"unread", b"unwritten", b"mine", b"ended"]
 
 
 def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):
@@ -69,7 +71,7 @@ def test_nothing_allowed_contains_anything_hidden(tmp_path: Path):
     assert found == {str(tmp_path / name) for name in wanted}
 
 
-def test_what_is_shown_inside_something_hidden_is_allowed(tmp_path: Path):
+def test_shown_path_inside_a_hidden_one_is_allowed(tmp_path: Path):
     (tmp_path / "home" / "skills").mkdir(parents=True)
     home, skills = str(tmp_path / "home"), str(tmp_path / "home" / "skills")
     rules = [PathRule(home, PathAccess.HIDDEN), PathRule(skills, PathAccess.READ)]
@@ -77,7 +79,7 @@ def test_what_is_shown_inside_something_hidden_is_allowed(tmp_path: Path):
     assert found == [PathRule(skills, PathAccess.READ)]
 
 
-_LOADED = """
+_PRINT_LOADED_MODULES = """
 import sys
 before = set(sys.modules)
 exec(open(sys.argv[1]).read(), {"__name__": "launcher"})
@@ -85,9 +87,9 @@ print(*set(sys.modules) - before)
 """
 
 
-def test_every_command_waits_for_the_launcher_so_it_loads_little():
+def test_launcher_imports_few_modules():
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _LOADED, landlock_launcher.__file__],
+        [sys.executable, "-I", "-S", "-c", _PRINT_LOADED_MODULES, landlock_launcher.__file__],
         capture_output=True, check=True, text=True, timeout=60,
     )  # fmt: skip
     loaded = set(done.stdout.split())

@@ -7,5 +7,5 @@ from hermes.testing.contracts.sandbox import SandboxContract
 
 class TestLocalSandbox(SandboxContract):
     @pytest.fixture
-    def sandbox(self, door: Spawner) -> LocalSandbox:
-        return LocalSandbox(door)
+    def sandbox(self, spawner: Spawner) -> LocalSandbox:
+        return LocalSandbox(spawner)

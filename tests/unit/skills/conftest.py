@@ -17,7 +17,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(home: Path) -> SkillCatalog:
+def catalog(home: Path) -> SkillCatalog:
     return SkillCatalog(home / "skills", snapshot=home / ".skills_prompt_snapshot.json")
 
 
@@ -28,6 +28,6 @@ def usage(home: Path, clock: FakeClock) -> SkillUsageLog:
 
 @pytest.fixture
 def editor(
-    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
+    home: Path, catalog: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
 ) -> SkillEditor:
-    return SkillEditor(home, shelf, usage, ledger, clock)
+    return SkillEditor(home, catalog, usage, ledger, clock)

@@ -1,4 +1,4 @@
-"""What the agent wrote and nobody uses is put away; nothing else is, and nothing is deleted."""
+"""Unused skills of the agent are archived; nothing is deleted."""
 
 import tarfile
 from datetime import timedelta
@@ -27,16 +27,16 @@ def text(name: str) -> str:
 
 @pytest.fixture
 def curator(
-    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
+    home: Path, catalog: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
 ) -> Curator:
-    return Curator(home / "skills", shelf, usage, editor, clock)
+    return Curator(home / "skills", catalog, usage, editor, clock)
 
 
 async def names(curator: Curator) -> dict[str, str]:
     return {one.name: one.becomes for one in await curator.judge(CurationLimits())}
 
 
-async def test_stale_then_archived_then_back(
+async def test_unused_skill_becomes_stale_then_archived(
     curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock, home: Path
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
@@ -58,7 +58,7 @@ async def test_stale_then_archived_then_back(
     assert await names(curator) == {}
 
 
-async def test_what_is_used_again_is_active_again(
+async def test_used_skill_becomes_active_again(
     curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
@@ -68,7 +68,7 @@ async def test_what_is_used_again_is_active_again(
     assert await names(curator) == {"tea": "active"}
 
 
-async def test_only_what_the_agent_wrote_and_nobody_pinned(
+async def test_only_unpinned_skills_of_the_agent_are_considered(
     curator: Curator, editor: SkillEditor, usage: SkillUsageLog, clock: FakeClock, home: Path
 ) -> None:
     for name, by in (("mine", PERSON), ("pinned", AGENT), ("old", AGENT)):
@@ -85,7 +85,7 @@ async def test_only_what_the_agent_wrote_and_nobody_pinned(
     assert (home / "skills/found").is_dir()
 
 
-async def test_to_judge_changes_nothing(
+async def test_preview_changes_nothing(
     curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
@@ -97,7 +97,7 @@ async def test_to_judge_changes_nothing(
     assert (home / "skills/tea").is_dir()
 
 
-async def test_few_backups_are_kept(
+async def test_number_of_backups_is_limited(
     curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path
 ) -> None:
     for number in range(4):
@@ -108,7 +108,7 @@ async def test_few_backups_are_kept(
     assert len(list((home / "skills/.archive").iterdir())) == 4
 
 
-async def test_it_is_in_the_book_and_can_be_undone(
+async def test_archiving_is_recorded_and_can_be_undone(
     curator: Curator, editor: SkillEditor, clock: FakeClock, home: Path, ledger: Ledger
 ) -> None:
     await editor.create("tea", text("tea"), "", AGENT)
@@ -120,7 +120,9 @@ async def test_it_is_in_the_book_and_can_be_undone(
     assert (home / "skills/tea/SKILL.md").read_text() == text("tea")
 
 
-async def test_now_and_then(curator: Curator, clock: FakeClock, home: Path) -> None:
+async def test_curation_is_due_after_the_interval(
+    curator: Curator, clock: FakeClock, home: Path
+) -> None:
     week = timedelta(days=7)
     assert curator.due(week)
     await curator.curate(CurationLimits())
@@ -131,9 +133,9 @@ async def test_now_and_then(curator: Curator, clock: FakeClock, home: Path) -> N
     assert curator.due(week)
 
 
-async def test_what_is_there_or_never_was_is_not_restored(editor: SkillEditor) -> None:
-    with pytest.raises(InvalidSkill, match="No skill"):
+async def test_existing_or_unknown_skill_is_not_restored(editor: SkillEditor) -> None:
+    with pytest.raises(InvalidSkill, match="no archived skill"):
         await editor.restore("tea", PERSON)
     await editor.create("tea", text("tea"), "", AGENT)
-    with pytest.raises(InvalidSkill, match="archive that one first"):
+    with pytest.raises(InvalidSkill, match="archive it first"):
         await editor.restore("tea", PERSON)

@@ -1,4 +1,4 @@
-"""What came from elsewhere is let in as one change, and known by its content."""
+"""Installing skills as one change, and detecting local modifications."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,9 +28,9 @@ def package(**files: bytes) -> SkillPackage:
 
 @pytest.fixture
 def installer(
-    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
+    home: Path, catalog: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: FakeClock
 ) -> SkillInstaller:
-    return SkillInstaller(home, shelf, usage, ledger, clock)
+    return SkillInstaller(home, catalog, usage, ledger, clock)
 
 
 def files(home: Path) -> dict[str, bytes]:
@@ -42,11 +42,15 @@ def files(home: Path) -> dict[str, bytes]:
     }
 
 
-async def test_let_in_updated_and_undone(
-    installer: SkillInstaller, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger
+async def test_skill_is_installed_updated_and_undone(
+    installer: SkillInstaller,
+    home: Path,
+    catalog: SkillCatalog,
+    usage: SkillUsageLog,
+    ledger: Ledger,
 ) -> None:
     first = await installer.install(installer.prepare(package(old=b"1", same=b"s"), "/from/here"))
-    found = shelf.find("tea")
+    found = catalog.find("tea")
     assert found is not None
     assert found.own
     assert usage.of("tea").created_by == "installed"
@@ -62,12 +66,12 @@ async def test_let_in_updated_and_undone(
     assert files(home) == {}
 
 
-async def test_the_same_again_changes_nothing(installer: SkillInstaller) -> None:
+async def test_reinstalling_changes_nothing(installer: SkillInstaller) -> None:
     await installer.install(installer.prepare(package(), "a"))
     assert installer.prepare(package(), "a").nothing_new
 
 
-async def test_what_the_person_changed_is_named_and_what_they_added_stays(
+async def test_local_changes_are_listed_and_added_files_stay(
     installer: SkillInstaller, home: Path
 ) -> None:
     await installer.install(installer.prepare(package(a=b"1"), "x"))
@@ -84,7 +88,7 @@ async def test_what_the_person_changed_is_named_and_what_they_added_stays(
     assert installer.deviation(installer.installed()["tea"]).missing == ("a",)
 
 
-async def test_what_is_the_persons_or_the_agents_is_not_replaced(
+async def test_existing_skill_is_not_replaced(
     installer: SkillInstaller, editor: SkillEditor
 ) -> None:
     await editor.create("tea", TEXT.decode(), "", Authorship(author=Author.AGENT))
@@ -94,14 +98,14 @@ async def test_what_is_the_persons_or_the_agents_is_not_replaced(
     await installer.install(installer.prepare(package(), "x"))
 
 
-async def test_files_in_the_way_are_left_alone(installer: SkillInstaller, home: Path) -> None:
+async def test_existing_files_are_not_overwritten(installer: SkillInstaller, home: Path) -> None:
     (home / "skills/tea").mkdir()
     (home / "skills/tea/diary").write_text("mine")
-    with pytest.raises(InvalidSkill, match="has files in it"):
+    with pytest.raises(InvalidSkill, match="is not empty"):
         installer.prepare(package(), "x")
 
 
-async def test_what_changed_while_somebody_read_it_is_not_lost(
+async def test_change_after_preparation_is_not_overwritten(
     installer: SkillInstaller, home: Path
 ) -> None:
     await installer.install(installer.prepare(package(a=b"1"), "x"))
@@ -112,13 +116,15 @@ async def test_what_changed_while_somebody_read_it_is_not_lost(
     assert (home / "skills/tea/a").read_bytes() == b"mine"
 
 
-async def test_the_agent_may_not_change_it(installer: SkillInstaller, editor: SkillEditor) -> None:
+async def test_agent_cannot_change_an_installed_skill(
+    installer: SkillInstaller, editor: SkillEditor
+) -> None:
     await installer.install(installer.prepare(package(), "x"))
-    with pytest.raises(InvalidSkill, match="only they change it"):
+    with pytest.raises(InvalidSkill, match="only they may change it"):
         await editor.patch("tea", "", ("Boil", "x"), Authorship(author=Author.AGENT), every=True)
 
 
-async def test_a_broken_book_is_not_written_over(installer: SkillInstaller, home: Path) -> None:
+async def test_unreadable_list_is_not_overwritten(installer: SkillInstaller, home: Path) -> None:
     (home / "skills/.installed.json").write_text("{")
     with pytest.raises(InvalidSkill, match="cannot be read"):
         installer.prepare(package(), "x")

@@ -1,4 +1,4 @@
-"""Skills that say the same twice are proposed for merging; a person decides, and can go back."""
+"""Similar skills are proposed for merging; a person decides and can undo it."""
 
 import tarfile
 from pathlib import Path
@@ -32,13 +32,13 @@ def text(name: str, body: str) -> str:
 
 @pytest.fixture
 def curator(
-    home: Path, shelf: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
+    home: Path, catalog: SkillCatalog, usage: SkillUsageLog, editor: SkillEditor, clock: FakeClock
 ) -> Curator:
-    return Curator(home / "skills", shelf, usage, editor, clock)
+    return Curator(home / "skills", catalog, usage, editor, clock)
 
 
 @pytest.fixture
-async def shelved(editor: SkillEditor, usage: SkillUsageLog) -> None:
+async def similar_skills(editor: SkillEditor, usage: SkillUsageLog) -> None:
     await editor.create("release", text("release", RELEASE), "", AGENT)
     await editor.create("publish", text("publish", NEARLY), "", AGENT)
     await editor.create("tea", text("tea", OTHER), "", AGENT)
@@ -55,9 +55,9 @@ def files(home: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.usefixtures("shelved")
-async def test_a_merge_is_proposed_agreed_to_and_taken_back(
-    curator: Curator, editor: SkillEditor, ledger: Ledger, home: Path, shelf: SkillCatalog
+@pytest.mark.usefixtures("similar_skills")
+async def test_merge_is_proposed_accepted_and_undone(
+    curator: Curator, editor: SkillEditor, ledger: Ledger, home: Path, catalog: SkillCatalog
 ) -> None:
     before = files(home)
     assert await curator.alike() == [SimilarSkills(keep="publish", drop="release")]
@@ -71,7 +71,7 @@ async def test_a_merge_is_proposed_agreed_to_and_taken_back(
     assert "because: release says nearly the same as publish" in shown
     assert RELEASE in shown
     await accept_proposal(editor, proposal)
-    assert shelf.find("release") is None
+    assert catalog.find("release") is None
     kept = home / "skills/publish"
     assert (kept / "references/from-release.md").read_text() == text("release", RELEASE)
     main = (kept / "SKILL.md").read_text()
@@ -83,15 +83,15 @@ async def test_a_merge_is_proposed_agreed_to_and_taken_back(
     assert files(home) == before
 
 
-@pytest.mark.usefixtures("shelved")
-async def test_who_said_no_is_not_asked_again(
+@pytest.mark.usefixtures("similar_skills")
+async def test_rejected_merge_is_not_proposed_again(
     curator: Curator, editor: SkillEditor, ledger: Ledger, usage: SkillUsageLog, home: Path
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
     assert await curator.propose_merges(5) == []
     await ledger.decide(proposal, accepted=False)
     assert await curator.propose_merges(5) == []
-    # By now the other one is used more: it would be the same merge the other way round.
+    # Now the other one is used more: the same merge in the other direction.
     for _ in range(5):
         usage.used("release")
     assert await curator.alike() == []
@@ -102,7 +102,7 @@ async def test_who_said_no_is_not_asked_again(
     assert len(await curator.propose_merges(5)) == 1
 
 
-async def test_only_what_the_agent_wrote_and_nobody_pinned(
+async def test_only_unpinned_skills_of_the_agent_are_considered(
     curator: Curator, editor: SkillEditor, usage: SkillUsageLog
 ) -> None:
     await editor.create("mine", text("mine", RELEASE), "", PERSON)
@@ -113,14 +113,14 @@ async def test_only_what_the_agent_wrote_and_nobody_pinned(
 
 
 @pytest.mark.parametrize("changed", [OTHER, f"{RELEASE} "])
-@pytest.mark.usefixtures("shelved")
-async def test_only_what_was_shown_is_merged(
+@pytest.mark.usefixtures("similar_skills")
+async def test_changed_skill_is_not_merged(
     curator: Curator, editor: SkillEditor, home: Path, changed: str
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
     await editor.rewrite("release", text("release", changed), AGENT)
     before = files(home)
-    with pytest.raises(InvalidSkill, match="not what was proposed") as caught:
+    with pytest.raises(InvalidSkill, match="changed since it was proposed") as caught:
         await accept_proposal(editor, proposal)
     assert caught.value.hint
     assert files(home) == before
@@ -128,8 +128,8 @@ async def test_only_what_was_shown_is_merged(
     await accept_proposal(editor, proposal)
 
 
-@pytest.mark.usefixtures("shelved")
-async def test_what_became_the_persons_meanwhile_stays(
+@pytest.mark.usefixtures("similar_skills")
+async def test_skill_pinned_meanwhile_is_not_merged(
     curator: Curator, editor: SkillEditor, usage: SkillUsageLog
 ) -> None:
     (proposal,) = await curator.propose_merges(5)
@@ -140,7 +140,9 @@ async def test_what_became_the_persons_meanwhile_stays(
         await editor.absorb("tea", "tea", AGENT)
 
 
-async def test_few_at_once(curator: Curator, editor: SkillEditor, ledger: Ledger) -> None:
+async def test_few_merges_are_proposed_at_once(
+    curator: Curator, editor: SkillEditor, ledger: Ledger
+) -> None:
     bodies = [f"{topic} " * 3 + f"is about {topic} and {topic} things only" for topic in (
         "ferns", "boats", "clocks", "stones", "birds", "lamps", "roads",
     )]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Skills are found as people have them on disk, and read only when they changed."""
+"""Finding skills, caching their metadata, and building the index."""
 
 import os
 from pathlib import Path
@@ -26,34 +26,34 @@ def put(folder: Path, name: str, what: str = "When it rains.", more: str = "") -
     return file
 
 
-def own(shelf: SkillCatalog) -> list[str]:
-    return [skill.name for skill in shelf.skills() if not skill.builtin]
+def own(catalog: SkillCatalog) -> list[str]:
+    return [skill.name for skill in catalog.skills() if not skill.builtin]
 
 
-def test_found_with_and_without_a_category(home: Path, shelf: SkillCatalog) -> None:
+def test_skills_are_found_with_and_without_a_category(home: Path, catalog: SkillCatalog) -> None:
     put(home / "skills/umbrella", "umbrella")
     put(home / "skills/weather/snow", "snow")
     put(home / "skills/.archive/old", "old")
     put(home / "skills/umbrella/references/inner", "inner")
-    assert own(shelf) == ["snow", "umbrella"]
-    found = shelf.find("weather/snow")
+    assert own(catalog) == ["snow", "umbrella"]
+    found = catalog.find("weather/snow")
     assert found is not None
     assert (found.category, found.own) == ("weather", True)
-    assert shelf.find("nothing") is None
+    assert catalog.find("nothing") is None
 
 
-def test_what_changed_is_read_again(home: Path, shelf: SkillCatalog) -> None:
+def test_changed_skill_is_read_again(home: Path, catalog: SkillCatalog) -> None:
     file = put(home / "skills/umbrella", "umbrella")
-    assert own(shelf) == ["umbrella"]
+    assert own(catalog) == ["umbrella"]
     file.write_text(HEAD.format(name="parasol", what="Sun.", more=""))
-    assert own(shelf) == ["parasol"]
+    assert own(catalog) == ["parasol"]
     file.unlink()
-    assert own(shelf) == []
+    assert own(catalog) == []
 
 
-def test_another_process_need_not_read_what_is_known(home: Path, shelf: SkillCatalog) -> None:
+def test_snapshot_is_shared_between_processes(home: Path, catalog: SkillCatalog) -> None:
     file = put(home / "skills/umbrella", "umbrella")
-    assert own(shelf) == ["umbrella"]
+    assert own(catalog) == ["umbrella"]
     stat = file.stat()
     file.write_text(HEAD.format(name="umbrellb", what="When it rains.", more=""))
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -61,18 +61,18 @@ def test_another_process_need_not_read_what_is_known(home: Path, shelf: SkillCat
     assert own(other) == ["umbrella"], "same size, time and file: the head was not read"
 
 
-def test_a_broken_snapshot_is_no_trouble(home: Path, shelf: SkillCatalog) -> None:
+def test_broken_snapshot_is_ignored(home: Path, catalog: SkillCatalog) -> None:
     put(home / "skills/umbrella", "umbrella")
     (home / ".skills_prompt_snapshot.json").write_text("{")
-    assert own(shelf) == ["umbrella"]
+    assert own(catalog) == ["umbrella"]
 
 
-def test_the_persons_own_skill_wins(home: Path, tmp_path: Path) -> None:
+def test_own_skill_takes_precedence(home: Path, tmp_path: Path) -> None:
     put(home / "skills/umbrella", "umbrella", "Mine.")
     put(tmp_path / "team/umbrella", "umbrella", "Theirs.")
     put(tmp_path / "team/snow", "snow")
-    shelf = SkillCatalog(home / "skills", [tmp_path / "team"])
-    found = {skill.name: skill for skill in shelf.skills() if not skill.builtin}
+    catalog = SkillCatalog(home / "skills", [tmp_path / "team"])
+    found = {skill.name: skill for skill in catalog.skills() if not skill.builtin}
     assert found["umbrella"].head.description == "Mine."
     assert not found["snow"].own
 
@@ -93,17 +93,17 @@ def test_the_persons_own_skill_wins(home: Path, tmp_path: Path) -> None:
         "x" * 100_001,
     ],
 )
-def test_a_file_that_is_no_skill_is_named_and_left_out(
-    home: Path, shelf: SkillCatalog, text: str
+def test_invalid_skill_is_skipped_and_reported(
+    home: Path, catalog: SkillCatalog, text: str
 ) -> None:
     (home / "skills/bad").mkdir()
     (home / "skills/bad/SKILL.md").write_text(text)
     put(home / "skills/good", "good")
-    assert own(shelf) == ["good"]
-    assert list(shelf.troubles()) == [f"{home}/skills/bad/SKILL.md"]
+    assert own(catalog) == ["good"]
+    assert list(catalog.troubles()) == [f"{home}/skills/bad/SKILL.md"]
 
 
-def test_everything_a_head_may_say() -> None:
+def test_full_header_is_parsed() -> None:
     text = (
         "---\nname: all\ndescription: >\n  two\n  lines\nversion: 1.0\nplatforms: [linux]\n"
         "prerequisites:\n  env_vars: [A]\n  commands: git, rg\n"
@@ -121,12 +121,12 @@ def test_everything_a_head_may_say() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../a", "a/b", ".a", "a..b", "x" * 65, "-"])
-def test_names_that_are_none(name: str) -> None:
+def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(InvalidSkill):
         check_name(name)
 
 
-def here(**more: object) -> SkillEnvironment:
+def environment(**more: object) -> SkillEnvironment:
     given = {
         "tools": ["terminal"],
         "toolsets": ["terminal"],
@@ -137,37 +137,40 @@ def here(**more: object) -> SkillEnvironment:
     return SkillEnvironment(**{**given, **more})  # type: ignore[arg-type]
 
 
-def test_only_what_fits_this_place_is_shown(home: Path, shelf: SkillCatalog) -> None:
+def test_only_usable_skills_are_shown(home: Path, catalog: SkillCatalog) -> None:
     put(home / "skills/a", "a", more="platforms: [macos]\n")
     put(home / "skills/b", "b", more="metadata: {hermes: {requires_tools: [browser]}}\n")
     put(home / "skills/c", "c", more="metadata: {hermes: {fallback_for_tools: [terminal]}}\n")
     put(home / "skills/d", "d")
     put(home / "skills/e", "e", more="environments: [docker]\n")
     put(home / "skills/f", "f", more="metadata: {hermes: {requires_toolsets: [web]}}\n")
-    skills = [skill for skill in shelf.skills() if not skill.builtin]
-    assert [skill.name for skill in usable_skills(skills, here())] == ["d"]
-    assert [skill.name for skill in usable_skills(skills, here(system="macos"))] == ["a", "d"]
-    assert [skill.name for skill in usable_skills(skills, here(tools=[]))] == ["c", "d"]
-    assert usable_skills(skills, here(disabled=["d"])) == []
+    skills = [skill for skill in catalog.skills() if not skill.builtin]
+    assert [skill.name for skill in usable_skills(skills, environment())] == ["d"]
+    assert [skill.name for skill in usable_skills(skills, environment(system="macos"))] == [
+        "a",
+        "d",
+    ]
+    assert [skill.name for skill in usable_skills(skills, environment(tools=[]))] == ["c", "d"]
+    assert usable_skills(skills, environment(disabled=["d"])) == []
 
 
-def test_what_is_missing_is_named(home: Path, shelf: SkillCatalog) -> None:
+def test_missing_requirements_are_listed(home: Path, catalog: SkillCatalog) -> None:
     put(
         home / "skills/a",
         "a",
         more="prerequisites: {env_vars: [SET, UNSET], commands: [sh, absent]}\n",
     )
-    skill = shelf.find("a")
+    skill = catalog.find("a")
     assert skill is not None
-    lacks = missing_requirements(skill.head, here())
+    lacks = missing_requirements(skill.head, environment())
     assert (lacks.variables, lacks.programs) == (("UNSET",), ("absent",))
 
 
-def test_the_index_is_short_and_steady(home: Path, shelf: SkillCatalog) -> None:
+def test_index_is_short_and_stable(home: Path, catalog: SkillCatalog) -> None:
     put(home / "skills/work/b", "b", "x" * 500)
     put(home / "skills/work/a", "a")
     put(home / "skills/c", "c")
-    skills = [skill for skill in shelf.skills() if not skill.builtin]
+    skills = [skill for skill in catalog.skills() if not skill.builtin]
     text = skill_index(skills)
     assert text == skill_index(list(reversed(skills)))
     assert text.index("general:\n- c") < text.index("work:\n- a: When it rains.\n- b: xxx")
@@ -175,18 +178,18 @@ def test_the_index_is_short_and_steady(home: Path, shelf: SkillCatalog) -> None:
     assert skill_index([]) == ""
 
 
-def test_the_built_in_skills_are_good_ones(home: Path) -> None:
-    shelf = SkillCatalog(home / "skills")
-    skills = [skill for skill in shelf.skills() if skill.builtin]
+def test_builtin_skills_are_valid(home: Path) -> None:
+    catalog = SkillCatalog(home / "skills")
+    skills = [skill for skill in catalog.skills() if skill.builtin]
     assert len(skills) >= 5
-    assert shelf.troubles() == {}
+    assert catalog.troubles() == {}
     for skill in skills:
         assert Path(skill.folder).is_relative_to(BUILTIN_SKILLS)
         assert Path(skill.folder).name == skill.name
-        assert len(shelf.read(skill).body) > 400
+        assert len(catalog.read(skill).body) > 400
 
 
-def test_usage_is_counted_and_foreign_fields_stay(home: Path, usage: SkillUsageLog) -> None:
+def test_usage_is_counted_and_unknown_fields_are_kept(home: Path, usage: SkillUsageLog) -> None:
     (home / "skills/.usage.json").write_text('{"a": {"view_count": 2, "theirs": [1]}, "b": 7}')
     assert usage.records() == {}, "a file that is not as it should be is not understood"
     (home / "skills/.usage.json").write_text('{"a": {"view_count": 2, "theirs": [1]}}')

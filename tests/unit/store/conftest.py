@@ -5,5 +5,5 @@ import pytest
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where `store` keeps its rows."""
+    """The database file of `store`."""
     return tmp_path / "state.db"

@@ -1,4 +1,4 @@
-"""What begins a turn is one unit: all of it is there, or nothing."""
+"""Beginning a turn is atomic."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ HOLDER = "elsewhere/boot/7/1"
 OTHER = "elsewhere/boot/8/1"
 
 
-def parcel(message: User) -> QueueItem:
+def queue_item(message: User) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
     return QueueItem(key=message.id, lane="inbox", topic="s1", body=body)
 
@@ -47,13 +47,13 @@ async def texts(store: Store) -> list[str]:
     return [text_of(row.message) for row in await store.archive_for(OWNER).messages("s1")]
 
 
-async def test_lease_session_parcel_and_first_message_come_together(
+async def test_lease_session_item_and_first_message_are_written_together(
     store: Store, clock: FakeClock
 ) -> None:
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
+    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
     assert started.appended
     assert [one.key for one in started.waiting] == [hello.id]
     assert await texts(store) == ["hello"]
@@ -62,77 +62,72 @@ async def test_lease_session_parcel_and_first_message_come_together(
         await store.leases.hold("s1", OTHER, TTL)
 
 
-async def test_what_waited_longer_keeps_the_new_one_from_going_ahead(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_older_items_come_before_a_new_one(store: Store, clock: FakeClock) -> None:
     old, new = user_message("left behind"), user_message("hello")
-    await store.queues.put(parcel(old))
+    await store.queues.put(queue_item(old))
     first = AppendMessage("s1", "run_1", new, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(parcel(new)))
+    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(new)))
     assert not started.appended
     assert [one.key for one in started.waiting] == [old.id, new.id]
     assert await texts(store) == []
 
 
-async def test_what_was_accepted_before_is_not_said_again(store: Store, clock: FakeClock) -> None:
+async def test_known_item_is_not_appended_again(store: Store, clock: FakeClock) -> None:
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
+    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
     fence = Fence("s1", started.generation)
     await store.commit(CompleteItem(hello.id), ReleaseLease("s1", started.generation), fence=fence)
-    again = await store.admit(begin(first), EnqueueItem(parcel(hello)))
+    again = await store.admit(begin(first), EnqueueItem(queue_item(hello)))
     assert not again.appended
     assert list(again.waiting) == []
     assert await texts(store) == ["hello"]
 
 
-async def test_what_is_posted_as_somebodys_is_free_as_soon_as_its_session(
-    store: Store, clock: FakeClock
-) -> None:
-    """Its holder may die: whoever comes next finds it."""
+async def test_claimed_item_is_free_with_its_session(store: Store, clock: FakeClock) -> None:
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    await store.admit(begin(first), opening, EnqueueItem(parcel(hello)))
+    await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
     await clock.advance(31)
     found = await store.admit(begin(holder=OTHER))
     assert [(one.key, one.attempts) for one in found.waiting] == [(hello.id, 1)]
 
 
-async def test_a_session_that_another_holds_is_left_as_it_is(
-    store: Store, clock: FakeClock
-) -> None:
+async def test_session_held_by_another_is_unchanged(store: Store, clock: FakeClock) -> None:
     await store.leases.hold("s1", OTHER, TTL)
     hello = user_message("hello")
     with pytest.raises(SessionBusy):
-        await store.admit(begin(), OpenSession(session(clock, "s1")), EnqueueItem(parcel(hello)))
+        await store.admit(
+            begin(), OpenSession(session(clock, "s1")), EnqueueItem(queue_item(hello))
+        )
     with pytest.raises(NotFound):
         await store.archive_for(OWNER).get("s1")
     with pytest.raises(NotFound):
         await store.queues.fate(hello.id)
 
 
-async def test_nobody_comes_in_with_a_lease_that_was_lost(store: Store, clock: FakeClock) -> None:
+async def test_lost_lease_cannot_begin_a_turn(store: Store, clock: FakeClock) -> None:
     await store.commit(OpenSession(session(clock, "s1")))
     old = await store.leases.hold("s1", HOLDER, TTL)
     await clock.advance(31)
     await store.leases.hold("s1", OTHER, TTL)
     hello = user_message("hello")
     with pytest.raises(LeaseLost):
-        await store.admit(begin(generation=old), EnqueueItem(parcel(hello)))
+        await store.admit(begin(generation=old), EnqueueItem(queue_item(hello)))
     with pytest.raises(NotFound):
         await store.queues.fate(hello.id)
 
 
-async def test_a_lease_that_is_held_already_stays(store: Store, clock: FakeClock) -> None:
+async def test_existing_lease_is_kept(store: Store, clock: FakeClock) -> None:
     await store.commit(OpenSession(session(clock, "s1")))
     held = await store.leases.hold("s1", HOLDER, TTL)
     assert (await store.admit(begin(generation=held))).generation == held
 
 
-async def test_what_is_released_with_a_last_word_is_free(store: Store, clock: FakeClock) -> None:
+async def test_release_with_last_writes_frees_the_session(store: Store, clock: FakeClock) -> None:
     opening = OpenSession(session(clock, "s1"))
     generation = (await store.admit(begin(), opening)).generation
     fence = Fence("s1", generation)
@@ -144,7 +139,7 @@ async def test_what_is_released_with_a_last_word_is_free(store: Store, clock: Fa
         await store.commit(word, fence=fence)
 
 
-async def test_an_old_release_does_not_free_the_new_holder(store: Store, clock: FakeClock) -> None:
+async def test_stale_release_does_not_free_the_new_holder(store: Store, clock: FakeClock) -> None:
     old = await store.leases.hold("s1", HOLDER, TTL)
     await clock.advance(31)
     await store.leases.hold("s1", OTHER, TTL)

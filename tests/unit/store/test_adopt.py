@@ -1,4 +1,4 @@
-"""Taking over a database of the public system: nothing lost, nothing half done."""
+"""Importing the public system's database is complete and atomic."""
 
 import hashlib
 import json
@@ -132,7 +132,7 @@ def public(path: Path) -> Path:
     return path
 
 
-async def test_everything_is_taken_over(public: Path, clock: FakeClock):
+async def test_everything_is_imported(public: Path, clock: FakeClock):
     adopted = import_legacy(public, clock)
     kept = public.with_name("state.db.public-1")
     assert adopted == ImportResult(sessions=4, messages=9, kept_as=kept)
@@ -151,12 +151,12 @@ async def test_everything_is_taken_over(public: Path, clock: FakeClock):
         assert list(await store.integrity()) == []
 
 
-async def test_messages_keep_their_meaning(public: Path, clock: FakeClock):
+async def test_messages_are_converted(public: Path, clock: FakeClock):
     import_legacy(public, clock)
     async with open_store(public, clock) as store:
         archive = store.archive_for(OWNER)
         stored = await archive.messages("20260131_120000_aaaaaa")
-        asked, called, done, said = [row.message for row in stored]
+        asked, called, done, answer = [row.message for row in stored]
         assert [row.seq for row in stored] == [3, 4, 5, 6]
         assert isinstance(asked, User)
         assert asked.parts == (Text("live kumquat"),)
@@ -167,8 +167,8 @@ async def test_messages_keep_their_meaning(public: Path, clock: FakeClock):
         assert (bytes(called.calls[1].args), called.calls[1].broken) == (b"{}", '{"cut of')
         assert isinstance(done, Result)
         assert (done.call, done.parts) == ("c1", (Text("done"),))
-        assert isinstance(said, Assistant)
-        assert (said.text, said.stop) == ("That is all.", Stop.END)
+        assert isinstance(answer, Assistant)
+        assert (answer.text, answer.stop) == ("That is all.", Stop.END)
         other = await archive.messages("20260131_120000_bbbbbb")
         assert [part for row in other for part in row.message.parts] == [
             Text("look"),
@@ -177,7 +177,7 @@ async def test_messages_keep_their_meaning(public: Path, clock: FakeClock):
         ]
 
 
-async def test_compacted_is_found_and_undone_is_not(public: Path, clock: FakeClock):
+async def test_compacted_messages_are_found_and_undone_ones_are_not(public: Path, clock: FakeClock):
     import_legacy(public, clock)
     async with open_store(public, clock) as store:
         hits = await store.archive_for(OWNER).search("kumquat")
@@ -190,7 +190,7 @@ async def test_compacted_is_found_and_undone_is_not(public: Path, clock: FakeClo
         assert digests[0].preview == "forgotten kumquat"
 
 
-async def test_usage_is_taken_over(public: Path, clock: FakeClock):
+async def test_usage_is_imported(public: Path, clock: FakeClock):
     import_legacy(public, clock)
     async with open_store(public, clock) as store:
         archive = store.archive_for(OWNER)
@@ -209,7 +209,7 @@ async def test_usage_is_taken_over(public: Path, clock: FakeClock):
         assert (digest.model_calls, digest.cost) == (2, None)
 
 
-async def test_the_old_file_is_kept_whole(public: Path, clock: FakeClock):
+async def test_old_file_is_kept(public: Path, clock: FakeClock):
     kept = import_legacy(public, clock).kept_as
     assert kept is not None
     old = apsw.Connection(str(kept))
@@ -219,7 +219,7 @@ async def test_the_old_file_is_kept_whole(public: Path, clock: FakeClock):
     assert {file.name for file in public.parent.iterdir()} == {"state.db", "state.db.public-1"}
 
 
-async def test_a_second_time_changes_nothing(public: Path, clock: FakeClock):
+async def test_second_import_changes_nothing(public: Path, clock: FakeClock):
     import_legacy(public, clock)
     before = hashlib.sha256(public.read_bytes()).hexdigest()
     assert import_legacy(public, clock) == ImportResult(0, 0, None)
@@ -227,7 +227,7 @@ async def test_a_second_time_changes_nothing(public: Path, clock: FakeClock):
     assert not public.with_name("state.db.public-2").exists()
 
 
-async def test_what_a_killed_adoption_left_is_no_hindrance(public: Path, clock: FakeClock):
+async def test_leftovers_of_a_killed_import_are_removed(public: Path, clock: FakeClock):
     public.with_name(".state.db.adopting").write_bytes(b"half a database")
     public.with_name(".state.db.adopting-wal").write_bytes(b"half a journal")
     public.with_name("state.db.public-1").hardlink_to(public)
@@ -236,13 +236,13 @@ async def test_what_a_killed_adoption_left_is_no_hindrance(public: Path, clock: 
     assert adopted.messages == 9
 
 
-async def test_an_older_kept_file_is_not_overwritten(public: Path, clock: FakeClock):
+async def test_older_kept_file_is_not_overwritten(public: Path, clock: FakeClock):
     public.with_name("state.db.public-1").write_text("from long ago")
     assert import_legacy(public, clock).kept_as == public.with_name("state.db.public-2")
     assert public.with_name("state.db.public-1").read_text() == "from long ago"
 
 
-async def test_refused_while_somebody_has_it_open(public: Path, clock: FakeClock):
+async def test_import_is_refused_while_the_file_is_open(public: Path, clock: FakeClock):
     running = apsw.Connection(str(public))
     assert running.execute("SELECT count(*) FROM sessions").get == 3
     with pytest.raises(StoreError, match="Another process") as caught:
@@ -253,7 +253,7 @@ async def test_refused_while_somebody_has_it_open(public: Path, clock: FakeClock
     assert import_legacy(public, clock).sessions == 4
 
 
-async def test_only_the_public_database_is_adopted(path: Path, clock: FakeClock):
+async def test_only_the_public_database_is_imported(path: Path, clock: FakeClock):
     with pytest.raises(StoreError, match="no database"):
         import_legacy(path, clock)
     other = apsw.Connection(str(path))

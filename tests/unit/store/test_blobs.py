@@ -10,7 +10,7 @@ from hermes.store.blobs import FileBlobs
 pytestmark = pytest.mark.anyio
 
 
-async def test_same_bytes_are_one_private_file(tmp_path: Path):
+async def test_equal_bytes_share_one_private_file(tmp_path: Path):
     blobs = FileBlobs(tmp_path / "blobs")
     async with anyio.create_task_group() as group:
         for _ in range(10):
@@ -22,7 +22,7 @@ async def test_same_bytes_are_one_private_file(tmp_path: Path):
     assert files[0].parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_a_file_cut_short_is_written_again(tmp_path: Path):
+async def test_truncated_blob_is_rewritten(tmp_path: Path):
     blobs = FileBlobs(tmp_path)
     media = await blobs.put(b"whole", "text/plain")
     (tmp_path / media.digest[:2] / media.digest).write_bytes(b"who")
@@ -30,7 +30,7 @@ async def test_a_file_cut_short_is_written_again(tmp_path: Path):
     assert await blobs.read(media.digest) == b"whole"
 
 
-async def test_damage_is_told(tmp_path: Path):
+async def test_damaged_blob_raises(tmp_path: Path):
     blobs = FileBlobs(tmp_path)
     media = await blobs.put(b"whole", "text/plain")
     (tmp_path / media.digest[:2] / media.digest).write_bytes(b"other")
@@ -38,7 +38,7 @@ async def test_damage_is_told(tmp_path: Path):
         await blobs.read(media.digest)
 
 
-async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+async def test_unwritable_blob_folder_raises(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError) as caught:
         await FileBlobs(tmp_path / "file").put(b"x", "text/plain")

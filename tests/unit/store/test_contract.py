@@ -1,4 +1,4 @@
-"""The SQLite driver and the blob files against the suites that every driver must pass."""
+"""The SQLite store and the blob files pass the contract suites."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class TestSqliteStore(StoreContract):
     pass
 
 
-class TestSqliteMatters(RecordsContract):
+class TestSqliteRecords(RecordsContract):
     pass
 
 

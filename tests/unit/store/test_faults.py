@@ -1,4 +1,4 @@
-"""SQLite's complaints in our own words: what happened, and what to do about it."""
+"""SQLite errors are translated into errors that say what to do."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from hermes.store.errors import store_error
 
 
 @pytest.mark.parametrize("code", [apsw.SQLITE_FULL, apsw.SQLITE_IOERR_SHMSIZE])
-def test_a_full_disk_has_more_than_one_name(tmp_path: Path, code: int) -> None:
+def test_every_full_disk_error_is_recognized(tmp_path: Path, code: int) -> None:
     explained = store_error(apsw.exception_for(code), tmp_path / "state.db")
     assert isinstance(explained, StoreFull)
     assert "df -h" in explained.hint
 
 
-def test_whatever_else_is_wrong_has_a_next_step(tmp_path: Path) -> None:
+def test_other_errors_have_a_hint(tmp_path: Path) -> None:
     explained = store_error(apsw.exception_for(apsw.SQLITE_IOERR_READ), tmp_path / "state.db")
     assert not isinstance(explained, StoreFull)
     assert "hermes doctor" in explained.hint

@@ -1,4 +1,4 @@
-"""What is opened, what is refused, and what is left as it was."""
+"""Opening the database file: creation, refusal and migration."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ from hermes.testing.contracts.samples import session, user_message
 pytestmark = pytest.mark.anyio
 
 
-def other(path: Path, *statements: str) -> apsw.Connection:
+def create_database(path: Path, *statements: str) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     for statement in statements:
         connection.execute(statement)
@@ -29,10 +29,10 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-async def test_a_new_file_is_ours_private_and_durable(path: Path, clock: FakeClock):
+async def test_new_file_is_private_and_durable(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
-        check = other(path)
+        check = create_database(path)
         assert check.pragma("application_id") == APPLICATION_ID
         assert check.pragma("user_version") == migrations()[-1][0]
         assert check.pragma("journal_mode") == "wal"
@@ -44,13 +44,13 @@ async def test_a_new_file_is_ours_private_and_durable(path: Path, clock: FakeClo
     assert not path.with_name("state.db-wal").exists()
 
 
-async def test_the_folder_is_made(tmp_path: Path, clock: FakeClock):
+async def test_missing_folder_is_created(tmp_path: Path, clock: FakeClock):
     async with open_store(tmp_path / "a" / "b" / "state.db", clock):
         assert (tmp_path / "a" / "b" / "state.db").exists()
 
 
-async def test_the_public_database_is_refused_and_untouched(path: Path, clock: FakeClock):
-    other(
+async def test_public_database_is_refused_and_untouched(path: Path, clock: FakeClock):
+    create_database(
         path,
         "PRAGMA journal_mode = WAL",
         "CREATE TABLE sessions (id TEXT)",
@@ -64,9 +64,8 @@ async def test_the_public_database_is_refused_and_untouched(path: Path, clock: F
     assert digest(path) == before
 
 
-async def test_a_running_public_database_is_untouched(path: Path, clock: FakeClock):
-    """Its journal is not folded in by somebody who only had a look."""
-    running = other(
+async def test_public_database_in_use_is_untouched(path: Path, clock: FakeClock):
+    running = create_database(
         path,
         "PRAGMA journal_mode = WAL",
         "CREATE TABLE sessions (id TEXT)",
@@ -80,24 +79,24 @@ async def test_a_running_public_database_is_untouched(path: Path, clock: FakeClo
     running.close()
 
 
-async def test_another_programs_database_is_refused(path: Path, clock: FakeClock):
-    other(path, "CREATE TABLE cats (name TEXT)").close()
+async def test_database_of_another_program_is_refused(path: Path, clock: FakeClock):
+    create_database(path, "CREATE TABLE cats (name TEXT)").close()
     before = digest(path)
     with pytest.raises(StoreError, match="another program"):
         await SqliteStore.open(path, clock)
     assert digest(path) == before
 
 
-async def test_a_newer_schema_is_refused(path: Path, clock: FakeClock):
+async def test_newer_schema_is_refused(path: Path, clock: FakeClock):
     async with open_store(path, clock):
         pass
-    other(path, "PRAGMA user_version = 999").close()
+    create_database(path, "PRAGMA user_version = 999").close()
     with pytest.raises(StoreError, match="999") as caught:
         await SqliteStore.open(path, clock)
     assert "Update" in caught.value.hint
 
 
-async def test_what_is_no_database_is_refused(path: Path, clock: FakeClock):
+async def test_other_file_is_refused(path: Path, clock: FakeClock):
     path.write_bytes(b"this is not a database at all, though long enough to be one" * 50)
     before = digest(path)
     with pytest.raises(StoreCorrupt) as caught:
@@ -107,10 +106,8 @@ async def test_what_is_no_database_is_refused(path: Path, clock: FakeClock):
 
 
 @pytest.mark.parametrize("left", [0, 1, 99, 100, 4096, 8192])
-async def test_a_database_that_lost_its_end_is_refused_and_kept(
-    path: Path, clock: FakeClock, left: int
-):
-    """As a crash, a full disk or a broken copy leaves it."""
+async def test_truncated_database_is_refused_and_kept(path: Path, clock: FakeClock, left: int):
+    """As after a crash, a full disk or a broken copy."""
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
     path.write_bytes(path.read_bytes()[:left])
@@ -122,7 +119,7 @@ async def test_a_database_that_lost_its_end_is_refused_and_kept(
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_journal_without_its_database_is_refused_and_kept(
+async def test_journal_without_database_is_refused_and_kept(
     tmp_path: Path, path: Path, clock: FakeClock, gone: bool
 ):
     """SQLite would delete it, and the last changes with it."""
@@ -148,7 +145,7 @@ async def test_a_journal_without_its_database_is_refused_and_kept(
         assert (await store.archive_for(OWNER).get("s1")).id == "s1"
 
 
-async def test_a_link_to_a_lost_database_does_not_delete_its_journal(
+async def test_link_to_a_missing_database_keeps_its_journal(
     tmp_path: Path, path: Path, clock: FakeClock
 ):
     kept = tmp_path / "away.db-wal"
@@ -159,7 +156,7 @@ async def test_a_link_to_a_lost_database_does_not_delete_its_journal(
     assert kept.read_bytes() == b"the last changes"
 
 
-async def test_a_link_to_a_new_database_stays_a_link(tmp_path: Path, path: Path, clock: FakeClock):
+async def test_link_to_a_new_database_stays_a_link(tmp_path: Path, path: Path, clock: FakeClock):
     path.symlink_to(tmp_path / "new" / "away.db")
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -167,13 +164,13 @@ async def test_a_link_to_a_new_database_stays_a_link(tmp_path: Path, path: Path,
     assert [one.name for one in (tmp_path / "new").iterdir()] == ["away.db"]
 
 
-async def test_creating_a_database_leaves_nothing_else(path: Path, clock: FakeClock):
+async def test_creating_a_database_leaves_no_other_files(path: Path, clock: FakeClock):
     async with open_store(path, clock):
         pass
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
-async def test_a_folder_is_no_database(tmp_path: Path, clock: FakeClock):
+async def test_folder_is_refused(tmp_path: Path, clock: FakeClock):
     with pytest.raises(StoreError):
         await SqliteStore.open(tmp_path, clock)
     (tmp_path / "file").touch()
@@ -181,11 +178,11 @@ async def test_a_folder_is_no_database(tmp_path: Path, clock: FakeClock):
         await SqliteStore.open(tmp_path / "file" / "state.db", clock)
 
 
-async def test_after_damage_nothing_more_is_written(path: Path, clock: FakeClock):
-    """SQLite itself reports the damage, on a page that only the write needs."""
+async def test_nothing_is_written_after_damage(path: Path, clock: FakeClock):
+    """SQLite reports the damage on a page that only the write needs."""
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
-        breaker = other(path)
+        breaker = create_database(path)
         breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         breaker.execute("PRAGMA writable_schema = ON")
         breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'messages_place'")
@@ -200,10 +197,10 @@ async def test_after_damage_nothing_more_is_written(path: Path, clock: FakeClock
             await store.leases.release("s1", 1)
 
 
-async def test_damage_that_a_reader_meets_stops_the_writer(path: Path, clock: FakeClock):
+async def test_damage_found_by_a_reader_stops_the_writer(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
-        breaker = other(path)
+        breaker = create_database(path)
         breaker.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         breaker.execute("PRAGMA writable_schema = ON")
         breaker.execute("UPDATE sqlite_schema SET rootpage = 9999 WHERE name = 'uses'")
@@ -215,11 +212,11 @@ async def test_damage_that_a_reader_meets_stops_the_writer(path: Path, clock: Fa
             await store.commit(OpenSession(session(clock, "s2")))
 
 
-async def test_migrations_are_numbered_without_gaps():
+async def test_migrations_are_numbered_consecutively():
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
 
 
-async def test_a_closed_store_says_so(path: Path, clock: FakeClock):
+async def test_closed_store_raises(path: Path, clock: FakeClock):
     store = await SqliteStore.open(path, clock)
     await store.close()
     with pytest.raises(StoreError, match="closed"):
@@ -229,9 +226,11 @@ async def test_a_closed_store_says_so(path: Path, clock: FakeClock):
     await store.close()
 
 
-async def test_an_older_schema_is_brought_up_to_date(path: Path, clock: FakeClock):
+async def test_older_schema_is_migrated(path: Path, clock: FakeClock):
     """A file of the second version, with a session in it."""
-    old = other(path, *(script.read_text() for number, script in migrations() if number <= 2))
+    old = create_database(
+        path, *(script.read_text() for number, script in migrations() if number <= 2)
+    )
     old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     old.execute("PRAGMA user_version = 2")
     old.execute(

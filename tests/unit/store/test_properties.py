@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: the store agrees with a few lines of plain Python."""
+"""Any sequence of operations agrees with a simple model."""
 
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ class Model(Struct):
         return [(seq, w, c) for seq, (w, c, shown) in enumerate(self.rows, 1) if shown]
 
 
-async def play(store: SqliteStore, clock: FakeClock, steps: list) -> dict[str, Model]:
+async def apply_steps(store: SqliteStore, clock: FakeClock, steps: list) -> dict[str, Model]:
     world: dict[str, Model] = {}
     for number, one in enumerate(steps):
         names = sorted(world)
@@ -84,8 +84,8 @@ async def play(store: SqliteStore, clock: FakeClock, steps: list) -> dict[str, M
             case TakeBack(_, seq) if name:
                 await store.commit(HideMessages(name, seq))
                 world[name].rows = [
-                    (w, c, shown and place < seq)
-                    for place, (w, c, shown) in enumerate(world[name].rows, 1)
+                    (w, c, shown and position < seq)
+                    for position, (w, c, shown) in enumerate(world[name].rows, 1)
                 ]
             case Pay(_, cost) if name:
                 await store.commit(RecordUsage(name, "r", "m", "p", Usage(1), cost, clock.now()))
@@ -140,9 +140,9 @@ def run(body: Callable[[SqliteStore, FakeClock], Awaitable[None]]) -> None:
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(steps=st.lists(step, max_size=40))
-def test_the_store_agrees_with_the_model_for_everybody(steps: list):
+def test_store_agrees_with_the_model_for_every_principal(steps: list):
     async def body(store: SqliteStore, clock: FakeClock) -> None:
-        world = await play(store, clock, [Open(OWNER), Open("ann"), *steps])
+        world = await apply_steps(store, clock, [Open(OWNER), Open("ann"), *steps])
         for who in (*PEOPLE, "nobody"):
             await compare(store, who, world)
 

@@ -1,4 +1,4 @@
-"""What was said is found again by what it means, by those who may see it."""
+"""Messages are found by meaning, only by principals who may see them."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ from support.cli_process import TEST_TIMEOUT
 
 pytestmark = pytest.mark.anyio
 
-SAID = {
+MEANINGS = {
     "automobile trouble, motorway": "My car broke down on the highway near Lyon yesterday.",
     "feline medication": "The cat has to take her pills twice a day after meals.",
     "physician visit": "I have an appointment with the doctor on Thursday morning.",
@@ -78,12 +78,12 @@ async def begin(store: SqliteStore, name: str, principal: str = OWNER) -> None:
 
 async def say(store: SqliteStore, name: str, *texts: str) -> None:
     now = FakeClock().now()
-    said = [User(f"{name}-{n}-{len(text)}", (Text(text),)) for n, text in enumerate(texts)]
-    await store.commit(*(AppendMessage(name, "run", one, now) for one in said))
+    expected = [User(f"{name}-{n}-{len(text)}", (Text(text),)) for n, text in enumerate(texts)]
+    await store.commit(*(AppendMessage(name, "run", one, now) for one in expected))
 
 
 async def ready(store: SqliteStore) -> None:
-    """A search waits two seconds for vectors; a busy machine may need longer to make them."""
+    """Wait for all vectors; a search itself waits only two seconds."""
     with anyio.fail_after(TEST_TIMEOUT):
         while not await store.make_vectors():
             pass
@@ -94,32 +94,32 @@ async def recalled(store: SqliteStore, query: str, who: str = OWNER, limit: int 
     return [hit.snippet for hit in await store.archive_for(who).recall(query, limit)]
 
 
-def test_the_extra_is_here_to_be_tested():
+def test_extra_is_installed():
     assert has_packages()
 
 
-async def test_of_thirty_questions_in_other_words_nearly_all_find_what_is_meant(
+async def test_paraphrased_questions_find_their_messages(
     store: SqliteStore,
 ):
     await begin(store, "s")
-    await say(store, "s", *SAID.values(), *OTHER)
+    await say(store, "s", *MEANINGS.values(), *OTHER)
     await ready(store)
     archive = store.archive_for(OWNER)
     with_meaning = by_words = 0
-    for question, said in SAID.items():
-        with_meaning += said in [hit.snippet for hit in await archive.recall(question, 5)]
-        by_words += said in [hit.snippet for hit in await archive.search(question, 5)]
+    for question, expected in MEANINGS.items():
+        with_meaning += expected in [hit.snippet for hit in await archive.recall(question, 5)]
+        by_words += expected in [hit.snippet for hit in await archive.search(question, 5)]
     assert by_words == 0
     assert with_meaning >= 27
 
 
-async def test_what_is_like_nothing_finds_nothing(store: SqliteStore):
+async def test_unrelated_query_finds_nothing(store: SqliteStore):
     await begin(store, "s")
-    await say(store, "s", *SAID.values())
+    await say(store, "s", *MEANINGS.values())
     assert await recalled(store, "zzqx") == []
 
 
-async def test_the_words_of_another_never_come_back_however_near(store: SqliteStore):
+async def test_messages_of_other_principals_are_never_found(store: SqliteStore):
     await begin(store, "mine")
     await say(store, "mine", *["My cat takes pills."] * 600)
     await begin(store, "theirs", GUEST)
@@ -131,7 +131,7 @@ async def test_the_words_of_another_never_come_back_however_near(store: SqliteSt
     assert "My cat takes pills." in everything
 
 
-async def test_only_the_role_that_is_asked_for(store: SqliteStore):
+async def test_role_filter_applies(store: SqliteStore):
     now = FakeClock().now()
     await begin(store, "s")
     texts = "The cat takes pills.", "Cats need their drugs.", "Feline medicine: 2 pills"
@@ -147,14 +147,14 @@ async def test_only_the_role_that_is_asked_for(store: SqliteStore):
         assert sorted(hit.snippet for hit in hits) == sorted(texts[place] for place in expected)
 
 
-async def test_quotation_marks_and_stars_ask_for_the_words_themselves(store: SqliteStore):
+async def test_phrases_and_prefixes_search_words_only(store: SqliteStore):
     await begin(store, "s")
     await say(store, "s", "The cat takes pills.")
     assert await recalled(store, '"feline medication"') == []
     assert await recalled(store, "medicat*") == []
 
 
-async def test_a_passage_far_into_a_long_message_is_found_and_shown(store: SqliteStore):
+async def test_late_passage_of_a_long_message_is_found(store: SqliteStore):
     await begin(store, "s")
     minutes = "The committee met again and approved the minutes of last month. " * 18
     pills = "The cat must take her pills, and the cat hates pills. " * 9
@@ -164,7 +164,7 @@ async def test_a_passage_far_into_a_long_message_is_found_and_shown(store: Sqlit
     assert (hit.seq, "cat hates pills" in hit.snippet) == (1, True)
 
 
-async def test_what_is_said_later_is_found_too(store: SqliteStore):
+async def test_later_messages_are_found(store: SqliteStore):
     await begin(store, "s")
     await say(store, "s", *OTHER)
     assert await recalled(store, "feline medication") == []
@@ -172,7 +172,7 @@ async def test_what_is_said_later_is_found_too(store: SqliteStore):
     assert await recalled(store, "feline medication") == ["The cat takes pills."]
 
 
-async def test_what_was_taken_back_or_deleted_is_not_found(store: SqliteStore):
+async def test_hidden_or_deleted_messages_are_not_found(store: SqliteStore):
     await begin(store, "s")
     await begin(store, "t")
     await say(store, "s", "Hello.", "The cat takes pills.")
@@ -183,7 +183,7 @@ async def test_what_was_taken_back_or_deleted_is_not_found(store: SqliteStore):
     assert await recalled(store, "feline medication") == []
 
 
-async def test_an_id_that_is_given_again_means_what_is_said_now(store: SqliteStore):
+async def test_reused_id_finds_the_new_message(store: SqliteStore):
     await begin(store, "old")
     await say(store, "old", "The cat takes pills.")
     assert await recalled(store, "feline medication") == ["The cat takes pills."]
@@ -194,7 +194,7 @@ async def test_an_id_that_is_given_again_means_what_is_said_now(store: SqliteSto
     assert await recalled(store, "soccer game") == ["Who won the football match last night?"]
 
 
-async def test_vectors_of_other_weights_are_made_anew(path: Path, clock: FakeClock):
+async def test_vectors_of_other_weights_are_recomputed(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         await begin(store, "s")
         await say(store, "s", "The cat takes pills.", *OTHER)
@@ -207,7 +207,7 @@ async def test_vectors_of_other_weights_are_made_anew(path: Path, clock: FakeClo
 
 
 @pytest.mark.parametrize("body", [b"short", b"", bytes(257)])
-async def test_a_damaged_vector_is_left_out(path: Path, clock: FakeClock, body: bytes):
+async def test_damaged_vector_is_skipped(path: Path, clock: FakeClock, body: bytes):
     async with open_store(path, clock) as store:
         await begin(store, "s")
         await say(store, "s", "The cat takes pills.", *OTHER)
@@ -224,7 +224,7 @@ async def test_a_damaged_vector_is_left_out(path: Path, clock: FakeClock, body: 
         assert await recalled(store, "pills") == ["The cat takes >>>pills<<<."]
 
 
-async def test_where_meaning_cannot_be_had_words_are_found(
+async def test_search_falls_back_to_words(
     path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ):
     async with open_store(path, clock) as store:
@@ -234,24 +234,24 @@ async def test_where_meaning_cannot_be_had_words_are_found(
         with closing(open_writer(path)) as connection:
             connection.execute("UPDATE vectors SET part = 3000")
         assert await recalled(store, "pills") == ["The cat takes >>>pills<<<."]
-    assert "by their words only, this time" in caplog.text
+    assert "this search only used words" in caplog.text
 
 
-async def test_two_processes_that_make_vectors_at_once_make_each_once(path: Path, clock: FakeClock):
+async def test_two_processes_compute_each_vector_once(path: Path, clock: FakeClock):
     async with open_store(path, clock) as one, open_store(path, clock) as other:
         await begin(one, "s")
-        await say(one, "s", *SAID.values(), *OTHER)
+        await say(one, "s", *MEANINGS.values(), *OTHER)
         async with anyio.create_task_group() as group:
             group.start_soon(recalled, one, "anything")
             group.start_soon(recalled, other, "anything")
-        assert await recalled(other, "feline medication") == [SAID["feline medication"]]
+        assert await recalled(other, "feline medication") == [MEANINGS["feline medication"]]
         assert await one.integrity() == []
     with closing(apsw.Connection(str(path))) as check:
         (count,) = check.execute("SELECT count(*) FROM vectors").fetchone()
-        assert count == len(SAID) + len(OTHER)
+        assert count == len(MEANINGS) + len(OTHER)
 
 
-async def test_a_store_that_is_closed_while_vectors_are_made_closes(path: Path, clock: FakeClock):
+async def test_store_closes_while_vectors_are_computed(path: Path, clock: FakeClock):
     with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, clock) as store:
             await begin(store, "s")
@@ -262,31 +262,31 @@ async def test_a_store_that_is_closed_while_vectors_are_made_closes(path: Path, 
                 group.cancel_scope.cancel()
 
 
-class Broken(Embedder):
+class BrokenEmbedder(Embedder):
     name = "broken"
 
     def __init__(self) -> None:
-        """It has no weights."""
+        """Without weights."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         raise ValueError("no such weights")
 
 
-async def test_a_thread_that_breaks_is_told_of_and_nobody_waits_for_it(
+async def test_broken_vector_thread_is_logged_and_not_awaited(
     store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
 ):
     await begin(store, "s")
     await say(store, "s", "hello")
-    builder = _VectorBuilder(path, Broken())
+    builder = _VectorBuilder(path, BrokenEmbedder())
     with anyio.fail_after(TEST_TIMEOUT):
         wait = partial(builder.wait_for, 1, None)
         assert not await anyio.to_thread.run_sync(wait, abandon_on_cancel=True)
         await builder.close()
-    assert "no more vectors are made" in caplog.text
+    assert "computing vectors of" in caplog.text
     assert "no such weights" in caplog.text
 
 
-async def test_without_the_extra_only_words_count(store: SqliteStore, path: Path):
+async def test_without_the_extra_only_words_are_searched(store: SqliteStore, path: Path):
     await begin(store, "s")
     await say(store, "s", "The cat takes pills.")
     vector_search = VectorSearch(path, needs=("a_package_that_nobody_has",))
@@ -299,7 +299,7 @@ async def test_without_the_extra_only_words_count(store: SqliteStore, path: Path
     await vector_search.close()
 
 
-def test_nothing_is_loaded_until_something_is_recalled(tmp_path: Path):
+def test_vector_packages_are_loaded_on_first_use(tmp_path: Path):
     program = """
 import sys, anyio
 from pathlib import Path
@@ -324,7 +324,7 @@ print(*heavy & set(sys.modules))
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
 
 
-def test_what_both_find_comes_first_and_each_comes_once():
+def test_common_hits_come_first_without_duplicates():
     session = Session(id="s", started_at=FakeClock().now())
 
     def hit(seq: int, snippet: str = "") -> SearchHit:

@@ -1,4 +1,4 @@
-"""Search from the inside: no text breaks it, and what was said is found."""
+"""Search: no query breaks it, and every message is found by its words and parts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,10 +60,10 @@ def test_no_query_raises(connection: Connection, query: str):
 @pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(text=words, data=st.data())
-def test_every_word_and_every_part_of_one_finds_its_message(
+def test_words_and_parts_of_words_find_their_message(
     connection: Connection, text: str, data: st.DataObject
 ):
-    # Not an id: every example begins with the same chance, and two may begin in one millisecond.
+    # Not a new id: examples share a random seed, and two may start in the same millisecond.
     mark = f"mark_{token_hex(16)}"
     say(connection, f"{text} {mark}")
     for token in tokenize(fold_text(text)):
@@ -80,7 +80,7 @@ def test_every_word_and_every_part_of_one_finds_its_message(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(text=st.one_of(words, st.text(max_size=300)), query=words)
-def test_a_snippet_is_the_text_with_marks(text: str, query: str):
+def test_snippet_is_the_text_with_marks(text: str, query: str):
     shown = make_snippet(text, parse_query(query))
     plain = shown.replace(MARK_START, "").replace(MARK_END, "").replace("…", "")
     flat = "".join(text.replace(MARK_START, "").replace(MARK_END, "").replace("…", "").split())
@@ -89,7 +89,7 @@ def test_a_snippet_is_the_text_with_marks(text: str, query: str):
 
 
 @given(text=st.text(max_size=50))
-def test_folded_places_lead_back(text: str):
+def test_folded_offsets_map_back_to_the_text(text: str):
     places = fold_offsets(text)
     assert places == sorted(places)
     assert places[-1] == len(text)
@@ -108,11 +108,11 @@ def test_folded_places_lead_back(text: str):
         ("ﬁn", "fin"),
     ],
 )
-def test_folding(text: str, folded: str):
+def test_text_is_folded(text: str, folded: str):
     assert fold_text(text) == folded
 
 
-def test_what_a_query_means():
+def test_query_is_parsed_into_terms():
     assert parse_query('Fox "Brown  Dog" conf* - ->') == [
         SearchTerm("fox", TermKind.WORD),
         SearchTerm("brown dog", TermKind.PHRASE),
@@ -123,14 +123,14 @@ def test_what_a_query_means():
     assert len(parse_query(" ".join(f"w{number}" for number in range(100)))) == MAX_TERMS
 
 
-def test_the_best_of_the_newest_comes_first(connection: Connection):
+def test_relevance_and_recency_rank_hits(connection: Connection):
     say(connection, "walrus " + "filler " * 50)
     say(connection, "walrus walrus walrus")
     say(connection, "walrus " + "filler " * 50)
     assert find(connection, "walrus")[0].count(MARK_START) == 3
 
 
-def test_only_the_beginning_of_a_tools_output_is_findable():
+def test_only_the_beginning_of_tool_output_is_searchable():
     assert (
         len(indexed_text(result_message("c", "x" * (MAX_INDEXED_OUTPUT + 5)))) == MAX_INDEXED_OUTPUT
     )
@@ -140,7 +140,7 @@ def test_only_the_beginning_of_a_tools_output_is_findable():
     )
 
 
-def test_indexing_goes_in_short_steps(tmp_path: Path):
+def test_indexing_runs_in_short_batches(tmp_path: Path):
     connection = open_writer(tmp_path / "state.db")
     clock = FakeClock()
     apply_writes(connection, [OpenSession(session(clock, "s1"))], 0)
@@ -157,7 +157,7 @@ def test_indexing_goes_in_short_steps(tmp_path: Path):
 
 
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u05b0\u0f73", "\uff9e\u0316"])
-def test_a_pile_of_marks_takes_no_time(marks: str):
+def test_many_combining_marks_are_folded_quickly(marks: str):
     pile = marks * 300_000
     folded = fold_text(f"apple{pile} pear{pile}")
     assert folded.startswith("apple")
@@ -166,7 +166,7 @@ def test_a_pile_of_marks_takes_no_time(marks: str):
 
 
 @given(words, st.text("\u0301\u0316\u05b0", max_size=120), words)
-def test_every_place_in_a_folded_text_has_its_origin(before: str, marks: str, after: str):
+def test_every_folded_offset_has_an_origin(before: str, marks: str, after: str):
     text = before + marks + after
     places = fold_offsets(text)
     assert places[-1] == len(text)

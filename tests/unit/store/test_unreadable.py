@@ -1,4 +1,4 @@
-"""A row that nobody can read, or idle work that fails, costs nobody else anything."""
+"""An unreadable row or failed idle work does not affect anything else."""
 
 from contextlib import closing
 from pathlib import Path
@@ -43,17 +43,17 @@ async def fill(store: SqliteStore, clock: FakeClock) -> None:
     )
 
 
-def spoil(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> None:
+def corrupt_row(path: Path, seq: int, body: bytes | str, *, unindex: bool) -> None:
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute("UPDATE messages SET body = ? WHERE session = 1 AND seq = ?", (body, seq))
         if unindex:
             raw.execute("DELETE FROM words; DELETE FROM grams; UPDATE indexed SET upto = 0")
 
 
-async def test_the_end_can_be_read_without_what_stands_before(path: Path, clock: FakeClock) -> None:
+async def test_tail_can_be_read_despite_earlier_damage(path: Path, clock: FakeClock) -> None:
     async with open_store(path, clock) as store:
         await fill(store, clock)
-    spoil(path, 1, b"{", unindex=False)
+    corrupt_row(path, 1, b"{", unindex=False)
     async with open_store(path, clock) as store:
         tail = await store.archive_for(OWNER).tail("s1", 2, 10_000)
         assert [text_of(row.message) for row in tail.rows] == ["kumquat 1", "kumquat 2"]
@@ -63,18 +63,18 @@ async def test_the_end_can_be_read_without_what_stands_before(path: Path, clock:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-async def test_one_row_stops_neither_writes_nor_searches(
+async def test_unreadable_row_blocks_neither_writes_nor_searches(
     path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture, body: bytes | str
 ):
     async with open_store(path, clock) as store:
         await fill(store, clock)
         await store.optimize()
-    spoil(path, 2, body, unindex=True)
+    corrupt_row(path, 2, body, unindex=True)
     async with open_store(path, clock) as store:
         archive = store.archive_for(OWNER)
         found = {hit.snippet for hit in await archive.search("kumquat")}
         assert found == {f">>>kumquat<<< {name}" for name in ("0", "2", "elsewhere")}
-        assert "left out of the search" in caplog.text
+        assert "skipped a message in the search index" in caplog.text
         await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
         assert len(await archive.search("kumquat")) == 4
         assert len(await archive.messages("s2")) == 1
@@ -84,28 +84,26 @@ async def test_one_row_stops_neither_writes_nor_searches(
         await store.optimize()
 
 
-async def test_the_row_is_named(store: SqliteStore, clock: FakeClock, path: Path):
+async def test_error_names_the_row(store: SqliteStore, clock: FakeClock, path: Path):
     await fill(store, clock)
-    spoil(path, 2, FROM_THE_FUTURE, unindex=False)
+    corrupt_row(path, 2, FROM_THE_FUTURE, unindex=False)
     with pytest.raises(StoreError, match="Message 2 of session s1") as caught:
         await store.archive_for(OWNER).messages("s1")
     assert "update" in caught.value.hint
 
 
-async def test_what_another_version_indexed_is_left_out(
+async def test_row_of_another_version_is_skipped_in_searches(
     store: SqliteStore, clock: FakeClock, path: Path
 ):
     await fill(store, clock)
     archive = store.archive_for(OWNER)
     assert len(await archive.search("kumquat")) == 4
-    spoil(path, 2, FROM_THE_FUTURE, unindex=False)
+    corrupt_row(path, 2, FROM_THE_FUTURE, unindex=False)
     for query in ("kumquat", "umqua"):
         assert len(await archive.search(query)) == 3, query
 
 
-async def test_other_columns_are_read_with_the_same_care(
-    store: SqliteStore, clock: FakeClock, path: Path
-):
+async def test_invalid_columns_raise_store_errors(store: SqliteStore, clock: FakeClock, path: Path):
     await fill(store, clock)
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute("UPDATE sessions SET cwd = x'ff' WHERE id = 's1'")
@@ -119,8 +117,8 @@ async def test_other_columns_are_read_with_the_same_care(
     assert text_of((await archive.messages("s2"))[0].message) == "kumquat elsewhere"
 
 
-class Faulty:
-    """A connection on which some statements raise what SQLite never would."""
+class FaultyConnection:
+    """A connection on which some statements raise unexpected errors."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -138,10 +136,8 @@ class Faulty:
         return self._connection.execute(statements, bindings)
 
 
-async def test_the_writer_outlives_idle_work_that_fails(
-    path: Path, caplog: pytest.LogCaptureFixture
-):
-    connection = Faulty(open_writer(path))
+async def test_writer_survives_failed_idle_work(path: Path, caplog: pytest.LogCaptureFixture):
+    connection = FaultyConnection(open_writer(path))
     connection.failing = "SELECT coalesce(max(id), 0) FROM messages"
     writer = Writer(connection, path)
     await connection.failed.wait()
@@ -151,8 +147,8 @@ async def test_the_writer_outlives_idle_work_that_fails(
     assert "died" not in caplog.text
 
 
-async def test_the_writer_outlives_a_group_that_fails(path: Path):
-    connection = Faulty(open_writer(path))
+async def test_writer_survives_a_failed_group(path: Path):
+    connection = FaultyConnection(open_writer(path))
     writer = Writer(connection, path)
     connection.failing = "BEGIN IMMEDIATE"
     with pytest.raises(StoreError, match="could not be written"):

@@ -29,7 +29,7 @@ from hermes.testing.contracts.samples import session, user_message
 pytestmark = pytest.mark.anyio
 
 
-def parcel(key: str) -> QueueItem:
+def queue_item(key: str) -> QueueItem:
     return QueueItem(key=key, lane="outbox", topic="s", body=Raw(b"1"))
 
 
@@ -39,8 +39,8 @@ async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
             OpenSession(session(clock, name, source=source)),
             AppendMessage(name, "r", user_message("x"), clock.now()),
         )
-    await store.queues.put(parcel("k1"))
-    await store.queues.put(parcel("k2"))
+    await store.queues.put(queue_item("k1"))
+    await store.queues.put(queue_item("k2"))
     await store.queues.park("k2", "why")
     stats = await store.stats()
     assert (stats.sessions, stats.messages) == (3, 3)
@@ -49,40 +49,38 @@ async def test_stats_count_by_source(store: SqliteStore, clock: FakeClock):
     assert stats.size > 0
 
 
-async def test_parked_parcels_can_be_seen(store: SqliteStore):
-    await store.queues.put(parcel("k1"))
+async def test_parked_items_are_listed(store: SqliteStore):
+    await store.queues.put(queue_item("k1"))
     await store.queues.park("k1", "no such chat")
-    assert await store.queues.parked("outbox") == [ParkedItem(parcel("k1"), "no such chat")]
+    assert await store.queues.parked("outbox") == [ParkedItem(queue_item("k1"), "no such chat")]
     assert await store.queues.parked("inbox") == []
 
 
-async def test_keys_of_done_parcels_are_forgotten_in_time(store: SqliteStore, clock: FakeClock):
-    await store.queues.put(parcel("k1"))
+async def test_keys_of_done_items_are_forgotten(store: SqliteStore, clock: FakeClock):
+    await store.queues.put(queue_item("k1"))
     await store.commit(CompleteItem("k1"))
     await clock.advance(3600)
-    await store.queues.put(parcel("k2"))
+    await store.queues.put(queue_item("k2"))
     assert await store.queues.forget(clock.now() - timedelta(hours=2)) == 0
     assert await store.queues.forget(clock.now()) == 1
-    assert await store.queues.put(parcel("k1"))
-    assert not await store.queues.put(parcel("k2"))
+    assert await store.queues.put(queue_item("k1"))
+    assert not await store.queues.put(queue_item("k2"))
 
 
-async def test_optimizing_forgets_what_was_done_long_ago(store: SqliteStore, clock: FakeClock):
+async def test_optimize_forgets_old_done_items(store: SqliteStore, clock: FakeClock):
     for key in ("done", "waiting", "parked", "fresh"):
-        await store.queues.put(parcel(key))
+        await store.queues.put(queue_item(key))
     await store.commit(CompleteItem("done"))
     await store.queues.park("parked", "why")
     await clock.advance(8 * 24 * 3600)
     await store.commit(CompleteItem("fresh"))
     await store.optimize()
-    assert await store.queues.put(parcel("done"))
+    assert await store.queues.put(queue_item("done"))
     for key in ("waiting", "parked", "fresh"):
-        assert not await store.queues.put(parcel(key))
+        assert not await store.queues.put(queue_item(key))
 
 
-async def test_nothing_of_a_deleted_session_is_left(
-    store: SqliteStore, clock: FakeClock, path: Path
-):
+async def test_deleted_session_leaves_nothing(store: SqliteStore, clock: FakeClock, path: Path):
     intent = Intent(
         call="c", session="s1", run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now()
     )
@@ -103,9 +101,7 @@ async def test_nothing_of_a_deleted_session_is_left(
     raw.close()
 
 
-async def test_a_backup_is_made_while_others_write(
-    store: SqliteStore, clock: FakeClock, tmp_path: Path
-):
+async def test_backup_works_during_writes(store: SqliteStore, clock: FakeClock, tmp_path: Path):
     await store.commit(OpenSession(session(clock, "s1")))
     to = tmp_path / "backup.db"
     to.write_text("an older backup")
@@ -124,14 +120,14 @@ async def test_a_backup_is_made_while_others_write(
         assert list(await copy.integrity()) == []
 
 
-async def test_a_backup_that_cannot_be_is_told(store: SqliteStore, path: Path, tmp_path: Path):
+async def test_impossible_backup_raises(store: SqliteStore, path: Path, tmp_path: Path):
     with pytest.raises(StoreError):
         await store.backup(path)
     with pytest.raises(StoreError):
         await store.backup(tmp_path / "nowhere" / "backup.db")
 
 
-async def test_space_is_given_back(store: SqliteStore, clock: FakeClock):
+async def test_vacuum_frees_space(store: SqliteStore, clock: FakeClock):
     for number in range(20):
         await store.commit(
             OpenSession(session(clock, f"s{number}")),
@@ -151,7 +147,7 @@ async def test_space_is_given_back(store: SqliteStore, clock: FakeClock):
     assert list(await store.integrity()) == []
 
 
-async def test_damage_is_found(path: Path, clock: FakeClock):
+async def test_integrity_check_finds_damage(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
     breaker = apsw.Connection(str(path))
@@ -159,11 +155,11 @@ async def test_damage_is_found(path: Path, clock: FakeClock):
     breaker.execute("INSERT INTO prompts VALUES (99, 'nobody')")
     breaker.close()
     async with open_store(path, clock) as store:
-        assert list(await store.integrity()) == ["prompts refers to rows that are gone"]
+        assert list(await store.integrity()) == ["prompts refers to missing rows"]
 
 
-async def test_no_lock_is_lost_by_any_call(store: SqliteStore, clock: FakeClock, tmp_path: Path):
-    """Opening the file behind SQLite's back would drop this process's locks on it."""
+async def test_no_call_drops_file_locks(store: SqliteStore, clock: FakeClock, tmp_path: Path):
+    """Opening the file without SQLite would drop this process's locks on it."""
     await store.commit(OpenSession(session(clock, "s1")))
     archive = store.archive_for(OWNER)
     await archive.latest()

@@ -1,4 +1,4 @@
-"""Group commit: who shares a transaction, who fails alone, who may leave."""
+"""Group commit: sharing a transaction, failing alone, and cancellation."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ def store(engine: Engine, clock: FakeClock) -> SqliteStore:
 
 
 class Gate:
-    """Holds the writing thread, so that what comes meanwhile must wait and share."""
+    """Blocks the writer thread, so that later writes wait and share a transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -61,7 +61,7 @@ async def settle() -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def test_what_waits_shares_one_transaction(
+async def test_waiting_writes_share_one_transaction(
     store: SqliteStore, clock: FakeClock, path: Path, engine: Engine
 ):
     seen: list[int] = []
@@ -87,7 +87,9 @@ async def test_what_waits_shares_one_transaction(
     assert set(seen[1:]) == {20}
 
 
-async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeClock, engine: Engine):
+async def test_failed_unit_does_not_affect_its_group(
+    store: SqliteStore, clock: FakeClock, engine: Engine
+):
     failed: list[int] = []
     gate = Gate(engine)
 
@@ -111,9 +113,7 @@ async def test_a_unit_that_fails_fails_alone(store: SqliteStore, clock: FakeCloc
     assert {row.session.id for row in kept} == {"s0", "s3", "s6"}
 
 
-async def test_a_waiter_may_leave_without_harm(
-    store: SqliteStore, clock: FakeClock, engine: Engine
-):
+async def test_cancelled_caller_does_no_harm(store: SqliteStore, clock: FakeClock, engine: Engine):
     gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
@@ -128,7 +128,7 @@ async def test_a_waiter_may_leave_without_harm(
     assert {row.session.id for row in kept} == {"left", "stayed"}
 
 
-async def test_nobody_claims_for_somebody_who_left(store: SqliteStore, engine: Engine):
+async def test_cancelled_claim_claims_nothing(store: SqliteStore, engine: Engine):
     await store.queues.put(QueueItem(key="k", lane="inbox", topic="s", body=Raw(b"1")))
     minute = timedelta(minutes=1)
     gate = Gate(engine)
@@ -148,10 +148,9 @@ async def test_nobody_claims_for_somebody_who_left(store: SqliteStore, engine: E
 @pytest.mark.parametrize(
     ("patient", "kept"), [(True, MAX_WAITING_WRITES + 50), (False, MAX_WAITING_WRITES)]
 )
-async def test_a_full_queue_makes_askers_wait(
+async def test_full_queue_blocks_callers(
     patient: bool, kept: int, engine: Engine, store: SqliteStore, clock: FakeClock
 ):
-    """Those who leave while there is no room for them have asked for nothing."""
     gate = Gate(engine)
     async with anyio.create_task_group() as group:
         await gate.close(group)
@@ -168,7 +167,7 @@ async def test_a_full_queue_makes_askers_wait(
     assert (await store.stats()).sessions == kept + 1
 
 
-async def test_an_error_of_our_own_making_reaches_who_asked(
+async def test_error_in_the_work_reaches_the_caller(
     store: SqliteStore, clock: FakeClock, engine: Engine
 ):
     def broken(_connection: object) -> None:
@@ -179,7 +178,7 @@ async def test_an_error_of_our_own_making_reaches_who_asked(
     await store.commit(OpenSession(session(clock, "s1")))
 
 
-async def test_text_that_is_not_unicode_is_refused(store: SqliteStore, clock: FakeClock):
+async def test_invalid_unicode_is_rejected(store: SqliteStore, clock: FakeClock):
     await store.commit(OpenSession(session(clock, "s1")))
     with pytest.raises(StoreError, match="Unicode"):
         await store.commit(ChangeSession("s1", SessionChange(title="\ud800")))
@@ -187,10 +186,10 @@ async def test_text_that_is_not_unicode_is_refused(store: SqliteStore, clock: Fa
         await store.archive_for(OWNER).get("\ud800")
 
 
-async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
+async def test_lost_transaction_fails_its_whole_group(
     store: SqliteStore, clock: FakeClock, engine: Engine
 ):
-    """As a full disk does it: SQLite takes back everything, and nobody is told otherwise."""
+    """Like a full disk: SQLite rolls back everything, and all callers are told."""
 
     def lose(connection: apsw.Connection) -> None:
         connection.execute("ROLLBACK")
@@ -220,7 +219,7 @@ async def test_a_transaction_lost_on_the_way_fails_its_whole_group(
     await store.commit(OpenSession(session(clock, "later")))
 
 
-async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
+async def test_full_disk_raises_and_keeps_confirmed_writes(
     store: SqliteStore, clock: FakeClock, engine: Engine
 ):
     def limit(pages: int) -> Callable[[Connection], object]:
@@ -238,8 +237,8 @@ async def test_a_full_disk_is_told_and_costs_nothing_confirmed(
 
 
 @pytest.mark.slow
-async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock: FakeClock):
-    """It waits for what was there when it began, not for what comes after."""
+async def test_search_ends_during_continuous_writes(store: SqliteStore, clock: FakeClock):
+    """It waits for messages from before it began only."""
     await store.commit(OpenSession(session(clock, "s1")))
     found = anyio.Event()
     written = 0
@@ -259,7 +258,7 @@ async def test_a_search_ends_while_others_keep_writing(store: SqliteStore, clock
         found.set()
 
 
-async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeClock):
+async def test_store_works_from_several_event_loops(path: Path, clock: FakeClock):
     async with open_store(path, clock) as store:
         await store.commit(OpenSession(session(clock, "s1")))
 
@@ -282,7 +281,7 @@ async def test_used_from_several_event_loops_at_once(path: Path, clock: FakeCloc
     assert {row.run for row in stored} == {"r0", "r1", "r2", "r3"}
 
 
-async def test_a_loop_that_died_takes_nobody_along(
+async def test_dead_event_loop_does_not_affect_others(
     store: SqliteStore, clock: FakeClock, engine: Engine
 ):
     gate = Gate(engine)
@@ -308,7 +307,7 @@ async def test_a_loop_that_died_takes_nobody_along(
     assert (await store.archive_for(OWNER).get("s1")).id == "s1"
 
 
-async def test_a_writer_that_dies_fails_everybody(
+async def test_dead_writer_fails_all_callers(
     path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ):
     class Fatal(BaseException):
@@ -344,7 +343,7 @@ async def test_a_writer_that_dies_fails_everybody(
     await store.close()
 
 
-async def test_closing_finishes_what_was_asked(path: Path, clock: FakeClock):
+async def test_closing_finishes_pending_writes(path: Path, clock: FakeClock):
     engine = Engine(open_writer(path), path)
     store = SqliteStore(engine, clock)
     gate = Gate(engine)

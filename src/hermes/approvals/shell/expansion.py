@@ -1,4 +1,4 @@
-"""What a shell makes of the letters of a word, as far as that can be known without running it."""
+"""Expand shell words as far as possible without running anything."""
 
 import base64
 import binascii
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 UNKNOWN = "\ufffc"
-"""Stands for a piece that only running the command would tell; it may also be nothing."""
+"""Stands for text that is only known when the command runs; it may also be empty."""
 
 MAX_BRACE_WORDS = 64
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -37,35 +37,35 @@ _OPERATION = re.compile(
 
 
 def word_set(names: str) -> frozenset[str]:
-    """Names that are written one behind the other."""
+    """Split names that are separated by spaces."""
     return frozenset(names.split())
 
 
 def unescape(text: str) -> str:
-    """A bare word without its backslashes."""
+    """Remove the backslashes of an unquoted word."""
     return _ESCAPE.sub(lambda found: "" if found[1] == "\n" else found[1], text)
 
 
 def unescape_quoted(text: str) -> str:
-    """The inside of double quotes."""
+    """Unescape the inside of double quotes."""
     return _IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], text)
 
 
 def decode_escapes(text: str) -> str:
-    """The inside of `$'…'`, of `echo -e` and of a format of printf."""
+    """Decode the inside of `$'…'`, the argument of `echo -e` or a printf format."""
 
-    def letter(found: re.Match[str]) -> str:
+    def decode(found: re.Match[str]) -> str:
         for group, base in ((1, 16), (2, 16), (3, 16), (4, 8)):
             if found[group]:
                 number = int(found[group], base)
                 return chr(number) if number < 0x110000 else UNKNOWN
         return _ESCAPE_CODES.get(found[5], found[5])
 
-    return _ANSI.sub(letter, text)
+    return _ANSI.sub(decode, text)
 
 
 def expand_braces(word: str, room: int = MAX_BRACE_WORDS) -> Iterator[str]:
-    """`{a,b}c` is two words, and `{a..c}` is three."""
+    """Expand braces: `{a,b}c` is two words, `{a..c}` is three."""
     for found in _BRACES.finditer(word) if "{" in word and room > 1 else ():
         choices = found[1].split(",") if "," in found[1] else _expand_range(found[1])
         for one in choices[:room]:
@@ -87,7 +87,7 @@ def _expand_range(text: str) -> list[str]:
 
 
 def expand_parameter(text: str, known: Mapping[str, str]) -> str:
-    """The value of `$X` or `${X…}`; a default counts where X is not known."""
+    """Return the value of `$X` or `${X…}`; a default applies where X is unknown."""
     plain = _PARAMETER.match(text)
     if plain:
         return _variable_value(plain[1], known, plain["at"])
@@ -114,9 +114,9 @@ def _apply_operator(value: str, how: str, rest: str) -> str:
     if how in {":-", "-", ":=", "="}:
         return rest if UNKNOWN in value or not value else value
     if how in {":+", "+"}:
-        # Where it stands for a place or a flag, it is taken for given.
-        doubtful = UNKNOWN in value and not rest.startswith(("/", "-", "~"))
-        return UNKNOWN if doubtful else rest
+        # A path or a flag is assumed to be used.
+        uncertain = UNKNOWN in value and not rest.startswith(("/", "-", "~"))
+        return UNKNOWN if uncertain else rest
     if how in {":?", "?"}:
         return value
     if UNKNOWN in value:
@@ -155,18 +155,18 @@ _FORMAT = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?)([sbqdcx%])")
 
 
 def predict_output(argv: Sequence[str], fed: KnownText) -> KnownText:
-    """None when it cannot be known; `fed` is what comes in."""
+    """Predict what a command prints; None if unknown. `fed` is its standard input."""
     if not argv or any(UNKNOWN in word for word in argv):
         return None
     name = argv[0].rpartition("/")[2]
-    maker = _GENERATORS.get(name)
-    if maker is not None:
-        return maker(argv[1:])
-    changer = _FILTERS.get(name)
-    if changer is None or fed is None:
+    generate = _GENERATORS.get(name)
+    if generate is not None:
+        return generate(argv[1:])
+    transform = _FILTERS.get(name)
+    if transform is None or fed is None:
         return None
     try:
-        return changer(argv[1:], fed)
+        return transform(argv[1:], fed)
     except (ValueError, binascii.Error):
         return None
 
@@ -193,8 +193,8 @@ def _printf(args: Sequence[str]) -> KnownText:
         def fill(found: re.Match[str]) -> str:
             if found[1] == "%":
                 return "%"
-            given = rest.pop(0) if rest else ""
-            return given[:1] if found[1] == "c" else given
+            value = rest.pop(0) if rest else ""
+            return value[:1] if found[1] == "c" else value
 
         out.append(_FORMAT.sub(fill, decode_escapes(words[0])))
         if not rest or len(rest) == before or len(out) > 100:

@@ -1,4 +1,4 @@
-"""The hard list: what ruins a machine is refused, whoever asks and whoever would allow it."""
+"""Commands that are always refused because they would destroy the system or its data."""
 
 import fnmatch
 import posixpath
@@ -56,19 +56,20 @@ _HOME_WORDS = frozenset({"~", "~/", "$HOME", "${HOME}"})
 _REMOVERS = frozenset({"rm", "shred", "unlink", "srm"})
 _REMOVE_COMMAND = re.compile(r"(?:^|[;&|(/\s])(?:rm|shred|unlink|srm)\s")
 _NAME_FILTERS = frozenset({"sort", "cat", "tee", "tr", "uniq", "head", "tail"})
+"""Programs that pass on the names they receive."""
 _MATCH_ALL = frozenset({"*", "**", "?*", "*?", "/*", "/**", ".*", "+0", "+0c", "+1c", "."})
-"""What hands on the names that it is given."""
+"""Values of find and grep tests that match everything."""
 _HELP_FLAGS = frozenset({"--help", "--version"})
 
 
-def hard_deny_reason(whole: CommandAnalysis, homes: Sequence[str]) -> str:
-    """What it would ruin, as the end of a sentence; empty when nothing."""
-    if whole.bomb or any(_FORK_LOOP.search(code) for code in whole.code):
+def hard_deny_reason(analysis: CommandAnalysis, homes: Sequence[str]) -> str:
+    """Say what it would destroy, as the end of a sentence; empty if nothing."""
+    if analysis.bomb or any(_FORK_LOOP.search(code) for code in analysis.code):
         return "it would fill the machine with processes"
-    if any(_deletes_trees(code, homes) for code in whole.code):
+    if any(_deletes_trees(code, homes) for code in analysis.code):
         return "it would delete the system or a home"
     listed_by_find = ""
-    for found in whole.found:
+    for found in analysis.found:
         if found.name in {"xargs", "parallel"} and listed_by_find and _removes(found.argv):
             return f"it would delete {listed_by_find}"
         if not found.piped or not _passes_names(found):
@@ -91,8 +92,8 @@ def _command_reason(found: ParsedCommand, homes: Sequence[str]) -> str:
     if not found.argv:
         return ""
     name, args = found.name, list(found.argv[1:])
-    for meant, check in _CHECKS:
-        if matches_name(name, meant) and (why := check(args, found, homes)):
+    for checked, check in _CHECKS:
+        if matches_name(name, checked) and (why := check(args, found, homes)):
             return why
     if name in _SHUTDOWN_COMMANDS and not _HELP_FLAGS & {*args} and args[:1] != ["-c"]:
         return "it would stop the machine or everything on it"
@@ -110,10 +111,10 @@ def _deletes_trees(code: str, homes: Sequence[str]) -> bool:
         one in _HOME_WORDS or is_protected_path(one, "/", homes) for one in _strings(code)
     ):
         return True
-    # One that looks at what it finds may have good reasons.
-    walks = (found["place"] for found in _TREE_WALK.finditer(code))
-    blind = _REMOVE_CALL.search(code) and not re.search(r"\b(?:if|filter)\b", code)
-    return bool(blind) and any(is_protected_path(place, "/", homes) for place in walks)
+    # Code that checks what it finds may be legitimate.
+    walked = (found["place"] for found in _TREE_WALK.finditer(code))
+    unconditional = _REMOVE_CALL.search(code) and not re.search(r"\b(?:if|filter)\b", code)
+    return bool(unconditional) and any(is_protected_path(path, "/", homes) for path in walked)
 
 
 def _strings(code: str) -> Iterator[str]:
@@ -122,7 +123,7 @@ def _strings(code: str) -> Iterator[str]:
 
 
 def matches_name(word: str, name: str) -> bool:
-    """Whether a shell may take the word for that name."""
+    """Whether the shell may resolve the word to that name."""
     if word == name:
         return True
     if not any(sign in word for sign in (UNKNOWN, "*", "?", "[")):
@@ -150,8 +151,8 @@ DenyCheck = Callable[[Sequence[str], ParsedCommand, Sequence[str]], str]
 def _delete(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
     if any(one.startswith("--no-p") for one in args) and operands(args):
         return "it would delete the root of the file system"
-    vital = [one for one in operands(args) if is_protected_path(one, found.folder, homes)]
-    return f"it would delete {vital[0]}" if vital and is_recursive(args) else ""
+    protected = [one for one in operands(args) if is_protected_path(one, found.folder, homes)]
+    return f"it would delete {protected[0]}" if protected and is_recursive(args) else ""
 
 
 def _removes(args: Sequence[str]) -> bool:
@@ -162,34 +163,34 @@ def _removes(args: Sequence[str]) -> bool:
 
 
 def _find(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
-    place = _found_tree(found, homes) if "-delete" in args or _removes(args) else ""
-    return f"it would delete {place}" if place else ""
+    tree = _found_tree(found, homes) if "-delete" in args or _removes(args) else ""
+    return f"it would delete {tree}" if tree else ""
 
 
 def _found_tree(found: ParsedCommand, homes: Sequence[str]) -> str:
-    """The vital place of which it finds everything; empty where it is none, or it chooses."""
+    """The protected folder that a find lists entirely; empty if there is none or it filters."""
     args = found.argv[1:]
     if not found.argv or not matches_name(found.name, "find"):
         return ""
     while args and re.fullmatch(r"-[HLP]|-O\d?|-D", args[0]):
         args = args[2 if args[0] == "-D" else 1 :]
-    places: list[str] = []
+    roots: list[str] = []
     for one in args:
         if one.startswith(("-", "(", "!")):
             break
-        places.append(one)
-    vital = [one for one in places or ["."] if is_protected_path(one, found.folder, homes)]
+        roots.append(one)
+    protected = [one for one in roots or ["."] if is_protected_path(one, found.folder, homes)]
     before = ["", *args]
     tests = [
         one for last, one, value in zip(before, args, [*args[1:], ""], strict=False)
         if one in _FIND_TESTS and value not in _MATCH_ALL
         and not (last in {"!", "-not"} and one.endswith(("name", "path")))
     ]  # fmt: skip
-    return vital[0] if vital and not tests else ""
+    return protected[0] if protected and not tests else ""
 
 
 def _git_clean(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
-    """`git clean` of a home or of the system."""
+    """Check `git clean` of a home or system folder."""
     rest, folder = list(args), found.folder
     while rest and rest[0].startswith("-"):
         valued = rest[0] in {"-C", "-c", "--git-dir", "--work-tree"}
@@ -198,28 +199,28 @@ def _git_clean(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) 
         rest = rest[2 if valued else 1 :]
     flags = "".join(one for one in rest if one.startswith("-"))
     clears = rest[:1] == ["clean"] and "f" in flags and "n" not in flags and len(rest) > 1
-    places = operands(rest)[1:] or ["."]
-    vital = [one for one in places if is_protected_path(one, folder, homes)]
-    return f"it would delete what is in {folder}" if clears and vital else ""
+    paths = operands(rest)[1:] or ["."]
+    protected = [one for one in paths if is_protected_path(one, folder, homes)]
+    return f"it would delete the contents of {folder}" if clears and protected else ""
 
 
 def _pack_and_remove(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
     removes = any(one.startswith("--remove-f") for one in args)
-    vital = [one for one in operands(args) if is_protected_path(one, found.folder, homes)]
-    return f"it would delete {vital[0]}" if removes and vital else ""
+    protected = [one for one in operands(args) if is_protected_path(one, found.folder, homes)]
+    return f"it would delete {protected[0]}" if removes and protected else ""
 
 
 def _change_access(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
-    alone = found.name in {"setfacl", "chattr"} or any(one.startswith("--ref") for one in args)
-    places = operands(args)[0 if alone else 1 :]
-    vital = [one for one in places if is_protected_path(one, found.folder, homes)]
-    nobody = any(re.fullmatch(r"0+|a?=|a-[rwx]*x[rwx]*", one) for one in operands(args)[:1])
-    told = is_recursive(args) or (found.name == "chmod" and nobody)
-    return f"it would change who may use {vital[0]}" if vital and told else ""
+    no_mode = found.name in {"setfacl", "chattr"} or any(one.startswith("--ref") for one in args)
+    paths = operands(args)[0 if no_mode else 1 :]
+    protected = [one for one in paths if is_protected_path(one, found.folder, homes)]
+    revokes = any(re.fullmatch(r"0+|a?=|a-[rwx]*x[rwx]*", one) for one in operands(args)[:1])
+    applies = is_recursive(args) or (found.name == "chmod" and revokes)
+    return f"it would change access to {protected[0]}" if protected and applies else ""
 
 
 def _target_option(args: Sequence[str]) -> str:
-    """Where `-t` says that things go to."""
+    """The folder given with `-t`."""
     for word, value in zip(args, [*args[1:], ""], strict=False):
         if word.startswith("--target-d"):
             return word.partition("=")[2] or value
@@ -229,17 +230,17 @@ def _target_option(args: Sequence[str]) -> str:
 
 
 def _move(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
-    goal = _target_option(args)
-    given = [one for one in operands(args) if one != goal] if goal else operands(args)[:-1]
-    vital = [one for one in given if is_protected_path(one, found.folder, homes)]
-    return f"it would take {vital[0]} away" if vital else _overwrite(args, found, homes)
+    target = _target_option(args)
+    moved = [one for one in operands(args) if one != target] if target else operands(args)[:-1]
+    protected = [one for one in moved if is_protected_path(one, found.folder, homes)]
+    return f"it would move {protected[0]} away" if protected else _overwrite(args, found, homes)
 
 
 def _synchronize(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
     given = operands(args)
     deletes = any(one.startswith("--del") for one in args)
-    vital = deletes and given and is_protected_path(given[-1], found.folder, homes)
-    return f"it would empty {given[-1]}" if vital else ""
+    empties = deletes and given and is_protected_path(given[-1], found.folder, homes)
+    return f"it would empty {given[-1]}" if empties else ""
 
 
 def _overwrite(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
@@ -263,8 +264,8 @@ def _fetch(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> s
 def _format_with(verb: str) -> DenyCheck:
     def check(args: Sequence[str], found: ParsedCommand, homes: Sequence[str]) -> str:
         named = any(is_device(posixpath.join(found.folder, one)) for one in args)
-        told = verb in args if verb else found.piped
-        return "it would erase a disk" if named and told else ""
+        erases = verb in args if verb else found.piped
+        return "it would erase a disk" if named and erases else ""
 
     return check
 
@@ -376,7 +377,7 @@ _SAMPLE_NAMES = (("docs", "src", "work", "usr"), (".config", ".local", ".ssh", "
 
 
 def is_protected_path(path: str, folder: str, homes: Sequence[str]) -> bool:
-    """A system folder or a home, or all that is in one; `path` may be a pattern."""
+    """Whether it is a system folder or a home, or everything in one; `path` may be a pattern."""
     if path.startswith("/proc/"):
         path = _PROC_LINK.sub(lambda found: "/" if found[1] == "root" else folder + "/", path)
     if not path or path == UNKNOWN:
@@ -385,17 +386,17 @@ def is_protected_path(path: str, folder: str, homes: Sequence[str]) -> bool:
         return True
     if UNKNOWN in path:
         return False
-    whole = posixpath.normpath(posixpath.join(folder or "/", path))
-    whole = "/" + whole.lstrip("/").replace("[^", "[!")
-    vital = {*PROTECTED_FOLDERS, *(posixpath.normpath(one) for one in homes)}
-    candidates = [whole]
-    if _matches_most(posixpath.basename(whole)):
-        candidates.append(posixpath.dirname(whole))
-    return any(_covers_protected(one, vital) for one in candidates)
+    full = posixpath.normpath(posixpath.join(folder or "/", path))
+    full = "/" + full.lstrip("/").replace("[^", "[!")
+    protected = {*PROTECTED_FOLDERS, *(posixpath.normpath(one) for one in homes)}
+    candidates = [full]
+    if _matches_most(posixpath.basename(full)):
+        candidates.append(posixpath.dirname(full))
+    return any(_covers_protected(one, protected) for one in candidates)
 
 
 def _matches_most(pattern: str) -> bool:
-    """Whether it stands for nearly everything in a folder, or for all that is hidden there."""
+    """Whether it matches nearly everything in a folder, or all hidden files there."""
     if not any(sign in pattern for sign in "*?["):
         return False
     if pattern in {"{*,.*}", "*.*", ".[!.]*", ".??*"}:
@@ -403,12 +404,14 @@ def _matches_most(pattern: str) -> bool:
     return any(all(fnmatch.fnmatchcase(one, pattern) for one in group) for group in _SAMPLE_NAMES)
 
 
-def _covers_protected(path: str, vital: set[str]) -> bool:
-    if path in vital or re.fullmatch(r"/(home|Users)/[^/]+", path):
+def _covers_protected(path: str, protected: set[str]) -> bool:
+    if path in protected or re.fullmatch(r"/(home|Users)/[^/]+", path):
         return True
     if not any(sign in path for sign in "*?["):
         return False
-    return any(one.count("/") == path.count("/") and fnmatch.fnmatch(one, path) for one in vital)
+    return any(
+        one.count("/") == path.count("/") and fnmatch.fnmatch(one, path) for one in protected
+    )
 
 
 def is_device(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Every command that a text would run, also those that it hands to other programs to run."""
+"""Collect every command a script would run, including those run through other programs."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _SOCAT_EXEC = re.compile(r"(?:EXEC|SYSTEM):(.+)", re.IGNORECASE | re.DOTALL)
 _SED_EXEC = re.compile(
     r"(?:^|[;{\n])\s*(?:(?:\d+|\$|/(?:[^/\\]|\\.)*/),?){0,2}\s*!?\s*e\s+(?P<text>[^\n]+)"
 )
-"""Lines of a program for sed that have a command run."""
+"""Lines of a sed program that run a command."""
 _MAKE_RECIPE = re.compile(r"^(?:\t|[^\n#=]*:[^\n;]*;)[@+-]*(.+)$", re.MULTILINE)
 INTERPRETERS = re.compile(
     r"(python[\d.]*|pypy3?|perl|ruby|node|nodejs|deno|bun|php|lua(jit)?|[gmn]?awk|tclsh|expect"
@@ -49,18 +49,16 @@ _GIT_SETTING = re.compile(r"[\w-]+\.[\w.-]*=!?(?P<text>.+)", re.DOTALL)
 _COMMAND_OPTION_PROGRAMS = word_set(
     "nix-shell npx npm pnpm git tar bsdtar rsync capsh xterm screen tmux hyperfine"
 )
-"""Programs that take shell text as the value of an option, or as one word."""
+"""Programs that take shell text as an option value or as one word."""
 _CRON_LINE = re.compile(r"^[ \t]*(?:@\w+|(?:[\d*/,-]+[ \t]+){4}[\w*/,-]+)[ \t]+(.+)$", re.MULTILINE)
 ShellText = tuple[str, Sequence[str] | None]
-"""What is run, and what it is given; None where it is given what its surroundings are."""
+"""Shell text and its arguments; None where it inherits those around it."""
 _LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
 _STRING_LIST = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)")
 
 
 class CommandAnalysis(Struct, frozen=True, kw_only=True):
-    """`code` is what is given to interpreters of other languages; of an `overlong` text not all
-    was looked at.
-    """
+    """`code` is passed to other interpreters; `overlong` text was not analyzed entirely."""
 
     found: tuple[ParsedCommand, ...]
     code: tuple[str, ...] = ()
@@ -70,17 +68,17 @@ class CommandAnalysis(Struct, frozen=True, kw_only=True):
 
 
 class _CommandCollector:
-    def __init__(self, place: ShellContext) -> None:
-        self._place = place
+    def __init__(self, context: ShellContext) -> None:
+        self._context = context
         self.found: list[ParsedCommand] = []
         self.code: list[str] = []
         self.bomb = False
         self.overlong = False
 
-    def take(self, reading: ParsedScript, depth: int) -> None:
-        self.bomb |= reading.bomb
-        self.overlong |= reading.overlong
-        for one in reading.found:
+    def take(self, script: ParsedScript, depth: int) -> None:
+        self.bomb |= script.bomb
+        self.overlong |= script.overlong
+        for one in script.found:
             self._add_command(one, depth)
 
     def _add_command(self, one: ParsedCommand, depth: int) -> None:
@@ -90,9 +88,9 @@ class _CommandCollector:
         self.found.append(one)
         if depth >= MAX_DEPTH or not one.argv:
             return
-        place = ShellContext(one.folder, self._place.home)
+        context = ShellContext(one.folder, self._context.home)
         for text, given in _shell_inputs(one) if one.name in SHELLS else self._plain(one):
-            self.take(parse_script(text, place, _with_arguments(one.known, given)), depth + 1)
+            self.take(parse_script(text, context, _with_arguments(one.known, given)), depth + 1)
         for inner in wrapped_commands(one):
             self._add_command(inner, depth + 1)
 
@@ -101,7 +99,7 @@ class _CommandCollector:
             yield text, None
 
     def _texts(self, one: ParsedCommand) -> Iterator[str]:
-        """Shell text that a command which is no shell would have run."""
+        """Shell text that a command other than a shell would run."""
         name, args = one.name, one.argv[1:]
         if name in _INDEXING_BUILTINS:
             yield from (
@@ -124,7 +122,7 @@ class _CommandCollector:
             yield from self._foreign(one)
 
     def _foreign(self, one: ParsedCommand) -> Iterator[str]:
-        """What a program in another language has in quotes."""
+        """The string literals of a program in another language."""
         args = one.argv[1:]
         code = [*_code_arguments(args), one.fed or ""]
         self.code += code
@@ -134,16 +132,16 @@ class _CommandCollector:
         yield from (found[1] for word in args if (found := _VARIABLE_ARGUMENT.fullmatch(word)))
 
 
-def analyze_code(code: str, place: ShellContext) -> CommandAnalysis:
-    """A program in another language: its strings may be commands."""
-    gathering = _CommandCollector(place)
+def analyze_code(code: str, context: ShellContext) -> CommandAnalysis:
+    """Analyze a program in another language, whose strings may be commands."""
+    collector = _CommandCollector(context)
     for text in _string_literals(code):
-        gathering.take(parse_script(text, place), 1)
-    return CommandAnalysis(found=tuple(gathering.found), code=(code,), overlong=gathering.overlong)
+        collector.take(parse_script(text, context), 1)
+    return CommandAnalysis(found=tuple(collector.found), code=(code,), overlong=collector.overlong)
 
 
 def merge_analyses(one: CommandAnalysis, other: CommandAnalysis) -> CommandAnalysis:
-    """Of a text that may be read in two ways."""
+    """Combine the analyses of a text that can be read in two ways."""
     return CommandAnalysis(
         found=one.found + other.found,
         code=one.code + other.code,
@@ -153,21 +151,21 @@ def merge_analyses(one: CommandAnalysis, other: CommandAnalysis) -> CommandAnaly
     )
 
 
-def analyze_script(text: str, place: ShellContext) -> CommandAnalysis:
-    gathering = _CommandCollector(place)
-    reading = parse_script(text, place)
-    gathering.take(reading, 0)
+def analyze_script(text: str, context: ShellContext) -> CommandAnalysis:
+    collector = _CommandCollector(context)
+    script = parse_script(text, context)
+    collector.take(script, 0)
     return CommandAnalysis(
-        found=tuple(gathering.found),
-        code=tuple(gathering.code),
-        bomb=gathering.bomb,
-        broken=reading.broken,
-        overlong=gathering.overlong,
+        found=tuple(collector.found),
+        code=tuple(collector.code),
+        bomb=collector.bomb,
+        broken=script.broken,
+        overlong=collector.overlong,
     )
 
 
 def _embedded_commands(name: str, one: ParsedCommand) -> Iterator[str]:
-    """What programs run that are there for something else."""
+    """Commands run by programs whose main purpose is something else."""
     args = one.argv[1:]
     if name in EDITORS:
         yield from (found["text"] for word in args if (found := _EDITOR_COMMAND.search(word)))
@@ -189,12 +187,12 @@ _INDEXING_BUILTINS = word_set(
 
 
 def _with_arguments(known: Mapping[str, str], given: Sequence[str] | None) -> Mapping[str, str]:
-    """The variables of a shell that was given these words; the first is its name."""
+    """The variables of a shell with these arguments; the first is its name."""
     if given is None:
         return known
-    kept = {name: value for name, value in known.items() if not name.isdecimal()}
+    inherited = {name: value for name, value in known.items() if not name.isdecimal()}
     numbered = {str(number): word for number, word in enumerate(given)}
-    return kept | numbered | {"@": " ".join(given[1:]), "#": str(max(len(given) - 1, 0))}
+    return inherited | numbered | {"@": " ".join(given[1:]), "#": str(max(len(given) - 1, 0))}
 
 
 def _shell_inputs(one: ParsedCommand) -> Iterator[ShellText]:
@@ -220,15 +218,15 @@ def _shell_option_texts(args: Sequence[str]) -> Iterator[ShellText]:
             return
         if word.startswith("--command="):
             yield word.partition("=")[2], []
-    # `bash <(echo …)` reads a file whose text is known here.
+    # `bash <(echo …)` reads a file whose content is known here.
     yield from ((word, []) for word in args[:2] if " " in word or "\n" in word)
 
 
 def _option_commands(name: str, args: Sequence[str]) -> Iterator[str]:
-    """Options whose value is shell text, or a program with its words."""
+    """Commands given as option values: shell text, or a program with its arguments."""
     for word, value in zip(args, [*args[1:], ""], strict=False):
         found = _COMMAND_OPTION.fullmatch(word)
-        # What git is told to look for is no command.
+        # Other options of git (search patterns) are not commands.
         if found and (name != "git" or word.startswith(("-x", "--exec"))):
             yield found["text"] or (value if " " in value else "")
         if name == "git" and (setting := _GIT_SETTING.match(word)):
@@ -268,7 +266,7 @@ def _assigned_values(args: Sequence[str]) -> list[str]:
 
 
 def _string_literals(code: str) -> Iterator[str]:
-    """Strings in foreign code may be commands, and so may lists of them."""
+    """Strings in other languages, and lists of them, that may be commands."""
     if "+" in code and (chained := _STRING_CONCATENATION.sub("", code)) != code:
         code = f"{code}\n{chained}"
     for found in _QUOTE_OPERATOR.finditer(code) if "q" in code or "%" in code else ():

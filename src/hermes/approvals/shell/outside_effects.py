@@ -1,7 +1,7 @@
-"""What a command does to the world outside: installs what others made, sends, publishes.
+"""Detect commands that act outside the machine: install, send, publish or deploy.
 
-Known programs by their verbs, as they stand in the parsed words. Where a sandbox holds a command
-back, none of this is needed; without one it is what a person would want to have seen first.
+Known programs are matched by their verbs. A sandbox makes this unnecessary; without one, a
+person should see these commands first.
 """
 
 import re
@@ -11,12 +11,12 @@ from hermes.approvals.shell.expansion import word_set
 from hermes.approvals.shell.hard_deny import operands
 from hermes.approvals.shell.parser import ParsedCommand
 
-INSTALLS = "installs what others made, and runs it while doing so"
-RUNS = "fetches a program and runs it"
-SENDS = "sends something to others"
-REMOTE = "acts on another machine"
-PUSHES = "sends work to where others see it"
-DEPLOYS = "changes what runs for others"
+INSTALLS = "installs third-party code, which may run during installation"
+RUNS = "downloads a program and runs it"
+SENDS = "sends data to a server"
+REMOTE = "acts on a remote machine"
+PUSHES = "publishes work to a remote"
+DEPLOYS = "changes a deployed service"
 MAILS = "sends mail"
 
 _LOCALHOST = re.compile(
@@ -32,9 +32,9 @@ _LOCAL_TOOLS = word_set(
     "tsc eslint prettier jest vitest mocha playwright tsx ts-node webpack vite rollup next turbo "
     "nx lint-staged stylelint svelte-check vue-tsc astro esbuild swc babel nyc c8 knip biome"
 )
-"""What a project has installed and calls through `npx`."""
+"""Tools that projects install and call through `npx`."""
 _DRY_RUN_PROGRAMS = word_set("pip pip3 npm pnpm apt apt-get git rsync helm kubectl poetry")
-"""Programs that do nothing when they are told so."""
+"""Programs with a --dry-run option that prevents any change."""
 _PACMAN = re.compile(r"-S(?!s|i|l|g)|-U|--sync|--upgrade")
 
 _GIT_VALUE_OPTIONS = word_set("-C -c --git-dir --work-tree --namespace --super-prefix --config-env")
@@ -43,13 +43,13 @@ EffectCheck = Callable[[Sequence[str]], str]
 
 
 def _verbs(names: str, why: str) -> EffectCheck:
-    """The first word that is no flag is one of these; it may stand behind a flag's value."""
+    """Match the first operand, which may follow the value of a flag."""
     wanted = word_set(names)
     return lambda args: why if {*operands(args)[: 1 + _leading_flags(args)]} & wanted else ""
 
 
 def _first_two(names: str, why: str) -> EffectCheck:
-    """The first or the second such word is, as in `gh pr create`."""
+    """Match the first or second operand, as in `gh pr create`."""
     wanted = word_set(names)
     return lambda args: why if {*operands(args)[: 2 + _leading_flags(args)]} & wanted else ""
 
@@ -72,7 +72,7 @@ def _npm(args: Sequence[str]) -> str:
 
 
 def _yarn(args: Sequence[str]) -> str:
-    """Without a word it installs."""
+    """Without arguments, yarn installs."""
     return INSTALLS if not args else _npm(args)
 
 
@@ -106,12 +106,12 @@ def _curl(args: Sequence[str]) -> str:
 
 
 def _remote_copy(args: Sequence[str]) -> str:
-    """To or from another machine."""
+    """Copy to or from a remote machine."""
     return REMOTE if any(_REMOTE_PATH.match(one) for one in operands(args)) else ""
 
 
 def git_command(args: Sequence[str]) -> list[str]:
-    """From the verb on: what stands before it says where, and with which settings."""
+    """Return the arguments from the verb on, without global options."""
     rest = list(args)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in _GIT_VALUE_OPTIONS else 1 :]
@@ -202,7 +202,7 @@ _GIT_DOWNLOADS = word_set("clone fetch pull submodule remote ls-remote")
 
 
 def outside_effect(found: ParsedCommand) -> str:
-    """What it would do outside, in a few words; empty when it is not known to do anything."""
+    """Describe its effect in a few words; empty if none is known."""
     name, args = found.name, found.argv[1:]
     check = _python if re.match(r"python[\d.]*$", name) else _CHECKS.get(name)
     if check is None or (name in _DRY_RUN_PROGRAMS and {"--dry-run", "--help"} & {*args}):
@@ -211,12 +211,12 @@ def outside_effect(found: ParsedCommand) -> str:
 
 
 def shows_untrusted(found: Sequence[ParsedCommand]) -> bool:
-    """Whether what a command prints may be what others wrote."""
+    """Whether a command may print content written by others."""
     return any(one.name in _NETWORK_READERS for one in found)
 
 
 def downloads_files(found: Sequence[ParsedCommand]) -> bool:
-    """Whether a command may put what others wrote into files."""
+    """Whether a command may write content from others to files."""
     if shows_untrusted(found):
         return True
     for one in found:

@@ -1,6 +1,6 @@
-"""Read shell text as a tree: which commands it holds, with their words as far as they are known.
+"""Parse shell text into the commands it would run, with their words as far as they are known.
 
-Nothing is run. What cannot be known is marked, and whoever judges decides what that means.
+Nothing is run. Words that cannot be known are marked with `UNKNOWN`.
 """
 
 import posixpath
@@ -22,16 +22,16 @@ MAX_COMMANDS = 2000
 MAX_TEXT = 1_000_000
 MAX_NESTED_LOOP_WORDS = 5
 MAX_LOOP_WORDS = 32
-"""How many words of a loop are tried: fewer in loops within loops."""
+"""How many words of a loop are tried; fewer in nested loops."""
 MAX_CALL_DEPTH = 8
-"""How far functions and aliases are followed that call others."""
+"""How deep functions and aliases that call others are followed."""
 _EXTENDED_GLOB = re.compile(r"[@!+?*]\(([^()\n]*)\)")
 _SKIPPED_NODES = frozenset({"comment", "heredoc_body", "heredoc_start", "heredoc_end"})
 _PROMPT_VARIABLES = frozenset({"PS0", "PS1", "PS4"})
 
 
 class ShellContext(Struct, frozen=True):
-    """Where it would run, and what `~` means there; `ours` is where this agent keeps all it has."""
+    """The folder it would run in and the home of `~`; `ours` is the agent's own home."""
 
     folder: str
     home: str
@@ -39,10 +39,10 @@ class ShellContext(Struct, frozen=True):
 
 
 class ParsedCommand(Struct, frozen=True, kw_only=True):
-    """One command. `fed` is what comes in, if that is known; `piped` that something does.
+    """One command. `fed` is its standard input if known; `piped` says whether it has any.
 
-    `targets` are the files it writes by redirection, `sources` those it reads so; `known` are
-    the variables where it stands.
+    `targets` and `sources` are the files it writes and reads by redirection; `known` are the
+    variables at that point.
     """
 
     argv: tuple[str, ...]
@@ -59,7 +59,7 @@ class ParsedCommand(Struct, frozen=True, kw_only=True):
 
 
 class ParsedScript(Struct, frozen=True, kw_only=True):
-    """`bomb` is a function that calls itself without end; `broken` text is no shell text."""
+    """`bomb` is a function that calls itself endlessly; `broken` text does not parse."""
 
     found: tuple[ParsedCommand, ...] = ()
     bomb: bool = False
@@ -68,7 +68,7 @@ class ParsedScript(Struct, frozen=True, kw_only=True):
 
 
 class CommandInput(Struct, frozen=True):
-    """What comes in and goes out; `words` stand behind a redirection and belong to the command."""
+    """Input and redirections; `words` follow a redirection and belong to the command."""
 
     fed: KnownText = None
     piped: bool = False
@@ -81,45 +81,45 @@ _NO_INPUT = CommandInput()
 
 
 def parse_script(
-    text: str, place: ShellContext, known: Mapping[str, str] | None = None
+    text: str, context: ShellContext, known: Mapping[str, str] | None = None
 ) -> ParsedScript:
-    """`known` are the variables that it finds when it begins."""
+    """Parse with `known` as the initial variables."""
     overlong = len(text) > MAX_TEXT
     text = text[:MAX_TEXT].replace("\\\n", "").replace("\x00", "")
     source = text.encode("utf-8", "replace")
     root = _parser().parse(source).root_node
-    walk = _ScriptWalker(source, place, known or {})
+    walker = _ScriptWalker(source, context, known or {})
     broken = root.has_error
     try:
-        walk.see(root, _NO_INPUT)
+        walker.see(root, _NO_INPUT)
     except RecursionError:
         broken = True
     if broken:
-        walk.guess(text)
+        walker.guess(text)
         if (plain := _EXTENDED_GLOB.sub("*", text)) != text:
-            walk.guess(plain)
+            walker.guess(plain)
     return ParsedScript(
-        found=tuple(walk.found),
-        bomb=walk.bomb or walk.forks_recursively(),
+        found=tuple(walker.found),
+        bomb=walker.bomb or walker.forks_recursively(),
         broken=broken,
-        overlong=overlong or len(walk.found) >= MAX_COMMANDS or walk.known.full,
+        overlong=overlong or len(walker.found) >= MAX_COMMANDS or walker.known.full,
     )
 
 
 @cache
 def _parser() -> "Parser":
-    import tree_sitter_bash  # noqa: PLC0415 - only who reads commands pays for it
+    import tree_sitter_bash  # noqa: PLC0415 - slow to import
     from tree_sitter import Language, Parser  # noqa: PLC0415 - likewise
 
     return Parser(Language(tree_sitter_bash.language()))
 
 
 class _ScriptWalker(WordReader):
-    def __init__(self, source: bytes, place: ShellContext, known: Mapping[str, str]) -> None:
-        base = {"HOME": place.home, "IFS": " ", "@": ""}
-        variables = ShellVariables({**base, **known, "PWD": place.folder})
-        super().__init__(source, place.home, variables)
-        self._folder = place.folder
+    def __init__(self, source: bytes, context: ShellContext, known: Mapping[str, str]) -> None:
+        base = {"HOME": context.home, "IFS": " ", "@": ""}
+        variables = ShellVariables({**base, **known, "PWD": context.folder})
+        super().__init__(source, context.home, variables)
+        self._folder = context.folder
         self._functions: dict[str, Node] = {}
         self._forks: dict[str, set[str]] = {}
         self._more: dict[int, list[str]] = {}
@@ -130,7 +130,7 @@ class _ScriptWalker(WordReader):
         self.bomb = False
 
     def see(self, node: "Node", feed: CommandInput) -> KnownText:  # noqa: PLR0911 - one for each kind of node
-        """What it prints, when that is known."""
+        """Visit a node and return what it prints, if known."""
         if len(self.found) >= MAX_COMMANDS:
             return None
         match node.type:
@@ -154,22 +154,22 @@ class _ScriptWalker(WordReader):
                 return self._all(node.named_children, feed)
 
     def guess(self, text: str) -> None:
-        """Text that is no shell text is looked at all the same, line by line."""
+        """Look for commands line by line in text that does not parse."""
         for line in re.split(r"[;&|\n()]+", text):
             spread = [one for word in _split_words(line) for one in expand_braces(word)]
             if spread:
                 self._found(spread, _NO_INPUT)
 
     def _all(self, nodes: "Sequence[Node]", feed: CommandInput) -> KnownText:
-        told = [self.see(node, feed) for node in nodes if node.type not in _SKIPPED_NODES]
-        return None if any(one is None for one in told) else "".join(filter(None, told))
+        outputs = [self.see(node, feed) for node in nodes if node.type not in _SKIPPED_NODES]
+        return None if any(one is None for one in outputs) else "".join(filter(None, outputs))
 
     def _walk_subshell(self, node: "Node", feed: CommandInput) -> KnownText:
         folder, known = self._folder, self.known.snapshot()
-        told = self._all(node.named_children, feed)
+        output = self._all(node.named_children, feed)
         self._folder = folder
         self.known.restore_snapshot(known)
-        return told
+        return output
 
     def _output_of_commands(self, node: "Node") -> KnownText:
         return self._walk_subshell(node, _NO_INPUT)
@@ -178,10 +178,10 @@ class _ScriptWalker(WordReader):
         self._found(["eval", text], _NO_INPUT)
 
     def _pipeline(self, node: "Node", feed: CommandInput) -> KnownText:
-        told: KnownText = None
+        output: KnownText = None
         for number, child in enumerate(node.named_children):
-            told = self.see(child, CommandInput(told, piped=True) if number else feed)
-        return told
+            output = self.see(child, CommandInput(output, piped=True) if number else feed)
+        return output
 
     def _redirected(self, node: "Node", feed: CommandInput) -> KnownText:
         body = node.child_by_field_name("body")
@@ -190,16 +190,16 @@ class _ScriptWalker(WordReader):
             feed = self._with_redirect(one, feed)
         more, feed = list(feed.words), structs.replace(feed, words=())
         if body is None:
-            told = self._found(more, feed)
+            output = self._found(more, feed)
         else:
             self._more[last_command(body).id] = more
-            told = self.see(body, feed)
+            output = self.see(body, feed)
         for one in redirects:
             # A heredoc stands between its command and the rest of the pipeline.
             for rest in one.named_children:
                 if rest.type in {"pipeline", "command", "list", "redirected_statement"}:
-                    told = self._pipe_through(rest, told)
-        return told
+                    output = self._pipe_through(rest, output)
+        return output
 
     def _pipe_through(self, node: "Node", fed: KnownText) -> KnownText:
         stages = node.named_children if node.type == "pipeline" else [node]
@@ -234,17 +234,17 @@ class _ScriptWalker(WordReader):
 
     def _file_redirect(self, node: "Node", feed: CommandInput) -> CommandInput:
         first, *others = node.children_by_field_name("destination") or [None]
-        places = [] if first is None else self._words(first)
+        paths = [] if first is None else self._words(first)
         more = [w for one in others if one is not None for w in self._words(one)]
         feed = structs.replace(feed, words=(*feed.words, *more))
         if "<>" in self._text(node):
-            return structs.replace(feed, targets=(*feed.targets, *places), piped=True)
+            return structs.replace(feed, targets=(*feed.targets, *paths), piped=True)
         if not any(">" in one.type for one in node.children if not one.is_named):
             inner = [one for one in node.named_children if one.type == "process_substitution"]
             if inner:
-                return structs.replace(feed, fed="\n".join(places), piped=True)
-            return structs.replace(feed, piped=True, sources=(*feed.sources, *places))
-        return structs.replace(feed, targets=(*feed.targets, *places))
+                return structs.replace(feed, fed="\n".join(paths), piped=True)
+            return structs.replace(feed, piped=True, sources=(*feed.sources, *paths))
+        return structs.replace(feed, targets=(*feed.targets, *paths))
 
     def _assign(self, node: "Node") -> KnownText:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -278,25 +278,25 @@ class _ScriptWalker(WordReader):
         every = [(one, self._text(one).split()[:1]) for one in descendants(body, "command")]
         itself = [[called], ["$FUNCNAME"], ["${FUNCNAME[0]}"]]
         calls = [one for one, first in every if first in itself]
-        beside = [one for one in calls if one.parent is not None and one.parent.type == "pipeline"]
-        apart = "&" in self._text(body).replace("&&", "").replace(">&", "").replace("&>", "")
-        if len(calls) > 1 or beside or (calls and apart):
+        piped = [one for one in calls if one.parent is not None and one.parent.type == "pipeline"]
+        background = "&" in self._text(body).replace("&&", "").replace(">&", "").replace("&>", "")
+        if len(calls) > 1 or piped or (calls and background):
             self.bomb = True
         self._functions[called] = body
-        if apart:
+        if background:
             self._forks[called] = {first[0] for _, first in every if first}
         self._walk_subshell(body, _NO_INPUT)
         return ""
 
     def forks_recursively(self) -> bool:
-        """Whether functions start each other beside themselves, and come back to the first."""
+        """Whether functions start each other in the background in a cycle."""
         return any(
             name in self._forks.get(other, ()) for name, calls in self._forks.items()
             for other in calls if other != name
         )  # fmt: skip
 
     def _called(self, words: Sequence[str], feed: CommandInput) -> None:
-        """What a function or an alias of the same text does with what it is given here."""
+        """Walk the body of a called function or alias with the arguments given here."""
         name, given = words[0], list(words[1:])
         if self._nested >= MAX_CALL_DEPTH:
             return
@@ -305,7 +305,7 @@ class _ScriptWalker(WordReader):
             before = self.known.given()
             self.known.give(given)
             self.see(body, feed)
-            # What it sets stays set, but for what it was given.
+            # Variables it sets persist; its arguments do not.
             self.known.give(before)
         elif (value := self._aliases.get(name)) is not None:
             self._found([*_split_words(value), *given], feed)
@@ -360,10 +360,10 @@ class _ScriptWalker(WordReader):
             )
         match words:
             case ["cd" | "pushd", *rest]:
-                places = [one for one in rest if not one.startswith("-")]
+                folders = [one for one in rest if not one.startswith("-")]
                 back = [self.known.get("OLDPWD")] if "-" in rest else []
-                goal = (places or [one for one in back if one] or [self._home])[0]
-                self._folder = posixpath.join(self._folder, goal)
+                target = (folders or [one for one in back if one] or [self._home])[0]
+                self._folder = posixpath.join(self._folder, target)
                 self.known.moved(self._folder)
             case ["pwd", *_]:
                 return posixpath.normpath(self._folder)
@@ -384,7 +384,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def strip_comments(text: str) -> str:
-    """What is said to readers of the command, and not to the shell, is left out."""
+    """Remove comments, which could address the reader of a command instead of the shell."""
     source = text.encode("utf-8", "replace")
     spans = [(one.start_byte, one.end_byte) for one in _comments(_parser().parse(source).root_node)]
     for start, end in sorted(spans, reverse=True):

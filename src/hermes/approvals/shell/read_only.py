@@ -1,7 +1,6 @@
-"""What only looks: plain commands of known programs, with flags that are known to write nothing.
+"""Recognize read-only commands: known programs with flags that write nothing.
 
-It is a list of what may pass, and short on purpose. Whatever else a command may be, a person
-is asked about it.
+The list is short on purpose: everything else needs approval.
 """
 
 import posixpath
@@ -27,17 +26,17 @@ _REVISION = re.compile(r"(?!-)[\w./~^@-]+")
 
 
 def is_private_path(path: str, folder: str = "") -> bool:
-    """Whether the path is one where secrets are kept, by its name; no disk is looked at."""
-    whole = posixpath.normpath(posixpath.join(folder, path)) if path else folder
-    return bool(_PRIVATE_PATH.search(path) or _PRIVATE_PATH.search(whole))
+    """Whether the path's name suggests secrets; does not access the disk."""
+    full = posixpath.normpath(posixpath.join(folder, path)) if path else folder
+    return bool(_PRIVATE_PATH.search(path) or _PRIVATE_PATH.search(full))
 
 
-def _is_in_hermes_home(path: str, folder: str, place: ShellContext) -> bool:
-    """Whether it lies in the agent's own home; what is worked on there is none of it."""
-    whole = posixpath.normpath(posixpath.join(folder, path)) if path else folder
-    inside = bool(place.ours) and f"{whole}/".startswith(f"{place.ours}/")
+def _is_in_hermes_home(path: str, folder: str, context: ShellContext) -> bool:
+    """Whether it is in the agent's own home, outside its workspace."""
+    full = posixpath.normpath(posixpath.join(folder, path)) if path else folder
+    inside = bool(context.ours) and f"{full}/".startswith(f"{context.ours}/")
     return inside and not re.match(
-        r"(profiles/[^/]+/)?workspace(/|$)", whole[len(place.ours) + 1 :]
+        r"(profiles/[^/]+/)?workspace(/|$)", full[len(context.ours) + 1 :]
     )
 
 
@@ -45,7 +44,7 @@ ArgumentCheck = Callable[[Sequence[str]], bool]
 
 
 def _flags(pattern: str) -> ArgumentCheck:
-    """Every word with a dash is one of these."""
+    """Require every flag to match the pattern."""
     known = re.compile(pattern)
     return lambda args: all(known.fullmatch(one) for one in args if one.startswith("-"))
 
@@ -63,7 +62,7 @@ def _exactly(*known: str) -> ArgumentCheck:
 
 
 def _uniq(args: Sequence[str]) -> bool:
-    """The second name would be written."""
+    """The second operand would be written."""
     names = [one for one in args if not one.startswith("-")]
     return _flags(r"-[cdui]+")(args) and len(names) < 2
 
@@ -73,7 +72,7 @@ def _date(args: Sequence[str]) -> bool:
 
 
 def _git(args: Sequence[str]) -> bool:
-    """Only what runs no program that a repository may name."""
+    """Allow only what runs no program configured by a repository."""
     match args:
         case ["status", *rest]:
             return all(one in {"-s", "-b", "-sb", "--short", "--porcelain"} for one in rest)
@@ -122,28 +121,28 @@ _READ_ONLY_PROGRAMS: Mapping[str, ArgumentCheck] = {
 
 
 def is_read_only_command(argv: Sequence[str]) -> bool:
-    """Whether the words are those of a command that looks only at what they name."""
-    look = _READ_ONLY_PROGRAMS.get(argv[0])
-    return look is not None and look(argv[1:])
+    """Whether the command only reads what its arguments name."""
+    check = _READ_ONLY_PROGRAMS.get(argv[0])
+    return check is not None and check(argv[1:])
 
 
-def is_read_only_script(text: str, place: ShellContext) -> bool:
-    """Whether every command is known to look and not to touch, and at nothing secret."""
+def is_read_only_script(text: str, context: ShellContext) -> bool:
+    """Whether every command is read-only and touches no secrets."""
     commands = simple_commands(text)
     if (
         commands is None
-        or is_private_path("", place.folder)
-        or _is_in_hermes_home("", place.folder, place)
+        or is_private_path("", context.folder)
+        or _is_in_hermes_home("", context.folder, context)
     ):
         return False
-    folder = place.folder
+    folder = context.folder
     for name, *args in commands:
         if not is_read_only_command((name, *args)):
             return False
         if any(
-            is_private_path(one, folder) or _is_in_hermes_home(one, folder, place) for one in args
+            is_private_path(one, folder) or _is_in_hermes_home(one, folder, context) for one in args
         ):
             return False
         if name == "cd":
-            folder = posixpath.join(folder, args[0]) if args else place.home
+            folder = posixpath.join(folder, args[0]) if args else context.home
     return True

@@ -1,4 +1,4 @@
-"""Hints for people: what about a command deserves a second look. The wall is elsewhere."""
+"""Find what is risky about a command, to warn people; the sandbox is what enforces limits."""
 
 import posixpath
 import re
@@ -52,10 +52,10 @@ RiskCheck = Callable[[Sequence[str]], str]
 def _any_of(*words: str) -> Callable[[str], RiskCheck]:
     wanted = frozenset(words)
 
-    def told(why: str) -> RiskCheck:
+    def with_reason(why: str) -> RiskCheck:
         return lambda args: why if wanted & {*args} else ""
 
-    return told
+    return with_reason
 
 
 def _always(why: str) -> RiskCheck:
@@ -64,8 +64,8 @@ def _always(why: str) -> RiskCheck:
 
 def _rm(args: Sequence[str]) -> str:
     if is_recursive(args):
-        return "deletes folders with all that is in them"
-    return "deletes by a pattern" if any("*" in one for one in operands(args)) else ""
+        return "deletes folders with their contents"
+    return "deletes files by pattern" if any("*" in one for one in operands(args)) else ""
 
 
 def _git_configured(args: Sequence[str]) -> bool:
@@ -84,7 +84,7 @@ def _git(args: Sequence[str]) -> str:
     if verb == "push" and (
         forced or {"--delete", "-d", "--mirror"} & rest or any(one[:1] in "+:" for one in words[1:])
     ):
-        return "rewrites or deletes what others may have"
+        return "rewrites or deletes published work"
     losing = (
         (verb == "reset" and {"--hard", "--merge"} & rest)
         or (verb == "clean" and forced)
@@ -94,7 +94,7 @@ def _git(args: Sequence[str]) -> str:
         or verb in {"filter-branch", "filter-repo", "update-ref"}
         or (verb == "reflog" and "expire" in rest)
     )
-    return "throws away work that git keeps" if losing else ""
+    return "discards work kept in git" if losing else ""
 
 
 def _chmod(args: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ def _chmod(args: Sequence[str]) -> str:
         re.fullmatch(r"0?[0-7]?777|[ao]*\+\w*w\w*|a\+rwx|\+s|u\+s|[2467]\d{3}", one) for one in args
     )
     return (
-        "opens files to everybody"
+        "makes files writable for everyone"
         if wide
         else ("changes whole folders" if is_recursive(args) else "")
     )
@@ -126,10 +126,10 @@ def _tar(args: Sequence[str]) -> str:
 
 
 def _editor(args: Sequence[str]) -> str:
-    told = any(
+    runs = any(
         re.search(r"(^|[:\s+]|^-c|--cmd=?)(!|shell\b|system\b)|\bpython\b", one) for one in args
     )
-    return "runs commands from an editor" if told else ""
+    return "runs commands from an editor" if runs else ""
 
 
 def _make(args: Sequence[str]) -> str:
@@ -149,11 +149,11 @@ def _socket_tool(args: Sequence[str]) -> str:
         re.match(r"-\w*[ec]$|--exec|--sh-exec|--lua-exec|EXEC:|SYSTEM:", one, re.IGNORECASE)
         for one in args
     )
-    return "gives others a program to talk to" if shell else ""
+    return "exposes a program to the network" if shell else ""
 
 
 def _crontab(args: Sequence[str]) -> str:
-    return "" if args and {*args} <= {"-l"} else "changes what runs by itself"
+    return "" if args and {*args} <= {"-l"} else "changes scheduled jobs"
 
 
 def _kill(args: Sequence[str]) -> str:
@@ -167,11 +167,11 @@ _READ_ONLY_VERBS = {
     "skills": frozenset({"list", "show"}), "mcp": frozenset({"list"}),
     "gateway": frozenset({"status", "list"}),
 }  # fmt: skip
-"""What of the agent only shows something, by verb and action."""
+"""Verbs and actions of `hermes` that only show something."""
 
 
 def _hermes(args: Sequence[str]) -> str:
-    """All but a short list: another agent asks nobody, and settings decide what is asked."""
+    """Allow only a few verbs: another agent would act without approval, or change the rules."""
     match operands(args):
         case []:
             shows = bool(args) and {*args} <= {"-V", "--version", "-h", "--help"}
@@ -185,10 +185,10 @@ def _hermes(args: Sequence[str]) -> str:
 
 
 def _python(args: Sequence[str]) -> str:
-    """As a module it is the same program."""
-    for at, one in enumerate(args):
+    """`python -m hermes` is the same program."""
+    for index, one in enumerate(args):
         if one == "-m":
-            return _hermes(args[at + 2 :]) if "hermes" in args[at + 1 : at + 2] else ""
+            return _hermes(args[index + 2 :]) if "hermes" in args[index + 1 : index + 2] else ""
     return ""
 
 
@@ -196,9 +196,9 @@ def _database(args: Sequence[str]) -> str:
     return "deletes data" if any(_DESTRUCTIVE_SQL.search(one) for one in args) else ""
 
 
-def _writes_sensitive(places: Callable[[Sequence[str]], Sequence[str]]) -> RiskCheck:
+def _writes_sensitive(paths_of: Callable[[Sequence[str]], Sequence[str]]) -> RiskCheck:
     def check(args: Sequence[str]) -> str:
-        touched = [one for one in places(args) if _SENSITIVE.search(one)]
+        touched = [one for one in paths_of(args) if _SENSITIVE.search(one)]
         return f"writes to {touched[0]}" if touched else ""
 
     return check
@@ -244,16 +244,16 @@ _RISK_CHECKS: Mapping[str, RiskCheck] = {
     "at": _always("runs later"),
     "userdel": _always("changes users"), "usermod": _always("changes users"),
     "useradd": _always("changes users"), "passwd": _always("changes a password"),
-    "visudo": _always("changes who may do what"), "chsh": _always("changes users"),
+    "visudo": _always("changes user permissions"), "chsh": _always("changes users"),
     "iptables": _always("changes the firewall"), "nft": _always("changes the firewall"),
     "ufw": _always("changes the firewall"), "mount": _always("changes file systems"),
     "umount": _always("changes file systems"), "fdisk": _always("changes disks"),
     "sysctl": _any_of("-w")("changes the kernel"), "modprobe": _always("changes the kernel"),
     "redis-cli": _any_of("FLUSHALL", "FLUSHDB", "flushall", "flushdb")("deletes data"),
-    "dropdb": _always("deletes data"), "history": _any_of("-c")("forgets what was done"),
+    "dropdb": _always("deletes data"), "history": _any_of("-c")("clears the shell history"),
     "npm": _any_of("publish", "unpublish", "deprecate")("publishes"),
     "twine": _any_of("upload")("publishes"), "cargo": _any_of("publish", "yank")("publishes"),
-    "gh": _any_of("delete", "merge", "transfer", "archive")("changes what others see"),
+    "gh": _any_of("delete", "merge", "transfer", "archive")("changes a remote repository"),
     "apt": _any_of("remove", "purge", "autoremove")("removes software"),
     "apt-get": _any_of("remove", "purge", "autoremove")("removes software"),
     "dnf": _any_of("remove", "erase")("removes software"),
@@ -265,21 +265,21 @@ _RISK_CHECKS: Mapping[str, RiskCheck] = {
 }  # fmt: skip
 
 
-def risk_reason(whole: CommandAnalysis) -> str:
-    """Why somebody should look at it first, in a few words; empty when nothing stands out."""
-    if any(_RISKY_CODE.search(code) for code in whole.code):
+def risk_reason(analysis: CommandAnalysis) -> str:
+    """Describe the risk in a few words; empty if there is none."""
+    if any(_RISKY_CODE.search(code) for code in analysis.code):
         return "runs code that starts programs or deletes files"
-    for found in whole.found:
+    for found in analysis.found:
         if why := _command_risk(found):
             return why
-    if _runs_download(whole.found):
-        return "runs what it has just fetched"
-    if _sends_secrets(whole.found):
+    if _runs_download(analysis.found):
+        return "runs what it has just downloaded"
+    if _sends_secrets(analysis.found):
         return "may send secrets over the network"
-    for found in whole.found:
+    for found in analysis.found:
         if why := outside_effect(found):
             return why
-    return "cannot be read as a command" if whole.broken and not whole.found else ""
+    return "cannot be parsed as a command" if analysis.broken and not analysis.found else ""
 
 
 def _command_risk(found: ParsedCommand) -> str:
@@ -290,7 +290,7 @@ def _command_risk(found: ParsedCommand) -> str:
         return ""
     name, args = found.name, found.argv[1:]
     if UNKNOWN in name:
-        return "runs a program that is not named in it"
+        return "runs a program whose name is not in the command"
     if name in {*SHELLS, "source", ".", "eval"} and _runs_unknown(found):
         return "runs something that is not in the command"
     if name in _DATABASES or INTERPRETERS.match(name):
@@ -307,15 +307,15 @@ def _runs_unknown(found: ParsedCommand) -> bool:
 
 
 def _runs_download(found: Sequence[ParsedCommand]) -> bool:
-    """Whether a later command runs a file that an earlier one brought."""
-    brought: set[str] = set()
+    """Whether a later command runs a file that an earlier one downloaded."""
+    downloaded: set[str] = set()
     for one in found:
         if one.name in _FETCHERS:
-            brought |= {posixpath.basename(path) for path in _downloaded_files(one)}
+            downloaded |= {posixpath.basename(path) for path in _downloaded_files(one)}
             continue
         runs = one.name in {*SHELLS, "source", "."} or INTERPRETERS.match(one.name)
         run = [*operands(one.argv[1:])] if runs else [one.argv[0]] if one.argv else []
-        if brought & {posixpath.basename(path) for path in run if runs or "/" in path}:
+        if downloaded & {posixpath.basename(path) for path in run if runs or "/" in path}:
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""What a shell knows by name while it goes through a text: variables, lists, what it was given."""
+"""Track shell variables and read the words of a script."""
 
 import posixpath
 import re
@@ -19,16 +19,16 @@ from hermes.approvals.shell.expansion import (
 
 MAX_VARIABLES = 1000
 MAX_ASSIGNMENTS = 20_000
-"""More names than the one, set more often than the other, are not kept."""
+"""Further variables, or further assignments, are ignored."""
 MAX_VALUE = 200_000
 MAX_EXPANDED = 1_000_000
-"""So long may one value be, and all together that are put into words."""
+"""The longest value, and the total length of all expanded values."""
 _ASSIGN_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 _OPTION_WITH_VALUE = re.compile(r"-[a-zA-Z]*[dinNptu]$")
 
 
 class ShellVariables:
-    """Those who asked for all that is known keep what they saw: it is copied when it changes."""
+    """Variables of a shell; snapshots are copied on write."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = dict(known)
@@ -42,7 +42,7 @@ class ShellVariables:
         return self._known
 
     def restore_snapshot(self, known: Mapping[str, str]) -> None:
-        """What was known before a part that runs apart."""
+        """Restore the variables from before a subshell."""
         if known is not self._known:
             self._known = dict(known)
             self._lent = False
@@ -82,7 +82,7 @@ class ShellVariables:
         return items or [one for one in [self._known.get(name, "")] if one]
 
     def give(self, words: Sequence[str]) -> None:
-        """`$1` and those behind it."""
+        """Set the positional parameters `$1`, `$2`, …."""
         for name in [one for one in self._known if one.isdecimal() and one != "0"]:
             self.set(name, "")
         for number, word in enumerate(words, 1):
@@ -95,7 +95,7 @@ class ShellVariables:
         return [self.get(str(one + 1)) for one in range(int(count) if count.isdecimal() else 0)]
 
     def expand(self, text: str) -> str:
-        """The value of `$X` or `${X…}`; `${X:=…}` also sets it."""
+        """Return the value of `$X` or `${X…}`; `${X:=…}` also sets it."""
         value = expand_parameter(text, self._known)
         if (found := _ASSIGN_DEFAULT.match(text)) and self.get(found[1], UNKNOWN) in {"", UNKNOWN}:
             self.set(found[1], value)
@@ -106,7 +106,7 @@ class ShellVariables:
         return value
 
     def split(self, value: str) -> list[str]:
-        """A value without quotes is as many words as the separators make of it."""
+        """Split an unquoted value at the separators."""
         separators = self.get("IFS", " ")
         if not separators.strip() or UNKNOWN in separators:
             return value.split()
@@ -117,7 +117,7 @@ class ShellVariables:
         self.set("PWD", posixpath.normpath(folder))
 
     def tilde(self, text: str, home: str) -> str:
-        """`~` and `~name` at the beginning of a word."""
+        """Expand `~` and `~name` at the beginning of a word."""
         name, slash, rest = text[1:].partition("/")
         match name:
             case "":
@@ -134,7 +134,7 @@ class ShellVariables:
                 return text
 
     def learn(self, words: Sequence[str], fed: KnownText) -> None:
-        """What commands put into variables."""
+        """Record what commands assign to variables."""
         match words:
             case ["set", "--", *rest]:
                 self.give(rest)
@@ -144,8 +144,8 @@ class ShellVariables:
                 count = int(rest[0]) if rest and rest[0].isdecimal() else 1
                 self.give(self.given()[count:])
             case ["printf", "-v", name, *rest]:
-                told = predict_output(["printf", *rest], None)
-                self.set(name, UNKNOWN if told is None else told)
+                output = predict_output(["printf", *rest], None)
+                self.set(name, UNKNOWN if output is None else output)
             case ["read", *rest]:
                 self._read(rest, fed)
             case ["mapfile" | "readarray", *rest] if rest:
@@ -186,13 +186,13 @@ _SUBSTITUTIONS = {"command_substitution", "process_substitution"}
 _EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}
 _BACKTICKS = re.compile(r"(?<!\\)(?:\\\\)*`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _UNPARSED_VARIABLE = re.compile(r"(?<!\\)\$[A-Za-z_]\w*")
-"""Variables that the tree takes for letters of a word."""
+"""Variables that the parser reports as plain text."""
 INDEXED_SUBSTITUTION = re.compile(r"\w+\[.*?(?P<text>\$\(.*|`.*)", re.DOTALL)
-"""A number that is looked up by running something: it is run even where it stands in quotes."""
+"""An index that is computed by running a command, even inside quotes."""
 
 
 class WordReader(ABC):
-    """Words are read with the variables that are known where they stand."""
+    """Reads words with the variables known at that point."""
 
     def __init__(self, source: bytes, home: str, known: ShellVariables) -> None:
         self._source = source
@@ -201,14 +201,14 @@ class WordReader(ABC):
 
     @abstractmethod
     def _output_of_commands(self, node: "Node") -> KnownText:
-        """What the commands in there print, if that is known."""
+        """What the inner commands print, if known."""
 
     @abstractmethod
     def _add_shell_text(self, text: str) -> None:
-        """Shell text that is run, too."""
+        """Add shell text that is run as well."""
 
     def _hidden(self, node: "Node") -> None:
-        """Commands in the midst of something that is no command: defaults, numbers, places."""
+        """Find commands inside defaults, arithmetic and paths."""
         text = self._text(node)
         if "$(" in text or "<(" in text or ">(" in text:
             for one in _outermost(node, _SUBSTITUTIONS):
@@ -216,18 +216,18 @@ class WordReader(ABC):
         self._add_backticks(text)
 
     def _counted(self, text: str) -> str:
-        """What a shell may take for a number later on; it prints nothing."""
+        """Find commands in text that the shell may evaluate as a number; prints nothing."""
         if "[" in text and (found := INDEXED_SUBSTITUTION.match(text)):
             self._add_shell_text(f": {found['text']}")
         return ""
 
     def _add_backticks(self, text: str) -> None:
-        """The tree does not show these everywhere."""
+        """Find backticks, which the parser does not report everywhere."""
         for found in _BACKTICKS.finditer(text) if "`" in text else ():
             self._add_shell_text(found[1])
 
     def _words(self, node: "Node") -> list[str]:
-        """One node may be no word, or several."""
+        """Return the words of one node: none, one or several."""
         value = self._value(node)
         if node.type == "word" and "$" in value and _UNPARSED_VARIABLE.search(value):
             value = _UNPARSED_VARIABLE.sub(lambda found: self.known.expand(found[0]), value)
@@ -253,8 +253,8 @@ class WordReader(ABC):
             case "expansion":
                 return self._expanded(node, text)
             case "command_substitution" | "process_substitution":
-                told = self._output_of_commands(node)
-                return UNKNOWN if told is None else told.rstrip("\n")
+                output = self._output_of_commands(node)
+                return UNKNOWN if output is None else output.rstrip("\n")
             case "arithmetic_expansion":
                 self._hidden(node)
                 return UNKNOWN
@@ -267,12 +267,12 @@ class WordReader(ABC):
         self._add_backticks(text)
         value = self.known.expand(self._spelled(node))
         if text.endswith("@P}"):
-            called = text.removeprefix("${").removesuffix("@P}")
-            self._add_shell_text(f': "{self.known.get(called)}"')
+            name = text.removeprefix("${").removesuffix("@P}")
+            self._add_shell_text(f': "{self.known.get(name)}"')
         return value
 
     def _spelled(self, node: "Node") -> str:
-        """Its text, with the values of what stands inside."""
+        """The text of a node with the values of what it contains."""
         pieces: list[str] = []
         at = node.start_byte
         for child in node.children:
@@ -286,7 +286,7 @@ class WordReader(ABC):
             at = child.end_byte
         pieces.append(rest := self._source[at : node.end_byte].decode("utf-8", "replace"))
         if not node.children and "$(" in rest:
-            # A pattern is not looked into by the tree.
+            # The parser does not report commands in a pattern.
             self._add_shell_text(f": {rest[rest.index('$(') :]}")
         return "".join(pieces)
 
@@ -294,7 +294,7 @@ class WordReader(ABC):
         return unescape(self.known.tilde(text, self._home) if text.startswith("~") else text)
 
     def _joined(self, node: "Node", *, quoted: bool) -> str:
-        """The pieces of a word, with the letters between them."""
+        """Join the parts of a word with the text between them."""
         pieces: list[str] = []
         at = node.start_byte
         for child in node.named_children:
@@ -330,7 +330,7 @@ def descendants(node: "Node", kind: str) -> "Iterator[Node]":
 
 
 def last_command(node: "Node") -> "Node":
-    """The command whom a redirection at the end belongs to."""
+    """The command that a trailing redirection belongs to."""
     while node.type in {"list", "pipeline", "negated_command"} and node.named_children:
         node = node.named_children[-1]
     return node

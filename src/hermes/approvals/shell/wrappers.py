@@ -1,4 +1,4 @@
-"""Which command stands behind a word such as sudo, env, xargs or docker, and what it is given."""
+"""Find the command behind a wrapper such as sudo, env, xargs or docker, with its arguments."""
 
 import posixpath
 import re
@@ -29,7 +29,7 @@ WRAPPER_PROGRAMS = {
         word_set("timeout chroot taskset flock ssh su-exec at setarch dtach faketime"), 1
     ),
 }
-"""Programs that run what stands behind their options, and how many words stand before it."""
+"""Programs that run the command after their options, and how many operands precede it."""
 
 _RUN_VERB = {"run": 0}
 _EXEC_VERBS = {"exec": 0, "x": 0}
@@ -45,19 +45,19 @@ _WRAPPER_VERBS: Mapping[str, Mapping[str, int]] = {
     **dict.fromkeys(word_set("npm pnpm yarn bundle mise asdf"), _EXEC_VERBS),
     "direnv": {"exec": 1}, "tmux": _TMUX_VERBS, "perf": {"record": 0, "stat": 0},
 }  # fmt: skip
-"""Programs that do so behind a word of theirs."""
+"""Programs that run a command after one of these verbs."""
 _LOADER = re.compile(r"ld(-linux[\w.-]*)?\.so[\d.]*|ld-musl[\w.-]*")
 _FIND_EXEC_FLAGS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec"})
 _ENV = re.compile(r"-[iv0]*([SCu])(.*)", re.DOTALL)
 _BLANKS = re.compile(r"\\[_tnrfv]")
 _ENV_REFERENCE = re.compile(r"\$\{(\w+)\}")
 _JOINED_OPTION = re.compile(r"-[A-Za-z]\d+|-I.+")
-"""Options that have their value with them."""
+"""Options written together with their value."""
 _WHOLE_LINE_OPTIONS = re.compile(r"-[a-zA-Z]*[0dLl].*|--null|--delimiter.*|--max-lines.*")
 
 
 def wrapped_commands(one: ParsedCommand) -> Iterator[ParsedCommand]:
-    """Where options are in doubt, each."""
+    """Yield the wrapped command; all candidates where options are ambiguous."""
     if one.name == "env":
         yield from _env_command(one)
         return
@@ -93,7 +93,7 @@ def _commands_behind_verb(args: Sequence[str], verbs: Mapping[str, int]) -> Iter
 
 
 def _env_command(one: ParsedCommand) -> Iterator[ParsedCommand]:
-    """`env` with all that it may be told before the command."""
+    """Parse `env` with its options and assignments."""
     rest, folder, known = list(one.argv[1:]), one.folder, dict(one.known)
     while rest:
         word = rest.pop(0)
@@ -118,7 +118,7 @@ def _env_command(one: ParsedCommand) -> Iterator[ParsedCommand]:
 
 
 def _split_env_string(text: str, known: Mapping[str, str]) -> list[str]:
-    """As `env -S` does."""
+    """Split like `env -S`."""
     text = _ENV_REFERENCE.sub(lambda found: known.get(found[1], ""), _BLANKS.sub(" ", text))
     try:
         return shlex.split(text)
@@ -129,14 +129,14 @@ def _split_env_string(text: str, known: Mapping[str, str]) -> list[str]:
 def _xargs_commands(
     options: Sequence[str], base: Sequence[str], fed: str
 ) -> Iterator[Sequence[str]]:
-    """The command with what comes in put where it belongs."""
+    """The command with its input inserted."""
     if options and options[-1] in {"-I", "-d", "-n", "-P", "-L", "-s", "-a"}:
         return
     lines = [line for line in re.split(r"[\n\0]", fed) if line][:MAX_ITEMS]
-    mark = _replacement_mark(options)
-    if mark:
+    placeholder = _replacement_mark(options)
+    if placeholder:
         for line in lines or [UNKNOWN]:
-            yield [word.replace(mark, line) for word in base]
+            yield [word.replace(placeholder, line) for word in base]
         return
     yield [*base, *fed.split()]
     if any(_WHOLE_LINE_OPTIONS.fullmatch(word) for word in options):
@@ -158,7 +158,7 @@ def _replacement_mark(options: Sequence[str]) -> str:
 
 def _command_starts(args: Sequence[str], before: int) -> Iterator[int]:
     given = 0
-    after_option = doubtful = False
+    after_option = ambiguous = False
     for number, word in enumerate(args):
         if word.startswith("-") or re.match(r"[A-Za-z_]\w*=", word):
             after_option = (
@@ -167,18 +167,20 @@ def _command_starts(args: Sequence[str], before: int) -> Iterator[int]:
             continue
         if given < before and not after_option:
             given += 1
-            if doubtful:
+            if ambiguous:
                 yield number
             continue
         yield number
         if not after_option:
             return
-        after_option, doubtful = False, True
+        after_option, ambiguous = False, True
 
 
 def _find_commands(args: Sequence[str]) -> Iterator[Sequence[str]]:
     for number, word in enumerate(args):
         if word in _FIND_EXEC_FLAGS:
-            behind = args[number + 1 :]
-            end = next((i for i, one in enumerate(behind) if one in {";", "+", "\\;"}), len(behind))
-            yield [UNKNOWN if one == "{}" else one for one in behind[:end]]
+            command = args[number + 1 :]
+            end = next(
+                (i for i, one in enumerate(command) if one in {";", "+", "\\;"}), len(command)
+            )
+            yield [UNKNOWN if one == "{}" else one for one in command[:end]]

@@ -1,1 +1,1 @@
-"""What the agent learns is written to files of the person's; every such change can be undone."""
+"""Changes to what the agent has learned: files of the user, where every change can be undone."""

@@ -1,4 +1,4 @@
-"""A change to what the agent knows: who made it, from whose words, why, and every byte of it."""
+"""A change to learned files: its author, origin, reason and exact edits."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ from hermes.kit.files import read_regular_file, write_atomic
 
 
 class Author(StrEnum):
-    """Whose decision it was. A review is the agent looking back after a turn."""
+    """Who decided it. A review is the agent looking back after a turn."""
 
     PERSON = "person"
     AGENT = "agent"
@@ -25,7 +25,7 @@ class Author(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """`APPLYING` is on its way to the disk: a crash there is made good at the next look."""
+    """`APPLYING` is being written: after a crash it is completed on the next start."""
 
     APPLYING = "applying"
     APPLIED = "applied"
@@ -34,7 +34,7 @@ class ChangeState(StrEnum):
 
 
 class FileEdit(Struct, frozen=True):
-    """One file under the home, before and after; None where there is no file."""
+    """One file in the home, before and after; None where there is no file."""
 
     path: str
     before: bytes | None
@@ -42,7 +42,7 @@ class FileEdit(Struct, frozen=True):
 
 
 class ChangeOrigin(Struct, frozen=True, kw_only=True):
-    """Where it came from. `words` names strangers whose words were in the turn: a page, a file."""
+    """Where it came from. `words` names the sources of untrusted content in the turn."""
 
     session: str = ""
     run: str = ""
@@ -53,7 +53,7 @@ class ChangeOrigin(Struct, frozen=True, kw_only=True):
 class Change(Struct, frozen=True, kw_only=True):
     """`kind` is `memory` or `skill`, `name` which one; `summary` is one line for people.
 
-    `undoes` is the id of the change that it takes back, if it does.
+    `undoes` is the id of the change that it reverts, if any.
     """
 
     id: str
@@ -74,7 +74,7 @@ class LedgerEntry(Struct, frozen=True):
 
 
 class Proposal(Struct, frozen=True, kw_only=True):
-    """A change that waits for a person. `request` is for whoever makes changes of this kind."""
+    """A change that waits for a person's decision. `request` is read by the owner of the `kind`."""
 
     id: str
     kind: str
@@ -93,15 +93,15 @@ _PRIVATE_MODE = 0o600
 
 
 class FileConflict(HermesError):
-    """A file is not as it was when the change was made."""
+    """A file is not in the state that the change expects."""
 
     code = "drifted"
 
 
 def apply_edits(root: Path, edits: Sequence[FileEdit]) -> None:
-    """Write every file. What an earlier, interrupted attempt has written already is left so.
+    """Write every file; files already written by an interrupted attempt are skipped.
 
-    Raises `Drifted` before anything is written.
+    Raises `FileConflict` before anything is written.
     """
     paths = [_checked_path(root, edit) for edit in edits]
     with edit_lock(root):
@@ -109,8 +109,8 @@ def apply_edits(root: Path, edits: Sequence[FileEdit]) -> None:
             found = read_if_present(path)
             if found not in {edit.before, edit.after}:
                 raise FileConflict(
-                    f"{edit.path} was changed in the meantime, so it was left as it is.",
-                    hint="Look at the file, then make the change again.",
+                    f"{edit.path} changed in the meantime, so it was not touched.",
+                    hint="Check the file, then make the change again.",
                 )
         for path, edit in zip(paths, edits, strict=True):
             if read_if_present(path) != edit.after:
@@ -119,7 +119,7 @@ def apply_edits(root: Path, edits: Sequence[FileEdit]) -> None:
 
 
 def read_if_present(path: Path) -> bytes | None:
-    """What is in the file; None when there is none. Raises `UsageError` for what is no file."""
+    """Read a file; None if it does not exist. Raises `UsageError` for anything but a file."""
     try:
         return read_regular_file(path, MAX_BYTES)
     except (FileNotFoundError, NotADirectoryError):
@@ -130,7 +130,7 @@ def read_if_present(path: Path) -> bytes | None:
 
 @contextmanager
 def edit_lock(root: Path) -> Generator[None]:
-    """One writer at a time, also among processes; the kernel frees it at death."""
+    """Allow one writer at a time, across processes; the kernel releases the lock of a dead one."""
     root.mkdir(parents=True, exist_ok=True)
     handle = os.open(
         root / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_MODE
@@ -145,7 +145,7 @@ def edit_lock(root: Path) -> Generator[None]:
 def _checked_path(root: Path, edit: FileEdit) -> Path:
     parts = PurePosixPath(edit.path).parts
     if not parts or edit.path.startswith("/") or ".." in parts or "\0" in edit.path:
-        raise UsageError(f"{edit.path!r} is no file below the home.")
+        raise UsageError(f"{edit.path!r} is not a path in the home.")
     return root.joinpath(*parts)
 
 

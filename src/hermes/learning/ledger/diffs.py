@@ -1,4 +1,4 @@
-"""A change as people read it: who, why, from whose words, and what became different."""
+"""Render changes and proposals for people: author, reason, origin and diff."""
 
 import difflib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import msgspec
 from hermes.learning.ledger.change import Change, ChangeOrigin, FileEdit, LedgerEntry, Proposal
 
 SHORT_ID_LENGTH = 6
-"""Letters of an id that are shown; its end is the part that differs."""
+"""How many characters of an id are shown; ids differ at their end."""
 
 
 def entry_line(entry: LedgerEntry) -> str:
@@ -28,18 +28,18 @@ def change_text(change: Change) -> str:
     return "\n".join(lines)
 
 
-def _header_lines(one: Change | Proposal, made: str) -> Iterator[str]:
-    yield f"{short_id(one.id)}  {one.kind} {one.name}: {one.summary}"
-    yield f"  {made} {one.by}, {one.at.astimezone():%Y-%m-%d %H:%M}"
-    if one.why:
-        yield f"  because: {one.why}"
-    if origin := origin_text(one.origin):
+def _header_lines(item: Change | Proposal, verb: str) -> Iterator[str]:
+    yield f"{short_id(item.id)}  {item.kind} {item.name}: {item.summary}"
+    yield f"  {verb} {item.by}, {item.at.astimezone():%Y-%m-%d %H:%M}"
+    if item.why:
+        yield f"  because: {item.why}"
+    if origin := origin_text(item.origin):
         yield f"  from: {origin}"
 
 
 def origin_text(origin: ChangeOrigin) -> str:
     parts = [f"session {origin.session}"] if origin.session else []
-    parts += [f"words of others: {', '.join(origin.words)}"] if origin.words else []
+    parts += [f"content from others: {', '.join(origin.words)}"] if origin.words else []
     return "; ".join(parts)
 
 
@@ -53,7 +53,7 @@ def edit_diff(edit: FileEdit) -> Iterator[str]:
     yield from difflib.unified_diff(before, after, old, new, lineterm="")
 
 
-def short_id(id: str) -> str:  # noqa: A002 it is one
+def short_id(id: str) -> str:  # noqa: A002 the usual name
     return id[-SHORT_ID_LENGTH:].lower()
 
 
@@ -71,16 +71,16 @@ def proposal_line(proposal: Proposal) -> str:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """All that would be done."""
+    """Everything that the proposal would do."""
     lines = [*_header_lines(proposal, "proposed by")]
-    wanted = msgspec.json.decode(proposal.request, type=dict[str, object])
+    request = msgspec.json.decode(proposal.request, type=dict[str, object])
     for field in ("operations", "request"):
-        lines.extend(_value_lines(wanted.get(field)))
+        lines.extend(_value_lines(request.get(field)))
     return "\n".join(lines)
 
 
 def _value_lines(value: object) -> Iterator[str]:
-    """Names with values, in the order in which they were written down."""
+    """Names and values in their original order."""
     if isinstance(value, list):
         for one in cast("list[object]", value):
             yield from _value_lines(one)

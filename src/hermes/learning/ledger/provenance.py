@@ -1,4 +1,4 @@
-"""Whose words a change is made of, and whether a person must decide before it is made."""
+"""Determine the provenance of a change, and whether a person must decide about it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ from hermes.learning.ledger.change import Author, ChangeOrigin
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 
-WAITING_NOTICE = "Not done yet: it waits for you in /changes."
-"""What the person is told of a change that is theirs to decide."""
+WAITING_NOTICE = "Not done yet: it is waiting for your decision in /changes."
+"""Shown to the person for a change they must decide about."""
 REVIEW_SOURCE = "review"
-"""The source of the sessions in which the agent looks back."""
+"""The source of review sessions."""
 
 
 class ChangeProvenance(Struct, frozen=True, kw_only=True):
-    """`doubtful`: strangers may have led to it, or it repeats what the person did not write."""
+    """`doubtful`: untrusted content may have led to it, or it repeats text of others."""
 
     author: Author
     origin: ChangeOrigin
@@ -24,21 +24,21 @@ class ChangeProvenance(Struct, frozen=True, kw_only=True):
 
     @property
     def said(self) -> str:
-        """For people, behind what was done; empty when nothing but the person was heard."""
+        """A note for people after the change; empty if only the person's text was involved."""
         words = self.origin.words
-        return f" Heard or read before: {', '.join(words)}." if words else ""
+        return f" Content from others: {', '.join(words)}." if words else ""
 
 
 def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> ChangeProvenance:
-    """`text` is what is to be kept; `entries` are all of it, where it only adds something.
+    """`text` is what would be saved; `entries` are all of it, if it only adds something.
 
-    What the owner asked for in the same words is the owner's, whatever else was heard or read.
+    What the owner asked for in the same words counts as the owner's, whatever else was read.
     """
     scope, sources = ctx.scope, ctx.sources(text)
     asker = () if scope.role is Role.OWNER else (f"asked by {scope.asker.name or scope.principal}",)
-    strangers = sources.strangers or (("others in this turn",) if ctx.foreign else ())
+    others = sources.strangers or (("others in this turn",) if ctx.foreign else ())
     owners = not asker and asked_to_remember(entries, sources.own, explicitly=sources.quotes)
-    names = dict.fromkeys((*asker, *strangers, *sources.repeated, *sources.read))
+    names = dict.fromkeys((*asker, *others, *sources.repeated, *sources.read))
     return ChangeProvenance(
         author=Author.REVIEW if scope.source == REVIEW_SOURCE else Author.AGENT,
         origin=ChangeOrigin(
@@ -47,20 +47,20 @@ def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) 
             principal=scope.principal,
             words=tuple(names),
         ),
-        doubtful=bool(asker or strangers or sources.repeated) and not owners,
+        doubtful=bool(asker or others or sources.repeated) and not owners,
     )
 
 
 MAX_SENTENCE = 2_000
-"""Characters of an entry, and of a sentence, that are compared."""
+"""How many characters of an entry and of a sentence are compared."""
 MAX_MESSAGE = 1_000
-"""Characters of a message that is looked at: a longer one is often pasted from elsewhere."""
+"""Longer messages (in characters) are ignored: they are often pasted from elsewhere."""
 _LEAD = (
     r"(?:^|[,;]\s)\W*(?:(?:please|and|also|but|so|then|ok|okay|hey|hi|hello|hermes|thanks|thank you"
     r"|now|well|yes|no|just|oh|btw|by the way|can you|could you|would you|will you|you should"
     r"|you must|i want you to|i would like you to|i'd like you to)\b[\s,:]*)*"
 )
-"""What may stand before a request: the beginning of a sentence or clause, and polite words."""
+"""What may precede a request: the start of a sentence or clause, and polite words."""
 _EXPLICIT = re.compile(
     rf"{_LEAD}(?:remember(?: to)?|memori[sz]e|(?:keep|bear) in mind"
     r"|(?:make|take) (?:a )?note(?: of)?|note down|note that|note(?=:)|(?:save|add)(?: \w+)?"
@@ -71,12 +71,12 @@ _LASTING = re.compile(
     r"\b(?:from now on|in (?:the )?future|going forward)\b(?:[,.!]+(?=\s|$))?", re.IGNORECASE
 )
 _STANDING_RULE = re.compile(rf"{_LEAD}(?:always|never)\b", re.IGNORECASE)
-"""The beginning of a rule that is meant to last; unlike a request it is a part of the rule."""
+"""The beginning of a lasting rule; unlike a request, it is part of the rule."""
 _POLITE_QUESTION = re.compile(r"\W*(?:please )?(?:can|could|would|will) you\b", re.IGNORECASE)
 _REPORT = re.compile(
     r"(?::|\b(?:say|says|said|reads|states|writes|wrote|following))$", re.IGNORECASE
 )
-"""The end of a sentence after which somebody else's words may follow."""
+"""The end of a sentence after which a quotation may follow."""
 _QUOTED = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"]*(?:\"|\Z)|“[^”]*(?:”|\Z)|«[^»]*(?:»|\Z)"
     r"|(?<!\w)'[^'\n]*(?:\w'\w[^'\n]*)*'(?!\w)|^[ \t]*>[^\n]*",
@@ -96,7 +96,7 @@ _IGNORED_WORDS = frozenset(
         "just", "really", "following", "hey", "hi", "hello", "ok", "okay", "thanks", "thank",
     )
 )  # fmt: skip
-"""Words that may differ: they say nothing about who does what."""
+"""Words that may differ, since they do not change the meaning."""
 _USER, _AGENT, _OTHERS = "<user>", "<agent>", "<others>"
 _PERSONS = {
     **dict.fromkeys(("i", "me", "my", "mine", "we", "us", "our", "user", "owner", "person"), _USER),
@@ -105,19 +105,19 @@ _PERSONS = {
 }
 _NEGATIONS = frozenset({"cannot", "never", "not"})
 _KEPT_CONTRACTIONS = frozenset({"d", "ll"})
-"""Those of "would", "had" and "will", which change what is said."""
+"""Contractions of "would", "had" and "will", which change the meaning."""
 _MARKED = frozenset({_USER, _AGENT, _OTHERS})
 _SUFFIXES = ("ing", "es", "s", "e")
 
 
 def asked_to_remember(
-    entries: Sequence[str], said: Sequence[str], *, explicitly: bool = False
+    entries: Sequence[str], messages: Sequence[str], *, explicitly: bool = False
 ) -> bool:
-    """Whether each entry says only what the owner asked for in one of the messages `said`.
+    """Whether each entry says only what the owner asked for in one of the `messages`.
 
-    `explicitly`: by "remember" or the like; rules with "always" or "from now on" do not count.
+    `explicitly` requires "remember" or the like; rules with "always" or "from now on" do not count.
     """
-    short = (text for text in said if len(text) <= MAX_MESSAGE)
+    short = (text for text in messages if len(text) <= MAX_MESSAGE)
     requests = [found for text in short if (found := [*_requested_sentences(text, explicitly)])]
     return bool(entries) and all(
         any(_is_requested(entry, sentences) for sentences in requests) for entry in entries
@@ -127,11 +127,11 @@ def asked_to_remember(
 def _requested_sentences(text: str, explicitly: bool) -> Iterator[tuple[str, ...]]:
     """The words of each sentence of a message that the owner asked to remember.
 
-    "Remember this." means what was said before it, and "Remember:" what follows. All that
-    follows "The page says:" may be somebody else's.
+    "Remember this." refers to what precedes it, and "Remember:" to what follows. Everything after
+    "The page says:" may be someone else's.
     """
     sentences = [*_sentences(text)]
-    for place, (one, plain) in enumerate(sentences):
+    for index, (sentence, plain) in enumerate(sentences):
         explicit = _EXPLICIT.search(plain)
         asks = explicit or (not explicitly and _LASTING.search(plain))
         if not asks and _REPORT.search(plain):
@@ -140,20 +140,20 @@ def _requested_sentences(text: str, explicitly: bool) -> Iterator[tuple[str, ...
             continue
         if not asks and (explicitly or not _STANDING_RULE.search(plain)):
             continue
-        if words := _content_words(_cut(one, plain)):
+        if words := _content_words(_cut(sentence, plain)):
             yield words
         elif asks:
-            before, after = sentences[:place], sentences[place + 1 :]
-            for other in after if one.endswith(":") or not before else before:
+            before, after = sentences[:index], sentences[index + 1 :]
+            for other in after if sentence.endswith(":") or not before else before:
                 yield _content_words(_cut(*other))
 
 
-def _cut(one: str, plain: str) -> str:
-    """A sentence without the request in it; `plain` is the same with all quotations masked."""
+def _cut(sentence: str, plain: str) -> str:
+    """A sentence without its request; `plain` is the same with quotations masked."""
     spans = [match.span() for match in (*_EXPLICIT.finditer(plain), *_LASTING.finditer(plain))]
     return "".join(
-        " " if any(start <= at < end for start, end in spans) else mark
-        for at, mark in enumerate(one)
+        " " if any(start <= index < end for start, end in spans) else char
+        for index, char in enumerate(sentence)
     )
 
 
@@ -167,13 +167,13 @@ def _is_requested(entry: str, requested: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _has_same_words(one: Sequence[str], owners: Sequence[str]) -> bool:
-    """Whether two sentences say the same; a `to` in front, as in "I prefer to", may be left out.
+    """Whether two sentences say the same; a leading `to`, as in "I prefer to", is optional.
 
-    Where the owner speaks of several persons, it matters who does what to whom.
+    If the owner mentions several persons, it matters who does what to whom.
     """
     persons = {word for word in owners if word in _MARKED}
     if _OTHERS not in persons:
-        # The user likes "their" tea.
+        # As in: the user likes "their" tea.
         one = [_USER if word == _OTHERS else word for word in one]
     if not persons.issuperset(word for word in one if word in _MARKED):
         return False
@@ -188,7 +188,7 @@ def _unmarked(words: Sequence[str]) -> list[str]:
 
 
 def _sentences(text: str) -> Iterator[tuple[str, str]]:
-    """Each sentence, and the same with its quotations masked; no sentence ends inside of one."""
+    """Each sentence, and the same with quotations masked; no sentence ends inside one."""
     whole = text.translate(_APOSTROPHES)
     masked = _QUOTED.sub(lambda match: "x" * len(match[0]), whole)
     start = 0
@@ -208,12 +208,12 @@ def _content_words(sentence: str) -> tuple[str, ...]:
 
 
 def _normalized_word(chunk: str) -> str:
-    """A plain word in its stem, anything else as it is written."""
+    """Stem a plain word; keep anything else as written."""
     word = chunk.strip(_PUNCTUATION)
     word = word.rstrip(f"{_PUNCTUATION}.") or word
     if not _PLAIN_WORD.fullmatch(word):
-        # Marks alone may be a part of a command.
-        return word or ("" if all(mark in ",;:!?…" for mark in chunk) else chunk)
+        # Punctuation alone may be part of a command.
+        return word or ("" if all(char in ",;:!?…" for char in chunk) else chunk)
     small = word.lower()
     if small in _NEGATIONS or small.endswith("n't"):
         return "not"

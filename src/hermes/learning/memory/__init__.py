@@ -1,1 +1,1 @@
-"""What the agent keeps in mind: notes about its work and about the person, in two small files."""
+"""The agent's memory: notes about its work and about the user, in two small files."""

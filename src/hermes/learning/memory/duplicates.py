@@ -1,4 +1,4 @@
-"""Entries that say nearly the same: one of them could go, if the person agrees."""
+"""Find near-duplicate memory entries, and propose to remove one of them."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -14,7 +14,7 @@ from hermes.learning.text_similarity import compare_texts
 MIN_SAME = 0.6
 MIN_CONTAINED = 0.9
 MIN_WORDS = 4
-"""Words of an entry that may be found inside another: fewer are found anywhere."""
+"""Shorter entries (in words) are contained in others too easily."""
 
 
 class DuplicateEntry(Struct, frozen=True):
@@ -26,43 +26,45 @@ class DuplicateEntry(Struct, frozen=True):
 
 
 def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[DuplicateEntry]:
-    """Each entry goes at most once, and none goes for one that goes itself."""
+    """Each entry is dropped at most once, and never in favour of a dropped one."""
     found: list[DuplicateEntry] = []
-    gone: set[int] = set()
+    dropped: set[int] = set()
     for one, other in combinations(range(len(entries)), 2):
-        if gone & {one, other} or not _is_duplicate(entries[one], entries[other]):
+        if dropped & {one, other} or not _is_duplicate(entries[one], entries[other]):
             continue
-        # The longer one says more; of two as long the newer one is right.
-        drop, keep = sorted((one, other), key=lambda place: (len(entries[place]), place))
-        gone.add(drop)
+        # The longer one says more; of two equally long ones, the newer is right.
+        drop, keep = sorted((one, other), key=lambda index: (len(entries[index]), index))
+        dropped.add(drop)
         found.append(DuplicateEntry(target, entries[keep], entries[drop]))
-    kept = {double.keep for double in found} & {double.drop for double in found}
-    return [double for double in found if double.keep not in kept]
+    dropped_keeps = {duplicate.keep for duplicate in found} & {
+        duplicate.drop for duplicate in found
+    }
+    return [duplicate for duplicate in found if duplicate.keep not in dropped_keeps]
 
 
-async def find_duplicates(notebook: MemoryStore) -> list[DuplicateEntry]:
-    """Without what was proposed before: a person who said no is not asked again."""
+async def find_duplicates(memory: MemoryStore) -> list[DuplicateEntry]:
+    """Exclude earlier proposals: a person who said no is not asked again."""
     asked = {
         (request.target, operation.old_text)
-        for request in await notebook.proposed_before(Author.CURATOR)
+        for request in await memory.proposed_before(Author.CURATOR)
         for operation in request.operations
     }
     return [
-        double
+        duplicate
         for target in MemoryTarget
-        for double in duplicate_entries(target, (await notebook.read(target)).entries)
-        if (target, double.drop) not in asked
+        for duplicate in duplicate_entries(target, (await memory.read(target)).entries)
+        if (target, duplicate.drop) not in asked
     ]
 
 
-async def propose_removal(notebook: MemoryStore, double: DuplicateEntry) -> Proposal:
+async def propose_removal(memory: MemoryStore, duplicate: DuplicateEntry) -> Proposal:
     request = MemoryRequest(
-        target=double.target,
-        operations=(MemoryOperation(action="remove", old_text=double.drop),),
+        target=duplicate.target,
+        operations=(MemoryOperation(action="remove", old_text=duplicate.drop),),
         by=Author.CURATOR,
-        why=f"it says nearly the same as “{one_line(double.keep, 100)}”",
+        why=f"it says nearly the same as “{one_line(duplicate.keep, 100)}”",
     )
-    return await notebook.propose(request)
+    return await memory.propose(request)
 
 
 def _is_duplicate(one: str, other: str) -> bool:

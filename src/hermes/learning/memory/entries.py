@@ -1,4 +1,4 @@
-"""The two files of memory: entries of plain text, joined by a sign of their own."""
+"""The format of the two memory files: entries of plain text, separated by § lines."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ MEMORY_FOLDER = "memories"
 
 
 class MemoryTarget(StrEnum):
-    """Which of the two: the agent's own notes, or what it knows about the person."""
+    """The agent's own notes, or what it knows about the user."""
 
     MEMORY = "memory"
     USER = "user"
@@ -24,7 +24,7 @@ class MemoryTarget(StrEnum):
 
 
 class MemoryLimits(Struct, frozen=True):
-    """Characters of each file, signs between entries included."""
+    """Maximum characters per file, including separators."""
 
     memory: int = 2200
     user: int = 1375
@@ -42,7 +42,7 @@ def join_entries(entries: Sequence[str]) -> str:
 
 
 def usage_label(entries: Sequence[str], limit: int) -> str:
-    """As the model reads it: `1% — 30/2,200 chars`."""
+    """As shown to the model: `1% — 30/2,200 chars`."""
     size = len(join_entries(entries))
     share = 100 * size // limit if limit else 100
     return f"{share}% — {size:,}/{limit:,} chars"
@@ -52,7 +52,7 @@ MemoryAction = Literal["add", "replace", "remove"]
 
 
 class MemoryOperation(Struct, frozen=True, kw_only=True):
-    """`old_text` is a part of exactly one entry: the one to replace or remove."""
+    """`old_text` is part of exactly one entry: the one to replace or remove."""
 
     action: MemoryAction
     content: str = ""
@@ -60,11 +60,11 @@ class MemoryOperation(Struct, frozen=True, kw_only=True):
 
 
 class InvalidOperation(Exception):
-    """The operation cannot be done; the sentence says what the model should do instead."""
+    """The operation cannot be done; the message tells the model what to do instead."""
 
 
 def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperation]) -> list[str]:
-    """The entries afterwards. Raises `Unfit`."""
+    """Return the resulting entries. Raises `InvalidOperation`."""
     after = list(entries)
     for operation in operations:
         after = _apply_one(after, operation)
@@ -73,8 +73,8 @@ def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperatio
 
 def summarize_operations(operations: Sequence[MemoryOperation]) -> str:
     """One line for people."""
-    words = [_operation_line(operation) for operation in operations]
-    return "; ".join(words) if words else "nothing"
+    lines = [_operation_line(operation) for operation in operations]
+    return "; ".join(lines) if lines else "nothing"
 
 
 def _apply_one(entries: list[str], operation: MemoryOperation) -> list[str]:
@@ -83,12 +83,12 @@ def _apply_one(entries: list[str], operation: MemoryOperation) -> list[str]:
             content = _check_content(operation.content)
             return entries if content in entries else [*entries, content]
         case "replace":
-            place = _entry_index(entries, operation.old_text)
+            index = _entry_index(entries, operation.old_text)
             content = _check_content(operation.content)
-            return [*entries[:place], content, *entries[place + 1 :]]
+            return [*entries[:index], content, *entries[index + 1 :]]
         case "remove":
-            place = _entry_index(entries, operation.old_text)
-            return [*entries[:place], *entries[place + 1 :]]
+            index = _entry_index(entries, operation.old_text)
+            return [*entries[:index], *entries[index + 1 :]]
 
 
 def _check_content(content: str) -> str:
@@ -96,27 +96,23 @@ def _check_content(content: str) -> str:
     if not content:
         raise InvalidOperation("`content` is empty.")
     if "\n§\n" in f"\n{content}\n" or content.startswith("§"):
-        raise InvalidOperation(
-            "An entry cannot contain a line with nothing but §; add several entries."
-        )
+        raise InvalidOperation("An entry cannot contain a line with only §; add several entries.")
     if why := injection_reason(content):
-        raise InvalidOperation(
-            f"This was not remembered: it {why}. Say it in other words, or leave it out."
-        )
+        raise InvalidOperation(f"This was not remembered: it {why}. Rephrase it or leave it out.")
     return content
 
 
 def _entry_index(entries: Sequence[str], old_text: str) -> int:
     wanted = old_text.strip()
     if not wanted:
-        raise InvalidOperation("`old_text` is empty: give a part of the entry that is meant.")
-    exact = [place for place, entry in enumerate(entries) if entry == wanted]
-    found = exact or [place for place, entry in enumerate(entries) if wanted in entry]
+        raise InvalidOperation("`old_text` is empty: give a part of the entry.")
+    exact = [index for index, entry in enumerate(entries) if entry == wanted]
+    found = exact or [index for index, entry in enumerate(entries) if wanted in entry]
     if not found:
         raise InvalidOperation(f"No entry contains {wanted[:80]!r}.")
     if len(found) > 1:
         raise InvalidOperation(
-            f"{len(found)} entries contain {wanted[:80]!r}: give more of the one meant."
+            f"{len(found)} entries contain {wanted[:80]!r}: give a longer part of the one you mean."
         )
     return found[0]
 

@@ -1,4 +1,4 @@
-"""Reads and changes the two files; every change goes through the ledger."""
+"""Read and change the two memory files; every change goes through the ledger."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _MAX_TRIES = 3
 
 
 class MemoryFile(Struct, frozen=True):
-    """One file as it is now. `odd`: it does not read back as it was written, so people edit it."""
+    """The current content of one file. `odd` if rewriting it would change more than intended."""
 
     target: MemoryTarget
     entries: tuple[str, ...]
@@ -54,15 +54,15 @@ class MemoryFile(Struct, frozen=True):
 
 
 class MemoryFull(Exception):
-    """The file would be longer than it may be; `sheet` is what is in it."""
+    """The file would exceed its limit; `sheet` is its content."""
 
-    def __init__(self, sheet: MemoryFile, wanted: int) -> None:
-        super().__init__(f"{wanted:,} characters do not fit into {sheet.limit:,}")
-        self.sheet = sheet
+    def __init__(self, file: MemoryFile, wanted: int) -> None:
+        super().__init__(f"{wanted:,} characters do not fit into {file.limit:,}")
+        self.sheet = file
 
 
 class MemoryRequest(Struct, frozen=True, kw_only=True):
-    """What is to change, by whom, and why."""
+    """The requested change, its author and reason."""
 
     target: MemoryTarget
     operations: tuple[MemoryOperation, ...]
@@ -89,36 +89,36 @@ class MemoryStore:
         return MemoryFile(target, entries, data, self._limits.of(target), odd)
 
     async def change(self, request: MemoryRequest) -> MemoryFile:
-        """Carry it out, all or nothing. Raises `Unfit`, `Full`, `Drifted`."""
+        """Apply it. Raises `InvalidOperation`, `MemoryFull` or `FileConflict`, changing nothing."""
         for attempt in range(1, _MAX_TRIES + 1):
-            sheet = await self.read(request.target)
-            if sheet.odd:
-                await anyio.to_thread.run_sync(self._set_aside, sheet)
+            file = await self.read(request.target)
+            if file.odd:
+                await anyio.to_thread.run_sync(self._set_aside, file)
                 raise FileConflict(
-                    f"{request.target.file} was edited by hand into a form that would lose "
-                    "something when written again; a copy was saved beside it.",
-                    hint="Separate its entries by lines that hold only §.",
+                    f"{request.target.file} was edited by hand and would lose content when "
+                    "rewritten; a copy was saved next to it.",
+                    hint="Separate entries with lines that contain only §.",
                 )
-            after = apply_operations(sheet.entries, request.operations)
-            if len(join_entries(after)) > sheet.limit:
-                raise MemoryFull(sheet, len(join_entries(after)))
-            if after == list(sheet.entries):
-                return sheet
+            after = apply_operations(file.entries, request.operations)
+            if len(join_entries(after)) > file.limit:
+                raise MemoryFull(file, len(join_entries(after)))
+            if after == list(file.entries):
+                return file
             try:
-                await self._ledger.apply(self._change(request, sheet, after))
+                await self._ledger.apply(self._change(request, file, after))
             except FileConflict:
                 if attempt == _MAX_TRIES:
                     raise
                 continue
-            return structs.replace(sheet, entries=tuple(after), data=join_entries(after).encode())
+            return structs.replace(file, entries=tuple(after), data=join_entries(after).encode())
         raise AssertionError("unreachable")
 
     async def propose(self, request: MemoryRequest) -> Proposal:
-        """Let it wait for a person. It must be possible now. Raises `Unfit`, `Full`."""
-        sheet = await self.read(request.target)
-        after = apply_operations(sheet.entries, request.operations)
-        if len(join_entries(after)) > sheet.limit:
-            raise MemoryFull(sheet, len(join_entries(after)))
+        """Let it wait for a decision. Raises `InvalidOperation`, `MemoryFull`."""
+        file = await self.read(request.target)
+        after = apply_operations(file.entries, request.operations)
+        if len(join_entries(after)) > file.limit:
+            raise MemoryFull(file, len(join_entries(after)))
         proposal = Proposal(
             id=new_id("pro"),
             kind=MEMORY_KIND,
@@ -134,12 +134,12 @@ class MemoryStore:
         return proposal
 
     async def proposed_before(self, by: Author) -> Sequence[MemoryRequest]:
-        """What waits, and what was decided about, of all that is still remembered."""
+        """Waiting and decided proposals, as far as they are still stored."""
         found = await self._ledger.proposed_before(MEMORY_KIND, by)
         return [msgspec.json.decode(one.request, type=MemoryRequest) for one in found]
 
     async def was_refused(self, operations: Sequence[MemoryOperation]) -> bool:
-        """Whether a person took back, or rejected, something in the same words."""
+        """Whether a person undid or rejected something in the same words."""
         changes, proposals = await self._ledger.refusals(MEMORY_KIND)
         edits = [edit for change in changes for edit in change.edits]
         refused = {one for edit in edits for one in _decode_entries(edit.after)}
@@ -151,30 +151,30 @@ class MemoryStore:
         return not wanted.isdisjoint(map(_normalized, refused))
 
     async def undo(self, name: str) -> Change:
-        """Take a change back; what came after it stays. Raises `NotFound`, `Drifted`, `Full`.
+        """Undo a change; later ones stay. Raises `NotFound`, `FileConflict`, `MemoryFull`.
 
-        What is not memory is put back as a whole, or not at all.
+        Changes of other kinds are restored as a whole, or not at all.
         """
         entry = await self._ledger.get(name)
         if entry.change.kind != MEMORY_KIND or entry.state is not ChangeState.APPLIED:
             return await self._ledger.undo(name)
         (edit,) = entry.change.edits
-        sheet = await self.read(MemoryTarget(entry.change.name))
-        if sheet.data == edit.after:
+        file = await self.read(MemoryTarget(entry.change.name))
+        if file.data == edit.after:
             return await self._ledger.undo(name)
-        without = _entries_without(edit, sheet)
-        if len(join_entries(without)) > sheet.limit:
-            raise MemoryFull(sheet, len(join_entries(without)))
+        without = _entries_without(edit, file)
+        if len(join_entries(without)) > file.limit:
+            raise MemoryFull(file, len(join_entries(without)))
         data = join_entries(without).encode() if without else None
-        return await self._ledger.undo(name, [FileEdit(edit.path, sheet.data, data)])
+        return await self._ledger.undo(name, [FileEdit(edit.path, file.data, data)])
 
     async def accept(self, proposal: Proposal) -> MemoryFile:
-        """A person wants it: carried out on the file as it is by now."""
-        sheet = await self.change(msgspec.json.decode(proposal.request, type=MemoryRequest))
+        """Apply an accepted proposal to the current file."""
+        file = await self.change(msgspec.json.decode(proposal.request, type=MemoryRequest))
         await self._ledger.decide(proposal, accepted=True)
-        return sheet
+        return file
 
-    def _change(self, request: MemoryRequest, sheet: MemoryFile, after: Sequence[str]) -> Change:
+    def _change(self, request: MemoryRequest, file: MemoryFile, after: Sequence[str]) -> Change:
         return Change(
             id=new_id("chg"),
             kind=MEMORY_KIND,
@@ -182,32 +182,32 @@ class MemoryStore:
             summary=summarize_operations(request.operations),
             by=request.by,
             at=self._clock.now(),
-            edits=(FileEdit(request.target.file, sheet.data, join_entries(after).encode()),),
+            edits=(FileEdit(request.target.file, file.data, join_entries(after).encode()),),
             origin=request.origin,
             why=request.why,
         )
 
-    def _set_aside(self, sheet: MemoryFile) -> None:
+    def _set_aside(self, file: MemoryFile) -> None:
         stamp = self._clock.now().strftime("%Y%m%d-%H%M%S")
-        path = self._home / f"{sheet.target.file}.bak.{stamp}"
-        if sheet.data is not None and not path.exists():
-            write_atomic(path, sheet.data, mode=0o600)
+        path = self._home / f"{file.target.file}.bak.{stamp}"
+        if file.data is not None and not path.exists():
+            write_atomic(path, file.data, mode=0o600)
 
 
-def _entries_without(edit: FileEdit, sheet: MemoryFile) -> list[str]:
-    """The entries as they would be if that had never been done, and all else had."""
+def _entries_without(edit: FileEdit, file: MemoryFile) -> list[str]:
+    """The entries as if the change had never been made, with all later changes."""
     before, after = _decode_entries(edit.before), _decode_entries(edit.after)
     added = [one for one in after if one not in before]
-    removed = [one for one in before if one not in after and one not in sheet.entries]
-    if sheet.odd or any(one not in sheet.entries for one in added):
+    removed = [one for one in before if one not in after and one not in file.entries]
+    if file.odd or any(one not in file.entries for one in added):
         raise FileConflict(
-            f"What this did to {edit.path} was changed again since, so it was left as it is.",
-            hint="Undo first what came later, or edit the file.",
+            f"{edit.path} was changed again since, so this cannot be undone.",
+            hint="Undo the later changes first, or edit the file.",
         )
-    place = min((sheet.entries.index(one) for one in added), default=len(sheet.entries))
-    kept = [(n, one) for n, one in enumerate(sheet.entries) if one not in added]
-    earlier = [one for n, one in kept if n < place]
-    return [*earlier, *removed, *(one for n, one in kept if n >= place)]
+    index = min((file.entries.index(one) for one in added), default=len(file.entries))
+    kept = [(n, one) for n, one in enumerate(file.entries) if one not in added]
+    earlier = [one for n, one in kept if n < index]
+    return [*earlier, *removed, *(one for n, one in kept if n >= index)]
 
 
 def _decode_entries(data: bytes | None) -> list[str]:
@@ -215,7 +215,7 @@ def _decode_entries(data: bytes | None) -> list[str]:
 
 
 def _normalized(text: str) -> str:
-    """Without what two writings of the same may differ in."""
+    """Ignore differences in case, spacing and punctuation."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
@@ -226,19 +226,19 @@ _TITLES = {
 }
 
 
-def memory_prompt(notebook: MemoryStore, *, memory: bool, user: bool) -> str:
-    """What to put into a prompt; empty when nothing is remembered."""
+def memory_prompt(store: MemoryStore, *, memory: bool, user: bool) -> str:
+    """The memory section of the prompt; empty without entries."""
     wanted = [MemoryTarget.MEMORY] * memory + [MemoryTarget.USER] * user
-    sheets = [notebook.read_now(target) for target in wanted]
-    return "\n\n".join(_file_block(sheet) for sheet in sheets if sheet.entries)
+    files = [store.read_now(target) for target in wanted]
+    return "\n\n".join(_file_block(file) for file in files if file.entries)
 
 
 @lru_cache(maxsize=8)
-def _file_block(sheet: MemoryFile) -> str:
-    """An entry that somebody slipped in past the scan is named, not shown."""
+def _file_block(file: MemoryFile) -> str:
+    """Name suspicious entries that bypassed the scan instead of showing them."""
     shown = [
         f"[BLOCKED: this entry {why}]" if (why := injection_reason(entry)) else entry
-        for entry in sheet.entries
+        for entry in file.entries
     ]
-    title = f"{_TITLES[sheet.target]} [{usage_label(sheet.entries, sheet.limit)}]"
+    title = f"{_TITLES[file.target]} [{usage_label(file.entries, file.limit)}]"
     return "\n".join([_RULE, title, _RULE, join_entries(shown)])

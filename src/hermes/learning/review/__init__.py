@@ -1,1 +1,1 @@
-"""Looking back after a turn: what of it is worth remembering."""
+"""Reviews after a turn: decide what is worth remembering."""

@@ -1,7 +1,7 @@
-"""One review: a turn on a copy of what was said, in which only memory and skills can be changed.
+"""Run one review: a turn on a copy of the conversation that can only change memory and skills.
 
-It is asked with the prompt, the tools and the messages of the session it looks back on, so that
-the provider has read most of it already. What is said in it goes to a session of its own.
+It uses the prompt, tools and messages of the reviewed session, so that the provider's cache
+applies. Its messages go to a separate session.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,12 +39,12 @@ from hermes.session.runner import Planner
 ALLOWED_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage"})
 MAX_STEPS = 16
 DIGEST_MESSAGES = 24
-"""Messages that another model than the session's own is shown."""
+"""How many messages a model other than the session's own is shown."""
 _MAX_MESSAGE = 4_000
 
 
 class ReviewedTurn(Struct, frozen=True, kw_only=True):
-    """A turn that has ended: of which session, for whom, asked from where."""
+    """A finished turn: its session, principal and origin."""
 
     session: str
     principal: str = OWNER
@@ -53,7 +53,7 @@ class ReviewedTurn(Struct, frozen=True, kw_only=True):
 
 
 class ReviewResult(Struct, frozen=True, kw_only=True):
-    """What a review changed, and what it proposes."""
+    """What a review changed and proposed."""
 
     changes: Sequence[Change] = ()
     proposals: Sequence[Proposal] = ()
@@ -62,8 +62,8 @@ class ReviewResult(Struct, frozen=True, kw_only=True):
         return bool(self.changes or self.proposals)
 
 
-async def unchanged_messages(session: Session, said: list[Message]) -> list[Message]:
-    return said
+async def unchanged_messages(session: Session, messages: list[Message]) -> list[Message]:
+    return messages
 
 
 async def no_other_model() -> Model | None:
@@ -71,7 +71,7 @@ async def no_other_model() -> Model | None:
 
 
 class ReviewDeps(Struct, frozen=True, kw_only=True):
-    """`seen` is the transcript as the model sees it; `model` another one to look back with."""
+    """`seen` returns the transcript as the model sees it; `model` another model for reviews."""
 
     store: Store
     clock: Clock
@@ -89,17 +89,17 @@ class Reviewer:
         self._parts = parts
         self._holder = new_holder_id()
 
-    async def review(self, occasion: ReviewedTurn, due: DueReviews) -> ReviewResult:
+    async def review(self, turn: ReviewedTurn, due: DueReviews) -> ReviewResult:
         parts = self._parts
         archive = parts.store.archive_for(OWNER)
-        before = await archive.get(occasion.session)
-        whole = [row.message for row in await archive.messages(before.id)]
-        said = await parts.seen(before, list(whole))
+        before = await archive.get(turn.session)
+        transcript = [row.message for row in await archive.messages(before.id)]
+        messages = await parts.seen(before, list(transcript))
         session = self._session(before)
-        plan = await parts.planner.plan(session, self._scope(session, occasion), History(said))
+        plan = await parts.planner.plan(session, self._scope(session, turn), History(messages))
         if isinstance(plan, RuntimePlan) or ALLOWED_TOOLS.isdisjoint(plan.tools):
             return ReviewResult()
-        await self._run(session, *await self._review_plan(plan, said, whole, due))
+        await self._run(session, *await self._review_plan(plan, messages, transcript, due))
         return await self._findings(session.id)
 
     def _session(self, before: Session) -> Session:
@@ -109,34 +109,38 @@ class Reviewer:
         )
         return continued_from(fresh, before)
 
-    def _scope(self, session: Session, occasion: ReviewedTurn) -> Scope:
-        """As the turn had it, so that the same tools are offered."""
+    def _scope(self, session: Session, turn: ReviewedTurn) -> Scope:
+        """The scope of the turn, so that the same tools are offered."""
         return Scope(
             profile=self._parts.profile,
             session=session.id,
             run=new_id("run"),
             workspace=session.cwd,
             principal=session.principal,
-            address=occasion.address,
+            address=turn.address,
             later=False,
-            source=occasion.source,
+            source=turn.source,
         )
 
     async def _review_plan(
-        self, plan: Plan, said: Sequence[Message], whole: Sequence[Message], due: DueReviews
+        self,
+        plan: Plan,
+        messages: Sequence[Message],
+        transcript: Sequence[Message],
+        due: DueReviews,
     ) -> tuple[Plan, User]:
-        """With nothing that reaches further than memory and skills."""
+        """Restrict the plan to memory and skills."""
         other = await self._parts.model()
-        words, tools = review_prompt(due), _review_tools(plan.tools, whole)
+        prompt, tools = review_prompt(due), _review_tools(plan.tools, transcript)
         if other is not None:
-            # It has read nothing of this yet: it is told the end, and given what it may use.
-            words = f"{conversation_digest(said)}\n\n{words}"
+            # It has no context yet: show it the end of the conversation and only the usable tools.
+            prompt = f"{conversation_digest(messages)}\n\n{prompt}"
             tools = {name: tool for name, tool in tools.items() if name in ALLOWED_TOOLS}
-        confined = structs.replace(
+        review_plan = structs.replace(
             plan,
             scope=structs.replace(plan.scope, source=REVIEW_SOURCE, address=None),
             model=other or plan.model,
-            history=History(said if other is None else ()),
+            history=History(messages if other is None else ()),
             tools=tools,
             steps=min(plan.steps, self._parts.steps),
             steer=no_steering,
@@ -145,7 +149,7 @@ class Reviewer:
             compress=None,
             renew=None,
         )
-        return confined, User(new_id("msg"), (Text(words),), Trust.PROGRAM)
+        return review_plan, User(new_id("msg"), (Text(prompt),), Trust.PROGRAM)
 
     async def _run(self, session: Session, plan: Plan, asked: User) -> None:
         store, clock = self._parts.store, self._parts.clock
@@ -159,9 +163,9 @@ class Reviewer:
             )
         finally:
             await lease.give_back()
-            over = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
+            ended = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
             with anyio.CancelScope(shield=True):
-                await store.commit(ChangeSession(session.id, over))
+                await store.commit(ChangeSession(session.id, ended))
 
     async def _findings(self, session: str) -> ReviewResult:
         ledger = self._parts.ledger()
@@ -173,36 +177,38 @@ class Reviewer:
 
 
 class _DisabledTool:
-    """A tool that is told of, because it always was, and that does nothing."""
+    """A tool that stays listed, as in the session, but does nothing."""
 
     def __init__(self, spec: ToolSpec) -> None:
         self.spec = spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         raise ToolError(
-            f"{self.spec.name} is not used when looking back: only memory and skills are."
+            f"{self.spec.name} is not available in a review: only memory and skills are."
         )
 
 
 class _ProvenanceTool:
-    """A tool that knows where all words come from that were ever said in the session."""
+    """A tool that knows the sources of all text in the session."""
 
-    def __init__(self, tool: Tool, whole: Sequence[Message], tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self, tool: Tool, transcript: Sequence[Message], tools: Mapping[str, Tool]
+    ) -> None:
         self._tool = tool
-        self._whole = whole
+        self._transcript = transcript
         self._tools = tools
         self.spec = tool.spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         def sources(text: str) -> TextSources:
-            return find_sources(text, self._whole, self._tools)
+            return find_sources(text, self._transcript, self._tools)
 
         return await self._tool.run(args, structs.replace(ctx, sources=sources))
 
 
-def _review_tools(tools: Mapping[str, Tool], whole: Sequence[Message]) -> dict[str, Tool]:
+def _review_tools(tools: Mapping[str, Tool], transcript: Sequence[Message]) -> dict[str, Tool]:
     return {
-        name: _ProvenanceTool(tool, whole, tools)
+        name: _ProvenanceTool(tool, transcript, tools)
         if name in ALLOWED_TOOLS
         else _DisabledTool(tool.spec)
         for name, tool in tools.items()
@@ -219,11 +225,11 @@ def review_prompt(due: DueReviews) -> str:
     return "\n\n".join(_prompt_part(part) for part in parts)
 
 
-def conversation_digest(said: Sequence[Message]) -> str:
+def conversation_digest(messages: Sequence[Message]) -> str:
     """The last messages as plain text."""
-    lines = [_message_line(message) for message in said[-DIGEST_MESSAGES:]]
-    left = len(said) - DIGEST_MESSAGES
-    head = [f"[… {left:,} earlier messages are left out …]"] if left > 0 else []
+    lines = [_message_line(message) for message in messages[-DIGEST_MESSAGES:]]
+    omitted = len(messages) - DIGEST_MESSAGES
+    head = [f"[… {omitted:,} earlier messages are omitted out …]"] if omitted > 0 else []
     return "\n\n".join([*head, *filter(None, lines)])
 
 
@@ -231,8 +237,8 @@ def _message_line(message: Message) -> str:
     text = head_and_tail(text_of(message).strip(), _MAX_MESSAGE)
     match message:
         case User(trust=trust):
-            who = "The person" if trust is Trust.OWNER else f"Not the person ({trust})"
-            return f"{who}: {text}"
+            speaker = "The person" if trust is Trust.OWNER else f"Not the person ({trust})"
+            return f"{speaker}: {text}"
         case Assistant(calls=calls):
             names = ", ".join(call.name for call in calls)
             return f"You: {text}{f' [called {names}]' if names else ''}"
@@ -246,4 +252,4 @@ def _prompt_part(name: str) -> str:
 
 
 async def _ignore_event(event: Event) -> None:
-    """Nobody watches a review."""
+    """Reviews have no listeners."""

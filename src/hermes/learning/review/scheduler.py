@@ -1,4 +1,4 @@
-"""What the person is told of a review: one line, and nothing when nothing was kept."""
+"""Schedule reviews after turns, and notify the person about their results."""
 
 import logging
 from collections import OrderedDict, deque
@@ -32,26 +32,26 @@ class NotificationLevel(StrEnum):
     VERBOSE = "verbose"
 
 
-def review_notice(findings: ReviewResult, how: NotificationLevel) -> str:
-    """Empty when there is nothing to say, or nobody wants to hear it."""
-    if how is NotificationLevel.OFF or not findings:
+def review_notice(result: ReviewResult, how: NotificationLevel) -> str:
+    """Empty when there is nothing to report or notifications are off."""
+    if how is NotificationLevel.OFF or not result:
         return ""
-    parts = [_change_label(change) for change in findings.changes[:_MAX_SHOWN]]
-    if more := len(findings.changes) - _MAX_SHOWN:
+    parts = [_change_label(change) for change in result.changes[:_MAX_SHOWN]]
+    if more := len(result.changes) - _MAX_SHOWN:
         parts += [f"{more} more"] if more > 0 else []
-    if findings.proposals:
+    if result.proposals:
         parts.append(
-            "for you to decide: " + ", ".join(map(_change_label, findings.proposals[:_MAX_SHOWN]))
+            "needs your decision: " + ", ".join(map(_change_label, result.proposals[:_MAX_SHOWN]))
         )
-    line = f"💾 Looking back: {'; '.join(parts)}. See /changes."
+    line = f"💾 Review: {'; '.join(parts)}. See /changes."
     if how is NotificationLevel.VERBOSE:
-        line = "\n".join([line, *(change_text(change) for change in findings.changes)])
+        line = "\n".join([line, *(change_text(change) for change in result.changes)])
     return line
 
 
-def _change_label(one: Change | Proposal) -> str:
-    words = f" (heard or read before: {', '.join(one.origin.words)})" if one.origin.words else ""
-    return f"{one.kind} {one.summary}{words}"
+def _change_label(item: Change | Proposal) -> str:
+    sources = f" (content from others: {', '.join(item.origin.words)})" if item.origin.words else ""
+    return f"{item.kind} {item.summary}{sources}"
 
 
 log = logging.getLogger(__name__)
@@ -59,15 +59,15 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT = 2
 MAX_SESSIONS = 256
 MAX_WAITING = 1_000
-"""How many sessions may wait to be looked at; those beyond are counted with their next turn."""
+"""How many sessions may wait for a review; further ones are counted with their next turn."""
 EXCLUDED_SOURCES = frozenset({REVIEW_SOURCE, "subagent", "cron"})
-"""Sessions in which no person speaks."""
+"""Sessions without a person."""
 
 NotifyReview = Callable[[ReviewedTurn, str], Awaitable[None]]
 
 
 class ReviewRules(Struct, frozen=True, kw_only=True):
-    """`memory` and `skills` say what there is to be looked at; `timeout` is for a whole review."""
+    """`memory` and `skills` say what to review; `timeout` is for a whole review."""
 
     intervals: ReviewIntervals = ReviewIntervals()
     memory: bool = True
@@ -77,15 +77,15 @@ class ReviewRules(Struct, frozen=True, kw_only=True):
 
 
 class _SessionCounter(Struct):
-    nudges: ReviewTriggers
+    triggers: ReviewTriggers
     seq: int = 0
 
 
 class ReviewScheduler:
-    """One at a time for a session, few at a time for all; nothing here ever holds up a turn.
+    """Runs one review per session and few in total; never delays a turn.
 
-    Those who wait stand in a line in memory, without a task each: many sessions end their turns
-    at once. The line is not kept: a review that had not begun when its process ended is left out.
+    Waiting sessions are queued in memory without a task each, since many turns may end together.
+    The queue is not stored: a review that has not started when the process ends is dropped.
     """
 
     def __init__(
@@ -98,37 +98,37 @@ class ReviewScheduler:
         self._reviewer = Reviewer(parts)
         self._waiting: deque[ReviewedTurn] = deque()
         self._workers = 0
-        self._at_work: set[str] = set()
+        self._active: set[str] = set()
         self._counted: OrderedDict[str, _SessionCounter] = OrderedDict()
 
     @property
     def at_work(self) -> frozenset[str]:
-        """The sessions that are looked at now, or wait for it."""
-        return frozenset(self._at_work)
+        """The sessions that are being reviewed or wait for it."""
+        return frozenset(self._active)
 
     def ended(self, turn: TurnRequest, outcome: Outcome) -> None:
-        """Called when the answer is on its way. Only the owner's turns are looked back on."""
+        """Call when a turn's answer is on its way. Only the owner's turns are reviewed."""
         source = turn.source or turn.session.source
         if not self._rules.intervals.memory and not self._rules.intervals.skills:
             return
         if outcome is not Outcome.DONE or turn.role is not Role.OWNER:
             return
-        if turn.bare or turn.handed:  # a program has the say there, with tools of its own
+        if turn.bare or turn.handed:  # a program controls it, with its own tools
             return
         if (
             source in EXCLUDED_SOURCES
-            or turn.session.id in self._at_work
+            or turn.session.id in self._active
             or len(self._waiting) >= MAX_WAITING
         ):
             return
-        occasion = ReviewedTurn(
+        reviewed = ReviewedTurn(
             session=turn.session.id,
             principal=turn.principal or turn.session.principal,
             source=source,
             address=turn.address,
         )
-        self._at_work.add(occasion.session)
-        self._waiting.append(occasion)
+        self._active.add(reviewed.session)
+        self._waiting.append(reviewed)
         if self._workers < MAX_CONCURRENT:
             self._workers += 1
             self._group.start_soon(self._work)
@@ -140,34 +140,36 @@ class ReviewScheduler:
         finally:
             self._workers -= 1
 
-    async def _review_if_due(self, occasion: ReviewedTurn) -> None:
+    async def _review_if_due(self, reviewed: ReviewedTurn) -> None:
         try:
             with anyio.move_on_after(self._rules.timeout) as limit:
-                if due := await self._due(occasion.session):
-                    await self._review(occasion, due)
+                if due := await self._due(reviewed.session):
+                    await self._review(reviewed, due)
             if limit.cancelled_caught:
-                log.warning("the review of session %s took too long", occasion.session)
+                log.warning("the review of session %s took too long", reviewed.session)
         except Exception:
-            log.exception("the review of session %s failed", occasion.session)
+            log.exception("the review of session %s failed", reviewed.session)
         finally:
-            self._at_work.discard(occasion.session)
+            self._active.discard(reviewed.session)
 
-    async def _review(self, occasion: ReviewedTurn, due: DueReviews) -> None:
-        findings = await self._reviewer.review(occasion, due)
-        if text := review_notice(findings, self._rules.notifying):
-            await self._tell(occasion, text)
+    async def _review(self, reviewed: ReviewedTurn, due: DueReviews) -> None:
+        result = await self._reviewer.review(reviewed, due)
+        if text := review_notice(result, self._rules.notifying):
+            await self._tell(reviewed, text)
 
     async def _due(self, session: str) -> DueReviews:
-        """Counted on from where it was left; of turns before this process only the last counts."""
+        """Count on from the last check; of turns before this process only the last counts."""
         known = self._counted.pop(session, None)
-        counted = known or _SessionCounter(ReviewTriggers(self._rules.intervals))
-        rows = await self._parts.store.archive_for(OWNER).messages(session, counted.seq)
+        counter = known or _SessionCounter(ReviewTriggers(self._rules.intervals))
+        rows = await self._parts.store.archive_for(OWNER).messages(session, counter.seq)
         found = replay_triggers(
-            counted.nudges, rows, memory=self._rules.memory, skills=self._rules.skills
+            counter.triggers, rows, memory=self._rules.memory, skills=self._rules.skills
         )
-        counted.seq = rows[-1].seq if rows else counted.seq
-        self._counted[session] = counted
+        counter.seq = rows[-1].seq if rows else counter.seq
+        self._counted[session] = counter
         while len(self._counted) > MAX_SESSIONS:
             self._counted.popitem(last=False)
-        meant = found if known is not None else found[-1:]
-        return DueReviews(memory=any(d.memory for d in meant), skills=any(d.skills for d in meant))
+        relevant = found if known is not None else found[-1:]
+        return DueReviews(
+            memory=any(d.memory for d in relevant), skills=any(d.skills for d in relevant)
+        )

@@ -1,4 +1,4 @@
-"""When it is time to look back: counted in what the person said and what the agent did."""
+"""Decide when a review is due, by counting user turns and tool steps."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ SKILL_TOOL = "skill_manage"
 
 
 class ReviewIntervals(Struct, frozen=True, kw_only=True):
-    """Memory after so many turns of the person, skills after so many steps; 0 is never."""
+    """Review memory after so many user turns, skills after so many steps; 0 means never."""
 
     memory: int = 10
     skills: int = 10
@@ -26,9 +26,9 @@ class DueReviews(Struct, frozen=True, kw_only=True):
 
 
 class ReviewTriggers:
-    """The two counters of one session. What is due begins again at nothing.
+    """The two counters of one session, reset when a review is due.
 
-    They are nowhere on disk: `replayed` gets them from the transcript, turn by turn.
+    They are not stored: `replay_triggers` recomputes them from the transcript, turn by turn.
     """
 
     def __init__(self, intervals: ReviewIntervals, turns: int = 0, iterations: int = 0) -> None:
@@ -37,18 +37,18 @@ class ReviewTriggers:
         self.iterations = iterations
 
     def count_turn(self) -> None:
-        """Once for each turn of the person."""
+        """Count one user turn."""
         self.turns += 1
 
     def worked(self, iterations: int = 1) -> None:
-        """Steps in which tools were called."""
+        """Count steps in which tools were called."""
         self.iterations += iterations
 
     def reset_skills(self) -> None:
         self.iterations = 0
 
     def due(self, *, memory: bool = True, skills: bool = True) -> DueReviews:
-        """At the end of a turn, for what the turn had the tools for."""
+        """What is due at the end of a turn, for the tools it had."""
         found = DueReviews(
             memory=memory and 0 < self.intervals.memory <= self.turns,
             skills=skills and 0 < self.intervals.skills <= self.iterations,
@@ -59,11 +59,11 @@ class ReviewTriggers:
             self.iterations = 0
         return found
 
-    def take(self, said: Sequence[Message]) -> None:
-        """All messages of one turn."""
-        if any(isinstance(one, User) and one.trust is not Trust.PROGRAM for one in said):
+    def take(self, messages: Sequence[Message]) -> None:
+        """Count all messages of one turn."""
+        if any(isinstance(one, User) and one.trust is not Trust.PROGRAM for one in messages):
             self.count_turn()
-        for answer in said:
+        for answer in messages:
             if not isinstance(answer, Assistant) or not answer.calls:
                 continue
             self.worked()
@@ -72,7 +72,7 @@ class ReviewTriggers:
 
 
 def messages_by_turn(rows: Sequence[StoredMessage]) -> list[list[Message]]:
-    """The messages of each run; what was brought in between belongs to none."""
+    """The messages of each run; those in between belong to none."""
     turns: list[list[Message]] = []
     last = ""
     for row in rows:
@@ -86,15 +86,15 @@ def messages_by_turn(rows: Sequence[StoredMessage]) -> list[list[Message]]:
 
 
 def replay_triggers(
-    nudges: ReviewTriggers,
+    triggers: ReviewTriggers,
     rows: Sequence[StoredMessage],
     *,
     memory: bool = True,
     skills: bool = True,
 ) -> list[DueReviews]:
-    """Count on; what was due at the end of each of these turns."""
+    """Count these turns, and return what was due at the end of each."""
     found: list[DueReviews] = []
-    for said in messages_by_turn(rows):
-        nudges.take(said)
-        found.append(nudges.due(memory=memory, skills=skills))
+    for messages in messages_by_turn(rows):
+        triggers.take(messages)
+        found.append(triggers.due(memory=memory, skills=skills))
     return found

@@ -1,1 +1,1 @@
-"""Skills: folders with a SKILL.md that say how to do something, read when they are needed."""
+"""Skills: folders with a SKILL.md of instructions, read when needed."""

@@ -1,4 +1,4 @@
-"""Several skills under one name: `/<bundle>` has the agent follow all of them."""
+"""Skill bundles: `/<bundle>` makes the agent follow several skills."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from hermes.learning.skills.document import (
 )
 
 BUNDLE_FOLDER = "skill-bundles"
-"""Beside the skills; one file for each, as the public system keeps them."""
+"""Next to the skills; one file each, as in the public system."""
 _SUFFIXES = (".yaml", ".yml")
 _MAX_BYTES = 100_000
 _MAX_BUNDLES = 200
@@ -29,7 +29,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
 
 def find_bundle(home: Path, name: str) -> Bundle | None:
-    """None also for a file that is none: whoever names it gets told of skills as usual."""
+    """None also for an invalid file."""
     try:
         check_name(name)
     except InvalidSkill:
@@ -39,7 +39,7 @@ def find_bundle(home: Path, name: str) -> Bundle | None:
 
 
 def list_bundles(home: Path) -> list[Bundle]:
-    """By name."""
+    """All bundles, sorted by name."""
     try:
         files = sorted(
             path for path in (home / BUNDLE_FOLDER).iterdir() if path.suffix in _SUFFIXES
@@ -55,32 +55,32 @@ def list_bundles(home: Path) -> list[Bundle]:
 
 
 def bundle_file(home: Path, name: str) -> str | None:
-    """Where below the home a bundle is written down."""
+    """The path of a bundle's file in the home."""
     files = [f"{BUNDLE_FOLDER}/{check_name(name)}{end}" for end in _SUFFIXES]
     return next((file for file in files if (home / file).is_file()), None)
 
 
 def encode_bundle(bundle: Bundle) -> tuple[str, bytes]:
-    """The file below the home, and what is to be in it."""
-    said = {"description": bundle.description, "instruction": bundle.instruction}
-    # A text in JSON is one in YAML, whatever is in it.
-    lines = [f"{key}: {msgspec.json.encode(text).decode()}" for key, text in said.items() if text]
+    """The path of the file in the home, and its content."""
+    texts = {"description": bundle.description, "instruction": bundle.instruction}
+    # A JSON string is valid YAML, whatever it contains.
+    lines = [f"{key}: {msgspec.json.encode(text).decode()}" for key, text in texts.items() if text]
     lines += ["skills:", *(f"  - {check_name(name)}" for name in bundle.skills)]
     return f"{BUNDLE_FOLDER}/{check_name(bundle.name)}.yaml", ("\n".join(lines) + "\n").encode()
 
 
 def _read_bundle(path: Path) -> Bundle | None:
     try:
-        given = parse_mapping(read_regular_file(path, _MAX_BYTES).decode("utf-8", "replace"), path)
+        values = parse_mapping(read_regular_file(path, _MAX_BYTES).decode("utf-8", "replace"), path)
         name = check_name(path.stem)
     except (OSError, InvalidSkill):
         return None
-    skills = tuple(dict.fromkeys(name_list(given.get("skills"))))
+    skills = tuple(dict.fromkeys(name_list(values.get("skills"))))
     if not skills:
         return None
     return Bundle(
         name=name,
         skills=skills,
-        description=" ".join(scalar_text(given.get("description")).split()),
-        instruction=scalar_text(given.get("instruction")),
+        description=" ".join(scalar_text(values.get("description")).split()),
+        instruction=scalar_text(values.get("instruction")),
     )

@@ -1,4 +1,4 @@
-"""Where skills are found, and what each is about; read again only when its file has changed."""
+"""Find skills and cache their metadata until their files change."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ FileStamp = tuple[int, int, int]
 
 
 class Skill(Struct, frozen=True, kw_only=True):
-    """One skill that was found. Only those under the home's own folder may be changed."""
+    """A skill that was found. Only those in the home's own folder can be changed."""
 
     name: str
     folder: str
@@ -59,7 +59,7 @@ class _Snapshot(Struct, frozen=True):
 
 
 class SkillCatalog:
-    """All skills of a profile. The first folder that has a name wins: the person's own."""
+    """All skills of a profile. Of skills with the same name the first folder wins: the user's."""
 
     def __init__(
         self, own: Path, elsewhere: Sequence[Path] = (), snapshot: Path | None = None
@@ -71,7 +71,7 @@ class SkillCatalog:
         self._troubles: dict[str, str] = {}
 
     def skills(self) -> list[Skill]:
-        """By name. Cheap when nothing changed: one look at each file."""
+        """All skills by name. Cheap when nothing changed: one stat per file."""
         known = self._known if self._known is not None else self._load()
         seen: dict[str, _CachedSkill] = {}
         found: dict[str, Skill] = {}
@@ -79,11 +79,11 @@ class SkillCatalog:
         for root in self._folders:
             for folder, stamp in _skill_folders(root):
                 file = f"{folder}/{SKILL_FILE}"
-                one = seen[file] = _load_cached(file, stamp, known.get(file))
-                if one.head is None:
-                    self._troubles[file] = one.trouble
+                cached = seen[file] = _load_cached(file, stamp, known.get(file))
+                if cached.head is None:
+                    self._troubles[file] = cached.trouble
                     continue
-                skill = self._skill(root, folder, one.head)
+                skill = self._skill(root, folder, cached.head)
                 found.setdefault(skill.name, skill)
         if seen != known:
             self._save(seen)
@@ -91,7 +91,7 @@ class SkillCatalog:
         return sorted(found.values(), key=lambda skill: skill.name)
 
     def find(self, name: str) -> Skill | None:
-        """By its name, with or without its category, or by its folder's name."""
+        """Find by name, with or without category, or by the folder's name."""
         wanted = name.strip().strip("/").rpartition("/")[2].lower()
         skills = self.skills()
         exact = [skill for skill in skills if skill.name.lower() == wanted]
@@ -99,16 +99,16 @@ class SkillCatalog:
         return next(iter(exact or folder), None)
 
     def troubles(self) -> dict[str, str]:
-        """Files that cannot be used, and why."""
+        """Unusable files and the reasons."""
         self.skills()
         return dict(self._troubles)
 
     def read(self, skill: Skill) -> SkillDocument:
-        """Raises `BadSkill`."""
+        """Raises `InvalidSkill`."""
         return _read_document(skill.file)
 
     def _skill(self, root: Path, folder: str, head: SkillMetadata) -> Skill:
-        # Text, not paths: there may be hundreds, and every new session looks at all of them.
+        # String paths, because every new session checks all skills, and there may be hundreds.
         between = folder[len(str(root)) :].strip("/").split("/")[:-1]
         return Skill(
             name=head.name,
@@ -123,12 +123,12 @@ class SkillCatalog:
         if self._snapshot is None:
             return {}
         try:
-            kept = msgspec.json.decode(
+            snapshot = msgspec.json.decode(
                 read_regular_file(self._snapshot, 16_000_000), type=_Snapshot
             )
         except (OSError, msgspec.DecodeError):
             return {}
-        return kept.heads if kept.format == _SNAPSHOT_FORMAT else {}
+        return snapshot.heads if snapshot.format == _SNAPSHOT_FORMAT else {}
 
     def _save(self, known: dict[str, _CachedSkill]) -> None:
         if self._snapshot is None:
@@ -138,16 +138,16 @@ class SkillCatalog:
                 self._snapshot, msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known)), mode=0o600
             )
         except OSError as error:
-            log.debug("the skills are not remembered: %s", error)
+            log.debug("could not cache the skills: %s", error)
 
 
 def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
-    """Folders with a SKILL.md, in a steady order; what is inside of one is its own business."""
+    """Folders with a SKILL.md, in a stable order; nested ones are not searched."""
     stack = [(str(root), 0)]
     count = 0
     while stack and count < MAX_SKILLS:
         folder, depth = stack.pop()
-        # Most are skills: to ask for the file is cheaper than to list what is there.
+        # Most are skills: checking for the file is cheaper than listing the folder.
         stamp = _file_stamp(f"{folder}/{SKILL_FILE}") if depth else None
         if stamp is not None:
             count += 1
@@ -157,7 +157,7 @@ def _skill_folders(root: Path) -> Iterator[tuple[str, FileStamp]]:
 
 
 def _folders_in(folder: str) -> list[str]:
-    """The last first."""
+    """In reverse order, for the stack."""
     try:
         with os.scandir(folder) as entries:
             names = [one.name for one in entries if one.name[0] != "." and one.is_dir()]
@@ -168,7 +168,7 @@ def _folders_in(folder: str) -> list[str]:
 
 def _file_stamp(file: str) -> FileStamp | None:
     try:
-        stat = os.stat(file)  # noqa: PTH116 - as above
+        stat = os.stat(file)  # noqa: PTH116 - faster
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
@@ -180,7 +180,7 @@ def _load_cached(file: str, stamp: FileStamp, known: _CachedSkill | None) -> _Ca
     try:
         return _CachedSkill(stamp, _read_document(Path(file)).head)
     except InvalidSkill as error:
-        log.warning("a skill is left out: %s", error)
+        log.warning("skipped a skill: %s", error)
         return _CachedSkill(stamp, None, one_line(str(error), 300))
 
 
@@ -196,7 +196,7 @@ _SYSTEM_NAMES = {"linux": "linux", "darwin": "macos", "win32": "windows"}
 
 
 class SkillEnvironment(Struct, frozen=True, kw_only=True):
-    """`has_variable` and `has_program` are asked only about what a skill names."""
+    """`has_variable` and `has_program` are only called for what a skill names."""
 
     tools: Collection[str]
     toolsets: Collection[str]
@@ -208,7 +208,7 @@ class SkillEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class MissingRequirements(Struct, frozen=True, kw_only=True):
-    """What a skill needs and this place does not have."""
+    """What a skill needs and this environment does not have."""
 
     variables: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
@@ -217,34 +217,34 @@ class MissingRequirements(Struct, frozen=True, kw_only=True):
         return bool(self.variables or self.programs)
 
 
-def usable_skills(skills: Sequence[Skill], here: SkillEnvironment) -> list[Skill]:
-    """Those that the model is told of: of this system, with tools it has, not switched off."""
+def usable_skills(skills: Sequence[Skill], environment: SkillEnvironment) -> list[Skill]:
+    """Skills to show to the model: for this system, with available tools, not disabled."""
     return [
         skill
         for skill in skills
-        if _is_usable(skill.head, here) and skill.name not in here.disabled
+        if _is_usable(skill.head, environment) and skill.name not in environment.disabled
     ]
 
 
-def missing_requirements(head: SkillMetadata, here: SkillEnvironment) -> MissingRequirements:
+def missing_requirements(head: SkillMetadata, environment: SkillEnvironment) -> MissingRequirements:
     return MissingRequirements(
-        variables=tuple(v.name for v in head.variables if not here.has_variable(v.name)),
-        programs=tuple(name for name in head.commands if not here.has_program(name)),
+        variables=tuple(v.name for v in head.variables if not environment.has_variable(v.name)),
+        programs=tuple(name for name in head.commands if not environment.has_program(name)),
     )
 
 
-def _is_usable(head: SkillMetadata, here: SkillEnvironment) -> bool:
-    if head.platforms and here.system not in {name.lower() for name in head.platforms}:
+def _is_usable(head: SkillMetadata, environment: SkillEnvironment) -> bool:
+    if head.platforms and environment.system not in {name.lower() for name in head.platforms}:
         return False
-    if head.environments and not set(head.environments) & set(here.environments):
+    if head.environments and not set(head.environments) & set(environment.environments):
         return False
-    if not set(head.requires_tools) <= set(here.tools):
+    if not set(head.requires_tools) <= set(environment.tools):
         return False
-    if not set(head.requires_toolsets) <= set(here.toolsets):
+    if not set(head.requires_toolsets) <= set(environment.toolsets):
         return False
-    # A fallback is for when the better way is not there.
-    better = set(head.fallback_for_tools) & set(here.tools)
-    return not better and not set(head.fallback_for_toolsets) & set(here.toolsets)
+    # A fallback is only for when the better way is missing.
+    better = set(head.fallback_for_tools) & set(environment.tools)
+    return not better and not set(head.fallback_for_toolsets) & set(environment.toolsets)
 
 
 _INDEX_HEADING = """# Skills

@@ -1,4 +1,4 @@
-"""Skills of the agent's own that say nearly the same: one could take in the other."""
+"""Curate the agent's skills: archive unused ones and propose to merge similar ones."""
 
 import io
 import tarfile
@@ -31,18 +31,18 @@ MIN_SAME = 0.5
 MIN_CONTAINED = 0.8
 RUN_WORDS = 2
 MAX_COMPARED = 300
-"""Skills that are compared with each other, the newest ones."""
+"""How many of the newest skills are compared with each other."""
 
 
 class SimilarSkills(Struct, frozen=True):
-    """`keep` is used more; `drop` would be archived, and its text go along with `keep`."""
+    """`keep` is used more; `drop` would be archived and its text added to `keep`."""
 
     keep: str
     drop: str
 
 
 async def proposed_pairs(editor: SkillEditor) -> set[frozenset[str]]:
-    """Which two it was proposed to merge, one way or the other: a no is not asked for twice."""
+    """Pairs proposed for merging before, in either order, so that none is proposed twice."""
     before = await editor.proposed_before(Author.CURATOR)
     proposed = [msgspec.json.decode(one.request, type=ProposedRequest) for one in before]
     return {frozenset((one.request.name, one.request.absorbed_into)) for one in proposed}
@@ -54,7 +54,7 @@ def find_similar_skills(
     read: Callable[[Skill], str],
     asked: Collection[frozenset[str]] = (),
 ) -> list[SimilarSkills]:
-    """Only of what the agent wrote and nobody pinned; each skill is in at most one pair."""
+    """Only skills that the agent wrote and no one pinned; each is in at most one pair."""
     own = [skill for skill in skills if skill.own and _is_by_agent(records.get(skill.name))]
     texts = {skill.name: f"{skill.head.description}\n{read(skill)}" for skill in own}
     found: list[SimilarSkills] = []
@@ -74,7 +74,7 @@ async def propose_merge(
     editor: SkillEditor, pair: SimilarSkills, body: Callable[[], str]
 ) -> Proposal:
     by = Authorship(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
-    # Before the text is read: what changes in between is then refused, not taken over.
+    # Before reading the text: a change in between makes the merge fail later.
     seen = await editor.digest(pair.drop)
     request = SkillRequest(
         action="delete",
@@ -101,14 +101,14 @@ def _is_similar(one: str, other: str) -> bool:
 
 
 MAX_MERGES = 5
-"""Merges that are proposed in one go: more at once are not read."""
+"""Merges proposed at once: more would not be read."""
 BACKUP_FOLDER = ".backups"
 STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
 _STATE_FILE = ".curator_state"
 
 
 class CurationLimits(Struct, frozen=True, kw_only=True):
-    """Days without use; `keep` backups are kept, and 0 makes none."""
+    """Days without use; `keep` is the number of backups, 0 for none."""
 
     stale: int = 30
     archive: int = 90
@@ -116,7 +116,7 @@ class CurationLimits(Struct, frozen=True, kw_only=True):
 
 
 class SkillTransition(Struct, frozen=True):
-    """What becomes of a skill that was last used so many days ago."""
+    """The new state of a skill that was last used so many days ago."""
 
     name: str
     becomes: str
@@ -126,7 +126,7 @@ class SkillTransition(Struct, frozen=True):
 def skill_transitions(
     skills: Sequence[Skill], records: Mapping[str, SkillUsage], now: datetime, ages: CurationLimits
 ) -> list[SkillTransition]:
-    """Only for what the agent wrote and nobody pinned; only what changes is named."""
+    """Only for skills that the agent wrote and no one pinned; only actual changes."""
     return [
         SkillTransition(skill.name, becomes, days)
         for skill in skills
@@ -142,25 +142,25 @@ class Curator:
     def __init__(
         self,
         folder: Path,
-        shelf: SkillCatalog,
+        catalog: SkillCatalog,
         usage: SkillUsageLog,
         editor: SkillEditor,
         clock: Clock,
     ) -> None:
-        """`folder` is where the skills of the home lie."""
+        """`folder` contains the skills of the home."""
         self._folder = folder
-        self._catalog = shelf
+        self._catalog = catalog
         self._usage = usage
         self._editor = editor
         self._clock = clock
 
     def due(self, interval: timedelta) -> bool:
-        """Whether so much time has passed since it was last done here."""
+        """Whether the interval has passed since the last curation."""
         last = self.last()
         return last is None or self._clock.now() - last >= interval
 
     def last(self) -> datetime | None:
-        """When it was last done here, if it was."""
+        """When it was last done here, if ever."""
         try:
             last = datetime.fromisoformat(
                 read_regular_file(self._folder / _STATE_FILE).decode().strip()
@@ -192,7 +192,7 @@ class Curator:
         return found
 
     async def alike(self) -> list[SimilarSkills]:
-        """Skills that `propose_merges` would propose to merge; nothing that it did before."""
+        """The pairs that `propose_merges` would propose; none that was proposed before."""
         asked = await proposed_pairs(self._editor)
 
         def look() -> list[SimilarSkills]:
@@ -203,7 +203,7 @@ class Curator:
         return await anyio.to_thread.run_sync(look)
 
     async def propose_merges(self, keep: int) -> list[Proposal]:
-        """Everything is packed first, and nothing changes before a person agrees."""
+        """Back up everything and propose merges; nothing changes until a person agrees."""
         found = (await self.alike())[:MAX_MERGES]
         if keep and found:
             await anyio.to_thread.run_sync(self._write_backup, keep)
@@ -225,7 +225,7 @@ class Curator:
         write_atomic(self._folder / _STATE_FILE, stamp, mode=0o600)
 
     def _write_backup(self, keep: int) -> None:
-        """Everything as it is now, in one archive; the oldest beyond `keep` go."""
+        """Archive all current skills; the oldest backups beyond `keep` are deleted."""
         folder = self._folder / BACKUP_FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         packed = io.BytesIO()

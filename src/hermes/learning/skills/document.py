@@ -1,4 +1,4 @@
-"""A SKILL.md: a head in YAML that says what it is for, and the instructions below it."""
+"""Parse SKILL.md files: a YAML header and the instructions below it."""
 
 import re
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class SkillVariable(Struct, frozen=True, kw_only=True):
 
 
 class SkillMetadata(Struct, frozen=True, kw_only=True):
-    """What the YAML says. Lists that hold several things of one kind are never missing."""
+    """The YAML header; missing lists are empty."""
 
     name: str
     description: str
@@ -58,29 +58,29 @@ class SkillDocument(Struct, frozen=True):
 
 
 def parse_skill(text: str, file: Path) -> SkillDocument:
-    """Raises `BadSkill` with what to change."""
+    """Raises `InvalidSkill` with what to change."""
     if len(text) > MAX_TEXT:
         raise InvalidSkill(f"{file} is longer than {MAX_TEXT:,} characters.")
     found = _FRONT_MATTER.match(text)
     if found is None:
-        raise InvalidSkill(f"{file} does not begin with a head between two lines of ---.")
+        raise InvalidSkill(f"{file} does not start with a YAML header between two --- lines.")
     return SkillDocument(
         _metadata(parse_mapping(found[1], file), file), text[found.end() :].lstrip("\r\n")
     )
 
 
 def check_name(name: str) -> str:
-    """Raises `BadSkill` for what cannot be a folder and a command as well."""
+    """Raises `InvalidSkill` for what cannot be used as a folder and as a command."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name) or ".." in name:
         raise InvalidSkill(
             f"{name[:80]!r} cannot be the name of a skill.",
-            hint="Up to 64 small letters, digits, dots, hyphens and underscores.",
+            hint="Use up to 64 lowercase letters, digits, dots, hyphens and underscores.",
         )
     return name
 
 
 def parse_mapping(text: str, file: Path) -> dict[str, Any]:
-    """Most heads are plain enough to be read without the YAML library."""
+    """Parse YAML; most headers are simple enough not to need the YAML library."""
     plain = read_plain_yaml(text)
     return _full_yaml(text, file) if plain is None else cast("dict[str, Any]", plain)
 
@@ -94,24 +94,25 @@ def _full_yaml(text: str, file: Path) -> dict[str, Any]:
     try:
         events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType] - it has no types
         check_limits(events, file)
-        given: object = yaml.load(text, Loader=loader)  # noqa: S506 it is the safe one
+        given: object = yaml.load(text, Loader=loader)  # noqa: S506 a safe loader
     except ConfigError as error:
         raise InvalidSkill(str(error), hint=error.hint) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidSkill(f"The head of {file} is no YAML: {first}.") from error
+        raise InvalidSkill(f"The header of {file} is not valid YAML: {first}.") from error
     if not isinstance(given, dict):
-        raise InvalidSkill(f"The head of {file} must be names with values.")
+        raise InvalidSkill(f"The header of {file} must be a mapping.")
     return cast("dict[str, Any]", given)
 
 
 def _metadata(table: dict[str, Any], file: Path) -> SkillMetadata:
     name, description = scalar_text(table.get("name")), scalar_text(table.get("description"))
     if not name or not description:
-        raise InvalidSkill(f"{file} needs a `name` and a `description` in its head.")
+        raise InvalidSkill(f"{file} needs a `name` and a `description` in its header.")
     if len(name) > MAX_NAME or len(description) > MAX_DESCRIPTION:
         raise InvalidSkill(
-            f"In {file}, `name` may have {MAX_NAME} characters and `description` {MAX_DESCRIPTION}."
+            f"In {file}, `name` may have at most {MAX_NAME} characters and `description` "
+            f"{MAX_DESCRIPTION}."
         )
     ours = _dict(_dict(table.get("metadata")).get("hermes"))
     needs = _dict(table.get("prerequisites"))
@@ -135,7 +136,7 @@ def _metadata(table: dict[str, Any], file: Path) -> SkillMetadata:
 
 
 def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[SkillVariable, ...]:
-    """Written as plain names, or as tables with a name."""
+    """Listed as plain names or as mappings with a name."""
     found: dict[str, SkillVariable] = {}
     given = table.get("required_environment_variables")
     listed = cast("list[object]", given) if isinstance(given, list) else []
@@ -157,7 +158,7 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def name_list(value: object) -> tuple[str, ...]:
-    """A list, or words parted by commas."""
+    """A list, or names separated by commas."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""How skills are written: each change in the ledger, by the agent only to what is its own."""
+"""Write skills through the ledger; the agent may only change its own."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ ARCHIVE_FOLDER = ".archive"
 
 
 class Authorship(Struct, frozen=True, kw_only=True):
-    """Who changes it, from whose words, and why."""
+    """Who changes it, from which origin, and why."""
 
     author: Author
     origin: ChangeOrigin = ChangeOrigin()
@@ -41,35 +41,35 @@ class Authorship(Struct, frozen=True, kw_only=True):
 
 
 class SkillEditor:
-    """`home` is the profile's; its skills lie in `skills/` below it."""
+    """`home` is the profile's; its skills are in `skills/`."""
 
     def __init__(
-        self, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: Clock
+        self, home: Path, catalog: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: Clock
     ) -> None:
         self._home = home
-        self._catalog = shelf
+        self._catalog = catalog
         self._usage = usage
         self._ledger = ledger
         self._clock = clock
 
     async def create(self, name: str, content: str, category: str, by: Authorship) -> str:
-        """A new skill; its folder. Raises `BadSkill`."""
+        """Create a skill and return its folder. Raises `InvalidSkill`."""
         check_name(name)
         for part in category.split("/") if category else ():
             check_name(part)
         if await self._find(name) is not None:
             raise InvalidSkill(
-                f"There is a skill {name} already.", hint="Change it with patch or edit."
+                f"A skill {name} already exists.", hint="Change it with patch or edit."
             )
         folder = "/".join(["skills", *([category] if category else []), name])
         self._check_text(name, content)
         edit = FileEdit(f"{folder}/{SKILL_FILE}", None, content.encode())
         await self._apply(name, f"create {name}", [edit], by)
-        await self._noted(lambda: self._usage.created(name, _creator(by)))
+        await self._run_in_thread(lambda: self._usage.created(name, _creator(by)))
         return folder
 
     async def rewrite(self, name: str, content: str, by: Authorship) -> None:
-        """Put a whole new SKILL.md in place of the old one."""
+        """Replace the whole SKILL.md."""
         skill = await self._require_editable(name, by)
         self._check_text(skill.name, content)
         await self._write(skill, skill.file, content, f"rewrite {skill.name}", by)
@@ -77,7 +77,7 @@ class SkillEditor:
     async def patch(
         self, name: str, path: str, swap: tuple[str, str], by: Authorship, *, every: bool
     ) -> None:
-        """Replace one piece of text, or every one that is the same, in a file of the skill."""
+        """Replace one occurrence of a text, or all of them, in a file of the skill."""
         skill = await self._require_editable(name, by)
         file = Path(skill.folder) / _check_path(path) if path else skill.file
         old, new = swap
@@ -87,10 +87,10 @@ class SkillEditor:
         text = data.decode("utf-8", "replace")
         count = text.count(old) if old else 0
         if count == 0:
-            raise InvalidSkill(f"`old_string` is not in {file.name} of {skill.name}.")
+            raise InvalidSkill(f"`old_string` does not occur in {file.name} of {skill.name}.")
         if count > 1 and not every:
             raise InvalidSkill(
-                f"`old_string` is {count} times in {file.name}: give more around it."
+                f"`old_string` occurs {count} times in {file.name}: give more context."
             )
         after = text.replace(old, new)
         if file == skill.file:
@@ -98,13 +98,13 @@ class SkillEditor:
         await self._write(skill, file, after, f"patch {skill.name}", by)
 
     async def write_file(self, name: str, path: str, content: str, by: Authorship) -> None:
-        """A file beside SKILL.md, in one of the folders that skills may have."""
+        """Write a file next to SKILL.md, in one of the allowed folders."""
         skill = await self._require_editable(name, by)
-        inside = _check_path(path)
+        relative = _check_path(path)
         if len(content.encode()) > MAX_FILE:
-            raise InvalidSkill(f"A file of a skill may have {MAX_FILE:,} bytes.")
-        file = Path(skill.folder) / inside
-        await self._write(skill, file, content, f"write {inside} of {skill.name}", by)
+            raise InvalidSkill(f"A file of a skill may have at most {MAX_FILE:,} bytes.")
+        file = Path(skill.folder) / relative
+        await self._write(skill, file, content, f"write {relative} of {skill.name}", by)
 
     async def remove_file(self, name: str, path: str, by: Authorship) -> None:
         skill = await self._require_editable(name, by)
@@ -116,70 +116,70 @@ class SkillEditor:
         await self._apply(skill.name, f"remove {path} of {skill.name}", [edit], by)
 
     async def archive(self, name: str, by: Authorship) -> str:
-        """Out of the way, with everything in it: nothing is ever deleted. Where it lies now."""
+        """Move a skill with all its files to the archive and return its new folder."""
         skill = await self._require_editable(name, by)
         target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
         edits = await anyio.to_thread.run_sync(self._moved, skill, target)
         await self._apply(skill.name, f"archive {skill.name}", edits, by)
-        await self._noted(lambda: self._usage.mark(skill.name, "archived"))
+        await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
         return target
 
     async def digest(self, name: str) -> str:
-        """Changes with every letter of the skill's text. Raises `BadSkill`."""
+        """A digest of the skill's text. Raises `InvalidSkill`."""
         skill = await self._find(name)
         if skill is None:
             raise InvalidSkill(f"There is no skill {name!r}.", hint="See skills_list.")
         return _digest(await anyio.to_thread.run_sync(read_if_present, skill.file))
 
     async def absorb(self, name: str, into: str, by: Authorship, *, seen: str | None = None) -> str:
-        """Archive one skill and keep its text with another, as one change. Where it lies now.
+        """Archive one skill and add its text to another, as one change; return its new folder.
 
-        `seen` is the digest of what somebody agreed to; another text is refused (`BadSkill`).
+        `seen` is the digest of the approved text; a different one is refused (`InvalidSkill`).
         """
         skill, keep = await self._require_editable(name, by), await self._require_editable(into, by)
         if skill.name == keep.name:
-            raise InvalidSkill(f"{name} cannot take in itself.")
+            raise InvalidSkill(f"{name} cannot be merged into itself.")
         target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
         text = await anyio.to_thread.run_sync(read_if_present, skill.file)
         if seen is not None and seen != _digest(text):
             raise InvalidSkill(
-                f"{skill.name} is not what was proposed any more: nothing was merged.",
+                f"{skill.name} has changed since it was proposed: nothing was merged.",
                 hint=f"Reject this proposal; merge them by hand if {skill.name} is still fine.",
             )
         merge = partial(self._merged, skill, text, keep, target)
         edits = await anyio.to_thread.run_sync(merge)
         await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
-        await self._noted(lambda: self._usage.mark(skill.name, "archived"))
-        await self._noted(lambda: self._usage.patched(keep.name))
+        await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
+        await self._run_in_thread(lambda: self._usage.patched(keep.name))
         return target
 
     async def restore(self, name: str, by: Authorship) -> str:
-        """Bring the one that was archived last back to where skills lie. Raises `BadSkill`."""
+        """Restore the most recently archived skill of that name. Raises `InvalidSkill`."""
         check_name(name)
         if await self._find(name) is not None:
-            raise InvalidSkill(f"There is a skill {name}: archive that one first.")
+            raise InvalidSkill(f"A skill {name} already exists: archive it first.")
         source = await anyio.to_thread.run_sync(self._archived, name)
         if source is None:
-            raise InvalidSkill(f"No skill {name} was archived.")
+            raise InvalidSkill(f"There is no archived skill {name}.")
         skill = await anyio.to_thread.run_sync(self._as_skill, name, source)
         edits = await anyio.to_thread.run_sync(self._moved, skill, f"skills/{name}")
         await self._apply(name, f"restore {name}", edits, by)
-        await self._noted(lambda: self._usage.used(name))
+        await self._run_in_thread(lambda: self._usage.used(name))
         return f"skills/{name}"
 
     async def check(
         self, name: str, by: Authorship, *, content: str = "", new: bool = False
     ) -> None:
-        """Whether such a change could be made now. Raises `BadSkill`."""
+        """Check whether such a change could be made now. Raises `InvalidSkill`."""
         if not new:
             await self._require_editable(name, by)
         elif await self._find(check_name(name)) is not None:
-            raise InvalidSkill(f"There is a skill {name} already.")
+            raise InvalidSkill(f"A skill {name} already exists.")
         if new or content:
             self._check_text(name, content)
 
     async def propose(self, name: str, summary: str, request: Raw, by: Authorship) -> Proposal:
-        """Let it wait for a person; `request` says what is to be done then."""
+        """Let it wait for a decision; `request` says what to do then."""
         proposal = Proposal(
             id=new_id("pro"),
             kind=SKILL_KIND,
@@ -195,10 +195,10 @@ class SkillEditor:
         return proposal
 
     async def was_refused(self, name: str) -> bool:
-        """Whether a person took it back that the agent made a skill of that name, or refused it."""
+        """Whether a person undid or rejected a skill of that name made by the agent."""
         changes, proposals = await self._ledger.refusals(SKILL_KIND)
-        made = f"create {name}"
-        return any(one.summary == made for one in (*changes, *proposals))
+        summary = f"create {name}"
+        return any(one.summary == summary for one in (*changes, *proposals))
 
     async def proposed_before(self, by: Author) -> Sequence[Proposal]:
         return await self._ledger.proposed_before(SKILL_KIND, by)
@@ -216,10 +216,10 @@ class SkillEditor:
             return skill
         record = await anyio.to_thread.run_sync(self._usage.of, skill.name)
         if record.pinned:
-            raise InvalidSkill(f"{skill.name} is pinned: only the person changes it.")
+            raise InvalidSkill(f"{skill.name} is pinned: only the user may change it.")
         if record.created_by != BY_AGENT:
             raise InvalidSkill(
-                f"{skill.name} was written by the person: only they change it.",
+                f"{skill.name} was written by the user: only they may change it.",
                 hint="Propose the change to them, or create another skill.",
             )
         return skill
@@ -236,7 +236,7 @@ class SkillEditor:
         edit = FileEdit(self._below_home(file), before, text.encode())
         if edit.before != edit.after:
             await self._apply(skill.name, summary, [edit], by)
-            await self._noted(lambda: self._usage.patched(skill.name))
+            await self._run_in_thread(lambda: self._usage.patched(skill.name))
 
     async def _apply(
         self, name: str, summary: str, edits: Sequence[FileEdit], by: Authorship
@@ -258,7 +258,7 @@ class SkillEditor:
     def _check_text(self, name: str, content: str) -> None:
         document = parse_skill(content, Path(name) / SKILL_FILE)
         if document.head.name != name:
-            raise InvalidSkill(f"The head says name: {document.head.name}, the skill is {name}.")
+            raise InvalidSkill(f"The header has name: {document.head.name}, the skill is {name}.")
         if why := injection_reason(content):
             raise InvalidSkill(f"This was not written: it {why}.")
 
@@ -273,11 +273,11 @@ class SkillEditor:
 
     def _merged(self, skill: Skill, text: bytes | None, keep: Skill, target: str) -> list[FileEdit]:
         path = absorbed_path(skill.name)
-        taken, main = Path(keep.folder) / path, read_if_present(keep.file) or b""
+        absorbed, main = Path(keep.folder) / path, read_if_present(keep.file) or b""
         line = f"\n\nMore of this kind, from the skill {skill.name} that was merged: {path}\n"
         return [
             *self._moved(skill, target),
-            FileEdit(self._below_home(taken), read_if_present(taken), text),
+            FileEdit(self._below_home(absorbed), read_if_present(absorbed), text),
             FileEdit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
         ]
 
@@ -295,12 +295,12 @@ class SkillEditor:
     def _below_home(self, file: Path) -> str:
         return file.relative_to(self._home).as_posix()
 
-    async def _noted(self, note: Callable[[], None]) -> None:
+    async def _run_in_thread(self, note: Callable[[], None]) -> None:
         await anyio.to_thread.run_sync(note)
 
 
 def absorbed_path(name: str) -> str:
-    """Where the text of a skill lies within the one that took it in."""
+    """Where the text of a merged skill is kept in the other one."""
     return f"references/from-{name}.md"
 
 
@@ -313,11 +313,11 @@ def _creator(by: Authorship) -> str:
 
 
 def _check_path(path: str) -> str:
-    """A file in one of the folders of a skill, and nowhere else."""
+    """Require a file in one of the folders of a skill."""
     parts = PurePosixPath(path).parts
     if len(parts) < 2 or parts[0] not in SKILL_FOLDERS or ".." in parts or "\0" in path:
         allowed = ", ".join(f"{name}/" for name in SKILL_FOLDERS)
-        raise InvalidSkill(f"{path!r} is no place for a file of a skill.", hint=f"Use {allowed}")
+        raise InvalidSkill(f"{path!r} is not a valid path in a skill.", hint=f"Use {allowed}")
     return "/".join(parts)
 
 
@@ -338,14 +338,14 @@ class SkillRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """All that would be in a file afterwards."""
+        """All text that would be written."""
         return "\n".join(filter(None, [self.content, self.new_string, self.file_content]))
 
 
 class ProposedRequest(Struct, frozen=True):
-    """`merge`: what is deleted goes along with the skill that it is absorbed into.
+    """`merge` adds the deleted skill's text to the skill that absorbs it.
 
-    `seen` is the digest of its text when that was put before a person.
+    `seen` is the digest of its text as shown to the person.
     """
 
     request: SkillRequest
@@ -354,44 +354,44 @@ class ProposedRequest(Struct, frozen=True):
     seen: str = ""
 
 
-async def perform_request(editor: SkillEditor, asked: SkillRequest, by: Authorship) -> str:
-    """Where the skill lies now, for what makes or moves it. Raises `BadSkill`, `Drifted`."""
-    match asked.action:
+async def perform_request(editor: SkillEditor, request: SkillRequest, by: Authorship) -> str:
+    """Return the skill's new folder if it is created or moved. Raises `InvalidSkill`."""
+    match request.action:
         case "create":
-            return await editor.create(asked.name, asked.content, asked.category, by)
+            return await editor.create(request.name, request.content, request.category, by)
         case "edit":
-            await editor.rewrite(asked.name, asked.content, by)
+            await editor.rewrite(request.name, request.content, by)
         case "patch":
-            swap = asked.old_string, asked.new_string
-            await editor.patch(asked.name, asked.file_path, swap, by, every=asked.replace_all)
+            swap = request.old_string, request.new_string
+            await editor.patch(request.name, request.file_path, swap, by, every=request.replace_all)
         case "write_file":
-            await editor.write_file(asked.name, asked.file_path, asked.file_content, by)
+            await editor.write_file(request.name, request.file_path, request.file_content, by)
         case "remove_file":
-            await editor.remove_file(asked.name, asked.file_path, by)
+            await editor.remove_file(request.name, request.file_path, by)
         case "delete":
-            return await editor.archive(asked.name, by)
+            return await editor.archive(request.name, by)
     return ""
 
 
-async def propose_request(editor: SkillEditor, asked: SkillRequest, by: Authorship) -> Proposal:
-    """Let it wait. What could not be done now is refused now. Raises `BadSkill`."""
-    await editor.check(asked.name, by, content=asked.content, new=asked.action == "create")
-    if why := injection_reason(asked.text):
+async def propose_request(editor: SkillEditor, request: SkillRequest, by: Authorship) -> Proposal:
+    """Let it wait; refuse what could not be done now. Raises `InvalidSkill`."""
+    await editor.check(request.name, by, content=request.content, new=request.action == "create")
+    if why := injection_reason(request.text):
         raise InvalidSkill(f"This was not proposed: it {why}.")
-    request = Raw(msgspec.json.encode(ProposedRequest(asked, by)))
-    return await editor.propose(asked.name, f"{asked.action} {asked.name}", request, by)
+    proposed = Raw(msgspec.json.encode(ProposedRequest(request, by)))
+    return await editor.propose(request.name, f"{request.action} {request.name}", proposed, by)
 
 
 async def accept_proposal(editor: SkillEditor, proposal: Proposal) -> str:
-    """A person wants it: done to the skill as it is by now. Raises `BadSkill`, `Drifted`.
+    """Apply an accepted proposal to the current skill. Raises `InvalidSkill`, `FileConflict`.
 
-    Only what is merged must still be as it was shown: all of its text is taken over.
+    Only a merged skill must be unchanged, since all of its text is taken over.
     """
     proposed = msgspec.json.decode(proposal.request, type=ProposedRequest)
-    asked, by = proposed.request, proposed.by
+    request, by = proposed.request, proposed.by
     if proposed.merge:
-        where = await editor.absorb(asked.name, asked.absorbed_into, by, seen=proposed.seen)
+        folder = await editor.absorb(request.name, request.absorbed_into, by, seen=proposed.seen)
     else:
-        where = await perform_request(editor, asked, by)
+        folder = await perform_request(editor, request, by)
     await editor.decide(proposal, accepted=True)
-    return where
+    return folder

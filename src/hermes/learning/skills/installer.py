@@ -1,4 +1,4 @@
-"""Skills from elsewhere: let in as one change, known by their content, compared with it later."""
+"""Install skills from elsewhere, and detect later changes by their content."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,7 +22,7 @@ INSTALLED_FILE = "skills/.installed.json"
 
 
 class InstalledSkill(Struct, frozen=True, kw_only=True):
-    """Where a skill came from, and the digest of each of its files as they came."""
+    """Where a skill came from, and the digests of its original files."""
 
     source: str
     folder: str
@@ -33,7 +33,7 @@ class InstalledSkill(Struct, frozen=True, kw_only=True):
 
 
 class LocalChanges(Struct, frozen=True, kw_only=True):
-    """How a skill on the disk differs from the one that was let in."""
+    """How an installed skill differs from its original."""
 
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -44,12 +44,12 @@ class LocalChanges(Struct, frozen=True, kw_only=True):
 
     @property
     def touched(self) -> tuple[str, ...]:
-        """What somebody wrote that is not in what came."""
+        """Files that were changed or added after the installation."""
         return (*self.changed, *self.added)
 
 
 class PreparedInstall(Struct, frozen=True, kw_only=True):
-    """All that letting it in would do, to be shown first; `mine` are files somebody changed."""
+    """Everything the installation would do, to be shown first; `mine` are locally changed files."""
 
     package: SkillPackage
     edits: tuple[FileEdit, ...]
@@ -64,54 +64,54 @@ class PreparedInstall(Struct, frozen=True, kw_only=True):
 
 class SkillInstaller:
     def __init__(
-        self, home: Path, shelf: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: Clock
+        self, home: Path, catalog: SkillCatalog, usage: SkillUsageLog, ledger: Ledger, clock: Clock
     ) -> None:
         self._home = home
-        self._catalog = shelf
+        self._catalog = catalog
         self._usage = usage
         self._ledger = ledger
         self._clock = clock
 
     def installed(self) -> dict[str, InstalledSkill]:
-        """Raises `BadSkill` when the book cannot be read: then nothing is known of anything."""
-        return self._book()[0]
+        """Raises `InvalidSkill` when the list cannot be read."""
+        return self._read_installed()[0]
 
     def deviation(self, record: InstalledSkill) -> LocalChanges:
-        there = self._there(record.folder)
+        existing = self._files_in(record.folder)
         known = record.files
         return LocalChanges(
-            changed=tuple(p for p, d in there.items() if p in known and known[p] != digest(d)),
-            missing=tuple(path for path in known if path not in there),
-            added=tuple(path for path in there if path not in known),
+            changed=tuple(p for p, d in existing.items() if p in known and known[p] != digest(d)),
+            missing=tuple(path for path in known if path not in existing),
+            added=tuple(path for path in existing if path not in known),
         )
 
     def prepare(
         self, package: SkillPackage, source: str, path: str = "", category: str = ""
     ) -> PreparedInstall:
-        """Raises `BadSkill` when there is a skill of that name that did not come this way."""
-        book, _ = self._book()
-        record = book.get(package.name)
+        """Raises `InvalidSkill` if a skill of that name exists that was not installed."""
+        installed, _ = self._read_installed()
+        record = installed.get(package.name)
         found = self._catalog.find(package.name)
         if record is None and found is not None and found.own and found.name == package.name:
             raise InvalidSkill(
-                f"There is a skill {package.name} already, and it was not installed.",
-                hint=f"`hermes skills archive {package.name}` puts it out of the way.",
+                f"A skill {package.name} already exists, and it was not installed.",
+                hint=f"Archive it first: hermes skills archive {package.name}",
             )
         parts = ["skills", *([category] if category else []), package.name]
         folder = record.folder if record is not None else "/".join(parts)
-        there = self._there(folder)
-        if record is None and there:
-            raise InvalidSkill(f"{folder} is there already and has files in it.")
-        names = sorted({*there, *package.files})
-        # What the person put beside it stays; what came before and comes no more, goes.
+        existing = self._files_in(folder)
+        if record is None and existing:
+            raise InvalidSkill(f"{folder} already exists and is not empty.")
+        names = sorted({*existing, *package.files})
+        # Files added by the user stay; installed files that are no longer part of it are removed.
         known: Mapping[str, str] = record.files if record is not None else {}
         edits = [
-            FileEdit(f"{folder}/{name}", there.get(name), package.files.get(name))
+            FileEdit(f"{folder}/{name}", existing.get(name), package.files.get(name))
             for name in names
             if name in package.files or name in known
         ]
         digests = {name: digest(data) for name, data in package.files.items()}
-        fresh = InstalledSkill(
+        installed_skill = InstalledSkill(
             source=source,
             folder=folder,
             hash=fingerprint(digests),
@@ -123,18 +123,18 @@ class SkillInstaller:
         return PreparedInstall(
             package=package,
             edits=tuple(edits),
-            record=fresh,
+            record=installed_skill,
             mine=mine,
             update=record is not None,
         )
 
     async def install(self, prepared: PreparedInstall) -> Change:
-        """Raises `Drifted` when a file was changed since it was prepared."""
+        """Raises `FileConflict` when a file changed since it was prepared."""
         name = prepared.package.name
-        book, data = await anyio.to_thread.run_sync(self._book)
+        installed, data = await anyio.to_thread.run_sync(self._read_installed)
         edits = [edit for edit in prepared.edits if edit.before != edit.after]
         edits.append(
-            FileEdit(INSTALLED_FILE, data, _encode_installed({**book, name: prepared.record}))
+            FileEdit(INSTALLED_FILE, data, _encode_installed({**installed, name: prepared.record}))
         )
         verb = "update" if prepared.update else "install"
         change = Change(
@@ -152,13 +152,13 @@ class SkillInstaller:
         await anyio.to_thread.run_sync(self._usage.created, name, INSTALLED)
         return change
 
-    def _there(self, folder: str) -> dict[str, bytes]:
+    def _files_in(self, folder: str) -> dict[str, bytes]:
         root = self._home / folder
         files = sorted(path for path in root.rglob("*") if path.is_file())
         found = {path.relative_to(root).as_posix(): read_if_present(path) for path in files}
         return {path: data for path, data in found.items() if data is not None}
 
-    def _book(self) -> tuple[dict[str, InstalledSkill], bytes | None]:
+    def _read_installed(self) -> tuple[dict[str, InstalledSkill], bytes | None]:
         data = read_if_present(self._home / INSTALLED_FILE)
         if data is None:
             return {}, None
@@ -167,9 +167,11 @@ class SkillInstaller:
         except msgspec.DecodeError as error:
             raise InvalidSkill(
                 f"{self._home / INSTALLED_FILE} cannot be read: {error}.",
-                hint="Mend it, or take it away.",
+                hint="Repair or remove it.",
             ) from error
 
 
-def _encode_installed(book: Mapping[str, InstalledSkill]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(dict(sorted(book.items()))), indent=2) + b"\n"
+def _encode_installed(installed: Mapping[str, InstalledSkill]) -> bytes:
+    return (
+        msgspec.json.format(msgspec.json.encode(dict(sorted(installed.items()))), indent=2) + b"\n"
+    )

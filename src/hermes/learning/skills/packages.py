@@ -1,4 +1,4 @@
-"""A skill from elsewhere, read into memory and judged before anything of it touches the disk."""
+"""Read skill packages into memory and check them before anything is written."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ _MAX_PATH = 400
 
 
 class SkillPackage(Struct, frozen=True, kw_only=True):
-    """One skill: its files by their paths inside of its folder."""
+    """One skill: its files by their paths in its folder."""
 
     head: SkillMetadata
     files: Mapping[str, bytes]
@@ -45,31 +45,31 @@ def digest(data: bytes) -> str:
 
 
 def fingerprint(digests: Mapping[str, str]) -> str:
-    """Of all files together: the same files under the same names, and nothing else, have it."""
+    """A digest of all files: only the same files under the same names have it."""
     lines = "".join(f"{digests[path]}  {path}\n" for path in sorted(digests))
     return digest(lines.encode())
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """All files below it, without what begins with a dot. Raises `BadSkill`."""
+    """All files in it, except hidden ones. Raises `InvalidSkill`."""
     files = _FileCollector()
     for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if any(part.startswith(".") for part in inside.parts):
+        relative = path.relative_to(folder)
+        if any(part.startswith(".") for part in relative.parts):
             continue
         if path.is_symlink():
-            raise InvalidSkill(f"{inside} is a link; a skill brings its files itself.")
+            raise InvalidSkill(f"{relative} is a link; a skill brings its files itself.")
         if path.is_dir():
             continue
         try:
-            files.add(inside.as_posix(), read_regular_file(path, MAX_FILE_BYTES))
+            files.add(relative.as_posix(), read_regular_file(path, MAX_FILE_BYTES))
         except OSError as error:
-            raise InvalidSkill(f"{inside} cannot be read: {error.strerror}.") from error
+            raise InvalidSkill(f"{relative} cannot be read: {error.strerror}.") from error
     return files.found
 
 
 def read_archive(data: bytes) -> dict[str, bytes]:
-    """The files of a .zip, .tar or .tar.gz, whatever it is called. Raises `BadSkill`."""
+    """The files of a .zip, .tar or .tar.gz, whatever its name. Raises `InvalidSkill`."""
     if len(data) > MAX_ARCHIVE_BYTES:
         raise InvalidSkill(f"The archive is larger than {MAX_ARCHIVE_BYTES:,} bytes.")
     files = _FileCollector()
@@ -80,28 +80,28 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise InvalidSkill(f"The archive cannot be read: {error}.") from error
     except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise InvalidSkill(f"The archive is of a kind that is not read here: {error}.") from error
+        raise InvalidSkill(f"The archive is of an unsupported kind: {error}.") from error
     return {path: content for path, content in files.found.items() if not _is_hidden(path)}
 
 
 def find_packages(files: Mapping[str, bytes]) -> dict[str, SkillPackage]:
-    """The skills among these files, by the folder they lie in. Raises `BadSkill`."""
+    """The skills among these files, by folder. Raises `InvalidSkill`."""
     folders = [
         PurePosixPath(path).parent for path in files if PurePosixPath(path).name == SKILL_FILE
     ]
-    # What lies inside of a skill is its own business.
+    # Nested skills belong to the outer one.
     roots = [one for one in folders if not any(up in folders for up in one.parents)]
     return {str(root): _read_package(root, files) for root in sorted(roots)}
 
 
 def scan_package(package: SkillPackage) -> list[str]:
-    """What to look at twice before it is let in; a hint for the person, not a wall."""
+    """What a person should check before installing; only hints."""
     found: list[str] = []
     for path, data in sorted(package.files.items()):
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            found.append(f"{path} is not text and was not looked into")
+            found.append(f"{path} is not text and was not checked")
             continue
         if why := injection_reason(text):
             found.append(f"{path} {why}")
@@ -111,7 +111,7 @@ def scan_package(package: SkillPackage) -> list[str]:
 
 
 class _FileCollector:
-    """Collects what may be let in, and refuses what may not."""
+    """Collects files and enforces the limits."""
 
     def __init__(self) -> None:
         self.found: dict[str, bytes] = {}
@@ -126,31 +126,31 @@ class _FileCollector:
             or len(data) > MAX_FILE_BYTES
         ):
             raise InvalidSkill(
-                f"This is too much for a skill: {MAX_FILES} files, {MAX_FILE_BYTES:,} bytes each "
-                f"and {MAX_TOTAL_BYTES:,} altogether are the most."
+                f"The skill is too large: at most {MAX_FILES} files, {MAX_FILE_BYTES:,} bytes each "
+                f"and {MAX_TOTAL_BYTES:,} in total."
             )
         name = _check_path(path)
-        # Two names that some disks take for one would hide a file behind another.
+        # Names that differ only in case would overwrite each other on some disks.
         if name.casefold() in self._known:
-            raise InvalidSkill(f"{name} is there twice.")
+            raise InvalidSkill(f"{name} occurs twice.")
         self._known.add(name.casefold())
         self.found[name] = data
 
 
 def _check_path(path: str) -> str:
     parts = PurePosixPath(path).parts
-    bad = (
+    invalid = (
         not parts
         or path.startswith(("/", "\\"))
         or ".." in parts
         or "\\" in path
         or ":" in parts[0]
-        or any(ord(mark) < ord(" ") or ord(mark) == 0x7F for mark in path)
+        or any(ord(char) < ord(" ") or ord(char) == 0x7F for char in path)
         or len(parts) > _MAX_DEPTH
         or len(path) > _MAX_PATH
     )
-    if bad:
-        raise InvalidSkill(f"{path[:80]!r} is no place for a file of a skill.")
+    if invalid:
+        raise InvalidSkill(f"{path[:80]!r} is not a valid path in a skill.")
     return "/".join(parts)
 
 
@@ -166,7 +166,7 @@ def _zip_members(data: bytes) -> Iterator[tuple[str, bytes]]:
             if kind not in {0, stat.S_IFREG}:
                 raise InvalidSkill(f"{member.filename[:80]!r} is a link or a device.")
             with archive.open(member) as file:
-                # What the archive says of its size may be a lie: one byte more tells.
+                # The size in the archive may be wrong: one byte more reveals it.
                 yield member.filename, file.read(MAX_FILE_BYTES + 1)
 
 
@@ -187,14 +187,14 @@ def _tar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _decompress(data: bytes) -> bytes:
-    """No further than a skill can be large: a few bytes can stand for very many."""
+    """Decompress up to the size limit: a few bytes can expand to very many."""
     if data[:2] != b"\x1f\x8b":
         return data
-    most = 2 * MAX_TOTAL_BYTES
-    unpacking = zlib.decompressobj(wbits=31)
-    found = unpacking.decompress(data, most)
-    if unpacking.unconsumed_tail or len(found) >= most:
-        raise InvalidSkill(f"The archive holds more than {most:,} bytes.")
+    limit = 2 * MAX_TOTAL_BYTES
+    decompressor = zlib.decompressobj(wbits=31)
+    found = decompressor.decompress(data, limit)
+    if decompressor.unconsumed_tail or len(found) >= limit:
+        raise InvalidSkill(f"The archive holds more than {limit:,} bytes.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""How often each skill was looked at, used and changed, in the file that users know."""
+"""Record how often each skill was viewed, used and changed."""
 
 import fcntl
 import logging
@@ -23,7 +23,7 @@ _MAX_BYTES = 8_000_000
 
 
 class SkillUsage(Struct, frozen=True, kw_only=True):
-    """Of one skill. `created_by` is `agent` for those that it wrote itself."""
+    """Usage of one skill. `created_by` is `agent` for skills it wrote itself."""
 
     created_at: datetime | None = None
     created_by: str = ""
@@ -38,12 +38,12 @@ class SkillUsage(Struct, frozen=True, kw_only=True):
     archived_at: datetime | None = None
 
     def marks(self, *, builtin: bool = False) -> tuple[str, ...]:
-        """For people, of a skill that is there: whose it is, and what else is to be known."""
-        marks = ["built in"] if builtin else []
-        marks += ["by the agent"] if self.created_by == BY_AGENT else []
-        marks += ["installed"] if self.created_by == INSTALLED else []
-        marks += ["pinned"] if self.pinned else []
-        return (*marks, *(["stale"] if self.state == "stale" else []))
+        """Labels of an existing skill for people: its origin and state."""
+        labels = ["built in"] if builtin else []
+        labels += ["by the agent"] if self.created_by == BY_AGENT else []
+        labels += ["installed"] if self.created_by == INSTALLED else []
+        labels += ["pinned"] if self.pinned else []
+        return (*labels, *(["stale"] if self.state == "stale" else []))
 
 
 class SkillUsageLog:
@@ -52,7 +52,7 @@ class SkillUsageLog:
         self._clock = clock
 
     def records(self) -> dict[str, SkillUsage]:
-        """What cannot be read counts as nothing known; it is not written over."""
+        """Unreadable data counts as empty, but is not overwritten."""
         return dict(_decode(self._read()))
 
     def of(self, name: str) -> SkillUsage:
@@ -91,14 +91,14 @@ class SkillUsageLog:
         self._change(name, lambda r: structs.replace(r, state=state, archived_at=at))
 
     def _change(self, name: str, change: Callable[[SkillUsage], SkillUsage]) -> None:
-        """Raises `OSError` when the file is there and cannot be read: it is not written over."""
+        """Raises `OSError` when the file exists but cannot be read; it is not overwritten."""
         with self._locked():
             data = self._read_or_reset()
-            whole = _read_mapping(data)
+            records = _read_mapping(data)
             known = _decode(data).get(name, SkillUsage())
-            # What other programs keep in a record stays in it.
-            whole[name] = {**whole.get(name, {}), **_fields(change(known))}
-            data = msgspec.json.format(msgspec.json.encode(whole), indent=2)
+            # Fields written by other programs are kept.
+            records[name] = {**records.get(name, {}), **_fields(change(known))}
+            data = msgspec.json.format(msgspec.json.encode(records), indent=2)
             write_atomic(self._folder / USAGE_FILE, data, mode=0o600)
 
     @contextmanager
@@ -120,7 +120,7 @@ class SkillUsageLog:
             return b"{}"
         if not _is_mapping(data):
             kept = keep_aside(path, self._clock.now())
-            log.warning("%s is damaged and is begun anew; what was in it is in %s", path, kept)
+            log.warning("%s is damaged and was reset; its old content is in %s", path, kept)
             return b"{}"
         return data
 
