@@ -44,7 +44,7 @@ def make_scope(root: Path, source: str = "cli", role: Role = Role.OWNER) -> Scop
 
 async def call_tool(app: App, scope: Scope, name: str, **args: object) -> ToolOutput:
     """One call of a tool of that platform, allowed whatever it asks for."""
-    tool = app.toolbox.on(scope.source)[name]
+    tool = app.toolbox.tools_on(scope.source)[name]
     ctx = ToolContext(scope, "c", _ignore_progress, _always_allow)
     return await tool.run(Raw(msgspec.json.encode(args)), ctx)
 

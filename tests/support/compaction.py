@@ -118,7 +118,7 @@ class CompactionPlanner:
             history=history,
             tools=self.tools,
             clock=self._clock,
-            renew=self.prompt,
+            rebuild_prompt=self.prompt,
         )
 
     def prompt(self) -> str:
@@ -151,29 +151,29 @@ class CompactionHarness:
         def make(limits: CompactionLimits) -> Compactor:
             return Compactor(ViewStore(store, clock), clock, token_price, limits, scribe)
 
-        self.compressing = CompactionService(store, limits, make)
-        self.runner = Runner(store, clock, self.planner, token_price, "default", self.compressing)
+        self.compaction = CompactionService(store, limits, make)
+        self.runner = Runner(store, clock, self.planner, token_price, "default", self.compaction)
         self.conversation = Conversation(store, clock, self.runner, SessionOptions(cwd="/work"))
         self.pins = Pins(store, clock)
         self.ear = EventRecorder()
 
-    async def say(self, text: str) -> Outcome:
+    async def submit(self, text: str) -> Outcome:
         self.model.ready(200)
         self.ear = EventRecorder()
-        return await self.conversation.say([Text(text)], self.ear)
+        return await self.conversation.submit([Text(text)], self.ear)
 
     async def compress(
         self, wish: CompactionOptions | None = None, *, preview: bool = False
     ) -> CompactionResult:
         self.model.ready(10)
         session = self.conversation.session
-        return await self.runner.compress(session, wish or CompactionOptions(), preview=preview)
+        return await self.runner.compact(session, wish or CompactionOptions(), preview=preview)
 
     async def rows(self) -> list[StoredMessage]:
         return list(await self.conversation.messages())
 
     async def times(self) -> int:
-        return (await self.compressing.record(self.conversation.session)).times
+        return (await self.compaction.record(self.conversation.session)).times
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ class FakePlanner:
         self.broken = ""
         self.scopes: list[Scope] = []
         self.sessions: list[Session] = []
-        self.counsel: Approvals | None = None
+        self.approvals: Approvals | None = None
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self.broken:
@@ -50,7 +50,7 @@ class FakePlanner:
             history=history,
             tools=self.tools,
             clock=SystemClock(),
-            counsel=self.counsel,
+            approvals=self.approvals,
         )
 
 
@@ -90,8 +90,8 @@ class ConversationHarness:
         )
         self.ear = EventRecorder()
 
-    async def say(self, text: str, ear: EventRecorder | None = None) -> Outcome:
-        return await self.conversation.say([Text(text)], ear or self.ear)
+    async def submit(self, text: str, ear: EventRecorder | None = None) -> Outcome:
+        return await self.conversation.submit([Text(text)], ear or self.ear)
 
     async def wait_until_hanging(self) -> None:
         await self.ear.until(lambda event: isinstance(event, Notice))

@@ -28,7 +28,7 @@ class FakeProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.heard = b""
+        self.received = b""
         self.open = True
         self._said: list[bytes] = []
         self._exit: ProcessExit | None = None
@@ -36,7 +36,7 @@ class FakeProcess:
         self.output_read = anyio.Event()
         """Somebody waits for more, so what was said before has been attended to."""
 
-    def say(self, text: str) -> None:
+    def print_output(self, text: str) -> None:
         self._said.append(text.encode())
         self.output_read = anyio.Event()
         self._change()
@@ -56,11 +56,11 @@ class FakeProcess:
             await self._changed.wait()
         return self._said.pop(0) if self._said else b""
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         await anyio.lowlevel.checkpoint()
-        self.heard += data
+        self.received += data
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         self.open = False
 
     async def wait(self) -> ProcessExit:
@@ -81,12 +81,12 @@ class FakeSandbox:
     name = "played"
 
     def __init__(self, wall: str = "") -> None:
-        self.wall = wall
+        self.isolation = wall
         self.jobs: list[ProcessSpec] = []
         self.started: list[FakeProcess] = []
 
     async def confinement(self) -> Confinement:
-        return Confinement(self.wall)
+        return Confinement(self.isolation)
 
     async def run(
         self,
@@ -128,7 +128,7 @@ def registry_deps(store: Store, clock: Clock, folder: Path, **more: object) -> P
     later = FollowupRouter(store)
     given: dict[str, object] = {
         "later": later,
-        "present": later.present,
+        "present": later.current_scope,
         "redact": unchanged,
     } | more
     return ProcessDeps(store=store, clock=clock, logs=folder / "logs", **given)  # pyright: ignore[reportArgumentType]

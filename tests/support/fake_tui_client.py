@@ -113,41 +113,41 @@ class FakeTuiClient:
     ) -> None:
         """With a `past` it is a session that somebody comes back to."""
         self.turns = list(turns)
-        self.past = past or RecentHistory()
-        self.hello = hello or Greeting(
+        self.history = past or RecentHistory()
+        self.greeting = hello or Greeting(
             model="openai/gpt-5-mini",
             folder="/srv/garden",
             commands=COMMANDS,
         )
-        self.now = ConversationState(
+        self.state = ConversationState(
             session="s1",
             started=past is not None,
             model="openai/gpt-5-mini",
             window=128_000,
-            wall="bubblewrap",
+            sandbox="bubblewrap",
         )
-        self.heard: list[str] = []
+        self.messages: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.commands: list[str] = []
         self.steered: list[str] = []
-        self.hears = True
-        self.fresh = False
+        self.accepts_steering = True
+        self.report_waiting = False
         self.failure: HermesError | None = None
         self.open_error: Exception | None = None
         """Why there is nobody, when that is so."""
-        self.there = threading.Event()
-        self.there.set()
+        self.reachable = threading.Event()
+        self.reachable.set()
         self._stopped = threading.Event()
         self._decided = threading.Event()
         self._show: Callable[[Event], None] | None = None
 
     def open(self) -> None:
-        assert self.there.wait(CLIENT_TIMEOUT)
+        assert self.reachable.wait(CLIENT_TIMEOUT)
         if self.open_error is not None:
             raise self.open_error
 
-    def say(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
-        self.heard.append(" ".join(part.text for part in parts if isinstance(part, Text)))
+    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+        self.messages.append(" ".join(part.text for part in parts if isinstance(part, Text)))
         if self.failure is not None:
             raise self.failure
         self._stopped.clear()
@@ -167,7 +167,7 @@ class FakeTuiClient:
 
     def set_busy_mode(self, busy: str) -> None:
         """What words do that are said meanwhile."""
-        self.now = structs.replace(self.now, busy=busy)
+        self.state = structs.replace(self.state, busy=busy)
 
     def wait_until_stopped(self) -> None:
         assert self._stopped.wait(CLIENT_TIMEOUT)
@@ -184,13 +184,13 @@ class FakeTuiClient:
 
     def steer(self, word: str, text: str) -> None:
         self.steered.append(text)
-        if self.hears:
+        if self.accepts_steering:
             assert self._show is not None
             self._show(MessageAdded(User(word, (Text(text),), Trust.OWNER)))
         self._decided.set()
 
-    def news(self) -> bool:
-        fresh, self.fresh = self.fresh, False
+    def has_news(self) -> bool:
+        fresh, self.report_waiting = self.report_waiting, False
         return fresh
 
     def command(self, line: str) -> CommandReply:
@@ -199,12 +199,12 @@ class FakeTuiClient:
             case "/quit":
                 return QuitReply()
             case "/new":
-                self.now = structs.replace(self.now, session="s2")
+                self.state = structs.replace(self.state, session="s2")
                 return TextReply("New session s2.")
             case "/clear":
                 return TextReply("New session s2.", clear=True)
             case "/resume":
-                self.now = structs.replace(self.now, session="s7")
+                self.state = structs.replace(self.state, session="s7")
                 return ResumedReply("Resumed session s7.")
             case "/retry":
                 return SubmitReply((Text("the same again"),), undone=1)
@@ -224,8 +224,8 @@ class FakeTuiClient:
     def compose_text(self, draft: str) -> str:
         return f"{draft} And more."
 
-    def before(self) -> RecentHistory:
-        return self.past
+    def recent_history(self) -> RecentHistory:
+        return self.history
 
     def cost(self, ended: RunEnded) -> float | None:
         return 0.0123

@@ -87,7 +87,7 @@ class AttackTarget:
         (self.workspace / "linked").mkdir(exist_ok=True)
         (self.workspace / "linked/.git").write_text("gitdir: ../elsewhere\n")
 
-    def spoken(self, output: bytes) -> bool:
+    def reveals_secret(self, output: bytes) -> bool:
         """Whether a secret is in the output, plainly or in a usual disguise."""
         token = self.token.encode()
         forms = [
@@ -136,7 +136,7 @@ class Listeners:
         self.tcp = self._streams[0].getsockname()[1]
         self.udp = self._datagram.getsockname()[1]
 
-    def heard(self) -> int:
+    def count_connections(self) -> int:
         """How many came since the last time."""
         count = 0
         for listener in self._streams:

@@ -80,7 +80,9 @@ class McpHarness:
         plan = await self.plan(**scope)
         return {name for name in plan.tools if name.startswith("mcp__")}
 
-    async def says(self, *calls: tuple[str, Mapping[str, object]], **scope: object) -> list[Result]:
+    async def call_tools(
+        self, *calls: tuple[str, Mapping[str, object]], **scope: object
+    ) -> list[Result]:
         """One turn in which the model makes these calls, one after the other."""
         self._turns += 1
         plan = await self.plan(**{"run": f"r{self._turns}", **scope})
@@ -99,20 +101,20 @@ class McpHarness:
         return ear.results
 
     async def text(self, name: str, /, **args: object) -> str:
-        [result] = await self.says((f"mcp__play__{name}", args))
+        [result] = await self.call_tools((f"mcp__play__{name}", args))
         return text_of(result)
 
-    async def answered(
+    async def call_with_answers(
         self, choice: ApprovalChoice | str, *calls: tuple[str, Mapping[str, object]]
     ) -> tuple[list[Result], int]:
         """The same while a person answers each question; with how many there were."""
-        before = self.asked
+        before = self.question_count
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as person:
                 self._answering = partial(person.start_soon, self._answer, choice)
-                found = await self.says(*calls)
+                found = await self.call_tools(*calls)
                 self._answering = None
-        return found, self.asked - before
+        return found, self.question_count - before
 
     async def _answer(self, choice: ApprovalChoice | str, asked: QuestionAsked) -> None:
         desk, me, question = self.app.approvals, Answerer(session="s1"), asked.question.id
@@ -122,7 +124,7 @@ class McpHarness:
             await desk.reply(me, choice, question=question)
 
     @property
-    def asked(self) -> int:
+    def question_count(self) -> int:
         return len(self.questions)
 
     @property
@@ -130,9 +132,9 @@ class McpHarness:
         return [one.question.text for one in self.events if isinstance(one, QuestionAsked)]
 
 
-async def wait_until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        while not true():  # noqa: ASYNC110 - files and processes set no event
+        while not condition():  # noqa: ASYNC110 - files and processes set no event
             await anyio.sleep(0.01)
 
 

@@ -12,5 +12,5 @@ def listed_specs(
     server: ServerConfig, tools: Sequence[types.Tool], acting: ActingTools | None = None
 ) -> ToolSpecs:
     listing = ToolListReader(server, acting)
-    listing.take(tools)
-    return listing.done()
+    listing.add_page(tools)
+    return listing.finish()

@@ -69,7 +69,7 @@ class AnswerStream:
         self._words: list[str] = []
         self._whole: Assistant | None = None
 
-    async def listen(self, request: ModelRequest) -> Assistant:
+    async def read(self, request: ModelRequest) -> Assistant:
         """Emit the deltas and return the answer. Raises `ModelError` if there is none."""
         async with self._model.stream(request) as chunks:
             async for chunk in chunks:
@@ -86,7 +86,7 @@ class AnswerStream:
             raise ModelError(reason, hint="Try again.")
         return self._whole
 
-    def heard(self) -> Assistant | None:
+    def partial(self) -> Assistant | None:
         """The complete answer, or the text that people may have read already."""
         text = "".join(self._words)
         if self._whole is not None or not text.strip():

@@ -80,7 +80,7 @@ class History(Sequence[Message]):
         self._said.append(message)
         self.size += _size(message)
 
-    def begin_again(self, messages: Sequence[Message]) -> None:
+    def replace(self, messages: Sequence[Message]) -> None:
         """Replace the messages in place, for every reference to this history."""
         self._said = list(messages)
         self.size = sum(map(_size, self._said))
@@ -90,7 +90,7 @@ class History(Sequence[Message]):
         self._bytes, self._measured = 0, 0
 
     @property
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """Memory used by its text in bytes; each message is measured once."""
         self._bytes += sum(map(_memory_bytes, self._said[self._measured :]))
         self._measured = len(self._said)

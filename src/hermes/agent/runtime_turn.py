@@ -37,21 +37,21 @@ class RuntimeTurn:
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> TurnEnd:
+    async def run(self, messages: Sequence[User]) -> TurnEnd:
         new = not self._history
-        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
-        if not asked:
-            self._untrusted.recall(self._history)
-        for message in asked:
+        await self.emit_facts(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        if not messages:
+            self._untrusted.resume(self._history)
+        for message in messages:
             await self._say(message)
-        for message in await hook_messages(self._plan, asked, new=new):
+        for message in await hook_messages(self._plan, messages, new=new):
             await self._say(message)
         ending = await self._entrust()
-        while ending.outcome is Outcome.DONE and await self._hear(ending.unheard):
+        while ending.outcome is Outcome.DONE and await self._hear(ending.late_messages):
             ending = await self._entrust()
         return ending
 
-    async def tell(self, event: Event) -> None:
+    async def emit_facts(self, event: Event) -> None:
         """Emit a fact completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             await self._emit(event)
@@ -71,7 +71,7 @@ class RuntimeTurn:
             plan.steer,
             specs,
             self._use,
-            self._untrusted.heard,
+            self._untrusted.present,
             self._mark_untrusted,
         )
         ending = await plan.runtime.run(runtime_request, self._pass_on)
@@ -80,14 +80,14 @@ class RuntimeTurn:
         return ending
 
     def _mark_untrusted(self) -> None:
-        self._untrusted.heard = True
+        self._untrusted.present = True
 
     async def _pass_on(self, event: RuntimeEvent) -> None:
         match event:
             case MessageAdded(message=message):
                 await self._say(message)
             case ToolStarted() | QuestionAsked() | QuestionAnswered():
-                await self.tell(event)
+                await self.emit_facts(event)
             case _:
                 await self._emit(event)
 
@@ -99,13 +99,13 @@ class RuntimeTurn:
             results.append(finished.result)
 
         await ToolCallRunner(self._plan, [call], self._emit, keep, self._untrusted).run()
-        self._untrusted.used(call.name)
+        self._untrusted.tool_used(call.name)
         return results[0]
 
     async def _say(self, message: Message) -> None:
-        await self.tell(MessageAdded(message))
+        await self.emit_facts(MessageAdded(message))
         self._history.add(message)
-        self._untrusted.hear(message)
+        self._untrusted.add(message)
         if isinstance(message, Assistant):
             self.usage += message.usage
             self.steps += 1

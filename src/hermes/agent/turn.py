@@ -74,7 +74,9 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
         log.exception("the turn was cancelled from inside")
     finally:
         run, usage, steps = plan.scope.run, turn.usage, turn.steps
-        await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
+        await turn.emit_facts(
+            RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps)
+        )
         await after_turn(plan, ending.outcome)
     return ending.outcome
 
@@ -85,32 +87,32 @@ class _Turn:
         self._emit = emit
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
-        self._open = open_calls(self._history) if plan.resumes else []
+        self._open = open_calls(self._history) if plan.resumes_calls else []
         if not self._open:
             self._history.valid()
         self._guard: LoopGuard | None = None
         self._untrusted = UntrustedContent(plan.tools)
         # A stable order keeps the start of each request the same for the provider's cache.
-        self._handed = tuple(spec.name for spec in plan.handed)
+        self._handed = tuple(spec.name for spec in plan.client_tools)
         listed = plan.tools.keys() - {*self._handed, *plan.unlisted}
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
-        self._specs += plan.handed
+        self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed() if plan.compress else 0)
+        self._token_gauge = TokenGauge(self._fixed() if plan.compact else 0)
         self._too_long = 0
         self._refunded = 0
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> TurnEnd:
+    async def run(self, messages: Sequence[User]) -> TurnEnd:
         started = RunStarted(self._plan.scope.run, self._plan.scope.session)
         new = not self._history
-        await self.tell(started, *map(MessageAdded, asked))
-        if not asked:
-            self._untrusted.recall(self._history)
-        for message in asked:
+        await self.emit_facts(started, *map(MessageAdded, messages))
+        if not messages:
+            self._untrusted.resume(self._history)
+        for message in messages:
             self._note(message)
-        for message in await hook_messages(self._plan, asked, new=new):
+        for message in await hook_messages(self._plan, messages, new=new):
             await self._say(message)
         if self._open:
             await self._run_calls(self._open)
@@ -128,7 +130,7 @@ class _Turn:
                 return ending
         return await self._summarize()
 
-    async def tell(self, *events: Event) -> None:
+    async def emit_facts(self, *events: Event) -> None:
         """Emit facts completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             for event in events:
@@ -189,12 +191,12 @@ class _Turn:
         return TurnEnd(Outcome.EXHAUSTED, reason, "steps")
 
     async def _say(self, message: Message) -> None:
-        await self.tell(MessageAdded(message))
+        await self.emit_facts(MessageAdded(message))
         self._note(message)
 
     def _note(self, message: Message) -> None:
         self._history.add(message)
-        self._untrusted.hear(message)
+        self._untrusted.add(message)
 
     async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
@@ -220,8 +222,8 @@ class _Turn:
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         # Shielded work may have hidden a cancellation; do not start a request then.
         await anyio.lowlevel.checkpoint_if_cancelled()
-        if self._plan.allowed is not None:
-            await self._plan.allowed()
+        if self._plan.check_spend is not None:
+            await self._plan.check_spend()
         await self._make_room()
         try:
             return await self._request(specs)
@@ -233,7 +235,7 @@ class _Turn:
 
     async def _make_room(self, *, refused: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""
-        compress = self._plan.compress
+        compress = self._plan.compact
         if compress is None:
             return False
         tokens = self._token_gauge.tokens(self._history.size)
@@ -241,7 +243,7 @@ class _Turn:
         if system is None:
             return False
         self._system = system
-        self._token_gauge.begin_again(self._fixed())
+        self._token_gauge.reset(self._fixed())
         return True
 
     def _fixed(self) -> int:
@@ -262,12 +264,12 @@ class _Turn:
             specs,
             effort=plan.effort,
             run=plan.scope.run,
-            calling=plan.calling,
+            constraints=plan.constraints,
         )
         try:
-            answer = await stream.listen(request)
+            answer = await stream.read(request)
         except BaseException:
-            if partial := stream.heard():
+            if partial := stream.partial():
                 answer = await self._take(partial)
                 await self._leave(answer.calls, "the turn was interrupted before this call")
             raise
@@ -277,7 +279,7 @@ class _Turn:
         answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._say(answer)
-        self._token_gauge.heard(answer.usage, self._history.size)
+        self._token_gauge.set_count(answer.usage, self._history.size)
         return answer
 
 

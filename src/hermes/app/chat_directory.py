@@ -45,7 +45,7 @@ class ChatDirectory:
         self._chats: dict[str, dict[str, DirectoryChat]] = {}
         self._changed = anyio.Event()
 
-    def meet(self, inbound: Inbound) -> None:
+    def record(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
         if platform_of(address.channel) != address.channel:
             # Another profile's account: the platform name alone would not reach it.

@@ -45,7 +45,7 @@ class ChatSettings:
         }
         return sections.get(platform)
 
-    def powers(self, platform: str, role: Role) -> RolePermissions:
+    def permissions(self, platform: str, role: Role) -> RolePermissions:
         return self._powers(platform)[role]
 
     def override(self, address: Address | None) -> ChannelOverride:

@@ -39,20 +39,20 @@ class FollowupRouter:
         """Set the callback for follow-ups in sessions that are not chats."""
         self._wake_elsewhere = wake
 
-    async def present(self, scope: Scope) -> Scope:
+    async def current_scope(self, scope: Scope) -> Scope:
         """The scope in which the session continues now, such as after a reset."""
         return await current_scope(self._store, scope)
 
-    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         if is_chat(scope):
-            return self.chats.brought(scope, key, text)
+            return self.chats.rows(scope, key, text)
         message = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
         body = Raw(msgspec.json.encode(message))
         return [EnqueueItem(QueueItem(key=key, lane=INBOX, topic=scope.session, body=body))]
 
-    def ring(self, scope: Scope) -> None:
+    def wake(self, scope: Scope) -> None:
         if is_chat(scope):
-            self.chats.ring(scope)
+            self.chats.wake(scope)
         else:
             # Keep the most recent session last: the oldest ones are dropped first.
             self._news.pop(scope.session, None)
@@ -61,7 +61,7 @@ class FollowupRouter:
                 del self._news[next(iter(self._news))]
             self._wake_elsewhere(scope)
 
-    async def has_news(self, session: str) -> bool:
+    async def has_followups(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""
         if session not in self._news:
             return False

@@ -77,7 +77,7 @@ class PromptContext:
         self._clock = clock
         self._seen: dict[_CacheKey, tuple[float, PromptSections]] = {}
 
-    def brief(self, request: PromptRequest) -> PromptSections:
+    def sections(self, request: PromptRequest) -> PromptSections:
         sections = self._settled(request)
         return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
 
@@ -102,7 +102,7 @@ class PromptContext:
         )
 
     def _may_instruct(self, path: Path, data: bytes, workspace: Path) -> bool:
-        return self._origins.speaks(path, data, workspace)
+        return self._origins.may_be_followed(path, data, workspace)
 
     @cached_property
     def _origins(self) -> "FileProvenance":
@@ -114,8 +114,8 @@ class PromptContext:
             usable_skills,
         )
 
-        environment = self._learning.here(request.tools, request.toolsets, request.platform)
-        return skill_index(usable_skills(self._learning.shelf.skills(), environment))
+        environment = self._learning.environment(request.tools, request.toolsets, request.platform)
+        return skill_index(usable_skills(self._learning.skill_catalog.skills(), environment))
 
     def _memory(self) -> str:
         """Memory is the owner's: only their sessions get it."""
@@ -125,7 +125,7 @@ class PromptContext:
 
         settings = self._config.memory
         return memory_prompt(
-            self._learning.notebook,
+            self._learning.memory_store,
             memory=settings.memory_enabled,
             user=settings.user_profile_enabled,
         )

@@ -51,7 +51,7 @@ class StrongestSandbox:
         backends: tuple[str, ...],
         clean_up: Callable[[], Awaitable[None]],
         *,
-        owner: "Callable[[], OwnerGitConfig]",
+        owner_git: "Callable[[], OwnerGitConfig]",
         fallback: bool,
     ) -> None:
         self._local = LocalSandbox(spawner)
@@ -59,7 +59,7 @@ class StrongestSandbox:
         self._probe = probe
         self._kinds = backends
         self._tidy = clean_up
-        self._owner = owner
+        self._owner = owner_git
         self._fallback = fallback
         self._found: Sandbox | None = None
         self._wall: IsolationBackend | None = None
@@ -70,17 +70,17 @@ class StrongestSandbox:
 
     @property
     def name(self) -> str:
-        return self._found.name if self._found else self.wall or "local"
+        return self._found.name if self._found else self.isolation or "local"
 
     @property
-    def wall(self) -> str:
+    def isolation(self) -> str:
         if self._known:
-            return self._wall.word if self._wall else ""
+            return self._wall.label if self._wall else ""
         self._reasons = []
         for kind in self._kinds:
-            result = self._probe().likely(kind)
-            if result.wall is not None:
-                return result.wall.word
+            result = self._probe().guess(kind)
+            if result.backend is not None:
+                return result.backend.label
             self._reasons.append(result.why)
         return ""
 
@@ -92,7 +92,7 @@ class StrongestSandbox:
     @property
     def state(self) -> str:
         """For people: which sandbox is used, and why not a stronger one."""
-        isolation = self.wall
+        isolation = self.isolation
         reasons = "; ".join(dict.fromkeys(self._reasons))
         if not isolation:
             return f"{self._without()}: {reasons}."
@@ -101,9 +101,9 @@ class StrongestSandbox:
         return f"commands run in {isolation}{weaker}{partial}"
 
     async def confinement(self) -> Confinement:
-        await self.settle()
+        await self.refresh()
         if self._wall is not None:
-            return Confinement(self._wall.word, complete=self._wall.complete)
+            return Confinement(self._wall.label, complete=self._wall.complete)
         if not self._fallback:
             return Confinement(self._kinds[0])
         return Confinement(failed="; ".join(self._reasons) if self._failed else "")
@@ -125,14 +125,14 @@ class StrongestSandbox:
         async with self._checked(job), sandbox.open(job, pty=pty) as process:
             yield process
 
-    async def settle(self) -> Sandbox | None:
+    async def refresh(self) -> Sandbox | None:
         """The sandbox that works now; None if the configured one cannot be used."""
         reasons: list[str] = []
         failed = False
         for kind in self._kinds:
-            result = await self._probe().certain(kind)
-            if result.wall is not None:
-                await self._use(result.wall)
+            result = await self._probe().probe(kind)
+            if result.backend is not None:
+                await self._use(result.backend)
                 break
             reasons.append(result.why)
             failed = failed or result.failed
@@ -152,11 +152,11 @@ class StrongestSandbox:
         self._wall, self._found = backend, IsolatedSandbox(self._door, backend, owner=self._owner())
 
     def _log_change(self) -> None:
-        now = (self.wall, self._failed)
+        now = (self.isolation, self._failed)
         before, self._logged = self._logged, now
         if now == before:
             return
-        if self.wall == self._kinds[0]:
+        if self.isolation == self._kinds[0]:
             if before is not None:
                 log.info("the sandbox works again: %s", self.state)
             return
@@ -164,14 +164,14 @@ class StrongestSandbox:
 
     async def _for(self, job: ProcessSpec) -> Sandbox:
         """Raises `SandboxError` if the isolation is weaker than the approved one."""
-        if job.reach.beyond:
+        if job.permissions.unsandboxed:
             return self._found or self._local
-        found = await self.settle()
+        found = await self.refresh()
         if found is None:
             raise SandboxError(self.state, hint=_HINT)
-        if self._is_weaker_than(job.reach.wall):
+        if self._is_weaker_than(job.permissions.isolation):
             raise SandboxError(
-                f"it was approved for {job.reach.wall}, which is no longer available: {self.state}",
+                f"it was approved for {job.permissions.isolation}, which is no longer available: {self.state}",
                 hint="Run it again to approve it for the current sandbox.",
             )
         return found
@@ -182,20 +182,20 @@ class StrongestSandbox:
 
         If it works, only this job is refused. Raises `SandboxError`.
         """
-        backend = None if job.reach.beyond else self._wall
+        backend = None if job.permissions.unsandboxed else self._wall
         try:
             yield
         except NotStarted as error:
             if backend is None:
                 raise
-            self._probe().doubt()
-            if (await self._probe().certain(backend.name)).wall is None:
+            self._probe().invalidate()
+            if (await self._probe().probe(backend.name)).backend is None:
                 raise
             raise SandboxError(str(error), hint=_CHANGED) from error
 
     def _is_weaker_than(self, promised: str) -> bool:
         order = ["", *reversed(self._kinds)]
-        return promised in order and order.index(self.wall) < order.index(promised)
+        return promised in order and order.index(self.isolation) < order.index(promised)
 
     def _without(self) -> str:
         if not self._fallback:

@@ -52,7 +52,7 @@ class ProfileCredentials(Struct, frozen=True, kw_only=True):
     renewed: tuple[str, ...] = ()
 
     @property
-    def left_out(self) -> Sequence[str]:
+    def removed(self) -> Sequence[str]:
         named = [name for name in self.variables if name not in self.renewed]
         return [*named, *map(format_path, self.settings), *self.files]
 

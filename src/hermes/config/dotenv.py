@@ -58,7 +58,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
 
 def profile_env(path: Path, process: Env) -> Env:
     """A profile's variables: its own `.env` over those of the process."""
-    return process.under(read_dotenv(path))
+    return process.overlaid(read_dotenv(path))
 
 
 def read_text(path: Path) -> str:

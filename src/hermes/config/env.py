@@ -31,12 +31,12 @@ class Env(Mapping[str, str]):
     def __init__(self, *layers: Mapping[str, str]) -> None:
         self._layers = tuple(dict(layer) for layer in layers)
 
-    def under(self, layer: Mapping[str, str]) -> "Env":
+    def overlaid(self, layer: Mapping[str, str]) -> "Env":
         """The same variables with `layer` laid over them."""
         return Env(layer, *self._layers)
 
     @property
-    def own(self) -> frozenset[str]:
+    def profile_names(self) -> frozenset[str]:
         """Names that were laid over the lowest layer: what a profile sets for itself."""
         return frozenset(name for layer in self._layers[:-1] for name in layer)
 

@@ -99,7 +99,7 @@ class Home(Struct, frozen=True):
         return self.path / "shell-hooks-allowlist.json"
 
     @property
-    def acting_tools(self) -> Path:
+    def mcp_acting_tools(self) -> Path:
         """Which tools of MCP servers were ever seen to act."""
         return self.path / "mcp-acting.json"
 

@@ -134,7 +134,7 @@ def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None
         from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - only odd files pay for it
 
         mender = SettingsRepair()
-        mended = mender.mend(raw)
+        mended = mender.repair(raw)
         findings += mender.findings
         return None if mender.findings else msgspec.convert(mended, Config, strict=False)
 

@@ -45,7 +45,7 @@ class SettingsRepair:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    def mend(self, raw: dict[str, object]) -> object:
+    def repair(self, raw: dict[str, object]) -> object:
         """The settings as the quick conversion takes them; see `findings` for what was left out."""
         return self._struct(raw, _struct_type(), ())
 

@@ -260,7 +260,7 @@ def is_harmless(name: str) -> bool:
 
 def withheld_names(env: Mapping[str, str]) -> set[str]:
     """What no child process gets to see: known secrets, and what the profile sets for itself."""
-    own = env.own if isinstance(env, Env) else ()
+    own = env.profile_names if isinstance(env, Env) else ()
     secret = {name for name, variable in VARIABLES.items() if variable.secret}
     return secret.union(name for name in env if is_secret(name)).union(
         name for name in own if not is_harmless(name)
@@ -273,7 +273,7 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
     Nobody writes a line into a profile's own file for fun: unless the name is known to be
     harmless, or the value says nothing, it counts.
     """
-    own = env.own if isinstance(env, Env) else ()
+    own = env.profile_names if isinstance(env, Env) else ()
     found: list[str] = []
     for name, value in env.items():
         if is_secret(name) or (

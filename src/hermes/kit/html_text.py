@@ -47,7 +47,7 @@ def _read(html: str, words: "_TextBuilder") -> None:
     position = 0
     while found := _MARKUP.search(html, position):
         start = found.start()
-        words.hear(html[position:start])
+        words.add_text(html[position:start])
         if html[start + 1] in _LETTERS:
             position = _opened(html, start, words)
         elif html[start + 1] == "/" and html[start + 2 : start + 3] in _LETTERS:
@@ -55,7 +55,7 @@ def _read(html: str, words: "_TextBuilder") -> None:
             words.end(_name(html, start + 2))
         else:
             position = _remark_end(html, start)
-    words.hear(html[position:])
+    words.add_text(html[position:])
 
 
 def _opened(html: str, start: int, words: "_TextBuilder") -> int:
@@ -70,7 +70,7 @@ def _opened(html: str, start: int, words: "_TextBuilder") -> int:
     closing = _ENDS[tag].search(html, end)
     content_end = closing.start() if closing else len(html)
     if tag not in _SILENT:
-        words.hear(html[end:content_end])
+        words.add_text(html[end:content_end])
     return content_end
 
 
@@ -151,7 +151,7 @@ class _TextBuilder:
             closed = self._silent.pop()
             self._times[closed] -= 1
 
-    def hear(self, data: str) -> None:
+    def add_text(self, data: str) -> None:
         if self._silent or not data:
             return
         words = unescape(_HUGE_NUMBER.sub("\ufffd", data))

@@ -151,7 +151,7 @@ class AnswerEvents:
             return b""
         # Read first, so that the data is not lost if the connection breaks during the pause.
         data = content.read_nowait()
-        self._coalescing = self._coalescer.rest()
+        self._coalescing = self._coalescer.wait_for_pause()
         await self._coalescing
         return data if content.exception() else data + content.read_nowait()
 

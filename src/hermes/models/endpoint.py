@@ -86,7 +86,7 @@ class StreamCoalescer:
 
     def __init__(self) -> None:
         self.answers = 0
-        self._resting: dict[int, list[asyncio.Future[None]]] = {}
+        self._paused: dict[int, list[asyncio.Future[None]]] = {}
 
     @property
     def pause(self) -> float:
@@ -94,19 +94,19 @@ class StreamCoalescer:
         pause = self.answers * _PAUSE_PER_STREAM
         return min(pause, _MAX_PAUSE) if pause >= _MIN_PAUSE else 0.0
 
-    def rest(self) -> "asyncio.Future[None]":
+    def wait_for_pause(self) -> "asyncio.Future[None]":
         """Return a future that completes when the pause ends; nearby pauses share a timer."""
         loop = asyncio.get_running_loop()
         end = math.ceil((loop.time() + self.pause) / _TIMER_GRAIN)
         over: asyncio.Future[None] = loop.create_future()
-        if end not in self._resting:
-            self._resting[end] = []
+        if end not in self._paused:
+            self._paused[end] = []
             loop.call_at(end * _TIMER_GRAIN, self._end, end)
-        self._resting[end].append(over)
+        self._paused[end].append(over)
         return over
 
     def _end(self, end: int) -> None:
-        for over in self._resting.pop(end):
+        for over in self._paused.pop(end):
             if not over.done():
                 over.set_result(None)
 
@@ -205,7 +205,7 @@ class Endpoint:
             self._fresh.discard(asyncio.current_task())
 
     @staticmethod
-    def let_go(response: aiohttp.ClientResponse) -> None:
+    def release(response: aiohttp.ClientResponse) -> None:
         """Release the connection, or close it if the answer was not read to the end."""
         if response.content.at_eof():
             response.release()

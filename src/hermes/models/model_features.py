@@ -11,7 +11,7 @@ from hermes.models.model_profile import EffortFormat, ModelProfile
 class ModelFeatures(Struct, frozen=True, kw_only=True):
     """Model features that a wire needs beyond the provider's profile."""
 
-    effort: EffortFormat = EffortFormat.NOWHERE
+    effort: EffortFormat = EffortFormat.NONE
     efforts: tuple[str, ...] = ()
     most_output: int = 32_000
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)

@@ -10,7 +10,7 @@ from hermes.ports.model import EFFORTS
 class EffortFormat(StrEnum):
     """Where in the request body the reasoning effort is set."""
 
-    NOWHERE = "nowhere"
+    NONE = "nowhere"
     FIELD = "reasoning_effort"
     OBJECT = "reasoning"
     SWITCH = "thinking"
@@ -45,11 +45,11 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
 
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
-    effort: EffortFormat = EffortFormat.NOWHERE
+    effort: EffortFormat = EffortFormat.NONE
     efforts: tuple[str, ...] = ("low", "medium", "high")
     replay: ReasoningReplay = ReasoningReplay.NEVER
     images: bool = True
-    no_text: str | None = None
+    empty_content: str | None = None
     short_call_ids: bool = False
     most_output: int = 32_000
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)

@@ -122,11 +122,11 @@ class WireModel:
                 for delta in self._end(stream, events):
                     yield delta
                 answer = stream.answer(self._served.model, self._served.provider)
-                self._wire.heard(request, stream, answer)
+                self._wire.answer_received(request, stream, answer)
                 await events.drain()
                 yield answer
         finally:
-            self._endpoint.let_go(response)
+            self._endpoint.release(response)
 
     def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
         return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
@@ -138,7 +138,7 @@ class WireModel:
         except BadRequest as error:
             if is_reasoning_refusal(str(error)) and has_reasoning(request):
                 request = without_reasoning(request)
-            elif not self._wire.learn(str(error)):
+            elif not self._wire.drop_refused(str(error)):
                 raise
             log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
             return await self._posted(request)
@@ -151,13 +151,13 @@ class WireModel:
         try:
             await self._check(response)
         except BaseException:
-            self._endpoint.let_go(response)
+            self._endpoint.release(response)
             raise
         return response
 
     async def _body(self, request: ModelRequest) -> Sequence[bytes]:
         shown = self._wire.images_in(request.messages)
-        return self._wire.pieces(request, await self._images.urls(shown) if shown else None)
+        return self._wire.body_pieces(request, await self._images.urls(shown) if shown else None)
 
     def _headers(self) -> dict[str, str]:
         return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)

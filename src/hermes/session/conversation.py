@@ -54,7 +54,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     provider: str = ""
     attended: bool = False  # someone can answer approvals
     yolo: bool = False  # approve everything
-    later: bool = True  # results that arrive after a turn can be delivered
+    async_delivery: bool = True  # results that arrive after a turn can be delivered
 
 
 MessageParts: TypeAlias = Sequence[Text | Media]
@@ -67,7 +67,7 @@ async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts
 
 
 async def copy_session(
-    store: Store, runner: Runner, lease: Lease, copy: Session, *, handed: bool = False
+    store: Store, runner: Runner, lease: Lease, copy: Session, *, client_calls: bool = False
 ) -> list[Write]:
     """Return the writes that create `copy` with the transcript of the leased session.
 
@@ -76,7 +76,7 @@ async def copy_session(
     """
     archive = store.archive_for(copy.principal)
     messages = [row.message for row in await archive.messages(lease.session)]
-    await runner.closed(lease, messages, begun_only=handed)
+    await runner.close_calls(lease, messages, started_only=client_calls)
     rows = await archive.messages(lease.session)
     return [
         OpenSession(copy),
@@ -124,15 +124,15 @@ class Conversation:
         """Whether this conversation is running a turn."""
         return self._scope is not None
 
-    async def going_on(self, session: str = "") -> bool:
+    async def is_running(self, session: str = "") -> bool:
         """Whether any process is running a turn of this session (default: the current one)."""
         return await self._store.leases.held(session or self.session.id)
 
-    async def ends(self, session: str = "") -> Mapping[str, str]:
+    async def failure_reasons(self, session: str = "") -> Mapping[str, str]:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def say(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
+    async def submit(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
         """Run one turn; `interrupt` ends it.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
@@ -144,7 +144,7 @@ class Conversation:
         message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
         return await self._say(message, emit)
 
-    async def attend(self, emit: Emit) -> Outcome:
+    async def answer_followups(self, emit: Emit) -> Outcome:
         """Run a turn about follow-ups that arrived in the session since."""
         return await self._say(nudge("news"), emit)
 
@@ -174,7 +174,7 @@ class Conversation:
         async def hear(event: Event) -> None:
             nonlocal outcome
             if isinstance(event, RunStarted):
-                steering.begin()
+                steering.start()
             elif isinstance(event, RunEnded):
                 # The emitted outcome counts, even if the listener interrupts on receiving it.
                 outcome = event.outcome
@@ -182,15 +182,15 @@ class Conversation:
 
         turn = TurnRequest(
             session=self.session,
-            asked=message,
-            listen=hear,
+            message=message,
+            emit=hear,
             new=self._new,
-            replaces=replaces,
-            steer=steering.heard,
-            closing=steering.closing,
+            replaces_from=replaces,
+            steer=steering.take,
+            final_writes=steering.final_writes,
             attended=self._origin.attended,
             yolo=self._origin.yolo,
-            later=self._origin.later,
+            async_delivery=self._origin.async_delivery,
         )
         with anyio.CancelScope() as scope:
             self._scope, self._steering = scope, steering
@@ -304,7 +304,7 @@ class Conversation:
         self._replaces = None
         return len({row.run or row.seq for row in questions})
 
-    async def again(self) -> User:
+    async def replace_last(self) -> User:
         """The last question; the next message replaces it and its answer."""
         (rows,) = await self._last_turns(1)
         self._replaces = rows[0].seq
@@ -312,7 +312,7 @@ class Conversation:
 
     async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
-        return await self.say((await self.again()).parts, emit)
+        return await self.submit((await self.replace_last()).parts, emit)
 
     async def change(self, change: SessionChange) -> None:
         """Change the session: immediately if it is stored, otherwise with its first message."""

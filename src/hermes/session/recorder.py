@@ -54,7 +54,7 @@ def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]
 class AcceptedMessages(Struct, frozen=True):
     """The messages that start a turn."""
 
-    asked: tuple[User, ...] = ()
+    messages: tuple[User, ...] = ()
     recorded: bool = False  # already in the transcript
 
 
@@ -150,7 +150,7 @@ class _RunSink:
         self._listen = emit
         self._closing = final_writes
         self._own = own
-        self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
+        self._recorded = tuple(user.id for user in accepted.messages) if accepted.recorded else ()
         self._said: list[Message] = []
         self._answer: MessageAdded | None = None
 
@@ -200,7 +200,7 @@ class _RunSink:
         said = self._said if self._answer is None else [*self._said, self._answer.message]
         keys = {message.id for message in said}
         keys |= {*self._recorded}
-        completed = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
+        completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
         failpoint("recorder.before_end")
         closing = self._closing(event, said)
         await self._recorder.end(event, *self._answer_writes(), *completed, *closing)

@@ -43,7 +43,7 @@ class SpendGuard:
         self._clock = clock
         self._caps = caps
 
-    def of(self, session: Session, principal: str) -> CheckSpend | None:
+    def check_for(self, session: Session, principal: str) -> CheckSpend | None:
         """The check to run before each request; None if nothing is limited."""
         if not self._caps:
             return None
@@ -86,7 +86,7 @@ class SpendGuard:
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(record, was=""))
+            await self._store.commit(PutRecord(record, expected_state=""))
         except StateConflict:
             return await self._store.records.get(SPEND_KIND, day) or record
         await self._store.records.forget(SPEND_KIND, now - _RETENTION)

@@ -30,7 +30,7 @@ class SteeringQueue:
         self._waiting: list[User] = []
         self._given: list[str] = []
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start accepting messages, once the turn has claimed the inbox."""
         self._begun.set()
 
@@ -52,13 +52,13 @@ class SteeringQueue:
             self._waiting.append(message)
         return True
 
-    async def heard(self) -> Sequence[User]:
+    async def take(self) -> Sequence[User]:
         """The messages that the turn takes now."""
         taken, self._waiting = self._waiting, []
         self._given += [message.id for message in taken]
         return taken
 
-    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
         """Complete the items with the end of the turn; later messages are refused."""
         self._closed = True
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]

@@ -42,7 +42,7 @@ class SessionTitles:
         self._price = price
         self._settings = settings
 
-    async def give(self, session: Session) -> None:
+    async def generate(self, session: Session) -> None:
         """Set a title if there is none; failures are only logged."""
         try:
             await self._give(session)

@@ -37,10 +37,10 @@ class TranscriptCache:
         self._size -= cached.size
         return cached.history if cached.generation + 1 == generation else None
 
-    def keep(self, session: str, generation: int, history: History) -> None:
+    def put(self, session: str, generation: int, history: History) -> None:
         """Put a transcript back; the least recently used ones are evicted."""
         self.take(session, -1)
-        size = history.held + BYTES_PER_MESSAGE * len(history)
+        size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
         self._kept[session] = _CachedTranscript(generation, history, size)
         self._size += size
         while self._size > self._limit:

@@ -51,7 +51,7 @@ class Clarify:
             raise ToolError(
                 f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
             )
-        answer = await ctx.inquire(question, choices)
+        answer = await ctx.ask_person(question, choices)
         if answer is None:
             raise ToolError(
                 "clarify: no answer was given.",

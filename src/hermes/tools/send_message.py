@@ -33,8 +33,8 @@ class SendMessageResult(Struct, frozen=True):
 class SendMessage:
     name = "send_message"
 
-    def __init__(self, poster: MessageSender) -> None:
-        self._poster = poster
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender = sender
         self._arguments = Arguments(self.name, SendArgs)
         self.spec = ToolSpec(
             self.name,
@@ -53,21 +53,23 @@ class SendMessage:
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
-            places = self._poster.places(ctx.scope, asked.target)
-            await self._may(asked, places, ctx)
-            posted = await self._poster.post(ctx.scope, asked.target, text)
+            places = self._sender.resolve(ctx.scope, asked.target)
+            await self._require_approval(asked, places, ctx)
+            posted = await self._sender.send(ctx.scope, asked.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
         statuses = [_status_of(result) for result in posted]
         done = any(result.key for result in posted)
-        shown = ", ".join(result.place for result in posted if result.key) or "nowhere"
+        shown = ", ".join(result.target for result in posted if result.key) or "nowhere"
         return ToolOutput.text(
             encode_result(SendMessageResult(done, statuses)), shown=shown, failed=not done
         )
 
-    async def _may(self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext) -> None:
+    async def _require_approval(
+        self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
+    ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
-        others = [one.place for one in places if not one.near]
+        others = [one.target for one in places if not one.trusted]
         if not others and not ctx.foreign:
             return
         request = ApprovalRequest(
@@ -76,12 +78,12 @@ class SendMessage:
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"send_message: {decision.why}")
 
 
 def _status_of(posted: TargetResult) -> TargetStatus:
     if posted.key:
-        return TargetStatus(target=posted.place, status="queued")
-    return TargetStatus(target=posted.place, status="failed", error=posted.why)
+        return TargetStatus(target=posted.target, status="queued")
+    return TargetStatus(target=posted.target, status="failed", error=posted.reason)

@@ -122,7 +122,9 @@ class SessionSearch:
 
     async def _discover(self, archive: SessionArchive, asked: SearchArgs, here: str) -> ToolOutput:
         role = None if isinstance(asked.role_filter, UnsetType) else asked.role_filter
-        hits = await archive.recall(asked.query, _MAX_HITS, "result" if role == "tool" else role)
+        hits = await archive.search_by_meaning(
+            asked.query, _MAX_HITS, "result" if role == "tool" else role
+        )
         chosen = _best_per_session([hit for hit in hits if hit.session.id != here])
         if asked.sort != "best":
             chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")

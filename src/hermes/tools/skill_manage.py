@@ -33,14 +33,14 @@ class ManageDeps(Struct, frozen=True, kw_only=True):
     """`approval`: whether every change needs the owner's decision."""
 
     editor: SkillEditor
-    approval: Callable[[], bool] = lambda: False
+    needs_approval: Callable[[], bool] = lambda: False
 
 
 class SkillManage:
     name = "skill_manage"
 
-    def __init__(self, parts: ManageDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: ManageDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, SkillRequest)
         self.spec = ToolSpec(
             self.name,
@@ -59,7 +59,7 @@ class SkillManage:
         try:
             if await self._is_refused(asked, by):
                 raise ToolError("skill_manage: the user undid this before. Do not repeat it.")
-            if self._parts.approval() or provenance.doubtful:
+            if self._deps.needs_approval() or provenance.doubtful:
                 return await self._ask(asked, by, provenance, ctx)
             return await self._do(asked, by, provenance)
         except HermesError as error:
@@ -68,27 +68,27 @@ class SkillManage:
     async def _is_refused(self, asked: SkillRequest, by: Authorship) -> bool:
         """Binds only background reviews: in a turn the user may want it now."""
         creates = asked.action == "create" and by.author is Author.REVIEW
-        return creates and await self._parts.editor.was_refused(asked.name)
+        return creates and await self._deps.editor.was_refused(asked.name)
 
     async def _ask(
         self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance, ctx: ToolContext
     ) -> ToolOutput:
         """Ask the user if one is present; otherwise save the change as a proposal."""
         if not ctx.scope.attended or by.author is Author.REVIEW:
-            await propose_request(self._parts.editor, asked, by)
+            await propose_request(self._deps.editor, asked, by)
             message = "Saved as a proposal: the user decides with /changes."
             answer = ManageResult(success=True, message=message, done=False)
             return ToolOutput.text(
-                encode_result(answer), shown=f"{WAITING_NOTICE}{provenance.said}"
+                encode_result(answer), shown=f"{WAITING_NOTICE}{provenance.note}"
             )
         request = ApprovalRequest(
             tool=self.name,
             action=f"{asked.action} the skill {asked.name}\n{asked.text}".strip(),
             reaching=Isolation.BEYOND,
-            reason=provenance.said.strip(),
+            reason=provenance.note.strip(),
             foreign=provenance.doubtful,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"skill_manage: {decision.why}")
         return await self._do(asked, by, provenance)
@@ -96,8 +96,8 @@ class SkillManage:
     async def _do(
         self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance
     ) -> ToolOutput:
-        path = await perform_request(self._parts.editor, asked, by)
+        path = await perform_request(self._deps.editor, asked, by)
         done = {"create": "created", "delete": "archived"}.get(asked.action, "changed")
         message = f"Skill {asked.name} {done}."
         answer = ManageResult(success=True, message=message, path=path or UNSET)
-        return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.said}")
+        return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.note}")

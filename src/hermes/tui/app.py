@@ -35,8 +35,8 @@ class UiSettings(Struct, frozen=True, kw_only=True):
 
     history: Path
     clock: Clock
-    look: str = "dark"
-    taste: DisplayOptions = DisplayOptions()
+    theme: str = "dark"
+    display: DisplayOptions = DisplayOptions()
     signals: bool = False
     headless: bool = False
 
@@ -69,14 +69,14 @@ class Ui(App[int]):
         self._aside = WorkerThread("tui-aside")
         history = InputHistory(setting.history)
         house = ChatDeps(
-            companion, self._turn_worker, self._aside, history, setting.clock, setting.taste
+            companion, self._turn_worker, self._aside, history, setting.clock, setting.display
         )
         self.chat = Chat(house)
         self.text = ""
         self.trouble: HermesError | None = None
         for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = THEMES.get(setting.look, DARK_THEME).name
+        self.theme = THEMES.get(setting.theme, DARK_THEME).name
 
     def on_mount(self) -> None:
         self._turn_worker.start()
@@ -94,9 +94,9 @@ class Ui(App[int]):
 
     def _end(self, code: int) -> None:
         """What is going on is not wanted any more; all that matters is on disk."""
-        if self.chat.talk.busy:
+        if self.chat.conversation.busy:
             self._client.interrupt()
-        self.chat.part()
+        self.chat.stop_rendering()
         self.text = self.chat.plain
         self._turn_worker.close()
         self._aside.close()

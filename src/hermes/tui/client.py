@@ -39,10 +39,10 @@ class ConversationState(Struct, frozen=True, kw_only=True):
     started: bool = False
     model: str = ""
     window: int = 0
-    wall: str = ""
+    sandbox: str = ""
     busy: str = ""
     yolo: bool = False
-    behind: int = 0
+    background_jobs: int = 0
 
 
 class TextReply(Struct, frozen=True):
@@ -133,16 +133,16 @@ class TuiClient(Protocol):
     """
 
     @property
-    def hello(self) -> Greeting: ...
+    def greeting(self) -> Greeting: ...
 
     @property
-    def now(self) -> ConversationState: ...
+    def state(self) -> ConversationState: ...
 
     def open(self) -> None:
         """Until there is somebody to talk to."""
         ...
 
-    def say(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
         """One turn; `show` is called by the thread that waits here."""
         ...
 
@@ -152,13 +152,13 @@ class TuiClient(Protocol):
         """Words to the turn, under an id of the caller's own; told as `Said` once it heard them."""
         ...
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         """Whether something came in by itself; no parts at all ask about it."""
         ...
 
     def command(self, line: str) -> CommandReply: ...
 
-    def before(self) -> RecentHistory:
+    def recent_history(self) -> RecentHistory:
         """What was said and done in this session until now, as far as it is worth showing."""
         ...
 

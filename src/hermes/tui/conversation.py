@@ -36,11 +36,11 @@ class ConversationView(Protocol):
         """The talk goes on in another session, which has a past."""
         ...
 
-    async def adjust(self, wish: ScreenReply, typed: str) -> None:
+    async def adjust(self, action: ScreenReply, typed: str) -> None:
         """Do something with the screen itself."""
         ...
 
-    def take_back(self, turns: int) -> None:
+    def mark_undone(self, turns: int) -> None:
         """The last turns of this session count no more."""
         ...
 
@@ -48,27 +48,27 @@ class ConversationView(Protocol):
         """From the first event to the last. Raises what went wrong."""
         ...
 
-    def give_back(self, text: str) -> None:
+    def return_text(self, text: str) -> None:
         """Put it where it can be edited."""
         ...
 
     def changed(self) -> None: ...
 
-    def leave(self) -> None: ...
+    def quit(self) -> None: ...
 
 
 class ConversationController:
     def __init__(
         self,
-        companion: TuiClient,
-        backroom: WorkerThread,
-        aside: WorkerThread,
+        client: TuiClient,
+        turn_worker: WorkerThread,
+        side_worker: WorkerThread,
         stage: ConversationView,
     ) -> None:
         """Turns and commands are waited for by `backroom`; `aside` is free meanwhile."""
-        self._client = companion
-        self._turn_worker = backroom
-        self._aside = aside
+        self._client = client
+        self._turn_worker = turn_worker
+        self._aside = side_worker
         self._stage = stage
         self._waiting: deque[str] = deque()
         self._urgent = 0
@@ -91,18 +91,18 @@ class ConversationController:
         return tuple(self._steering.values())
 
     @property
-    def usual(self) -> BusyMode:
+    def default_mode(self) -> BusyMode:
         """What is done with words that are said meanwhile, unless they say so themselves."""
-        return parse_busy_mode(self._client.now.busy)
+        return parse_busy_mode(self._client.state.busy)
 
-    def add(self, line: str, manner: BusyMode | None = None) -> None:
+    def add(self, line: str, mode: BusyMode | None = None) -> None:
         """To be said now; or, while something goes on, as `manner` or the usual one has it."""
         if not self.busy:
             self._waiting.append(line)
             self._stage.changed()
             return
-        manner, words = mode_of_line(line, manner or self.usual)
-        match manner:
+        mode, words = mode_of_line(line, mode or self.default_mode)
+        match mode:
             case BusyMode.INTERRUPT if words:
                 self._add_urgent(words)
                 self._client.interrupt()
@@ -114,7 +114,7 @@ class ConversationController:
                 self._waiting.append(words)
         self._stage.changed()
 
-    def heard(self, word: str) -> str | None:
+    def steering_received(self, word: str) -> str | None:
         """The turn has heard this: what it was, if it was said here."""
         return self._steering.pop(word, None)
 
@@ -123,7 +123,7 @@ class ConversationController:
         self._waiting.insert(self._urgent, line)
         self._urgent += 1
 
-    def take_back(self) -> str | None:
+    def pop_last(self) -> str | None:
         """The last line that waits."""
         line = self._waiting.pop() if self._waiting else None
         self._urgent = min(self._urgent, len(self._waiting))
@@ -134,19 +134,19 @@ class ConversationController:
         """End what is going on. What waits is given back, not said; what is added later is."""
         self._given_up = True
         if self._waiting:
-            self._stage.give_back("\n".join(self._waiting))
+            self._stage.return_text("\n".join(self._waiting))
             self._waiting.clear()
             self._urgent = 0
             self._stage.changed()
         if self.open:
             self._client.interrupt()
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Somebody is there: what was said before is heard now."""
         self.open = True
-        await self.go_on()
+        await self.run_queued()
 
-    async def go_on(self) -> None:
+    async def run_queued(self) -> None:
         """Say what waits, one after the other, until nothing does."""
         if not self.open:
             return
@@ -161,25 +161,25 @@ class ConversationController:
             self.busy = False
             self._stage.changed()
 
-    async def attend(self) -> None:
+    async def check_news(self) -> None:
         """Ask about what came in by itself, if anything did."""
         if self.busy or not self.open:
             return
         self.busy = True
         try:
-            if await self._turn_worker.do(self._client.news):
+            if await self._turn_worker.run(self._client.has_news):
                 await self._turn(())
         except HermesError as error:
             await self._tell(error)
         finally:
             self.busy = False
             self._stage.changed()
-        await self.go_on()
+        await self.run_queued()
 
     def _next(self) -> str:
         """What is said next: one line, or all of them up to a command."""
         lines = [self._waiting.popleft()]
-        if self.usual is BusyMode.COLLECT and not _is_command(lines[0]):
+        if self.default_mode is BusyMode.COLLECT and not _is_command(lines[0]):
             while self._waiting and not _is_command(self._waiting[0]):
                 lines.append(self._waiting.popleft())
         self._urgent = max(self._urgent - len(lines), 0)
@@ -191,7 +191,7 @@ class ConversationController:
             if word not in self._sent_steering:
                 self._sent_steering.add(word)
                 try:
-                    await self._aside.do(lambda at=word, said=text: self._steer(at, said))
+                    await self._aside.run(lambda at=word, said=text: self._steer(at, said))
                 except HermesError as error:
                     await self._tell(error)
 
@@ -217,17 +217,17 @@ class ConversationController:
         if not _is_command(line):
             await self._say((Text(line),), line)
             return
-        done = await self._turn_worker.do(lambda: self._client.command(line))
+        done = await self._turn_worker.run(lambda: self._client.command(line))
         match done:
             case NotACommand():
                 await self._say((Text(line),), line)
             case TextReply():
-                self._stage.take_back(done.undone)
+                self._stage.mark_undone(done.undone)
                 await self._stage.show_reply(done, line)
             case ResumedReply(told=told):
                 await self._stage.show_resumed(told, line)
             case SubmitReply(parts=parts, told=told, undone=undone):
-                self._stage.take_back(undone)
+                self._stage.mark_undone(undone)
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
                 # The whole text of a skill is not what somebody typed.
                 typed = not shown or (told and "\n" in shown)
@@ -237,7 +237,7 @@ class ConversationController:
             case ScreenReply():
                 await self._stage.adjust(done, line)
             case QuitReply():
-                self._stage.leave()
+                self._stage.quit()
 
     async def _say(self, parts: MessageParts, shown: str) -> None:
         await self._stage.show_user_message(shown)
@@ -254,7 +254,7 @@ class ConversationController:
             self._steering.clear()
             self._sent_steering.clear()
             if unheard and self._given_up:
-                self._stage.give_back("\n".join(unheard))
+                self._stage.return_text("\n".join(unheard))
             else:
                 self._waiting.extendleft(reversed(unheard))
                 self._urgent += len(unheard)

@@ -37,14 +37,14 @@ class EventRenderer:
         self,
         transcript: Transcript,
         clock: Clock,
-        heard: Callable[[str], str | None],
-        taste: DisplayOptions,
+        received_steering: Callable[[str], str | None],
+        display: DisplayOptions,
     ) -> None:
         """`heard` knows what was said to the turn under an id, if anything was."""
-        self._heard = heard
+        self._heard = received_steering
         self._transcript = transcript
         self._clock = clock
-        self.taste = taste
+        self.display = display
         self._answer: Answer | None = None
         self._thinking: ThinkingCard | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
@@ -74,13 +74,13 @@ class EventRenderer:
                 await self._think(text)
             case ToolStarted(call=call):
                 await self._pause()
-                card = ToolCard(call, self.taste)
+                card = ToolCard(call, self.display)
                 self._cards[call.id] = (card, self._clock.monotonic())
                 self.doing = single_line(call.name)
                 await self._transcript.add(card)
             case ToolProgress(call=call, text=text):
                 if call in self._cards:
-                    self._cards[call][0].go_on(text)
+                    self._cards[call][0].add_progress(text)
             case MessageAdded(message=message):
                 await self._said(message)
             case QuestionAsked() | QuestionAnswered():
@@ -95,11 +95,11 @@ class EventRenderer:
         await self._remove_transient()
         await self._pause()
         for card, _ in self._cards.values():
-            card.give_up()
+            card.mark_interrupted()
         self._cards.clear()
         for question in self._questions.values():
             if question.open:
-                await question.settle("")
+                await question.close_question("")
         self._questions.clear()
         self.doing = ""
 
@@ -109,7 +109,7 @@ class EventRenderer:
             text = text.lstrip("\n")
             if not text:
                 return
-            self._answer = Answer(raw=self.taste.raw)
+            self._answer = Answer(raw=self.display.raw)
             self.doing = "answering"
             await self._transcript.add(self._answer)
         await self._answer.add(text)
@@ -120,11 +120,11 @@ class EventRenderer:
                 return
             await self._pause()
             self.doing = "thinking"
-            if not self.taste.reasoning:
+            if not self.display.reasoning:
                 return
             self._thinking = ThinkingCard()
             await self._transcript.add(self._thinking)
-            if self.taste.open:
+            if self.display.open:
                 await self._thinking.open()
         self._thinking.add(text)
 
@@ -156,7 +156,7 @@ class EventRenderer:
         text = self._heard(message.id)
         if text is not None:
             await self._pause()
-            at = self._clock.now() if self.taste.times else None
+            at = self._clock.now() if self.display.times else None
             await self._transcript.add(Words(text, at))
         elif message.trust is Trust.DATA:
             await self._pause()
@@ -183,7 +183,7 @@ class EventRenderer:
         self._cards = {id_: (card, at + waited) for id_, (card, at) in self._cards.items()}
         card = self._questions.pop(event.question, None)
         if card is not None:
-            await card.settle(event.answer, lapsed=True)
+            await card.close_question(event.answer, lapsed=True)
 
     async def _ask(self, question: Question) -> None:
         await self._pause()

@@ -15,7 +15,7 @@ class InputHistory:
         self._place = len(self._lines)
         self._draft = ""
 
-    def keep(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Into the file as one line; here as it was. The same twice in a row is one."""
         self._place = len(self._lines)
         if not text.strip():

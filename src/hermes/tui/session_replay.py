@@ -80,7 +80,7 @@ class _Replay:
         for card, result, took in self._ends:
             await card.end(result, took)
         for card, _ in self._cards.values():
-            card.give_up()
+            card.mark_interrupted()
 
     def _asked(self, message: User, row: StoredMessage) -> None:
         words = typed_text(message).strip("\n")

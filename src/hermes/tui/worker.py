@@ -24,7 +24,7 @@ class WorkerThread:
         """After what was asked for already."""
         self._jobs.put(None)
 
-    async def do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
         """What the work returns or raises."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()

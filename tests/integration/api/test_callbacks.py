@@ -100,12 +100,12 @@ async def deliver_result(harness: ApiHarness, session: str, key: str, text: str)
     scope = Scope(
         profile=harness.app.home.profile, session=session, run="r", workspace="/", source=SOURCE
     )
-    await harness.app.store.commit(*harness.app.later.brought(scope, key, text))
-    harness.app.later.ring(scope)
+    await harness.app.store.commit(*harness.app.followups.rows(scope, key, text))
+    harness.app.followups.wake(scope)
 
 
 async def texts_in(harness: ApiHarness, session: str) -> list[str]:
-    return [text_of(message) for message in await harness.said(session)]
+    return [text_of(message) for message in await harness.messages(session)]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> N
                         assert response.status == 202, begun
         async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
             assert await end_abandoned_runs(harness.app.store, harness.app.clock) == 1
-            harness.server.desk.followup_services["default"].posted(begun["session_id"])
+            harness.server.context.followup_services["default"].wake_delivery(begun["session_id"])
             reply = await there.events_of_kind("run.failed")
             assert (reply["run_id"], reply["error_code"]) == (begun["run_id"], "interrupted")
 
@@ -205,7 +205,7 @@ async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(post, harness, "/api/sessions/mine/chat", {"message": "slow"})
             with anyio.fail_after(TIMEOUT):
-                await wait_until(lambda: bool(harness.mock.requests))
+                await wait_until(lambda: bool(harness.model_server.requests))
             await deliver_result(harness, "mine", "proc_1", "the build has ended")
         await there.events_of_kind("session.message")
         assert (await texts_in(harness, "mine")).count("the build has ended") == 1
@@ -217,7 +217,7 @@ async def test_waiting_event_wakes_the_session_after_a_restart(tmp_path: Path) -
             await post(harness, "/api/sessions", {"id": "mine", **there.callback})
             scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
             await harness.app.store.commit(
-                *harness.app.later.brought(scope, "p", "the build has ended")
+                *harness.app.followups.rows(scope, "p", "the build has ended")
             )
         async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
             response = await there.events_of_kind("session.message")
@@ -247,7 +247,7 @@ BACKGROUND_SCRIPT = Script(
 
 async def promise_of(harness: ApiHarness, session: str) -> bool:
     """Return what the tool answered to the request for a notification."""
-    (result,) = [said for said in await harness.said(session) if isinstance(said, Result)]
+    (result,) = [said for said in await harness.messages(session) if isinstance(said, Result)]
     response = msgspec.json.decode(text_of(result), type=dict[str, Any])
     assert bool(response.get("notify_unsupported")) is not response["notify_on_complete"]
     return response["notify_on_complete"]

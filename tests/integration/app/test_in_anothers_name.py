@@ -50,14 +50,14 @@ class House:
             session=Session(
                 id="parent", started_at=datetime.now(UTC), source=source, cwd=str(self._work)
             ),
-            asked=User("m-1", (Text(words),), Trust.OWNER),
-            listen=_silent,
+            message=User("m-1", (Text(words),), Trust.OWNER),
+            emit=_silent,
             new=True,
             address=address,
             role=role,
             principal="" if role is Role.OWNER else "test:member",
-            later=later,
-            without=without,
+            async_delivery=later,
+            excluded_tools=without,
         )
         with anyio.fail_after(TEST_TIMEOUT):
             assert await app.runner.run(turn) is Outcome.DONE

@@ -102,7 +102,7 @@ def test_the_words_of_a_page() -> None:
 
 async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
     async with served(page=page, moved=to("page"), round=to("/round")) as url:
-        pages = PageReader(inside=True)
+        pages = PageReader(allow_internal=True)
         assert "leaves at noon" in await pages.read(f"{url}/page")
         assert "leaves at noon" in await pages.read(f"{url}/moved")
         assert "redirects too often" in await refused(pages, f"{url}/round")
@@ -121,7 +121,7 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
         }
         async with served(**targets) as outer:
             for name in targets:
-                said = await refused(PageReader(inside=True), f"{outer}/{name}")
+                said = await refused(PageReader(allow_internal=True), f"{outer}/{name}")
                 assert "inside this machine" in said or "not the URL of a web page" in said
 
 
@@ -134,7 +134,7 @@ async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secre
             name=to(f"{inner.replace('127.0.0.1', 'localhost')}/page"),
             **targets,
         ) as outer:
-            pages = PageReader(inside=True, anywhere=True)
+            pages = PageReader(allow_internal=True, allow_internal_redirects=True)
             assert "leaves at noon" in await pages.read(f"{outer}/number")
             assert "leaves at noon" in await pages.read(f"{outer}/name")
             for name in targets:
@@ -145,7 +145,7 @@ async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> Non
     async with served(page=page) as inner:
         port = int(inner.rpartition(":")[2])
         async with served(("127.0.0.2", port), start=to("/page")):
-            turning = PageReader(inside=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
+            turning = PageReader(allow_internal=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
             said = await refused(turning, f"http://turning.example:{port}/start")
             assert "answered 404" in said
 
@@ -154,9 +154,9 @@ async def test_who_mixes_addresses_gains_nothing_inside() -> None:
     lookup = Lookup(["127.0.0.1", "8.8.8.8", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"])
     names = DnsCache(lookup)
     for _ in range(2):
-        mixed = await names.meaning("mixing.example", 80, AF_INET)
+        mixed = await names.resolve("mixing.example", 80, AF_INET)
         assert [one["host"] for one in mixed] == ["8.8.8.8"]
-    own = await names.meaning("router.example", 80, AF_INET)
+    own = await names.resolve("router.example", 80, AF_INET)
     assert [one["host"] for one in own] == ["10.0.0.1", "127.0.0.1"]
 
 
@@ -164,8 +164,12 @@ async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
     async with served(page=page) as url:
         for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
             address = f"{url.replace('127.0.0.1', host)}/page"
-            assert "inside this machine" in await refused(PageReader(inside=False), address), host
-        said = await refused(PageReader(inside=False), f"{url.replace('//', '//me:word@')}/page")
+            assert "inside this machine" in await refused(
+                PageReader(allow_internal=False), address
+            ), host
+        said = await refused(
+            PageReader(allow_internal=False), f"{url.replace('//', '//me:word@')}/page"
+        )
         assert "not the URL of a web page" in said
 
 
@@ -188,11 +192,11 @@ async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
         return web.Response(body=b"\x89PNG", content_type="image/png")
 
     async with served(large=large, packed=packed, slow=slow, picture=picture) as url:
-        pages = PageReader(inside=True, limits=PageLimits(size=1_000, seconds=30))
+        pages = PageReader(allow_internal=True, limits=PageLimits(size=1_000, seconds=30))
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/large")
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/packed")
         assert "no text but image/png" in await refused(pages, f"{url}/picture")
-        hasty = PageReader(inside=True, limits=PageLimits(seconds=0.2))
+        hasty = PageReader(allow_internal=True, limits=PageLimits(seconds=0.2))
         assert "longer than 0.2 seconds" in await refused(hasty, f"{url}/slow")
 
 
@@ -205,8 +209,8 @@ async def test_other_letters_than_ours() -> None:
         return web.Response(body=b"\xff ok", headers={"Content-Type": "text/plain; charset=what"})
 
     async with served(latin=latin, nonsense=nonsense) as url:
-        assert await PageReader(inside=True).read(f"{url}/latin") == "Café"
-        assert await PageReader(inside=True).read(f"{url}/nonsense") == "� ok"
+        assert await PageReader(allow_internal=True).read(f"{url}/latin") == "Café"
+        assert await PageReader(allow_internal=True).read(f"{url}/nonsense") == "� ok"
 
 
 async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
@@ -226,7 +230,9 @@ async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
         "hidden": as_sent(b"<p>a&#27;[2J&#x202e;c", "text/html"),
     }
     async with served(**answers) as url:
-        said = {name: await PageReader(inside=True).read(f"{url}/{name}") for name in answers}
+        said = {
+            name: await PageReader(allow_internal=True).read(f"{url}/{name}") for name in answers
+        }
     assert said == {
         "puny": "egg-plant",
         "seven": "+AGE-",
@@ -258,7 +264,7 @@ async def test_a_page_is_read_beside_the_loop() -> None:
 
     async with served(long=long) as url, anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        assert "one two" in await PageReader(inside=True).read(f"{url}/long")
+        assert "one two" in await PageReader(allow_internal=True).read(f"{url}/long")
         tasks.cancel_scope.cancel()
     assert longest < alone / 2
 
@@ -270,12 +276,12 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
         with Spawner() as door:
             references = References(
                 ReferenceSources(
-                    places=SessionPaths(tmp_path / "home", []),
+                    paths=SessionPaths(tmp_path / "home", []),
                     sandbox=LocalSandbox(door),
                     git=None,
                     path="",
                     redact=str,
-                    inside=True,
+                    allow_internal=True,
                 )
             )
             asked = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
@@ -287,13 +293,13 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
     assert "not attached: the server answered 404" in files.text
     assert "leaves at noon" in pages.text
     found = find_sources("The ferry leaves at noon.", [question], {})
-    assert (found.strangers, found.read) == (("a page attached",), ("a file attached",))
-    assert "a page attached" in found.repeated
+    assert (found.untrusted, found.trusted) == (("a page attached",), ("a file attached",))
+    assert "a page attached" in found.quoted
     strangers = UntrustedContent({})
-    strangers.hear(User("v", (Text("hello"), parts[1])))
-    assert not strangers.heard
-    strangers.hear(question)
-    assert strangers.heard
+    strangers.add(User("v", (Text("hello"), parts[1])))
+    assert not strangers.present
+    strangers.add(question)
+    assert strangers.present
 
 
 async def test_sites_that_are_shunned_are_not_opened() -> None:
@@ -307,7 +313,9 @@ async def test_sites_that_are_shunned_are_not_opened() -> None:
         port = url.rpartition(":")[2]
         shunned = frozenset({"example.org"})
         names = Lookup(["127.0.0.1"], ["127.0.0.1"])
-        pages = PageReader(inside=True, anywhere=True, shunned=shunned, lookup=names)
+        pages = PageReader(
+            allow_internal=True, allow_internal_redirects=True, blocked_sites=shunned, lookup=names
+        )
         for name in ("example.org", "WWW.Example.ORG.", "a.b.example.org"):
             with pytest.raises(ToolError, match=r"website_blocklist contains example\.org"):
                 await pages.read(f"http://{name}:{port}/page")
@@ -343,6 +351,8 @@ def test_lists_of_shunned_sites(tmp_path: Path) -> None:
 async def test_a_site_is_known_however_it_is_written(tmp_path: Path, line: str, host: str) -> None:
     (tmp_path / "list.txt").write_text(f"{line}\nü..example\n", encoding="utf-8-sig")
     rules = WebsiteBlocklist(enabled=True, shared_files=("list.txt",))
-    pages = PageReader(inside=True, shunned=blocked_sites(rules, Home(tmp_path, tmp_path)))
+    pages = PageReader(
+        allow_internal=True, blocked_sites=blocked_sites(rules, Home(tmp_path, tmp_path))
+    )
     with pytest.raises(ToolError, match="website_blocklist"):
         await pages.read(f"http://{host}:1/")

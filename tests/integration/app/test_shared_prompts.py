@@ -31,14 +31,14 @@ async def say(one: ApiHarness, session: Session, role: Role, *, new: bool = Fals
     said = User(new_id("msg"), (Text("word " * 200),), Trust.OWNER if own else Trust.GUEST)
     turn = TurnRequest(
         session=session,
-        asked=said,
-        listen=nobody,
+        message=said,
+        emit=nobody,
         new=new,
         role=role,
         principal=OWNER if own else GUEST,
     )
     await one.app.runner.run(turn)
-    return str(one.asked(-1)["messages"][0]["content"])
+    return str(one.model_request(-1)["messages"][0]["content"])
 
 
 async def fresh(one: ApiHarness, principal: str) -> Session:
@@ -76,6 +76,6 @@ async def test_a_compression_gives_a_guest_no_memory(tmp_path: Path) -> None:
         await say(one, session, Role.GUEST, new=True)
         for _ in range(11):
             await say(one, await again(one, session), Role.GUEST)
-        done = await one.app.runner.compress(await again(one, session), CompactionOptions(turns=1))
+        done = await one.app.runner.compact(await again(one, session), CompactionOptions(turns=1))
         assert done.messages
         assert MEMORY not in await say(one, await again(one, session), Role.GUEST)

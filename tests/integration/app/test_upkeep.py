@@ -39,5 +39,5 @@ async def test_what_nobody_asks_for_any_more_is_let_go(
                     open=False,
                 )  # fmt: skip
                 await app.store.commit(PutRecord(matter))
-            await ProfileMaintenance(app).once()
+            await ProfileMaintenance(app).run_once()
             assert [one.id for one in await app.store.records.find(kind)] == ["young"]

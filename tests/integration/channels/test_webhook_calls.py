@@ -56,7 +56,7 @@ async def test_valid_call_becomes_a_message(tmp_path: Path) -> None:
             "route": "github",
             "delivery_id": "guid-1",
         }
-        (heard,) = one.heard
+        (heard,) = one.inbound
         assert heard.key.startswith("github:")
         assert "guid-1" not in heard.key
         assert heard.address == Address("webhook", "webhook:github:guid-1")
@@ -72,7 +72,7 @@ async def test_verbatim_route_delivers_the_filled_text(tmp_path: Path) -> None:
     routes = {"a": {"prompt": "{who} is here", "deliver": "telegram", "deliver_only": True}}
     async with webhook_harness(tmp_path, routes) as one:
         await one.call("a", b'{"who": "Ann"}')
-        (heard,) = one.heard
+        (heard,) = one.inbound
         assert (inbound_text(heard), heard.verbatim, heard.answer_to) == (
             "Ann is here",
             True,
@@ -87,8 +87,8 @@ async def test_payload_is_never_a_command(tmp_path: Path) -> None:
     ) as one:
         await one.call("a", b'{"text": "/stop"}')
         await one.call("b", b'{"text": "/stop"}', "d-2")
-        assert [len(heard.parts) for heard in one.heard] == [2, 2]
-        assert not any(inbound_text(heard).startswith("/") for heard in one.heard)
+        assert [len(heard.parts) for heard in one.inbound] == [2, 2]
+        assert not any(inbound_text(heard).startswith("/") for heard in one.inbound)
 
 
 @pytest.mark.parametrize("scheme", Scheme)
@@ -105,7 +105,7 @@ async def test_replay_is_ignored(tmp_path: Path, scheme: Scheme) -> None:
         await clock.advance(3600)
         late = await one.post("/webhooks/a", body, headers)
         assert late.code in {"duplicate", "stale"}
-        assert len(one.heard) == 1
+        assert len(one.inbound) == 1
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
@@ -125,7 +125,7 @@ async def test_replay_with_another_unsigned_id_is_ignored(
         assert (await one.post("/webhooks/a", b'{"a":2}', forged)).status == 401
         await clock.advance(86_400)
         assert (await one.post("/webhooks/a", body, forged)).code in {"duplicate", "stale"}
-        assert len(one.heard) == 1
+        assert len(one.inbound) == 1
 
 
 @pytest.mark.parametrize("scheme", UNSIGNED_ID)
@@ -138,7 +138,7 @@ async def test_stored_key_depends_on_signed_content(tmp_path: Path, scheme: Sche
             tmp_path, {"a": {"allow_repeats": scheme is Scheme.V2}}, clock=clock
         ) as one:
             assert (await one.call("a", b'{"a": 1}', delivery, scheme)).status == 202
-            keys += [heard.key for heard in one.heard]
+            keys += [heard.key for heard in one.inbound]
     assert keys[0] == keys[1]
 
 
@@ -148,7 +148,7 @@ async def test_route_can_allow_repeated_bodies(tmp_path: Path, scheme: Scheme) -
         for delivery in ("d-1", "d-2"):
             assert (await one.call("a", b"{}", delivery, scheme)).status == 202
             assert (await one.call("a", b"{}", delivery, scheme)).code == "duplicate"
-        assert [heard.key for heard in one.heard] == ["a:d-1", "a:d-2"]
+        assert [heard.key for heard in one.inbound] == ["a:d-1", "a:d-2"]
 
 
 async def test_signature_is_accepted_once_across_schemes(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_old_call_is_refused_under_another_scheme(
         headers = {"Content-Type": FORM, "X-Webhook-Signature": signature}
         call_status = await one.post("/webhooks/a", f"{stamp}.".encode() + body, headers)
         assert (call_status.status, call_status.code) == (401, "signature")
-        assert one.heard == []
+        assert one.inbound == []
 
 
 @pytest.mark.parametrize("scheme", Scheme)
@@ -209,7 +209,7 @@ async def test_call_without_id_is_named_by_signed_content(tmp_path: Path, scheme
         await clock.advance(1)
         later = await one.post("/webhooks/a", body, headers())
         assert later.code == ("accepted" if scheme is Scheme.V2 else "duplicate")
-        assert len({heard.key for heard in one.heard}) == len(one.heard)
+        assert len({heard.key for heard in one.inbound}) == len(one.inbound)
 
 
 async def test_resigned_delivery_is_a_retry(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_routes_have_separate_delivery_ids(tmp_path: Path) -> None:
         assert (await one.call("a")).status == 202
         headers = JSON_HEADERS | sign(secret, "d-1", one.clock.now(), b"{}")
         assert (await one.post("/webhooks/b", b"{}", headers)).status == 202
-        assert [heard.key for heard in one.heard] == ["a:d-1", "b:d-1"]
+        assert [heard.key for heard in one.inbound] == ["a:d-1", "b:d-1"]
 
 
 async def test_unusual_ids_are_hashed(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_changed_byte_is_refused(tmp_path: Path, scheme: Scheme) -> None:
             for place in range(len(body)):
                 other = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
                 assert (await one.post("/webhooks/a", other, headers)).status == 401
-        assert one.heard == []
+        assert one.inbound == []
         assert (await one.post("/webhooks/a", body, headers)).status == 202
 
 
@@ -265,7 +265,7 @@ async def test_duplicate_security_header_is_refused(tmp_path: Path) -> None:
             for name, text in genuine[1:]:
                 call_status = await one.post("/webhooks/a", b"{}", [*genuine, (name, text)])
                 assert (call_status.status, call_status.code) == (400, "duplicate_header")
-        assert one.heard == []
+        assert one.inbound == []
 
 
 async def test_call_is_accepted_only_after_storing(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ async def test_call_is_accepted_only_after_storing(tmp_path: Path) -> None:
             while len(answers) < 2:
                 await anyio.lowlevel.checkpoint()
         assert sorted(answers) == [200, 202]
-        assert len(one.heard) == 1
+        assert len(one.inbound) == 1
 
 
 async def test_unstored_call_can_be_retried(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ async def test_events_and_filters_select_calls(tmp_path: Path) -> None:
         assert (await call_status(one, 4, "pull_request", opened))["status"] == "accepted"
         closed = b'{"repo": "y", "action": "closed"}'
         assert (await call_status(one, 5, "pull_request", closed))["reason"] == "event"
-        assert len(one.heard) == 2
+        assert len(one.inbound) == 2
 
 
 async def test_calls_per_minute_are_limited(tmp_path: Path) -> None:
@@ -389,11 +389,11 @@ async def test_route_without_secret_accepts_only_local_calls(
             call_status = await one.post("/webhooks/a", b"{}", JSON_HEADERS | {header: "x"})
             assert (call_status.status, call_status.code) == (403, "insecure")
         channel = one.channels["default"]
-        channel.stands_at(PublicListener())
+        channel.attached_to(PublicListener())
         assert "route a is not served" in caplog.text
         call_status = await one.post("/webhooks/a", b"{}", JSON_HEADERS)
         assert (call_status.status, call_status.code) == (403, "insecure")
-        assert len(one.heard) == 3
+        assert len(one.inbound) == 3
 
 
 async def test_new_subscription_is_served_immediately(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ async def test_profiles_are_separate(tmp_path: Path) -> None:
         assert (await one.post("/p/default/webhooks/a", body, headers)).code == "duplicate"
         assert (await one.post("/p/work/webhooks/a", body, headers)).status == 401
         assert (await one.post("/p/other/webhooks/a", body, headers)).status == 404
-        assert [inbound_text(heard).rpartition("\n")[2] for heard in one.heard] == ["default"]
+        assert [inbound_text(heard).rpartition("\n")[2] for heard in one.inbound] == ["default"]
 
 
 async def test_answer_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -459,7 +459,7 @@ async def test_call_cannot_be_replayed_at_another_route(tmp_path: Path, scheme: 
             async with one.session.post(url, data=body, headers=headers) as response:
                 found.append((route, response.status))
         assert found == [("a", 202), ("b", 200), ("c", 401)]
-        assert len(one.heard) == 1
+        assert len(one.inbound) == 1
 
 
 async def test_shared_secret_is_warned_about(

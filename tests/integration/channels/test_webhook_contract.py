@@ -128,7 +128,7 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
                     with anyio.fail_after(60):
                         while not answers:
                             await anyio.lowlevel.checkpoint()
-                    await house.calm()
+                    await house.wait_until_idle()
                     assert len(house.model.requests) == (1 if start == 0 else 0)
     (answer,) = answers
     assert answer.startswith("re: The webhook route")
@@ -138,4 +138,4 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
 async def test_each_call_has_its_own_session_key(tmp_path: Path) -> None:
     async with webhook_harness(tmp_path, {"github": {}}) as one:
         await one.call("github", delivery="guid-1")
-        assert session_key(one.heard[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"
+        assert session_key(one.inbound[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"

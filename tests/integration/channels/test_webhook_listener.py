@@ -92,7 +92,7 @@ async def test_chunked_body(tmp_path: Path) -> None:
             except aiohttp.ClientError:
                 # The server may close the connection of a sender that does not stop.
                 assert status == 413
-        assert len(one.heard) == 2
+        assert len(one.inbound) == 2
 
 
 async def test_compressed_body_is_refused(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_slow_body_times_out(tmp_path: Path) -> None:
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b'"too_slow"' in answer
-        assert one.heard == []
+        assert one.inbound == []
         assert (await one.call("a")).status == 202
 
 
@@ -186,11 +186,11 @@ async def test_concurrent_calls_are_bounded(tmp_path: Path) -> None:
         told = await one.call("a", delivery="d-2")
         assert (told.status, told.code, told.headers["Retry-After"]) == (503, "busy", "1")
         one.gate.set()
-        await wait_until(lambda: len(one.heard) == 1)
+        await wait_until(lambda: len(one.inbound) == 1)
         with anyio.fail_after(TIMEOUT):
             while (await one.call("a", delivery="d-3")).status == 503:
                 await anyio.lowlevel.checkpoint()
-        assert len(one.heard) == 2
+        assert len(one.inbound) == 2
 
 
 async def test_closed_connection_is_released(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_closed_connection_is_released(tmp_path: Path) -> None:
             await stream.send(head_of(headers) + b"{")
             await wait_until(lambda: clock.sleepers == 1)
         await wait_until(lambda: clock.sleepers == 0)
-        assert one.heard == []
+        assert one.inbound == []
         assert (await one.call("a")).status == 202
 
 
@@ -213,7 +213,7 @@ async def test_incomplete_body_is_refused(tmp_path: Path, broken: bytes) -> None
         headers = signed_headers(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
         await stream.send(head_of(headers) + broken)
         assert b" 400 " in (await rest_of(stream)).partition(b"\r\n")[0]
-        assert one.heard == []
+        assert one.inbound == []
 
 
 async def test_headers_are_case_insensitive(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_headers_are_case_insensitive(tmp_path: Path) -> None:
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"duplicate_header" in answer
-        assert one.heard == []
+        assert one.inbound == []
 
 
 async def test_invalid_header_bytes_are_refused(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_calls_are_refused_unless_the_channel_runs(tmp_path: Path) -> None
     settings = read_settings({"routes": {"a": {}}, "secret": SECRET}, {})
     channel = webhook_channel(settings, tmp_path / "x.json", clock)
     assert isinstance(channel, SupportsLiveness)
-    assert channel.heard_at() is None
+    assert channel.last_seen_at() is None
 
     async def deliver(update: Inbound) -> None:
         raise AssertionError(update)
@@ -259,10 +259,10 @@ async def test_calls_are_refused_unless_the_channel_runs(tmp_path: Path) -> None
         told = await one.call("a")
         assert (told.status, told.code) == (503, "not_listening")
         await clock.advance(100)
-        assert channel.heard_at() == clock.now()
-    last = channel.heard_at()
+        assert channel.last_seen_at() == clock.now()
+    last = channel.last_seen_at()
     await clock.advance(100)
-    assert channel.heard_at() == last
+    assert channel.last_seen_at() == last
     with pytest.raises(Offline):
         await channel.run(deliver)
 
@@ -286,7 +286,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
         settings=Platform(extra=extra),
         env={},
         clock=FakeClock(),
-        shares=shares,
+        shared=shares,
     )
 
 
@@ -296,14 +296,16 @@ async def test_all_profiles_share_one_listener(
     """The path without a profile addresses the only profile, or the default one."""
     async with aiohttp.ClientSession() as session, open_process_resources() as shares:
         parts = parts_of(tmp_path, "work", shares)
-        listener = await shares.once("webhook", lambda: Listener(parts.clock, port=0))
+        listener = await shares.get_or_open("webhook", lambda: Listener(parts.clock, port=0))
         one = WebhookHarness(listener, parts.clock, session)
 
         async def prompts(path: str, delivery: str) -> str:
             headers = signed_headers(b"{}", parts.clock.now(), delivery)
             told = await one.post(path, b"{}", headers)
             return (
-                inbound_text(one.heard[-1]).rpartition("\n")[2] if told.status == 202 else told.code
+                inbound_text(one.inbound[-1]).rpartition("\n")[2]
+                if told.status == 202
+                else told.code
             )
 
         async with open_channel(parts) as work, anyio.create_task_group() as group:
@@ -327,7 +329,7 @@ async def test_channel_opens_its_listener(tmp_path: Path) -> None:
         open_process_resources() as shares,
         open_channel(parts_of(tmp_path, "default", shares)) as channel,
     ):
-        assert channel.heard_at() is not None
+        assert channel.last_seen_at() is not None
 
 
 async def test_invalid_settings_are_reported_before_opening(tmp_path: Path) -> None:
@@ -416,5 +418,5 @@ async def test_many_concurrent_senders(tmp_path: Path, caplog: pytest.LogCapture
                         group.start_soon(call, f"r{number % 10}", f"d-{number}")
         assert sorted(set(answers)) == ["accepted", "duplicate"]
         assert answers.count("accepted") == 200
-        assert len({heard.key for heard in one.heard}) == len(one.heard) == 200
+        assert len({heard.key for heard in one.inbound}) == len(one.inbound) == 200
         assert caplog.text == ""

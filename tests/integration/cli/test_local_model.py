@@ -37,9 +37,9 @@ def hermes(tmp_path: Path) -> HermesCli:
 def pretend(hermes: HermesCli, name: str) -> None:
     """Pretend that the model was downloaded; it is never run here."""
     folder = folder_under(hermes.home)
-    (folder.engine / "xllamacpp").mkdir(parents=True)
+    (folder.engine_folder / "xllamacpp").mkdir(parents=True)
     one = find_weights(name)
-    with folder.weights(one).open("wb") as file:
+    with folder.weights_path(one).open("wb") as file:
         file.truncate(one.size)
 
 

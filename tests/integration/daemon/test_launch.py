@@ -49,7 +49,7 @@ def test_ready_in_several_writes(home: Home) -> None:
 
 def test_silent_start_is_not_a_failure(home: Home) -> None:
     with pytest.raises(LaunchNotReady, match=r"\(pid \d+\) is not ready after") as caught:
-        launch(home, ENV, command("signal.pause()"), print, patience=0.3)
+        launch(home, ENV, command("signal.pause()"), print, timeout=0.3)
     # So early that it may not have printed anything.
     end(int(re.findall(r"pid (\d+)", str(caught.value))[0]))
 
@@ -60,7 +60,7 @@ def test_timeout_can_be_extended() -> None:
         os.write(theirs, b"EXTEND_TIMEOUT_USEC=60000000\nREA")
         lines = pipe.lines()
         pipe.wait_longer(next(lines).partition("=")[2])
-        assert pipe.left > 30
+        assert pipe.remaining > 30
         pipe.wait_longer("soon")
         os.write(theirs, b"DY=1\n")
         assert next(lines) == "READY=1"

@@ -114,7 +114,7 @@ async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
     async with profiles_harness(tmp_path) as one:
         one.write_settings(MANY)
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             for profile in SECRETS:
                 for chat in ("c1", "c2"):
                     one.platform.say(profile, chat, "ann", f"hello {profile} {chat}")
@@ -125,7 +125,7 @@ async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
                 one.platform.say(profile, "c1", "ann", "env")
             for profile in SECRETS:
                 await one.sees(profile, "c1", f"this is {profile}", f"{profile} looked")
-            ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+            ended = await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")
         _nothing_crossed(one)
 
@@ -158,7 +158,7 @@ gateway:
     async with profiles_harness(tmp_path) as one:
         one.write_settings(routes)
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             one.platform.say("default", "c1", "ann", "hello")
             one.platform.say("default", "c2", "ann", "hello")
             await one.sees("default", "c1", "this is default")
@@ -174,7 +174,7 @@ async def test_broken_profile_does_not_affect_others(tmp_path: Path) -> None:
         one.write_settings(MANY)
         (one.profile("work") / "config.yaml").write_text("platforms: [")
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             one.platform.say("default", "c1", "ann", "hello")
             await one.sees("default", "c1", "this is default")
             state = msgspec.json.decode((one.home / "gateway_state.json").read_bytes())
@@ -190,7 +190,7 @@ async def test_shared_account_is_refused_by_name(tmp_path: Path) -> None:
                 file.read_text().replace("enabled: true", "enabled: true\n    token: t0ken-123")
             )
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             log = (one.profile("work") / "logs" / "errors.log").read_text()
         assert "The profiles default and work use the same test account." in log
 
@@ -211,14 +211,14 @@ async def test_running_turn_finishes_before_exit(tmp_path: Path) -> None:
     async with profiles_harness(tmp_path) as one:
         one.write_settings(MANY)
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             one.platform.hold("posts")
             one.platform.say("work", "c1", "bob", "hello")
             await one.until(lambda: not one.platform.truth.waiting())
             one.platform.release("posts")
-            await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+            await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
 
             def texts() -> set[str]:
                 seen = one.platform.truth.seen("work", "c1")
@@ -246,7 +246,7 @@ async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
             base_url=f"http://127.0.0.1:{port}/p/work/v1", api_key=KEY, max_retries=0
         )
         with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             for asked, answer in ((client, "this is default"), (work, "this is work")):
                 done = await asked.chat.completions.create(
                     model="hermes-agent", messages=[{"role": "user", "content": "hello"}]
@@ -265,7 +265,7 @@ async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
                 with anyio.fail_after(TEST_TIMEOUT):
                     follow = await http.get(f"{api}/api/sessions/{session}/events")
                     assert (await follow.content.readline()).startswith(b"id: ")
-                    ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+                    ended = await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
                     # A complete response: an aborted one would be an error here.
                     await follow.content.read()
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")

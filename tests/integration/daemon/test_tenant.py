@@ -50,7 +50,7 @@ async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, a
     async with open_process_resources() as shared, anyio.create_task_group() as group:
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None,
-            programs=ApiHost(SystemClock()),
+            api_host=ApiHost(SystemClock()),
         )  # fmt: skip
         tenant: ProfileService = await group.start(keep, deps)
         tenant.assemble({})
@@ -102,7 +102,7 @@ async def test_rebuilt_gateway_sends_no_second_restart_notice(
     ):
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None, restarted=True,
-            programs=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
+            api_host=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
         )  # fmt: skip
         tenant = ProfileService(app, {"fake": channel}, {}, hooks, deps)
         for place in (Address("fake", "1"), Address("gone", "1")):

@@ -112,7 +112,7 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
             begun.touch()
 
     def prepare(app: App) -> None:
-        app.toolbox.join([BusyThreadTool(begun)])
+        app.toolbox.add_tools([BusyThreadTool(begun)])
         if kind == "a planner that hangs":
             planner = HangingPlanner(app.planner, begun)
             app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)

@@ -40,13 +40,13 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
         "platforms:\n  fake:\n    extra:\n      allow_admin_from: [ann]\n"
     )
     env = Env({"HOME": str(path), "PATH": "/bin", "GATEWAY_ALLOWED_USERS": "ann"})
-    choices = AppOptions(workspace=str(path), source="gateway", looks_back=True)
+    choices = AppOptions(workspace=str(path), source="gateway", reviews_turns=True)
     async with open_app(Home(root=path, path=path), env, choices) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
         parts = GatewayOptions(
             channels=channels,
-            door=build_access(app, channels, multiplexed=False),
+            access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
         built = build_gateway(app, parts)

@@ -42,10 +42,10 @@ async def test_chat_is_answered_by_the_remote_gateway(tmp_path: Path) -> None:
         local_gateway(tmp_path, far.url) as lobby,
     ):
         await lobby.channel.say("hi")
-        await lobby.sees("Hello.")
+        await lobby.wait_for_posts("Hello.")
         await lobby.channel.say("there?")
-        await lobby.sees("Hello.", "Still here.")
-        await lobby.calm()
+        await lobby.wait_for_posts("Hello.", "Still here.")
+        await lobby.wait_until_idle()
         assert await lobby.texts() == ["hi", "Hello.", "there?", "Still here."]
         assert await lobby.open_rows() == []
         session = await session_of(lobby)
@@ -61,10 +61,10 @@ async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path
         await lobby.channel.say("hi")
         hint = "Try again, or check the log of the remote gateway."
         told = f"⚠️ Proxy error (500): no disk. {hint}"
-        await lobby.sees(told)
+        await lobby.wait_for_posts(told)
         await lobby.channel.say("again")
-        await lobby.sees(told, "Back.")
-        await lobby.calm()
+        await lobby.wait_for_posts(told, "Back.")
+        await lobby.wait_until_idle()
         assert await lobby.texts() == ["hi", "again", "Back."]
 
 
@@ -77,10 +77,10 @@ async def test_stop_closes_the_connection_and_keeps_the_partial_answer(tmp_path:
         await wait_until(lambda: bool(far.asked))
         await lobby.channel.say("/stop")
         await wait_until(far.left.is_set)
-        await lobby.calm()
+        await lobby.wait_until_idle()
         await lobby.channel.say("again")
         await wait_until(lambda: "Anew." in lobby.channel.texts_in("1"))
-        await lobby.calm()
+        await lobby.wait_until_idle()
         kept = [one for one in await lobby.transcript() if isinstance(one, Assistant)]
         assert kept[-1].stop is Stop.END
         assert all(one.stop is Stop.CANCELLED for one in kept[:-1])
@@ -98,7 +98,7 @@ async def test_interruption_replaces_the_request(tmp_path: Path) -> None:
         await lobby.channel.say("second")
         await wait_until(lambda: "Second." in lobby.channel.texts_in("1"))
         await wait_until(far.left.is_set)
-        await lobby.calm()
+        await lobby.wait_until_idle()
         assert texts_of(far)[1] == ["Be kind.", "first", "second"]
 
 
@@ -118,9 +118,9 @@ async def test_two_chats_are_answered_concurrently(tmp_path: Path) -> None:
     async with fake_remote_gateway(meets) as far, local_gateway(tmp_path, far.url) as lobby:
         await lobby.channel.say("one", chat="1")
         await lobby.channel.say("two", chat="2")
-        await lobby.sees("re: one", chat="1")
-        await lobby.sees("re: two", chat="2")
-        await lobby.calm()
+        await lobby.wait_for_posts("re: one", chat="1")
+        await lobby.wait_for_posts("re: two", chat="2")
+        await lobby.wait_until_idle()
         assert await session_of(lobby, "1") != await session_of(lobby, "2")
     assert sorted(asked[-1] for asked in texts_of(far)) == ["one", "two"]
     assert len({asked.headers["x-hermes-session-id"] for asked in far.asked}) == 2
@@ -133,8 +133,8 @@ async def test_question_is_repeated_after_a_crash(tmp_path: Path) -> None:
             await wait_until(lambda: bool(far.asked))
         first = len(far.asked)
         async with local_gateway(tmp_path, far.url) as lobby:
-            await lobby.sees("All.")
-            await lobby.calm()
+            await lobby.wait_for_posts("All.")
+            await lobby.wait_until_idle()
     assert (first, len(far.asked)) == (1, 2)
     assert far.asked[0].body == far.asked[1].body
 
@@ -152,6 +152,6 @@ async def test_local_turns_use_the_local_gateway(tmp_path: Path) -> None:
         chosen = {"HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "m"}
         async with opened(tmp_path, GATEWAY_PROXY_URL=far.url, **model, **chosen) as app:
             ear = EventRecorder()
-            await app.conversation.say([Text("hi")], ear)
+            await app.conversation.submit([Text("hi")], ear)
         assert far.asked == []
         assert ear.ended.code == "network"

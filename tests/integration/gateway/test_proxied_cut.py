@@ -46,27 +46,27 @@ def summary(turns: int, link: FaultyLink) -> str:
 def steps_asked(far: ApiHarness, questions: Sequence[str]) -> int:
     """Return how often the model was asked to continue, without summaries."""
     known, steps = set(questions), 0
-    for number in range(len(far.mock.requests)):
-        last = far.asked(number)["messages"][-1]
+    for number in range(len(far.model_server.requests)):
+        last = far.model_request(number)["messages"][-1]
         steps += last["role"] == "tool" or last["content"] in known
     return steps
 
 
 async def examine(both: GatewayPair, turns: int, count: int) -> None:
     """Ask everything in one chat; answers must be complete and stored once on both sides."""
-    lobby, far, link = both.lobby, both.far, both.link
+    lobby, far, link = both.local, both.remote, both.link
     expected: list[str] = []
     for number in range(turns):
         look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
         expected.append(look + answer_tokens(number, count))
         await lobby.channel.say(question(number))
-        await lobby.sees(*expected)
-    await lobby.calm()
+        await lobby.wait_for_posts(*expected)
+    await lobby.wait_until_idle()
     link.plan = LinkBreak
     questions = [question(number) for number in range(turns)]
     here = await lobby.transcript()
     assert (questions_in(here), answers_in(here)) == (questions, expected)
-    there = await both.there()
+    there = await both.remote_messages()
     assert (questions_in(there), answers_in(there)) == (questions, expected)
     assert steps_asked(far, questions) == turns + (turns + 2) // 3
     assert await lobby.open_rows() == []
@@ -101,7 +101,7 @@ async def test_streamed_text_has_no_gaps_or_repetitions(tmp_path: Path) -> None:
         faulty_link(far.server.port) as link,
     ):
         parts = RemoteTurnDeps(
-            far=RemoteGateway(url=link.url, key=KEY),
+            remote=RemoteGateway(url=link.url, key=KEY),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
@@ -120,27 +120,27 @@ async def test_streamed_text_has_no_gaps_or_repetitions(tmp_path: Path) -> None:
             assert used == (["todo"] if look else [])
         sys.stdout.write(summary(TURNS, link))
         assert link.cuts >= TURNS
-        assert len(far.mock.requests) == TURNS + TURNS // 3
+        assert len(far.model_server.requests) == TURNS + TURNS // 3
 
 
 async def test_cut_after_each_byte_of_the_first_responses(tmp_path: Path) -> None:
     """It does not matter where exactly the start of a run is cut."""
     turns = 36
     async with gateway_pair(tmp_path, numbered_script(turns, 3)) as both:
-        await both.lobby.channel.say(question(0))
-        await wait_until(lambda: bool(both.lobby.channel.texts_in("1")))
-        expected = both.lobby.channel.texts_in("1")
+        await both.local.channel.say(question(0))
+        await wait_until(lambda: bool(both.local.channel.texts_in("1")))
+        expected = both.local.channel.texts_in("1")
         for number in range(1, turns):
             places = [number * 7, number * 13 + 1, number * 3]
             both.link.plan = lambda places=places: LinkBreak(
                 down=places.pop() if places else None, manner=BreakKind.RESET
             )
-            await both.lobby.channel.say(question(number))
+            await both.local.channel.say(question(number))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
             expected.append(look + answer_tokens(number, 3))
-            await both.lobby.sees(*expected)
-        await both.lobby.calm()
-        assert len(both.far.mock.requests) == turns + turns // 3
+            await both.local.wait_for_posts(*expected)
+        await both.local.wait_until_idle()
+        assert len(both.remote.model_server.requests) == turns + turns // 3
         sys.stdout.write(summary(turns, both.link))
 
 
@@ -151,7 +151,7 @@ async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
         breaks = [LinkBreak(), LinkBreak(down=700, manner=BreakKind.SILENT)]
         link.plan = lambda: breaks.pop(0) if breaks else LinkBreak()
         parts = RemoteTurnDeps(
-            far=RemoteGateway(url=link.url, key=KEY, alive=0.3),
+            remote=RemoteGateway(url=link.url, key=KEY, alive=0.3),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
@@ -160,4 +160,4 @@ async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
         with anyio.fail_after(60):
             await run_turn(plan, [user_message("hi")], ear)
         assert ear.texts[-1] == "one two three four five six"
-        assert (link.cuts, len(far.mock.requests)) == (1, 1)
+        assert (link.cuts, len(far.model_server.requests)) == (1, 1)

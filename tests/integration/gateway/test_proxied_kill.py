@@ -48,16 +48,16 @@ async def run_until_killed(chat: RestartedGateway, model: FakeModelProcess, plac
     if place != MID_ANSWER:
         await chat.crash_at(place)
         return
-    async with chat.life():
+    async with chat.run():
         with anyio.fail_after(TEST_TIMEOUT):
             while not any(asked(model).values()):  # noqa: ASYNC110 - polls another process
                 await anyio.sleep(0.02)
 
 
 async def run_until_answered(chat: RestartedGateway) -> None:
-    async with chat.life():
+    async with chat.run():
         for one in CHATS:
-            await chat.sees(f"answer {one}", one)
+            await chat.wait_for_post(f"answer {one}", one)
     expected = {one: [f"answer {one}"] for one in CHATS}
     seen = {one: [post.text for post in chat.posts(f"answer {one}", one)] for one in CHATS}
     check_posts(expected, seen.__getitem__, RECOVERED_MARK)

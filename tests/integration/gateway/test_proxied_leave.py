@@ -58,7 +58,7 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
         async with open_app(home, env, AppOptions(workspace=str(near))) as app:
             parts = GatewayOptions(
                 channels=channels,
-                door=build_access(app, channels, multiplexed=False),
+                access=build_access(app, channels, multiplexed=False),
                 directory=ChatDirectory(near / "chats.json", app.clock),
             )
             gateway = build_gateway(app, parts)

@@ -71,7 +71,7 @@ async def test_what_the_settings_forbid_is_not_read_either(tmp_path: Path) -> No
 async def flips(here: McpHarness, root: Path) -> None:
     """Whatever the server says now: it acts, so it is asked for."""
     assert (await here.plan()).tools["mcp__play__act"].spec.effect is Effect.OUTSIDE
-    [refused], asked = await here.answered(ApprovalChoice.DENY, ("mcp__play__act", {}))
+    [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
     assert (refused.failed, asked, lines(root / "calls")) == (True, 1, [])
 
 
@@ -85,13 +85,13 @@ async def test_what_once_acted_is_no_reader_later(tmp_path: Path) -> None:
         (tmp_path / "flip").touch()
         await here.app.servers.reload()
         await flips(here, tmp_path)
-        known = here.app.home.acting_tools.read_bytes()
+        known = here.app.home.mcp_acting_tools.read_bytes()
     async with mcp_harness(second, settings) as here:
-        here.app.home.acting_tools.write_bytes(known)
+        here.app.home.mcp_acting_tools.write_bytes(known)
         await flips(here, tmp_path)
         # The owner may agree, as for every other tool.
-        await here.answered(ApprovalChoice.ALWAYS, ("mcp__play__act", {}))
-        [done], asked = await here.answered(ApprovalChoice.DENY, ("mcp__play__act", {}))
+        await here.call_with_answers(ApprovalChoice.ALWAYS, ("mcp__play__act", {}))
+        [done], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
         assert (done.failed, asked, len(lines(tmp_path / "calls"))) == (False, 0, 2)
 
 
@@ -162,7 +162,7 @@ async def test_two_names_that_are_one_to_a_model(tmp_path: Path) -> None:
     one.mkdir()
     two.mkdir()
     async with mcp_harness(tmp_path, {"a.b": hostile(one), "a_b": hostile(two)}) as here:
-        [done] = await here.says(("mcp__a_b__flood", {}))
+        [done] = await here.call_tools(("mcp__a_b__flood", {}))
         assert text_of(done) == "done"
         assert (lines(one / "calls"), lines(two / "calls")) == (["flood"], [])
         assert any("could not tell its name from" in one for one in here.app.warnings)

@@ -34,8 +34,8 @@ from support.cli_process import TEST_TIMEOUT
 from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
 
 pytestmark = pytest.mark.anyio
-SOON = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), strikes=100, attempts=100)
-LATE = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), strikes=2)
+SOON = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), max_failures=100, attempts=100)
+LATE = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), max_failures=2)
 
 
 class Shared(NamedTuple):
@@ -71,12 +71,12 @@ async def linked(
     with Spawner() as door:
         parts = McpConnectionDeps(
             launch=partial(launch_program, LocalSandbox(door)),
-            log=unheard,
+            log_stderr=unheard,
             redact=lambda text: text,
-            listed=listed,
-            patience=patience,
+            on_tools_changed=listed,
+            reconnect=patience,
         )
-        link = McpConnection(ServerConfig(name="play", way=way, **more), parts)  # pyright: ignore[reportArgumentType]
+        link = McpConnection(ServerConfig(name="play", endpoint=way, **more), parts)  # pyright: ignore[reportArgumentType]
         with anyio.fail_after(TEST_TIMEOUT):
             async with background_tasks() as group:
                 group.start_soon(link.run)
@@ -261,7 +261,7 @@ async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
         async with (
             faulty_link(old.port) as wire,
             linked(
-                HttpEndpoint(url=f"{wire.url}{old.path}", headers={}, events=bool(flags)), SOON
+                HttpEndpoint(url=f"{wire.url}{old.path}", headers={}, sse=bool(flags)), SOON
             ) as link,
         ):
             assert await link.call(add) == "{'result': 3}"

@@ -48,7 +48,7 @@ async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
         assert (add.effect, note.effect) == (Effect.READ, Effect.OUTSIDE)
         assert (add.toolset, add.foreign) == ("play", True)
         assert "Ignore" not in plan.tools["mcp__play__poison"].spec.description
-        sums, failed, seen, long = await here.says(
+        sums, failed, seen, long = await here.call_tools(
             ("mcp__play__add", {"a": 1, "b": 2}),
             ("mcp__play__fail", {}),
             ("mcp__play__picture", {}),
@@ -82,7 +82,7 @@ async def _lets_go(here: McpHarness, root: Path) -> None:
     (root / "hangs").unlink(missing_ok=True)
     with anyio.fail_after(TEST_TIMEOUT):
         async with anyio.create_task_group() as turn:
-            turn.start_soon(here.says, ("mcp__play__hang", {}))
+            turn.start_soon(here.call_tools, ("mcp__play__hang", {}))
             await wait_until((root / "hangs").exists)
             turn.cancel_scope.cancel()
     assert await here.text("add", a=2, b=2) == "4"
@@ -91,7 +91,7 @@ async def _lets_go(here: McpHarness, root: Path) -> None:
 
 async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path, shared: Shared) -> None:
     async with mcp_harness(tmp_path, {"play": {**shared.settings, "timeout": 0.2}}) as here:
-        [result] = await here.says(("mcp__play__hang", {}))
+        [result] = await here.call_tools(("mcp__play__hang", {}))
         assert result.failed
         assert "did not answer within 0.2 s" in text_of(result)
 
@@ -124,26 +124,28 @@ async def test_a_server_of_the_older_kind(tmp_path: Path) -> None:
 async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
     note, notes = ("mcp__play__note", {"text": "one"}), shared.root / "notes"
     async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
-        [refused], asked = await here.answered(ApprovalChoice.DENY, note)
+        [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, note)
         assert (refused.failed, asked, lines(notes)) == (True, 1, [])
         assert "every call of this tool of the MCP server play" in here.questions[-1]
-        [done], asked = await here.answered(ApprovalChoice.SESSION, note)
+        [done], asked = await here.call_with_answers(ApprovalChoice.SESSION, note)
         assert (text_of(done), asked, lines(notes)) == ("Noted.", 1, ["one"])
         other = ("mcp__play__note", {"text": "two"})
-        [_], asked = await here.answered(ApprovalChoice.DENY, other)
+        [_], asked = await here.call_with_answers(ApprovalChoice.DENY, other)
         assert (asked, lines(notes)) == (0, ["one", "two"])
         # Words of strangers in the turn: what was allowed for the session no longer counts.
-        _, asked = await here.answered(
+        _, asked = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
         assert (asked, len(lines(notes))) == (1, 2)
         # What was allowed for good does.
-        await here.answered(ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note)
-        _, asked = await here.answered(
+        await here.call_with_answers(
+            ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note
+        )
+        _, asked = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
         assert (asked, len(lines(notes))) == (0, 4)
-        [unasked] = await here.says(("mcp__play__crash", {}), attended=False)
+        [unasked] = await here.call_tools(("mcp__play__crash", {}), attended=False)
         assert "no one can be asked here" in text_of(unasked)
 
 
@@ -177,10 +179,10 @@ async def _grows(here: McpHarness) -> None:
 
 async def _asks(here: McpHarness) -> None:
     """A server asks the person something, if there is one."""
-    found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
+    found, _ = await here.call_with_answers("Ann", ("mcp__play__greet", {}))
     assert text_of(found[0]) == "Hello, Ann."
     assert "The MCP server play asks: Who is there?" in here.questions[-1]
-    [declined] = await here.says(("mcp__play__greet", {}), attended=False)
+    [declined] = await here.call_tools(("mcp__play__greet", {}), attended=False)
     assert text_of(declined) in {"cancel", "decline"}
 
 

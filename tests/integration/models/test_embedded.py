@@ -73,7 +73,7 @@ async def test_model_calls_tools_caches_and_stops(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
     async with running_engine_pool() as engines:
-        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
+        engine, model = engines.engine_for(*tiny), embedded_model(engines, *tiny)
         first = await read_stream(model, choosing())
         assert first.chunks[0] == Notice(f"Loading the model {model.name} ...", passing=True)
         answer = first.answer
@@ -116,7 +116,7 @@ async def test_crash_is_reported_and_the_next_request_restarts(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
     async with running_engine_pool(EngineTimeouts(idle=0.5)) as engines:
-        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
+        engine, model = engines.engine_for(*tiny), embedded_model(engines, *tiny)
         with pytest.raises(Unreachable) as caught:
             await kill_in_mid_answer(model, engine)
         assert "ended in mid-answer: signal 9" in str(caught.value)
@@ -139,8 +139,8 @@ async def test_unloadable_weights_are_reported(
 ) -> None:
     weights, place = tiny
     broken = ModelFolder(tmp_path)
-    (tmp_path / place.engine.name).symlink_to(place.engine)
-    with broken.weights(weights).open("wb") as file:
+    (tmp_path / place.engine_folder.name).symlink_to(place.engine_folder)
+    with broken.weights_path(weights).open("wb") as file:
         file.truncate(weights.size)
     async with running_engine_pool() as engines:
         with pytest.raises(Unreachable) as caught:
@@ -175,7 +175,7 @@ async def test_profiles_share_one_child_until_the_last_closes(
             async with open_app(other, env, choices, room) as second:
                 await ask_app(first, ours)
                 await ask_app(second, theirs)
-                engine = room.engines(env).of(*tiny)
+                engine = room.engines(env).engine_for(*tiny)
                 pid = engine.pid
                 # Each conversation is processed once, even if others came in between.
                 again = [

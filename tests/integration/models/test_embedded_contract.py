@@ -68,9 +68,9 @@ class RunningEngine:
         return True
 
     @asynccontextmanager
-    async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
+    async def acquire(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
         running = EngineProcess(weights)
-        running.ear = EngineAddress(self._url, "token")
+        running.address = EngineAddress(self._url, "token")
         yield running
 
 

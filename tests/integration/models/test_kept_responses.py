@@ -157,7 +157,7 @@ async def test_hermes_server_stores_responses(tmp_path: Path):
             said.append((await read_stream(model, ModelRequest("", list(said)))).answer)
             said.append(User("u2", (Text("which word?"),)))
             assert (await read_stream(model, ModelRequest("", list(said)))).answer.text
-        asked = far.mock.requests[-1].body.decode()
+        asked = far.model_server.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("which word?") == 1
 
@@ -185,7 +185,7 @@ async def test_setting_enables_stored_responses(tmp_path: Path):
     async with serve(Script(rules=rules, default=Reply(text="yes"))) as server:
         home = Home(root=tmp_path, path=tmp_path)
         home.config.write_text(SETTINGS.format(url=server.url))
-        choices = AppOptions(workspace=str(tmp_path), looks_back=False)
+        choices = AppOptions(workspace=str(tmp_path), reviews_turns=False)
         async with open_app(home, Env({"HOME": str(tmp_path)}), choices) as app:
             # The first turn fixes the session's model.
             for text in ("hello", "go", "and again"):

@@ -115,7 +115,9 @@ def test_cooldowns_are_listed_and_reset(auth: AuthCli):
     auth("add", "openai", "sk-second-0123456789")
     file = AuthFile(auth.home / "auth.json")
     now = SystemClock().now()
-    file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
+    file.add_cooldown(
+        "openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now
+    )
     assert "rests 50 min (rate limited)" in auth("list").out
     assert "as all other keys are on cooldown (2 keys)" in auth("status", "openai").out
     assert auth("reset", "openai").out == "1 key of openai woken\n"

@@ -116,7 +116,7 @@ async def test_login_stores_a_credential(file: AuthFile):
     async with login_server("authorization_pending", "slow_down") as one:
         asked = await broker.begin(one.login)
         assert asked.user_code == "ABCD-EFGH"
-        made = await broker.keep("nous", await broker.wait(one.login, asked))
+        made = await broker.save("nous", await broker.wait_for_approval(one.login, asked))
     assert clock.slept == [2, 2, 7]
     (kept,) = file.credentials("nous")
     assert kept == made
@@ -129,7 +129,7 @@ async def test_declined_login_is_reported(file: AuthFile, said: str):
     broker = OAuthClient(file, FakeClock(auto=True))
     async with login_server(said) as one:
         with pytest.raises(Unauthorized, match=said):
-            await broker.wait(one.login, await broker.begin(one.login))
+            await broker.wait_for_approval(one.login, await broker.begin(one.login))
     assert not file.path.exists()
 
 
@@ -137,7 +137,7 @@ async def test_unanswered_login_times_out(file: AuthFile):
     broker = OAuthClient(file, FakeClock(auto=True))
     async with login_server(*["authorization_pending"] * 99) as one:
         with pytest.raises(Unauthorized, match="in time"):
-            await broker.wait(one.login, await broker.begin(one.login))
+            await broker.wait_for_approval(one.login, await broker.begin(one.login))
         assert len(one.forms) <= 30
 
 
@@ -167,7 +167,7 @@ async def test_concurrent_renewals_happen_once(file: AuthFile):
         login = one.login
 
         async def renew() -> None:
-            found = await OAuthClient(AuthFile(file.path), clock, patience=500).fresh(
+            found = await OAuthClient(AuthFile(file.path), clock, timeout=500).renewed_if_expiring(
                 "nous", old, login
             )
             fresh.append(found.access_token)
@@ -242,7 +242,7 @@ async def test_refused_renewal_has_a_hint(file: AuthFile):
     file.update("nous", old.id, clock.now(), refresh_token="wrong")
     async with login_server() as one:
         with pytest.raises(Unauthorized, match="invalid_grant") as caught:
-            await OAuthClient(file, clock).fresh("nous", old, one.login)
+            await OAuthClient(file, clock).renewed_if_expiring("nous", old, one.login)
     assert "hermes auth add nous --oauth" in caught.value.hint
     assert file.credentials("nous")[0].access_token == "old"
 
@@ -252,11 +252,11 @@ async def test_pool_renews_and_knows_the_next_expiry(file: AuthFile):
     expiring(file, clock)
     async with login_server() as one:
         pool = KeyPool(file.path, clock)
-        settings = await pool.renewed(ModelSettings(logins={"nous": one.login}))
+        settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": one.login}))
     assert settings.pools == {"nous": ("a1",)}
-    assert not pool.is_ending
+    assert not pool.is_expiring
     await clock.advance(541)
-    assert pool.is_ending
+    assert pool.is_expiring
 
 
 def settings_for(one: LoginServer, url: str) -> ModelSettings:
@@ -312,11 +312,11 @@ async def test_failed_renewal_does_not_block_other_providers(file: AuthFile):
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
     pool = KeyPool(file.path, clock)
-    settings = await pool.renewed(ModelSettings(logins={"nous": gone}))
+    settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": gone}))
     assert settings.pools == {"nous": ("old",)}
-    assert not pool.is_ending
+    assert not pool.is_expiring
     await clock.advance(61)
-    assert pool.is_ending
+    assert pool.is_expiring
 
 
 async def test_running_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: AuthFile):

@@ -357,8 +357,8 @@ async def test_stop_ends_the_turn_of_a_hermes_gateway(tmp_path: Path) -> None:
             async with running_turn(proxy_plan(far.url, key=KEY), recorder) as scope:
                 await recorder.until(lambda event: isinstance(event, TextDelta))
                 scope.cancel()
-            await far.mock.requests[0].ended.wait()
-            await far.server.entry.idle()
+            await far.model_server.requests[0].ended.wait()
+            await far.server.turn_gate.wait_idle()
 
 
 async def test_stop_before_the_first_word() -> None:

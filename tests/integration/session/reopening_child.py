@@ -14,7 +14,7 @@ from support.compaction import long_session, request_body
 async def main(folder: Path, session: str, file: Path) -> None:
     async with long_session(folder) as talk:
         await talk.conversation.resume(session)
-        await talk.say("Where were we?")
+        await talk.submit("Where were we?")
         file.write_bytes(request_body(talk.model.asked[0]))
 
 

@@ -83,8 +83,8 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
     before = effects(tmp_path)
     async with reopened(tmp_path) as (one, tools):
         await one.conversation.resume("s1")
-        assert await one.say("and?") is Outcome.DONE
-        assert await one.say("more?", EventRecorder()) is Outcome.DONE
+        assert await one.submit("and?") is Outcome.DONE
+        assert await one.submit("more?", EventRecorder()) is Outcome.DONE
         rows = [row.message for row in await one.rows()]
         left = await one.store.queues.claim("inbox", None, "me", timedelta(0), 10)
         assert list(left) == []
@@ -116,7 +116,7 @@ async def test_what_was_not_accepted_leaves_no_trace(tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             await one.conversation.resume("s1")
         await one.conversation.begin_with([], "s1")
-        assert await one.say("again") is Outcome.DONE
+        assert await one.submit("again") is Outcome.DONE
         assert [text_of(row.message) for row in await one.rows()] == ["again", "Here we are."]
 
 
@@ -127,7 +127,7 @@ async def test_an_effect_in_doubt_is_told_as_such(tmp_path: Path) -> None:
         await one.conversation.resume("s1")
         (begun,) = await one.store.open_intents("s1")
         assert (begun.call, begun.tool) == ("call_act", "act")
-        await one.say("and?")
+        await one.submit("and?")
     told = {m.call: text_of(m) for m in one.model.requests[0].messages if isinstance(m, Result)}
     assert told["call_look"] == "seen"
     assert "outcome is unknown" in told["call_act"]
@@ -140,7 +140,7 @@ async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
         async with reopened(tmp_path) as (one, _):
             await one.conversation.resume("s1")
             with pytest.raises(SessionBusy) as busy:
-                await one.say("me too")
+                await one.submit("me too")
             assert f"process {child.pid}" in str(busy.value)
             assert busy.value.hint
             with pytest.raises(SessionBusy):
@@ -149,7 +149,7 @@ async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
             # Its lease still has a minute to go, but a dead process needs no lease.
             child.kill()
             await anyio.to_thread.run_sync(child.wait)
-            assert await one.say("now me") is Outcome.DONE
+            assert await one.submit("now me") is Outcome.DONE
             asked = [m for m in one.model.requests[0].messages if isinstance(m, User)]
             assert [text_of(m) for m in asked] == ["do it", "now me"]
     finally:

@@ -43,12 +43,12 @@ async def pin(talk: CompactionHarness, text: str) -> None:
 
 async def test_three_hundred_turns(tmp_path: Path) -> None:
     async with long_session(tmp_path) as talk:
-        assert await talk.say(long_question(0)) is Outcome.DONE
+        assert await talk.submit(long_question(0)) is Outcome.DONE
         for text in PINS:
             await pin(talk, text)
         pinned_from = len(talk.model.asked)
         for number in range(1, TURNS):
-            assert await talk.say(long_question(number)) is Outcome.DONE
+            assert await talk.submit(long_question(number)) is Outcome.DONE
             if number == TURNS // 2:
                 # The view must be found again: the next turn reads it from the disk.
                 await talk.conversation.resume(talk.conversation.session.id)

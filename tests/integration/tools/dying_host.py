@@ -51,7 +51,7 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
         talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:
             await talk.resume_latest()
-        await talk.say([Text(f"go {run}")], hear)
+        await talk.submit([Text(f"go {run}")], hear)
         rows = [row.message for row in await talk.messages()]
         calls = [
             part

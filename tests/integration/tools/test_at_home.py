@@ -32,7 +32,7 @@ async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Pa
 
     async with open_profile(tmp_path) as app:
         scope = structs.replace(make_scope(tmp_path), workspace=str(tmp_path))
-        write = app.toolbox.on(scope.source)["write_file"]
+        write = app.toolbox.tools_on(scope.source)["write_file"]
         context = ToolContext(scope, "c", silent, ask)
         for name in (*OF_PROGRAMS, *FREE):
             command = f"mkdir -p $(dirname {name}) && echo x > {name}"

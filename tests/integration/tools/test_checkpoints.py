@@ -49,10 +49,10 @@ class House:
                 sandbox=self.sandbox,
                 git=git,
                 folder=self.root / "home" / "checkpoints",
-                places=self.places,
+                paths=self.places,
                 clock=self.clock,
                 home=self.root / "home",
-                keeping=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
+                retention=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
             )
         )
 
@@ -188,10 +188,10 @@ async def test_a_run_is_kept_once_and_before_its_first_change(house: House):
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(5):
-                group.start_soon(house.shadow.before, house.scope("run-1"))
+                group.start_soon(house.shadow.checkpoint_before, house.scope("run-1"))
     (house.work / "a").write_text("two")
-    assert await house.shadow.before(house.scope("run-1")) == ""
-    assert await house.shadow.before(house.scope("run-2")) == ""
+    assert await house.shadow.checkpoint_before(house.scope("run-1")) == ""
+    assert await house.shadow.checkpoint_before(house.scope("run-2")) == ""
     second, first = await house.shadow.list(str(house.work))
     assert (first.run, second.run) == ("run-1", "run-2")
     await house.shadow.restore(first, "s1")
@@ -285,12 +285,12 @@ async def test_a_workspace_forgotten_for_long_is_kept_anew(house: House):
 
 async def test_what_cannot_be_kept_says_why_and_is_not_in_the_way(house: House):
     without = house.opened(git=None)
-    said = await without.before(house.scope("r"))
+    said = await without.checkpoint_before(house.scope("r"))
     assert "Checkpoints need git" in said
     small = house.opened(limits=CheckpointLimits(total=10, file=1_000))
     (house.work / "a").write_bytes(b"x" * 100)
-    assert "larger than checkpoints may be" in await small.before(house.scope("r"))
-    assert await small.before(house.scope("r2")) == ""
+    assert "larger than checkpoints may be" in await small.checkpoint_before(house.scope("r"))
+    assert await small.checkpoint_before(house.scope("r2")) == ""
     for wide in ("/", str(house.root), str(house.root / "home"), "relative"):
         with pytest.raises(UsageError):
             await house.shadow.take(wide, "s1")

@@ -55,11 +55,11 @@ class Desk:
         self.sandbox = Counting(LocalSandbox(door))
         sandbox: Sandbox = self.sandbox  # pyright: ignore[reportAssignmentType]
         parts = ReadDeps(
-            places=SessionPaths(folder),
+            paths=SessionPaths(folder),
             seen=SeenFiles(),
             blobs=FileBlobs(folder / "blobs"),
             redact=lambda text: text.replace("topsecret", "[redacted]"),
-            aside=ThreadRunner(),
+            threads=ThreadRunner(),
             documents=DocumentReader(sandbox),
         )
         self._tool = ReadFile(parts)

@@ -52,9 +52,9 @@ def attempt(world: TrapWorkspace) -> Iterator[Try]:
     blobs = FileBlobs(world.root / "blobs")
     with Spawner() as door:
         sandbox = LocalSandbox(door)
-        reading = ReadDeps(places=places, seen=seen, blobs=blobs, redact=str, aside=aside)
+        reading = ReadDeps(paths=places, seen=seen, blobs=blobs, redact=str, threads=aside)
         rg = find_rg("/usr/bin")
-        searching = SearchDeps(sandbox=sandbox, places=places, rg=rg, redact=str)
+        searching = SearchDeps(sandbox=sandbox, paths=places, rg=rg, redact=str)
         tools = {
             "read_file": ReadFile(reading),
             "write_file": WriteFile(editor),

@@ -54,12 +54,12 @@ class Allows:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         return None
 
@@ -71,7 +71,7 @@ class House:
         self.one = one
         self.workspace = workspace
         self.asked = Allows()
-        one.talk.planner.counsel = self.asked
+        one.talk.planner.approvals = self.asked
         origin = SessionOptions(source="cli", cwd=str(workspace))
         talk = one.talk
         talk.conversation = Conversation(talk.store, one.clock, talk.runner, origin)
@@ -85,7 +85,7 @@ class House:
         """The model makes these calls, one after the other; what came of each."""
         scripts: list[Script] = [[assistant_message(call)] for call in calls]
         self.one.talk.model.scripts += [*scripts, answer_script("Done.")]
-        await self.one.talk.say(words)
+        await self.one.talk.submit(words)
         rows = [row.message for row in await self.one.talk.rows()]
         found = {row.call: text_of(row) for row in rows if isinstance(row, Result)}
         return [found[call.id] for call in calls]

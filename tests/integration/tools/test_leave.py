@@ -67,8 +67,8 @@ def call(home: Path, gate: Gate) -> Iterator[Call]:
             spill_folder=home / "spilled",
             shell=find_shell(PATH),
             rg=find_rg(PATH),
-            private=[home / ".ssh"],
-            temporary=(),
+            private_files=[home / ".ssh"],
+            tmp_folders=(),
         )
         tools = build_tools(deps)
 

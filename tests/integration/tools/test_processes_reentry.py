@@ -71,7 +71,7 @@ class World:
         for chat in CHATS:
             scope = await self.scope(chat)
             records = [
-                await self.registry.begin(process_request(self.sandbox, scope, notify=True))
+                await self.registry.start(process_request(self.sandbox, scope, notify=True))
                 for _ in range(EACH)
             ]
             self.begun[chat] = [record.id for record in records]
@@ -88,7 +88,7 @@ class World:
             await wait_until(
                 lambda: all(self._is_seen(chat, there) for chat, there in self._way(where))
             )
-            await self.one.calm()
+            await self.one.wait_until_idle()
         for chat, there in self._way(where):
             heard = "".join(await self._heard(there))
             seen = "".join(self.one.channel.texts_in(there))
@@ -130,7 +130,7 @@ async def world(
     async with gateway_harness(path, rules=rules, clock=clock, tools=tools) as one:
         later = FollowupRouter(one.store)
         later.chats.set_wake(one.gateway.actors.wake)
-        given = {"later": later, "present": later.present, "most": 10_000}
+        given = {"later": later, "present": later.current_scope, "most": 10_000}
         async with process_registry(one.store, clock, path, **given) as registry:
             yield World(one, registry, sandbox)
 
@@ -216,11 +216,13 @@ async def test_restarted_what_was_lost_is_told(tmp_path: Path) -> None:
                 )
                 for name in begun[chat]
             ]
-            rows = [PutRecord(to_record(record, now, dead), was="") for record in records]
+            rows = [
+                PutRecord(to_record(record, now, dead), expected_state="") for record in records
+            ]
             await one.one.store.commit(*rows)
     async with world(tmp_path) as one:
         one.begun = begun
         await one.are_told()
     async with world(tmp_path) as one:
-        await one.one.calm()
+        await one.one.wait_until_idle()
         assert not any(one.one.channel.texts_in(chat) for chat in CHATS)

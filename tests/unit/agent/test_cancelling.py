@@ -316,15 +316,15 @@ class Thinking:
         self._allows = allows
         self.asked = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         if self._allows == 0:
             self.asked.set()
             await anyio.sleep_forever()
         self._allows -= 1
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         raise AssertionError(text)
 
@@ -336,7 +336,7 @@ async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> N
     async def act(args: dict, context: ToolContext) -> str:
         wish = ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND)
         for _ in range(2):
-            await context.ask(wish)
+            await context.request_approval(wish)
         return "done"
 
     ear, counsel = EventRecorder(), Thinking(allowed)
@@ -357,13 +357,13 @@ class AtOnce:
         self.asked = {"first": anyio.Event(), "second": anyio.Event()}
         self.last = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.asked[wish.action].set()
-        await (self.last if wish.action == "second" else self.asked["second"]).wait()
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.asked[request.action].set()
+        await (self.last if request.action == "second" else self.asked["second"]).wait()
         return Decision(allowed=False)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         raise AssertionError(text)
 
@@ -379,7 +379,9 @@ class Twofold:
 
     async def __call__(self, args: dict, context: ToolContext) -> str:
         async def ask(action: str) -> None:
-            await context.ask(ApprovalRequest(tool="act", action=action, reaching=Isolation.BEYOND))
+            await context.request_approval(
+                ApprovalRequest(tool="act", action=action, reaching=Isolation.BEYOND)
+            )
 
         async def ask_later(action: str) -> None:
             await self.counsel.asked["first"].wait()
@@ -427,12 +429,12 @@ class Leaving:
         self._answers = answers
         self.calls: list[str] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        await self.inquire(scope, "", (), tell)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        await self.ask_person(scope, "", (), emit)
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         self.calls.append(scope.call)
         if not self._answers:
@@ -442,7 +444,9 @@ class Leaving:
 
 
 async def acts(args: dict, context: ToolContext) -> str:
-    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND))
+    await context.request_approval(
+        ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND)
+    )
     return "done"
 
 
@@ -475,7 +479,7 @@ async def asks_twice(args: dict, context: ToolContext) -> str:
 
 
 async def inquires(args: dict, context: ToolContext) -> str:
-    return await context.inquire("Which?", ()) or ""
+    return await context.ask_person("Which?", ()) or ""
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,9 @@ async def test_our_tools_hear_at_once_of_strangers() -> None:
     came: list[str] = []
 
     async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        came.append(text_of(await runtime_request.use(tool_call("act"))))
-        runtime_request.strangers_heard()
-        came.append(text_of(await runtime_request.use(tool_call("act"))))
+        came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
+        runtime_request.mark_untrusted()
+        came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
         return await replies("Good.")(runtime_request, tell)
 
     tools = {"act": FakeTool("act", act)}
@@ -121,7 +121,7 @@ async def test_our_tools_hear_at_once_of_strangers() -> None:
 
 
 async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
-    late = TurnEnd(Outcome.DONE, unheard=(user_message("and this"),))
+    late = TurnEnd(Outcome.DONE, late_messages=(user_message("and this"),))
 
     async def finds(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         wish = tool_call("look", id="c1")

@@ -32,16 +32,16 @@ class Listener:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
         return Decision(allowed=True)
 
-    async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
+    async def ask_person(self, scope: Scope, text: str, choices: object, emit: Emit) -> str | None:
         return None
 
 
 async def _act(args: dict[str, Any], context: ToolContext) -> str:
-    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.OPEN))
+    await context.request_approval(ApprovalRequest(tool="act", action="x", reaching=Isolation.OPEN))
     return f"foreign: {context.foreign}"
 
 
@@ -87,5 +87,5 @@ def test_a_turn_that_goes_on_remembers() -> None:
         ([], False),
     ):
         strangers = UntrustedContent(tools)
-        strangers.recall(history)
-        assert strangers.heard is heard
+        strangers.resume(history)
+        assert strangers.present is heard

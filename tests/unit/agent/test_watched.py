@@ -40,18 +40,20 @@ class Guard:
         self.heard: list[tuple[object, ...]] = []
         self.hangs = False
 
-    async def before(self, scope: Scope, tool: str, args: Raw) -> str:
+    async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
         self.heard.append(("before", tool, bytes(args)))
         return f"{tool} is forbidden." if tool in self.forbidden else ""
 
-    async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
+    async def after_tool(
+        self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
+    ) -> None:
         self.heard.append(("after", tool, result, failed))
 
-    async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
-        self.heard.append(("asked", words, new))
+    async def turn_started(self, scope: Scope, text: str, *, new: bool) -> str:
+        self.heard.append(("asked", text, new))
         return self.context
 
-    async def ended(self, scope: Scope, outcome: Outcome) -> None:
+    async def turn_ended(self, scope: Scope, outcome: Outcome) -> None:
         self.heard.append(("ended", outcome))
         if self.hangs:
             await anyio.sleep_forever()
@@ -105,10 +107,10 @@ async def test_a_tool_that_calls_another_passes_them_too() -> None:
 
     async def program(args: dict[str, Any], context: ToolContext) -> str:
         with suppress(ToolError):
-            await context.use("break", Raw(b"{}"))
-        looked = await context.use("look", Raw(b"{}"))
+            await context.call_tool("break", Raw(b"{}"))
+        looked = await context.call_tool("look", Raw(b"{}"))
         try:
-            await context.use("act", Raw(b'{"y":2}'))
+            await context.call_tool("act", Raw(b'{"y":2}'))
         except ToolError as error:
             return f"{text_of(Result('', '', looked.parts))} {error}"
         return "nobody minded"
@@ -139,7 +141,7 @@ class Elsewhere:
         self.came: list[Result] = []
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        self.came.append(await runtime_request.use(tool_call("act")))
+        self.came.append(await runtime_request.run_tool(tool_call("act")))
         await tell(MessageAdded(assistant_message("Good.")))
         return TurnEnd(Outcome.DONE)
 
@@ -149,7 +151,7 @@ class Elsewhere:
 
 async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
     guard, act, runtime = Guard("act", context="It rains."), FakeTool("act"), Elsewhere()
-    plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
+    plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, hooks=guard)
     ear = EventRecorder()
     await run_turn(plan, [user_message("go")], ear)
     assert act.asked == []

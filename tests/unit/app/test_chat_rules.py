@@ -37,20 +37,28 @@ def rules_of(settings: object) -> GatewayRules:
 
 def test_each_setting_reaches_its_rule() -> None:
     rules = rules_of(SETTINGS)
-    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (60, 120, 90)
-    assert rules.stamps
-    shows = rules.shows["fake"]
-    assert (shows.between, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
-    assert rules.usual == structs.replace(shows, typing=True)
+    assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (60, 120, 90)
+    assert rules.timestamps
+    shows = rules.progress_display["fake"]
+    assert (shows.narration, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
+    assert rules.default_display == structs.replace(shows, typing=True)
     assert rules.delivery_on("fake@home").replies == "all"
     assert rules.delivery_on("other").replies == "first"
 
 
 def test_what_is_not_set_is_as_people_know_it() -> None:
     rules = rules_of({})
-    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (180, 3600, 0)
-    assert (rules.usual.between, rules.usual.preview, rules.usual.cursor) == (True, 60, " ▉")
-    assert (rules.stamps, rules.usual.typing) == (False, True)
+    assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (
+        180,
+        3600,
+        0,
+    )
+    assert (
+        rules.default_display.narration,
+        rules.default_display.preview,
+        rules.default_display.cursor,
+    ) == (True, 60, " ▉")
+    assert (rules.timestamps, rules.default_display.typing) == (False, True)
 
 
 @pytest.mark.anyio

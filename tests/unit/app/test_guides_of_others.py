@@ -48,7 +48,7 @@ WAYS: dict[str, list[Call]] = {
 
 
 def told(app: App, folder: Path) -> str:
-    return project_section(folder, 20_000, file_provenance(app.home, app.clock).speaks)
+    return project_section(folder, 20_000, file_provenance(app.home, app.clock).may_be_followed)
 
 
 async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
@@ -63,7 +63,7 @@ async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
 
     for name, args in calls:
         ctx = ToolContext(make_scope(root, role=role), "c", silent, yes, foreign=who == "strange")
-        await app.toolbox.on("cli")[name].run(Raw(msgspec.json.encode(args)), ctx)
+        await app.toolbox.tools_on("cli")[name].run(Raw(msgspec.json.encode(args)), ctx)
 
 
 async def owner(app: App, root: Path, command: str, **more: object) -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 async def _asks(args: dict[str, object], ctx: ToolContext) -> str | ToolOutput:
     """What a tool with an outside effect does before it acts."""
     wish = ApprovalRequest(tool="far", action=f"far {args}", reaching=Isolation.BEYOND)
-    decision = await ctx.ask(wish)
+    decision = await ctx.request_approval(wish)
     return (
         ToolOutput.text("Done.") if decision.allowed else ToolOutput.text(decision.why, failed=True)
     )
@@ -71,7 +71,7 @@ def body(model: ScriptedModel, number: int = 0) -> bytes:
 
 async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
         assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
         assert len(body(model)) <= 16_000
@@ -82,11 +82,11 @@ async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         scope = scope_in(tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace, source="cli")
-        alone = (await SessionWindow(app).filling(session, Role.OWNER)).parts["tools"]
-        app.toolbox.join(list(many().values()))
+        alone = (await SessionWindow(app).usage(session, Role.OWNER)).parts["tools"]
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope, answer_script("Hello."))
         assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
-        filling = await SessionWindow(app).filling(session, Role.OWNER)
+        filling = await SessionWindow(app).usage(session, Role.OWNER)
         assert filling.parts["tools"] == tool_tokens(model.requests[0].tools)
         assert alone < filling.parts["tools"] < alone + 500
 
@@ -94,7 +94,7 @@ async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
 async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:
     tools = many()
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(tools.values()))
+        app.toolbox.add_tools(list(tools.values()))
         found = tool_call("tool_search", query="delete a calendar event")
         wanted = tool_call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
         scripts = [assistant_message(found)], [assistant_message(wanted)], answer_script("Done.")
@@ -119,7 +119,7 @@ async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> 
 
 async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         script = [assistant_message(tool_call("weather_forecast"))], answer_script("Rain.")
         plan, _ = await planned(app, scope_in(tmp_path), *script)
         ear = EventRecorder()
@@ -129,7 +129,7 @@ async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Pat
 
 async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         script = (
             [assistant_message(tool_call("tool_call", name="bank_create_transfer"))],
             answer_script("No."),
@@ -144,7 +144,7 @@ async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
 async def test_the_settings_decide(tmp_path: Path) -> None:
     off = "tools:\n  tool_search:\n    enabled: false\nagent:\n  disabled_toolsets: [bank]\n"
     async with open_profile(tmp_path, off) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
         await run_turn(plan, [user_message("hi")], EventRecorder())
         names = {spec.name for spec in model.requests[0].tools}

@@ -21,22 +21,22 @@ def at(root: Path, channel: str) -> Scope:
 
 async def test_the_home_of_the_same_platform_or_else_another(tmp_path: Path) -> None:
     async with open_profile(tmp_path, HOMES) as app:
-        assert app.outgoing.home_of(at(tmp_path, "discord")) == Address("discord", "7")
-        assert app.outgoing.home_of(at(tmp_path, "telegram")) == Address("telegram", "42")
-        assert app.outgoing.home_of(at(tmp_path, "slack")) is not None
+        assert app.sender.owner_chat(at(tmp_path, "discord")) == Address("discord", "7")
+        assert app.sender.owner_chat(at(tmp_path, "telegram")) == Address("telegram", "42")
+        assert app.sender.owner_chat(at(tmp_path, "slack")) is not None
 
 
 async def test_nobody_is_at_home_where_none_is_named(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        assert app.outgoing.home_of(at(tmp_path, "telegram")) is None
+        assert app.sender.owner_chat(at(tmp_path, "telegram")) is None
 
 
 async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
     heard: list[Address] = []
     async with open_profile(tmp_path, HOMES) as app:
-        app.outgoing.set_posted_callback(heard.append)
+        app.sender.set_posted_callback(heard.append)
         for _ in range(2):
-            await app.outgoing.carry("ask_1", Address("telegram", "42"), "May I?")
+            await app.sender.forward("ask_1", Address("telegram", "42"), "May I?")
         home = Address("telegram", "42")
         rows = await app.store.queues.claim(
             outbox_name("telegram"), topic_of(home), "me", timedelta(minutes=1), 10

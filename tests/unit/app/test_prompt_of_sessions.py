@@ -85,8 +85,8 @@ async def test_it_is_the_same_again_until_it_must_change(tmp_path: Path) -> None
         kept = {"system": first.system, "model": "mock", "provider": "openai"}
         later = await planned(app, tmp_path, **kept)
         assert later.system == first.system
-        assert later.renew is not None
-        assert "coffee" in later.renew()
+        assert later.rebuild_prompt is not None
+        assert "coffee" in later.rebuild_prompt()
         moved = kept | {"provider": "elsewhere"}
         assert "coffee" in (await planned(app, tmp_path, **moved)).system
 
@@ -107,10 +107,10 @@ async def test_the_settings_decide(tmp_path: Path) -> None:
     async with profile(tmp_path, settings) as app:
         plan = await planned(app, tmp_path)
         assert "They like tea." not in plan.system
-        assert app.runner.compressing is None
-        assert plan.allowed is not None
+        assert app.runner.compaction is None
+        assert plan.check_spend is not None
         with pytest.raises(SpendCapReached, match=r"limit of \$0.00 for this session"):
-            await plan.allowed()
+            await plan.check_spend()
         session = Session(id="s1", started_at=app.clock.now())
         with pytest.raises(UsageError, match="disabled"):
             await SessionWindow(app).compress(session, CompactionOptions(), preview=True)
@@ -126,7 +126,7 @@ async def test_what_fills_the_window(tmp_path: Path) -> None:
         ]
         await app.store.commit(OpenSession(session), *said)
         window = SessionWindow(app)
-        filling = await window.filling(session, Role.OWNER)
+        filling = await window.usage(session, Role.OWNER)
         assert list(filling.parts) == ["system", "skills", "project", "memory", "tools", "history"]
         assert 1_500 <= filling.parts["history"] <= 1_600
         assert filling.parts["tools"] > 1_000

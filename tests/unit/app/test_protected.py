@@ -60,7 +60,7 @@ def test_a_profile_made_later_is_closed_from_its_first_moment(root: Path, profil
         (third / name).parent.mkdir(parents=True, exist_ok=True)
         (third / name).write_text("x")
         for principal in (OWNER, "test:mem"):
-            closed = places.closed(principal)
+            closed = places.blocked(principal)
             assert places.is_protected(third / name, closed)
             assert closed.forbids(third.stat())
 
@@ -70,14 +70,14 @@ def test_of_the_other_profiles_not_even_the_daily_work_is_open(root: Path) -> No
     places = SessionPaths(root, protected_paths(Home(root, path, "work")))
     for name in ("channel_directory.json", "gateway_state.json", "workspace/a", "cache/blobs/b"):
         for other in (root, root / "profiles/other"):
-            assert places.is_protected(other / name, places.closed(OWNER)), other / name
-    assert places.is_protected(path / "channel_directory.json", places.closed(OWNER))
+            assert places.is_protected(other / name, places.blocked(OWNER)), other / name
+    assert places.is_protected(path / "channel_directory.json", places.blocked(OWNER))
 
 
 def test_everybody_reads_what_was_printed_for_them(root: Path) -> None:
     home = Home(root, root)
     places, cache = SessionPaths(root, protected_paths(home)), home.cache
-    whose = {name: places.closed(name) for name in (OWNER, "test:mem", "test:other")}
+    whose = {name: places.blocked(name) for name in (OWNER, "test:mem", "test:other")}
     own = {
         OWNER: [cache / "output/out_1.txt", cache / "sandbox/tmp/a", cache / "blobs/ab/cd"],
         "test:mem": [
@@ -115,8 +115,8 @@ def test_a_home_behind_a_link_is_closed_where_it_lies(
     link = tmp_path_factory.mktemp("link") / "home"
     link.symlink_to(root)
     places = SessionPaths(root.parent, protected_paths(Home(link, link)))
-    assert places.is_protected(link / "gateway_state.json", places.closed(OWNER))
-    assert not places.is_protected(link / "workspace/notes.md", places.closed(OWNER))
+    assert places.is_protected(link / "gateway_state.json", places.blocked(OWNER))
+    assert not places.is_protected(link / "workspace/notes.md", places.blocked(OWNER))
 
 
 def test_the_usual_home_is_private_where_another_one_is_used(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_the_usual_home_is_private_where_another_one_is_used(tmp_path: Path) -> 
     usual, used = tmp_path / ".hermes", tmp_path / "used"
     (usual / "workspace").mkdir(parents=True)
     places = SessionPaths(tmp_path, protected_paths(Home(used, used)), private=private)
-    assert places.is_protected(usual / ".env", places.closed(OWNER, private=True))
+    assert places.is_protected(usual / ".env", places.blocked(OWNER, private=True))
     places = SessionPaths(tmp_path, protected_paths(Home(usual, usual)), private=private)
-    now = places.closed(OWNER, private=True)
+    now = places.blocked(OWNER, private=True)
     assert not places.is_protected(usual / "workspace/a", now)
     assert not now.forbids(usual.stat())
 
@@ -138,9 +138,9 @@ def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspa
     steering = instruction_folders(Home(agent, agent))
     places = SessionPaths(tmp_path / "person", steering=steering, temporary=())
     scope = Scope("default", "s", "r", str(tmp_path))
-    assert places.beyond(scope, agent / "skills" / "tea" / "SKILL.md")
-    assert places.beyond(scope, agent / "skill-bundles" / "morning.yaml")
-    assert not places.beyond(scope, tmp_path / "agent" / "notes.md")
+    assert places.needs_write_approval(scope, agent / "skills" / "tea" / "SKILL.md")
+    assert places.needs_write_approval(scope, agent / "skill-bundles" / "morning.yaml")
+    assert not places.needs_write_approval(scope, tmp_path / "agent" / "notes.md")
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_rsa_key"])
@@ -149,5 +149,5 @@ def test_what_only_root_may_read_is_not_read_unasked_by_an_agent_of_root(
 ) -> None:
     private = [Path(one) for one in private_paths(tmp_path, root=True)]
     places = SessionPaths(tmp_path, private=private)
-    assert places.closed(private=True).covers(Path(path))
-    assert not places.closed().covers(Path(path))
+    assert places.blocked(private=True).covers(Path(path))
+    assert not places.blocked().covers(Path(path))

@@ -32,12 +32,12 @@ async def expanded(folder: Path, text: str) -> str:
     places = SessionPaths(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
     with Spawner() as door:
         sources = ReferenceSources(
-            places=places,
+            paths=places,
             sandbox=LocalSandbox(door),
             git="/usr/bin/git",
             path=PATH,
             redact=Redactor(["hunter2-secret"]).redact_values,
-            origins=lambda: FileProvenance(SystemClock()),
+            provenance=lambda: FileProvenance(SystemClock()),
         )
         parts = await References(sources).expand([Text(text)], scope)
     assert parts[0] == Text(text)
@@ -80,8 +80,8 @@ async def test_a_file_of_others_is_attached_as_theirs(
     asked = f"see @file:{name}:1"
     said = User("m", (Text(asked), Text(await expanded(tmp_path, asked))))
     found = find_sources("Reports go to the archive.", [said], {})
-    assert bool(found.strangers) is theirs
-    assert bool(found.read) is not theirs
+    assert bool(found.untrusted) is theirs
+    assert bool(found.trusted) is not theirs
 
 
 async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> None:

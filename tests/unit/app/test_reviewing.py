@@ -28,7 +28,7 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
     path.mkdir(exist_ok=True)
     (path / "config.yaml").write_text(config)
     env = Env({"HERMES_HOME": str(path), "HOME": str(path.parent)})
-    choices = AppOptions(workspace=str(path), looks_back=True)
+    choices = AppOptions(workspace=str(path), reviews_turns=True)
     async with open_app(resolve_home(env), env, choices) as opened:
         yield opened
 
@@ -37,7 +37,7 @@ async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
         told: list[Address] = []
         one.reviews.set_posted_callback(told.append)
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        await one.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         assert told == [CHAT]
         assert await one.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
         assert not one.reviews.has_notice("s")
@@ -45,20 +45,20 @@ async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
 
 async def test_what_is_posted_is_a_reply(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        await one.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         (parcel,) = await one.store.queues.claim(outbox_name("fake"), None, "me", timedelta(days=1))
         assert read_outbox_message(parcel).text == "💾 Kept."
 
 
 async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s"), "first")
-        await one.reviews.tell(ReviewedTurn(session="s"), "second")
+        await one.reviews.notify(ReviewedTurn(session="s"), "first")
+        await one.reviews.notify(ReviewedTurn(session="s"), "second")
         assert one.reviews.has_notice("s")
         assert one.reviews.notices("s") == ["first", "second"]
         assert one.reviews.notices("s") == []
         for number in range(MAX_SESSIONS + 5):
-            await one.reviews.tell(ReviewedTurn(session=f"s{number}"), "x")
+            await one.reviews.notify(ReviewedTurn(session=f"s{number}"), "x")
         assert not one.reviews.has_notice("s0")
         assert one.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
 
@@ -81,7 +81,7 @@ async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) 
     )
     env = Env({"HERMES_HOME": str(tmp_path)})
     rules = review_rules(load_config(resolve_home(env), env).config)
-    assert rules.notifying is meant
+    assert rules.notifications is meant
     assert (rules.intervals.memory, rules.intervals.skills, rules.timeout) == (3, 4, 50)
 
 

@@ -49,14 +49,14 @@ def with_terminal(parts: SandboxDeps, **settings: object) -> SandboxDeps:
 
 
 def sandbox_for(parts: SandboxDeps) -> Sandbox:
-    return Sandboxes(parts).on("cli")
+    return Sandboxes(parts).for_platform("cli")
 
 
 def shell(parts: SandboxDeps, command: str, **reach: object) -> ProcessSpec:
     folder = str(parts.home.root.parent)
     allowed = ProcessPermissions(writable=(folder,), **reach)  # type: ignore[arg-type]
     argv = ("bash", "-c", command)
-    return ProcessSpec(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
+    return ProcessSpec(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, permissions=allowed)
 
 
 @pytest.mark.parametrize("own", ["default", "work"])
@@ -69,7 +69,8 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, 
     home = Home(root, folder, own) if own == "work" else parts.home
     view = filesystem_policy(structs.replace(parts, home=home))
     found = {
-        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
+        one.path: one.access
+        for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
     }
     assert found[str(folder)] is PathAccess.CHANGE
     for name in ("config.yaml", "local-model", "cache"):
@@ -80,7 +81,7 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, 
 
 async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
-    assert (sandbox.name, sandbox.wall) == ("bubblewrap", "bubblewrap")
+    assert (sandbox.name, sandbox.isolation) == ("bubblewrap", "bubblewrap")
     work = parts.home.root.parent / "work"
     work.mkdir()
     command = "cat .hermes/.env; touch work/ok; touch /etc/x || exit 3"
@@ -97,7 +98,7 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
     (root / "skills/SKILL.md").write_text("open")
     for backend in ("bubblewrap", "landlock"):
         sandbox = sandbox_for(with_terminal(parts, backend=backend))
-        assert sandbox.wall == backend
+        assert sandbox.isolation == backend
         done = await sandbox.run(
             shell(parts, "find .hermes -type f | xargs cat; echo x > .hermes/y")
         )
@@ -160,7 +161,7 @@ def test_a_profile_made_later_opens_nothing_either(parts: SandboxDeps):
     third.mkdir(parents=True)
     (third / ".env").write_text("x")
     found = {
-        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(third),)))
+        one.path: one.access for one in path_rules(view, ProcessPermissions(writable=(str(third),)))
     }
     assert found[str(third / ".env")] is PathAccess.HIDDEN
 
@@ -220,7 +221,7 @@ async def test_a_wall_of_this_name_or_nothing(parts: SandboxDeps, tmp_path: Path
     fake.chmod(0o755)
     walls = Sandboxes(with_terminal(parts, backend="bubblewrap"), str(fake))
     with pytest.raises(SandboxError, match=r"do not run.*No permissions"):
-        await walls.on("cli").run(shell(parts, "echo ran"))
+        await walls.for_platform("cli").run(shell(parts, "echo ran"))
     assert "No permissions" in (await walls.check())[0]
 
 
@@ -229,10 +230,10 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tm
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)
     walls = Sandboxes(parts, str(fake))
-    sandbox = walls.on("cli")
-    assert sandbox.wall == "bubblewrap"
+    sandbox = walls.for_platform("cli")
+    assert sandbox.isolation == "bubblewrap"
     assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
-    assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
+    assert (sandbox.name, sandbox.isolation) == ("landlock", "landlock")
     told = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
     assert walls.describe("cli").startswith(told)
     assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
@@ -245,9 +246,9 @@ async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps,
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
     fake.chmod(0o755)
     walls = Sandboxes(parts, str(fake), landlock=lambda: 0)
-    sandbox = walls.on("cli")
+    sandbox = walls.for_platform("cli")
     assert (await sandbox.run(shell(parts, "echo ran"))).output == b"ran\n"
-    assert (sandbox.name, sandbox.wall) == ("local", "")
+    assert (sandbox.name, sandbox.isolation) == ("local", "")
     (told,) = await walls.check()
     assert APPROVAL_REQUIRED in told
     assert "No permissions to create" in told
@@ -267,10 +268,10 @@ async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxDeps, tmp_pa
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
     walls = IsolationProbe(
-        parts.door, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
+        parts.spawner, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
     )
-    verdict = await walls.certain("bubblewrap")
-    assert verdict.wall is None
+    verdict = await walls.probe("bubblewrap")
+    assert verdict.backend is None
     assert verdict.why == "bubblewrap did not answer within 0 s"
 
 
@@ -282,7 +283,7 @@ async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: Sa
     sandbox = sandbox_for(parts)
     with pytest.raises(SandboxError, match="files would have to be hidden"):
         await sandbox.run(shell(parts, "true"))
-    assert (await sandbox.confinement()).wall == "bubblewrap"
+    assert (await sandbox.confinement()).isolation == "bubblewrap"
 
 
 DEEP_REPOSITORIES = f"mkdir -p {{/tmp/,}}many/{{1..60}}{'/d' * 60}/.git/objects"
@@ -295,26 +296,26 @@ async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
     work = parts.home.root.parent / "work"
     work.mkdir()
     job = shell(parts, f"cd {work} && {DEEP_REPOSITORIES} && echo done")
-    allowed = structs.replace(job.reach, writable=(str(work),))
+    allowed = structs.replace(job.permissions, writable=(str(work),))
     job = structs.replace(job, cwd=str(work), reach=allowed)
     sandbox = sandbox_for(parts)
     assert (await sandbox.run(job)).output == b"done\n"
     next_job = structs.replace(job, argv=("echo", "ran"))
     with pytest.raises(SandboxError) as refused:
         await sandbox.run(next_job)
-    assert (await sandbox.confinement()).wall == "bubblewrap"
+    assert (await sandbox.confinement()).isolation == "bubblewrap"
     assert "try again" in refused.value.hint
     (work / "many").rename(parts.home.root / "many")
     assert (await sandbox.run(next_job)).output == b"ran\n"
-    assert sandbox.wall == "bubblewrap"
+    assert sandbox.isolation == "bubblewrap"
 
 
 async def test_each_channel_may_have_its_own(parts: SandboxDeps):
     walls = Sandboxes(with_terminal(parts, backend="local", backend_by_platform={"chat": "auto"}))
-    assert (walls.on("cli").name, walls.on("cli").wall) == ("local", "")
-    assert walls.on("chat").wall == "bubblewrap"
-    assert walls.on("chat") is walls.on("chat")
-    assert walls.near.name == "local"
+    assert (walls.for_platform("cli").name, walls.for_platform("cli").isolation) == ("local", "")
+    assert walls.for_platform("chat").isolation == "bubblewrap"
+    assert walls.for_platform("chat") is walls.for_platform("chat")
+    assert walls.local.name == "local"
     assert walls.report() == [
         "sandbox local: none: commands run as you, on this machine",
         "sandbox auto: commands run in bubblewrap",
@@ -364,7 +365,7 @@ def test_far_sandboxes_are_made_from_the_settings(parts: SandboxDeps):
             parts, backend="ssh", ssh_host="box.example", backend_by_platform={"x": "docker"}
         )
     )
-    assert (walls.on("cli").name, walls.on("x").name) == ("ssh", "docker")
-    assert walls.near.wall == "bubblewrap"
+    assert (walls.for_platform("cli").name, walls.for_platform("x").name) == ("ssh", "docker")
+    assert walls.local.isolation == "bubblewrap"
     assert walls.describe("cli") == "commands run on box.example, over ssh"
     assert walls.describe("x") == "commands run in a container (docker)"

@@ -58,7 +58,7 @@ class Bench:
         self._lines.append(f"  {event}: [{one}]\n")
 
     def accept(self, *given: tuple[str, str]) -> None:
-        HookConsents(self.home.shell_hooks).give(given, SystemClock().now())
+        HookConsents(self.home.shell_hooks).grant(given, SystemClock().now())
 
     def stood(self) -> list[str]:
         return [json.loads(line)[2] for line in self.notes.read_text().splitlines()]
@@ -74,8 +74,8 @@ class Bench:
         given = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
         choices = AppOptions(workspace=str(self.home.path))
         async with open_app(self.home, given, choices) as app:
-            assert app.planner.watch is not None
-            yield app, app.planner.watch
+            assert app.planner.hooks is not None
+            yield app, app.planner.hooks
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def bench(tmp_path: Path) -> Bench:
 async def test_without_hooks_nobody_looks_on(tmp_path: Path) -> None:
     home, env = Home(root=tmp_path, path=tmp_path), Env({"HOME": str(tmp_path), "PATH": "/bin"})
     async with open_app(home, env, AppOptions(workspace=str(tmp_path))) as app:
-        assert app.planner.watch is None
+        assert app.planner.hooks is None
 
 
 async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
@@ -95,8 +95,8 @@ async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
     bench.accept(("pre_tool_call", guard))
     async with bench.opened(OPENAI_API_KEY="sk-secret-value-123456") as (app, watch):
         assert app.warnings == []
-        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
-        assert await watch.before(SCOPE, "read_file", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
+        assert await watch.before_tool(SCOPE, "read_file", ARGS) == ""
     (told,) = bench.told()
     assert told == {
         "hook_event_name": "pre_tool_call",
@@ -115,17 +115,17 @@ async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Be
     guard = bench.program("guard")
     bench.hook("pre_tool_call", guard)
     async with bench.opened() as (app, watch):
-        why = await watch.before(SCOPE, "terminal", ARGS)
+        why = await watch.before_tool(SCOPE, "terminal", ARGS)
         assert why.startswith("Not run: the hook ")
         assert "hermes hooks accept" in why
         assert "hermes hooks accept" in app.warnings[0]
         assert bench.told() == []
         bench.accept(("pre_tool_call", guard))
-        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == ""
         assert len(bench.told()) == 1
         # What was accepted is the program as it was.
         bench.program("guard", '{"action": "block"}')
-        assert "in its current form" in await watch.before(SCOPE, "terminal", ARGS)
+        assert "in its current form" in await watch.before_tool(SCOPE, "terminal", ARGS)
         assert len(bench.told()) == 1
 
 
@@ -135,7 +135,7 @@ async def test_another_profile_is_told_its_own_command(tmp_path: Path) -> None:
     bench.home = Home(tmp_path, tmp_path / "profiles" / "work", "work")
     bench.hook("pre_tool_call", bench.program("guard"))
     async with bench.opened() as (_, watch):
-        why = await watch.before(SCOPE, "terminal", ARGS)
+        why = await watch.before_tool(SCOPE, "terminal", ARGS)
     assert "accept it: hermes -p work hooks accept" in why
 
 
@@ -144,13 +144,13 @@ async def test_consent_is_for_one_event(bench: Bench) -> None:
     bench.hook("pre_tool_call", guard)
     bench.accept(("post_tool_call", guard))
     async with bench.opened() as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS)
+        assert await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
 async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
     bench.hook("pre_tool_call", bench.program("guard", '{"action": "block", "message": "No."}'))
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: No."
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == "Not run: No."
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_a_guard_that_cannot_answer_holds_back(
 ) -> None:
     bench.hook("pre_tool_call", bench.program("guard", says, code))
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert why in await watch.before(SCOPE, "terminal", ARGS)
+        assert why in await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ async def test_a_guard_that_cannot_be_run_holds_back(
 ) -> None:
     bench.hook("pre_tool_call", command, timeout=seconds)
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert why in await watch.before(SCOPE, "terminal", ARGS)
+        assert why in await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
 async def test_a_shell_has_no_part_in_it(bench: Bench, tmp_path: Path) -> None:
     bench.hook("pre_tool_call", f"echo x > {tmp_path}/made; touch {tmp_path}/made")
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == ""
     assert not (tmp_path / "made").exists()
 
 
@@ -206,10 +206,10 @@ async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
         assert app.warnings == [
             "hooks.post_api_request: there is no such event, so its hooks do not run"
         ]
-        assert await watch.asked(SCOPE, "hi", new=True) == "It rains."
-        await watch.asked(SCOPE, "and?", new=False)
-        await watch.after(SCOPE, "terminal", ARGS, "done", failed=False)
-        await watch.ended(SCOPE, Outcome.DONE)
+        assert await watch.turn_started(SCOPE, "hi", new=True) == "It rains."
+        await watch.turn_started(SCOPE, "and?", new=False)
+        await watch.after_tool(SCOPE, "terminal", ARGS, "done", failed=False)
+        await watch.turn_ended(SCOPE, Outcome.DONE)
     told = [(one["hook_event_name"], one["extra"]) for one in bench.told()]
     common = {"run": "r1", "source": "cli"}
     assert told == [
@@ -224,7 +224,7 @@ async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
 async def test_what_is_not_accepted_and_decides_nothing_is_left_out(bench: Bench) -> None:
     bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
     async with bench.opened() as (_, watch):
-        assert await watch.asked(SCOPE, "hi", new=True) == ""
+        assert await watch.turn_started(SCOPE, "hi", new=True) == ""
     assert bench.told() == []
 
 
@@ -237,7 +237,7 @@ async def test_a_list_that_others_can_write_gives_no_consent(bench: Bench) -> No
         if text:
             bench.home.shell_hooks.write_text(text)
         async with bench.opened() as (_, watch):
-            assert "shell-hooks-allowlist.json" in await watch.before(SCOPE, "terminal", ARGS)
+            assert "shell-hooks-allowlist.json" in await watch.before_tool(SCOPE, "terminal", ARGS)
     assert bench.told() == []
 
 
@@ -246,10 +246,10 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
     one = {"event": "e", "command": "true", "approved_at": "then", "script_mtime_at_approval": None}
     file.write_text(json.dumps({"approvals": [one]}))
     consents = HookConsents(file)
-    assert consents.given("e", "true")
-    assert consents.take_back("false") == 0
-    assert consents.take_back("") == 1
-    assert not consents.given("e", "true")
+    assert consents.is_granted("e", "true")
+    assert consents.revoke("false") == 0
+    assert consents.revoke("") == 1
+    assert not consents.is_granted("e", "true")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_other_output_of_a_guard_lets_the_call_be_made(printed: bytes) -> None:
 
 def test_what_decides_nothing_may_print_other_json() -> None:
     printed = b'{"level": "info"}\n{"context": "It rains."}'
-    assert parse_answer(printed, decides=False).words == {"context": "It rains."}
+    assert parse_answer(printed, decides=False).fields == {"context": "It rains."}
     assert parse_answer(b'{"level', decides=False).failure
 
 
@@ -316,10 +316,10 @@ def test_small_things() -> None:
 
 
 class _Yes:
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         return Decision(allowed=True)
 
-    async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
+    async def ask_person(self, scope: Scope, text: str, choices: object, emit: Emit) -> str | None:
         return "yes"
 
 
@@ -335,7 +335,9 @@ async def test_what_another_runtime_asks_leave_for_is_guarded(bench: Bench) -> N
         wish = ApprovalRequest(  # noqa: S604 - nothing is started
             tool="terminal", action="ls", reaching=Isolation.BEYOND, shell=True, folder="/"
         )
-        assert await counsel.rule(SCOPE, wish, tell) == Decision(allowed=False, why="Not run: No.")
+        assert await counsel.decide(SCOPE, wish, tell) == Decision(
+            allowed=False, why="Not run: No."
+        )
         other = ApprovalRequest(tool="patch", action="/x", reaching=Isolation.BEYOND)
-        assert (await counsel.rule(SCOPE, other, tell)).allowed
+        assert (await counsel.decide(SCOPE, other, tell)).allowed
     assert bench.told()[0]["tool_input"] == {"command": "ls", "workdir": "/"}

@@ -29,7 +29,9 @@ SILENT = "may contain text by someone else"
 
 def told(app: App, root: Path) -> str:
     """What a new session is told there of how things are done."""
-    return project_section(root / "work", 20_000, file_provenance(app.home, app.clock).speaks)
+    return project_section(
+        root / "work", 20_000, file_provenance(app.home, app.clock).may_be_followed
+    )
 
 
 async def typed(app: App, line: str, role: Role = Role.OWNER) -> str:
@@ -50,7 +52,7 @@ async def in_strange_turn(app: App, root: Path, name: str, **args: object) -> No
     async def yes(wish: ApprovalRequest) -> Decision:
         return Decision(allowed=True)
 
-    tool = app.toolbox.on("cli")[name]
+    tool = app.toolbox.tools_on("cli")[name]
     ctx = ToolContext(make_scope(root), "c", silent, yes, foreign=True)
     await tool.run(Raw(msgspec.json.encode(args)), ctx)
 
@@ -131,7 +133,7 @@ async def test_nor_does_one_of_a_file_that_is_larger_than_what_is_read(tmp_path:
             await call_tool(app, make_scope(tmp_path), "patch", **change)
             whole = file.read_bytes()
             assert b"verse" in whole
-            speaks = file_provenance(app.home, app.clock).speaks
+            speaks = file_provenance(app.home, app.clock).may_be_followed
             assert not speaks(file, whole, tmp_path / "work")
 
 
@@ -142,7 +144,9 @@ async def test_a_command_that_was_never_ended_is_not_forgotten(tmp_path: Path) -
         (tmp_path / "work/AGENTS.md").write_text(RULE)
         (tmp_path / "AGENTS.md").write_text(f"{RULE} Twice.")
         assert SILENT in told(app, tmp_path)
-        elsewhere = project_section(tmp_path, 20_000, file_provenance(app.home, app.clock).speaks)
+        elsewhere = project_section(
+            tmp_path, 20_000, file_provenance(app.home, app.clock).may_be_followed
+        )
         assert RULE in elsewhere
 
 
@@ -179,15 +183,15 @@ async def test_only_what_tells_how_things_are_done_can_be_vouched_for(
         (tmp_path / "work/notes.md").write_text(RULE)
         (tmp_path / "AGENTS.md").write_text(RULE)
         with pytest.raises(UsageError):
-            ProjectInstructions(app.home, app.clock).vouch(str(tmp_path / "work"), name)
+            ProjectInstructions(app.home, app.clock).trust(str(tmp_path / "work"), name)
 
 
 async def test_where_there_is_no_folder_there_is_nothing_to_vouch_for(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         guides = ProjectInstructions(app.home, app.clock)
-        assert guides.of("") == []
+        assert guides.list_files("") == []
         with pytest.raises(UsageError, match="no working folder"):
-            guides.vouch("", str(tmp_path / "work/AGENTS.md"))
+            guides.trust("", str(tmp_path / "work/AGENTS.md"))
 
 
 async def test_who_cannot_be_vouched_for_is_told_so(tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ async def test_nobody_speaks_by_the_name_of_a_file(tmp_path: Path, name: str) ->
         at_work = file_provenance(app.home, app.clock).record_untrusted_work(tmp_path / "work")
         rules.mkdir(parents=True)
         (rules / name).write_text(RULE)
-        at_work.over()
+        at_work.end()
         section = told(app, tmp_path)
         assert SILENT in section
         assert str(rules) in section
@@ -222,7 +226,7 @@ async def test_nobody_speaks_by_the_name_of_a_file(tmp_path: Path, name: str) ->
         listed = await typed(app, "/trust")
         listed.encode()
         assert len(listed.splitlines()) == 2
-        ProjectInstructions(app.home, app.clock).vouch(
+        ProjectInstructions(app.home, app.clock).trust(
             str(tmp_path / "work"), f".cursor/rules/{name}"
         )
         told(app, tmp_path).encode()

@@ -34,7 +34,7 @@ def test_an_empty_value_above_hides_the_one_below():
 
 def test_layering_leaves_the_original_alone():
     below = Env({"A": "1"})
-    above = below.under({"A": "2", "B": "3"})
+    above = below.overlaid({"A": "2", "B": "3"})
     assert (below.get("A"), below.get("B"), above["A"], above["B"]) == ("1", None, "2", "3")
 
 

@@ -474,7 +474,7 @@ def test_profiles_in_one_process_share_nothing(tmp_path):
             f"model: ${{WHO}}\nagent: {{max_turns: {number + 1}}}\nvoice: {{list: [1]}}\n"
         )
     process = Env({"WHO": "nobody"})
-    envs = [process.under({"WHO": home.profile}) for home in homes]
+    envs = [process.overlaid({"WHO": home.profile}) for home in homes]
     first, second = (load_config(home, env) for home, env in zip(homes, envs, strict=True))
     assert [loaded.config.model for loaded in (first, second)] == ["a", "b"]
     assert [loaded.config.agent.max_turns for loaded in (first, second)] == [1, 2]

@@ -172,7 +172,7 @@ def test_what_a_profile_sets_for_itself_is_secret_unless_known_better():
         "SERVICE": "http://localhost:8080",
         "SHORT": "abc123",
     }
-    env = Env(process).under(own)
+    env = Env(process).overlaid(own)
     assert secret_values(env) == [own["ACME"], own["MY_THING"], own["HOOK"]]
     hidden = withheld_names(env)
     assert {"ACME", "MY_THING", "HOOK", "PIN", "OPENAI_API_KEY"} <= hidden

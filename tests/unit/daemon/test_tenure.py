@@ -60,7 +60,7 @@ def test_every_ending_has_its_exit_code_and_state(
     home: Home, ending: Ending, number: int, code: int, phase: str
 ) -> None:
     with hold(home) as gateway_process:
-        assert gateway_process.before is None
+        assert gateway_process.previous_ending is None
         assert home.gateway_pid.exists()
         assert end(gateway_process, ending, number) == code
     state = read_state(home.gateway_state)
@@ -71,7 +71,9 @@ def test_every_ending_has_its_exit_code_and_state(
     assert not home.gateway_pid.exists()
     assert clean_shutdown_file(home).exists() == (ending is not Ending.FAILED)
     with hold(home) as gateway_process:
-        assert gateway_process.before is (Ending.CRASHED if ending is Ending.FAILED else ending)
+        assert gateway_process.previous_ending is (
+            Ending.CRASHED if ending is Ending.FAILED else ending
+        )
         assert not clean_shutdown_file(home).exists()
         end(gateway_process, Ending.STOPPED)
 

@@ -34,12 +34,12 @@ async def test_planning_error_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         one.planner.broken = "There is no such model."
         await one.channel.say("hello")
-        await one.sees("There is no such model.")
-        await one.calm()
+        await one.wait_for_posts("There is no such model.")
+        await one.wait_until_idle()
         assert await one.open_rows() == []
         one.planner.broken = ""
         await one.channel.say("again")
-        await one.sees("There is no such model.", "re: again")
+        await one.wait_for_posts("There is no such model.", "re: again")
 
 
 async def test_failed_turn_is_reported(tmp_path: Path) -> None:
@@ -47,16 +47,16 @@ async def test_failed_turn_is_reported(tmp_path: Path) -> None:
         tmp_path, [Unauthorized("The key is refused.", hint="Get another.")]
     ) as one:
         await one.channel.say("hello")
-        await one.sees("The key is refused. Get another.")
+        await one.wait_for_posts("The key is refused. Get another.")
 
 
 async def test_silent_reply_is_stored_but_not_delivered(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("[SILENT]", id="a1")) as one:
         await one.channel.say("hello")
         await wait_until(lambda: len(one.model.requests) == 1)
-        await one.calm()
+        await one.wait_until_idle()
         await one.channel.say("more")
-        await one.sees("re: more")
+        await one.wait_for_posts("re: more")
         assert "[SILENT]" in await one.texts()
 
 
@@ -64,8 +64,8 @@ async def test_actor_waits_for_session_held_elsewhere(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.channel.say("first")
-        await one.sees("re: first")
-        await one.calm()
+        await one.wait_for_posts("re: first")
+        await one.wait_until_idle()
         session = await one.store.archive_for(OWNER).by_key(SESSION_KEY)
         assert session is not None
         generation = await one.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE_TTL)
@@ -74,7 +74,7 @@ async def test_actor_waits_for_session_held_elsewhere(tmp_path: Path) -> None:
         assert len(one.model.requests) == 1
         await one.store.leases.release(session.id, generation)
         await clock.advance(3)
-        await one.sees("re: first", "re: second")
+        await one.wait_for_posts("re: first", "re: second")
 
 
 async def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ async def test_idle_turn_is_ended_after_a_warning(tmp_path: Path) -> None:
             "Nothing has happened in this turn for 15 minutes. If nothing does for 15 minutes "
             "more, I end it; /stop ends it now."
         )
-        await one.sees(warning)
+        await one.wait_for_posts(warning)
         await clock.advance(899)
         assert one.running() is not None
         await clock.advance(1)
-        await one.sees(warning, ENDED_WHEN_IDLE)
-        await one.calm()
+        await one.wait_for_posts(warning, ENDED_WHEN_IDLE)
+        await one.wait_until_idle()
         assert await one.open_rows() == []
         await one.channel.say("again")
         await wait_until(lambda: one.channel.texts_in("1")[-1].startswith("re: "))

@@ -43,12 +43,12 @@ async def act(args: dict[str, Any], context: ToolContext) -> str:
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work",
         reason="to build anew",
     )  # fmt: skip
-    decision = await context.ask(request)
+    decision = await context.request_approval(request)
     return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
-    return str(await context.inquire(args["question"], args["choices"]))
+    return str(await context.ask_person(args["question"], args["choices"]))
 
 
 def shell() -> FakeTool:
@@ -74,7 +74,7 @@ async def asked(at: GatewayHarness, count: int = 1) -> str:
 
 
 async def say(at: GatewayHarness, text: str, key: str, sender: str = "ann") -> None:
-    await at.gateway.intake.deliver(structs.replace(make_inbound(text, key), sender=sender))
+    await at.gateway.intake.accept(structs.replace(make_inbound(text, key), sender=sender))
 
 
 async def people(inbound: Inbound) -> Admitted | Rejected:
@@ -93,8 +93,8 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
         assert "Reason: to build anew" in question
         assert "/approve" in question
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed once: rm -rf build", "the end")
-        await at.calm()
+        await at.wait_for_posts(question, "Allowed once: rm -rf build", "the end")
+        await at.wait_until_idle()
         assert await results(at) == ["done"]
         assert "yes" not in await at.texts()
         assert await at.open_rows() == await at.open_rows("commands") == []
@@ -114,8 +114,8 @@ async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: st
         await say(at, "clean up", "1")
         question = await asked(at)
         await say(at, line, "2")
-        await at.sees(question, told, "the end")
-        await at.calm()
+        await at.wait_for_posts(question, told, "the end")
+        await at.wait_until_idle()
         assert result in (await results(at))[0]
 
 
@@ -125,8 +125,8 @@ async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
         question = await asked(at)
         await say(at, "yes", "2")
         await say(at, "yes", "2")
-        await at.sees(question, "Allowed once: rm -rf build", "the end")
-        await at.calm()
+        await at.wait_for_posts(question, "Allowed once: rm -rf build", "the end")
+        await at.wait_until_idle()
         await say(at, "yes", "2")
         assert at.channel.texts_in("1") == [question, "Allowed once: rm -rf build", "the end"]
 
@@ -152,10 +152,10 @@ class Messenger:
     def __init__(self, at: GatewayHarness, home: Address | None) -> None:
         self._at, self._home = at, home
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         return self._home
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         reply = OutboxMessage(
             address=address, text=text, at=self._at.clock.now(), question=question
         )
@@ -172,7 +172,7 @@ async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
 
 
 def set_messenger(at: GatewayHarness, home: Address | None) -> None:
-    counsel = at.planner.counsel
+    counsel = at.planner.approvals
     assert isinstance(counsel, ApprovalService)
     counsel.set_forwarder(Messenger(at, home))
 
@@ -199,10 +199,10 @@ async def test_member_question_is_posted_to_owner_chat(
         await wait_until(lambda: "Only the owner or" in at.channel.texts_in("1")[-1])
         name = found[1] if (found := re.search(r"/approve (\w+)", question)) else ""
         bare = structs.replace(make_inbound(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
-        await at.gateway.intake.deliver(bare)
+        await at.gateway.intake.accept(bare)
         await wait_until(lambda: "Nothing decided" in at.channel.texts_in("9")[-1])
         own = structs.replace(make_inbound(line.format(name), "4", chat="9"), sender="ann")
-        await at.gateway.intake.deliver(own)
+        await at.gateway.intake.accept(own)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
         assert result in (await results(at))[0]
 
@@ -230,8 +230,8 @@ async def test_unanswered_question_expires(tmp_path: Path) -> None:
         question = await asked(at)
         for _ in range(62):
             await clock.advance(1)
-        await at.sees(question, "No answer in time, so it was not done.", "the end")
-        await at.calm()
+        await at.wait_for_posts(question, "No answer in time, so it was not done.", "the end")
+        await at.wait_until_idle()
         await say(at, "/approve", "2")
         await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
@@ -242,7 +242,7 @@ async def test_other_message_ends_turn_and_question(tmp_path: Path) -> None:
         await asked(at)
         await say(at, "/stop", "2")
         await wait_until(lambda: "Stopped." in at.channel.texts_in("1"))
-        await at.calm()
+        await at.wait_until_idle()
         await say(at, "/approve", "3")
         await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
 
@@ -255,10 +255,10 @@ async def test_session_approval_is_not_asked_again(tmp_path: Path) -> None:
         await asked(at)
         await say(at, "session", "2")
         await wait_until(lambda: at.channel.texts_in("1").count("the end") == 1)
-        await at.calm()
+        await at.wait_until_idle()
         await say(at, "again", "3")
         await wait_until(lambda: at.channel.texts_in("1").count("the end") == 2)
-        await at.calm()
+        await at.wait_until_idle()
         await say(at, "/yolo", "4")
         await say(at, "more", "5")
         await wait_until(lambda: at.channel.texts_in("1").count("the end") == 3)
@@ -280,8 +280,8 @@ async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
         (question,) = at.channel.texts_in("1")
         assert question.startswith("Which colour?\n1. red\n2. blue\n")
         await say(at, "2", "2")
-        await at.sees(question, "the end")
-        await at.calm()
+        await at.wait_for_posts(question, "the end")
+        await at.wait_until_idle()
         assert await results(at) == ["blue"]
 
 
@@ -320,9 +320,9 @@ def test_hooks_receive_question_events() -> None:
         id="q", kind=QuestionKind.APPROVAL, session="s", run="r", text="May I?", subject=COMMAND,
         until=FakeClock().now(),
     )  # fmt: skip
-    teller.hear(QuestionAsked(question))
-    teller.hear(QuestionAnswered("q", "once", "owner"))
-    teller.hear(QuestionAnswered("q"))
+    teller.handle_event(QuestionAsked(question))
+    teller.handle_event(QuestionAnswered("q", "once", "owner"))
+    teller.handle_event(QuestionAnswered("q"))
     assert [event for event, _ in hooks.told] == [
         "pre_approval_request", "post_approval_response", "post_approval_response",
     ]  # fmt: skip

@@ -33,8 +33,8 @@ async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path
         await one.channel.say("first")
         await wait_until(lambda: len(one.model.requests) == 1)
         await one.channel.say("second")
-        await one.sees("Interrupted.", "re: first\n\nsecond")
-        await one.calm()
+        await one.wait_for_posts("Interrupted.", "re: first\n\nsecond")
+        await one.wait_until_idle()
         assert await one.texts() == ["first", "second", "re: first\n\nsecond"]
         assert await one.open_rows() == []
 
@@ -46,8 +46,8 @@ async def test_interrupting_message_is_answered_before_queued_ones(tmp_path: Pat
         await start_gated_turn(one, gates)
         await one.channel.say("/queue afterwards")
         await one.channel.say("rather that")
-        await one.sees("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
-        await one.calm()
+        await one.wait_for_posts("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
+        await one.wait_until_idle()
         assert await one.open_rows() == []
 
 
@@ -64,7 +64,7 @@ async def test_queue_mode_answers_messages_one_by_one(tmp_path: Path) -> None:
         await one.channel.say("second")
         await one.channel.say("third")
         gates.open("a")
-        await one.sees("done", "re: second", "re: third")
+        await one.wait_for_posts("done", "re: second", "re: third")
 
 
 async def test_collect_mode_answers_all_messages_in_one_turn(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ async def test_collect_mode_answers_all_messages_in_one_turn(tmp_path: Path) -> 
         await one.channel.say("second")
         await one.channel.say("third")
         gates.open("a")
-        await one.sees("done", "re: second\n\nthird")
-        await one.calm()
+        await one.wait_for_posts("done", "re: second\n\nthird")
+        await one.wait_until_idle()
         assert await one.open_rows() == []
 
 
@@ -94,8 +94,8 @@ async def test_steer_mode_reaches_the_running_turn(tmp_path: Path) -> None:
         await one.channel.say("rather that")
         await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
-        await one.sees("re: rather that")
-        await one.calm()
+        await one.wait_for_posts("re: rather that")
+        await one.wait_until_idle()
         assert len(one.model.requests) == 2
         assert await one.open_rows() == []
 
@@ -108,7 +108,7 @@ def _steering(one: GatewayHarness) -> int:
 async def test_late_steering_message_starts_its_own_turn(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, rules=gateway_rules(BusyMode.STEER)) as one:
         await one.channel.say("/steer this way")
-        await one.sees("re: this way")
+        await one.wait_for_posts("re: this way")
 
 
 async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> Non
         await one.channel.say("/steer rather that")
         await wait_until(lambda: _steering(one) == 1)
         gates.open("a")
-        await one.sees("Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards")
+        await one.wait_for_posts(
+            "Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards"
+        )
 
 
 async def test_burst_becomes_one_turn(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ async def test_burst_becomes_one_turn(tmp_path: Path) -> None:
         await wait_until(lambda: clock.slept.count(1.0) == 2)
         assert one.model.requests == []
         await clock.advance(1.0)
-        await one.sees("re: one\n\ntwo")
+        await one.wait_for_posts("re: one\n\ntwo")
 
 
 async def by_sender(inbound: Inbound) -> Admitted:
@@ -159,7 +161,7 @@ async def test_other_principals_do_not_steer_a_run(tmp_path: Path, mode: BusyMod
         await one.channel.say("delete everything", sender="eve")
         await wait_until(lambda: len(one.channel.acknowledged) == 2)
         gates.open("a")
-        await one.sees("done", "re: delete everything")
+        await one.wait_for_posts("done", "re: delete everything")
         assert [scope.role for scope in one.planner.scopes] == [Role.OWNER, Role.GUEST]
         assert await one.texts() == [
             *("work", "", "through a", "done"),
@@ -190,4 +192,4 @@ async def test_long_queue_does_not_block_new_messages(tmp_path: Path) -> None:
         gates.open("a")
         await wait_until(lambda: "done" in channel.texts_in("1"))
         assert "one more" in await one.texts()
-        await one.calm()
+        await one.wait_until_idle()

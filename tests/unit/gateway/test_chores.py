@@ -50,12 +50,12 @@ async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
         assert one.channel.acknowledged == ["c1"]
         await one.channel.say("hello", chat="2")
         await one.channel.say("/title Other", chat="3")
-        await one.sees("re: hello", chat="2")
-        await one.sees("Session title: “Other”.", chat="3")
+        await one.wait_for_posts("re: hello", chat="2")
+        await one.wait_for_posts("Session title: “Other”.", chat="3")
         digging.done.set()
-        await one.sees(DUG)
+        await one.wait_for_posts(DUG)
         await one.channel.type(make_inbound("/dig deep", "c1"))
-        await one.calm()
+        await one.wait_until_idle()
         assert digging.times == 1
 
 
@@ -75,7 +75,7 @@ async def test_later_messages_wait_in_order(tmp_path: Path) -> None:
         assert one.model.requests == []
         digging.done.set()
         await wait_until(lambda: "re: third" in one.channel.texts_in("1"))
-        await one.calm()
+        await one.wait_until_idle()
         assert [text for text in one.channel.texts_in("1") if text != "Queued."] == [
             DUG, "re: first", "re: second", "re: third",
         ]  # fmt: skip
@@ -105,14 +105,14 @@ async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -
         assert await one.open_rows(AFTER_COMMANDS) == []
         await one.channel.say("next")
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: next")
-        assert one.gateway.intake.commands == 0
+        assert one.gateway.intake.open_commands == 0
 
 
 async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
     async def authorize(inbound: Inbound) -> Admitted:
         return Admitted(
             key="agent:main:fake:dm:1", principal=inbound.sender, role=Role.MEMBER,
-            commands=frozenset({"stop", "dig"}), stops_others=False,
+            commands=frozenset({"stop", "dig"}), may_stop_others=False,
         )  # fmt: skip
 
     clock, digging = FakeClock(), SlowCommand()
@@ -121,9 +121,9 @@ async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
     ) as one:
         await dig(one, clock)
         await one.channel.say("/stop", sender="eve")
-        await one.sees("Nothing you asked for is running here.")
+        await one.wait_for_posts("Nothing you asked for is running here.")
         await one.channel.say("/stop", sender="ann")
-        await one.sees("Nothing you asked for is running here.", STOPPED)
+        await one.wait_for_posts("Nothing you asked for is running here.", STOPPED)
 
 
 async def test_stop_cancels_turn_and_command(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_crash_reports_command_and_answers_waiting_messages(tmp_path: Path
         cut = "“/dig deep” was interrupted and may not be done. Send it again if you still need it."
         await wait_until(lambda: len(two.channel.texts_in("1")) == 2)
         assert sorted(two.channel.texts_in("1")) == ["re: later", cut]
-        await two.calm()
+        await two.wait_until_idle()
         assert await two.open_rows(AFTER_COMMANDS) == []
 
 
@@ -161,7 +161,7 @@ async def test_command_with_unstored_result_is_reported_later(tmp_path: Path) ->
             await other.queues.put(inbox_item("fake:c1", key, message, COMMANDS))
         await wait_until(lambda: one.gateway.supervisor.online("fake"))
         one.gateway.poll_queues()
-        await one.sees(
+        await one.wait_for_posts(
             "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
@@ -174,4 +174,4 @@ async def test_disconnected_channel_does_not_block_delivery(tmp_path: Path) -> N
             await wait_until(lambda: digging.times == 1)
             group.cancel_scope.cancel()
         digging.done.set()
-        await one.sees(DUG)
+        await one.wait_for_posts(DUG)

@@ -309,7 +309,7 @@ async def test_progress_message_of_undelivered_answer_says_so(
         (left,) = await one.store.queues.claim(final_edits_name("fake"), None, "x", timedelta(0))
         assert msgspec.json.decode(left.body, type=FinalEdit) == FinalEdit("post-1", words)
         (parked,) = await one.store.queues.parked("outbox:fake")
-        assert read_outbox_message(parked.parcel).bubble is None
+        assert read_outbox_message(parked.item).bubble is None
 
 
 async def test_undecodable_item_is_parked(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_order_check_detects_errors() -> None:
 async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     async with delivery_harness(tmp_path, SendFault.REFUSED) as one:
-        one.delivery.tells(lambda address, text: told.append((address.chat, text)))
+        one.delivery.set_arrived_callback(lambda address, text: told.append((address.chat, text)))
         await one.post("news", brought=True)
         await wait_until(lambda: one.channel.calls == 1)
         assert told == []

@@ -48,7 +48,7 @@ def add_commands(one: GatewayHarness) -> FakeServices:
     def context(conversation: Conversation) -> CommandContext:
         return CommandContext(conversation, models, facts, services=fake_services.services())
 
-    one.gateway.desk.knows(standard_commands(), context, {})
+    one.gateway.command_runner.set_commands(standard_commands(), context, {})
     return fake_services
 
 
@@ -57,7 +57,7 @@ async def last(one: GatewayHarness, text: str, *, chat: str = "1", sender: str =
     before = len(one.channel.texts_in(chat))
     await one.channel.say(text, chat=chat, sender=sender)
     await wait_until(lambda: len(one.channel.texts_in(chat)) > before)
-    await one.calm()
+    await one.wait_until_idle()
     return one.channel.texts_in(chat)[-1]
 
 
@@ -187,7 +187,7 @@ async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -
         assert refused.startswith("Only an owner may change this")
         await last(one, "/busy queue")
         assert one.gateway.actors.busy is BusyMode.QUEUE
-        assert fake_services.kept == [BusyMode.QUEUE]
+        assert fake_services.saved == [BusyMode.QUEUE]
 
 
 async def test_whoami(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_sethome_and_restart(tmp_path: Path) -> None:
         for line in ("/sethome", "/restart", "/debug", "/platform"):
             assert "Only an owner" in await last(one, line, chat="2", sender="bob")
         await last(one, "/sethome@somebot")
-        assert fake_services.kept == [(Address("fake", "1"), "")]
+        assert fake_services.saved == [(Address("fake", "1"), "")]
         await last(one, "/restart")
         assert fake_services.restarts == 1
 
@@ -231,7 +231,7 @@ class DecidingHooks:
 async def test_hooks_receive_commands_and_can_deny_them(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         censor = DecidingHooks()
-        one.gateway.desk.set_hooks(censor)
+        one.gateway.command_runner.set_hooks(censor)
         await last(one, "hello")
         censor.decisions["command:undo"] = HookDecision(HookVerdict.DENY, "Not on Sundays.")
         assert await last(one, "/undo 2") == "Not on Sundays."
@@ -260,7 +260,7 @@ async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
         censor = DecidingHooks()
         censor.decisions["command:stop"] = HookDecision(HookVerdict.DENY)
-        one.gateway.desk.set_hooks(censor)
+        one.gateway.command_runner.set_hooks(censor)
         await one.channel.say("work")
         await wait_until(lambda: one.running() is not None)
         assert await last(one, "/stop") == "Stopped."
@@ -271,7 +271,7 @@ async def test_hooks_cannot_block_stop(tmp_path: Path) -> None:
 async def test_hooks_receive_resets(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         censor = DecidingHooks()
-        one.gateway.desk.set_hooks(censor)
+        one.gateway.command_runner.set_hooks(censor)
         await last(one, "hello")
         old = await session_at(one)
         await last(one, "/reset")
@@ -287,7 +287,7 @@ async def test_hooks_receive_resets(tmp_path: Path) -> None:
 async def test_unknown_command_reaches_no_hook(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         censor = DecidingHooks()
-        one.gateway.desk.set_hooks(censor)
+        one.gateway.command_runner.set_hooks(censor)
         await last(one, "/nonsense")
         await last(one, "/quit")
         assert censor.heard == []
@@ -299,7 +299,7 @@ async def test_hooks_decide_about_gateway_commands(tmp_path: Path) -> None:
 
     async with gateway_harness(tmp_path, answer_script("x"), urgent={"approve": approve}) as one:
         censor = DecidingHooks()
-        one.gateway.desk.set_hooks(censor)
+        one.gateway.command_runner.set_hooks(censor)
         assert await last(one, "/approve") == "Approved."
         censor.decisions["command:approve"] = HookDecision(HookVerdict.DENY)
         assert await last(one, "/approve") == "/approve is not allowed here."

@@ -42,11 +42,11 @@ async def test_only_owner_sees_the_error(tmp_path: Path, caplog: pytest.LogCaptu
     async with gateway_harness(tmp_path, door=admit_bob) as one:
         one.planner.broken = ERROR
         await one.channel.say("hello")
-        await one.sees(ERROR + SHELL_NOTE)
+        await one.wait_for_posts(ERROR + SHELL_NOTE)
         caplog.clear()
         await one.channel.say("hello", chat="2", sender="bob")
-        await one.sees(OWNER_MUST_FIX, chat="2")
-        await one.calm()
+        await one.wait_for_posts(OWNER_MUST_FIX, chat="2")
+        await one.wait_until_idle()
     assert ERROR in caplog.text
 
 

@@ -28,7 +28,7 @@ async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
             await one.channel.type(make_inbound("/title Trip", "c1"))
         for number in range(3):
             await one.channel.type(make_inbound(f"new {number}", f"n{number}"))
-        await one.calm()
+        await one.wait_until_idle()
         assert sorted(one.channel.texts_in("1")) == [
             "Session title: “Trip”.", "re: hello", "re: new 0", "re: new 1", "re: new 2"
         ]  # fmt: skip
@@ -46,13 +46,13 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(
             await one.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
         for number in range(3):
             await one.channel.type(make_inbound("too much", f"r{number}"))
-        await one.sees(TOO_FAST_NOTICE)
+        await one.wait_for_posts(TOO_FAST_NOTICE)
         await one.channel.type(make_inbound("/queue x", "k0", chat="2"))
         await clock.advance(NOTICE_INTERVAL)
         await one.channel.type(make_inbound("too much", "r0"))
         await one.channel.type(make_inbound("at last", "n1"))
-        await one.sees(TOO_FAST_NOTICE, "re: at last")
-        await one.calm()
+        await one.wait_for_posts(TOO_FAST_NOTICE, "re: at last")
+        await one.wait_until_idle()
         assert len([text for text in one.channel.texts_in("2") if text == "re: x"]) == INBOUND_BURST
 
 
@@ -72,5 +72,5 @@ async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
         await channel.type(calls[0])
         await clock.advance(refused.value.wait)
         await channel.type(calls[-1])
-        await one.calm()
+        await one.wait_until_idle()
     assert TOO_FAST_NOTICE not in channel.texts_in("1")

@@ -36,7 +36,7 @@ async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
         await wait_until(model.heard.is_set)
     async with gateway_harness(tmp_path) as one:
         await wait_until(lambda: bool(one.channel.texts_in("1")))
-        await one.calm()
+        await one.wait_until_idle()
         (seen,) = one.channel.texts_in("1")
         assert seen.startswith("re: ")
         answers = [said for said in await one.transcript() if isinstance(said, Assistant)]

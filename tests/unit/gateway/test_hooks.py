@@ -369,7 +369,7 @@ def test_run_events_are_emitted() -> None:
         MessageAdded(assistant_message("Seen.")),
         RunEnded("r1", Outcome.DONE),
     ):
-        teller.hear(event)
+        teller.handle_event(event)
     assert [event for event, _ in notes.told] == [
         "agent:start",
         "agent:step",
@@ -385,14 +385,14 @@ async def test_turns_are_emitted_once_from_any_surface(tmp_path: Path) -> None:
     notes, ear = RecordingHooks(), EventRecorder()
     async with gateway_harness(tmp_path, hooks=notes) as one:
         await one.channel.say("in a chat")
-        await one.sees("re: in a chat")
-        await one.calm()
+        await one.wait_for_posts("re: in a chat")
+        await one.wait_until_idle()
         origin = SessionOptions(source="cli", cwd="/work")
         talk = Conversation(one.store, one.clock, one.runner, origin)
-        await talk.say([Text("at a terminal")], ear)
-        await talk.say([Text("again")], ear)
+        await talk.submit([Text("at a terminal")], ear)
+        await talk.submit([Text("again")], ear)
         child = Conversation(one.store, one.clock, one.runner, SessionOptions(source="subagent"))
-        await child.say([Text("for another")], ear)
+        await child.submit([Text("for another")], ear)
     told = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
     turn = ("agent:start", "agent:step", "agent:end")
     assert told == [

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.anyio
 async def test_message_is_answered_in_its_chat(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, answer_script("Good day.")) as one:
         await one.channel.say("hello", chat="7")
-        await one.sees("Good day.", chat="7")
-        await one.calm()
+        await one.wait_for_posts("Good day.", chat="7")
+        await one.wait_until_idle()
         assert await one.texts("7") == ["hello", "Good day."]
         assert await one.open_rows() == []
         assert await one.open_rows("outbox:fake") == []
@@ -41,11 +41,11 @@ async def test_duplicate_update_is_ignored(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         for _ in range(3):
             await one.channel.type(make_inbound("hello", "u1"))
-        await one.sees("re: hello")
+        await one.wait_for_posts("re: hello")
         await one.channel.type(make_inbound("hello", "u1"))
         await one.channel.type(make_inbound("bye", "u2"))
-        await one.sees("re: hello", "re: bye")
-        await one.calm()
+        await one.wait_for_posts("re: hello", "re: bye")
+        await one.wait_until_idle()
         assert len(one.model.requests) == 2
 
 
@@ -57,7 +57,7 @@ async def test_message_from_unknown_user_starts_nothing(tmp_path: Path) -> None:
         await one.channel.say("hello")
         await one.channel.say("hello", sender="bob", chat="2")
         await one.channel.say("/stop", sender="bob", chat="2")
-        await one.sees("Who are you?")
+        await one.wait_for_posts("Who are you?")
         assert await one.open_rows() == []
     assert one.model.requests == []
     assert one.channel.texts_in("2") == []
@@ -69,7 +69,7 @@ async def test_principal_is_stored_with_the_session(tmp_path: Path) -> None:
 
     async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("hello")
-        await one.sees("re: hello")
+        await one.wait_for_posts("re: hello")
         session = await one.store.archive_for("fake:ann").by_key("agent:main:fake:dm:1")
         asked, _ = await one.transcript()
     assert session is not None
@@ -107,11 +107,11 @@ async def test_commands_run_while_a_turn_hangs(tmp_path: Path) -> None:
 async def test_duplicate_command_runs_once(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
-        await one.sees("re: hello")
+        await one.wait_for_posts("re: hello")
         for _ in range(2):
             await one.channel.type(make_inbound("/undo", "c1"))
         await one.channel.type(make_inbound("/history", "c2"))
-        await one.sees(
+        await one.wait_for_posts(
             "re: hello", "Undid 1 turn, starting with “hello”.", "The conversation is empty."
         )
 
@@ -119,7 +119,7 @@ async def test_duplicate_command_runs_once(tmp_path: Path) -> None:
 async def test_unknown_command_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stpo")
-        await one.sees("Unknown command /stpo. Did you mean /stop?")
+        await one.wait_for_posts("Unknown command /stpo. Did you mean /stop?")
         await one.channel.say("/etc/hosts is a file")
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: /etc/hosts is a file")
 
@@ -130,13 +130,13 @@ async def test_forbidden_command_is_refused(tmp_path: Path) -> None:
 
     async with gateway_harness(tmp_path, door=authorize) as one:
         await one.channel.say("/new")
-        await one.sees("You may not use /new here. /help lists your commands.")
+        await one.wait_for_posts("You may not use /new here. /help lists your commands.")
 
 
 async def test_new_starts_a_new_session(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("first")
-        await one.sees("re: first")
+        await one.wait_for_posts("re: first")
         await one.channel.say("/new@somebot Trip")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         await one.channel.say("second")
@@ -156,7 +156,7 @@ async def test_command_for_another_bot_is_ignored(tmp_path: Path) -> None:
         await one.channel.type(typed("/title Mine", "3", group))
         await one.channel.type(typed("mail me@home", "4", group))
         called = "Session title: “{}”."
-        await one.sees(called.format("Ours"), called.format("Mine"), "re: mail me@home")
+        await one.wait_for_posts(called.format("Ours"), called.format("Mine"), "re: mail me@home")
 
 
 async def test_retry_repeats_the_question(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ async def test_retry_repeats_the_question(tmp_path: Path) -> None:
         tmp_path, answer_script("bad", id="a1"), answer_script("good", id="a2")
     ) as one:
         await one.channel.say("question")
-        await one.sees("bad")
-        await one.calm()
+        await one.wait_for_posts("bad")
+        await one.wait_until_idle()
         await one.channel.say("/retry")
-        await one.sees("bad", "good")
+        await one.wait_for_posts("bad", "good")
         assert await one.texts() == ["question", "good"]
 
 
@@ -179,7 +179,7 @@ async def test_gateway_commands_can_be_added(tmp_path: Path) -> None:
         await one.channel.say("work")
         await wait_until(lambda: one.running() is not None)
         await one.channel.say("/approve")
-        await one.sees("Approved.")
+        await one.wait_for_posts("Approved.")
 
 
 async def test_command_interrupted_by_a_crash_is_reported(tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ async def test_command_interrupted_by_a_crash_is_reported(tmp_path: Path) -> Non
         message = InboxMessage(user=User("m1", (Text("/undo 3"),)), address=Address("fake", "1"))
         await store.queues.put(inbox_item("fake:c1", "agent:main:fake:dm:1", message, COMMANDS))
     async with gateway_harness(tmp_path, clock=clock) as one:
-        await one.sees(
+        await one.wait_for_posts(
             "“/undo 3” was interrupted and may not be done. Send it again if you still need it."
         )
-        await one.calm()
+        await one.wait_until_idle()
         assert await one.open_rows(COMMANDS) == []
 
 
@@ -205,10 +205,10 @@ async def test_hanging_command_times_out(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))
-            await wait_until(lambda: one.gateway.intake.commands == 1)
+            await wait_until(lambda: one.gateway.intake.open_commands == 1)
             await clock.advance(COMMAND_TIMEOUT + 1)
-        await one.sees("“/dig deep” timed out. It may be partly done.")
-        await one.calm()
+        await one.wait_for_posts("“/dig deep” timed out. It may be partly done.")
+        await one.wait_until_idle()
         assert await one.open_rows(COMMANDS) == []
 
 
@@ -220,9 +220,9 @@ async def test_hanging_command_does_not_block_shutdown_and_is_reported(tmp_path:
             gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as one,
         ):
             group.start_soon(one.channel.type, make_inbound("/dig", "c1"))
-            await wait_until(lambda: one.gateway.intake.commands == 1)
+            await wait_until(lambda: one.gateway.intake.open_commands == 1)
     async with gateway_harness(tmp_path, clock=clock) as two:
-        await two.sees(
+        await two.wait_for_posts(
             "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
@@ -239,7 +239,7 @@ async def test_shutdown_lets_a_command_finish(tmp_path: Path) -> None:
         anyio.create_task_group() as group,
     ):
         group.start_soon(one.channel.type, make_inbound("/dig", "c1"))
-        await wait_until(lambda: one.gateway.intake.commands == 1)
+        await wait_until(lambda: one.gateway.intake.open_commands == 1)
         one.gateway.close()
         await anyio.wait_all_tasks_blocked()
         assert not one.gateway.delivered.is_set()
@@ -252,11 +252,11 @@ async def test_update_is_not_acknowledged_while_the_store_fails(tmp_path: Path) 
     async with gateway_harness(tmp_path) as one:
         store = one.store
         await one.channel.say("hello")
-        await one.sees("re: hello")
-        await one.calm()
+        await one.wait_for_posts("re: hello")
+        await one.wait_until_idle()
         await store.close()
         with pytest.raises(Exception, match="closed"):
-            await one.gateway.intake.deliver(make_inbound("lost?", "u9"))
+            await one.gateway.intake.accept(make_inbound("lost?", "u9"))
     assert one.channel.acknowledged == ["fake:1"]
 
 
@@ -269,7 +269,7 @@ async def test_two_hundred_concurrent_sessions(tmp_path: Path) -> None:
                     one.channel.type, make_inbound(f"hi {chat}", f"u{chat}", chat=f"{chat}")
                 )
         await wait_until(lambda: len(one.channel.posts) == 200)
-        await one.calm()
+        await one.wait_until_idle()
         assert await one.open_rows() == []
     for chat in range(200):
         assert one.channel.texts_in(str(chat)) == [f"re: hi {chat}"]
@@ -278,5 +278,5 @@ async def test_two_hundred_concurrent_sessions(tmp_path: Path) -> None:
 async def test_answer_has_the_models_provenance(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("hello")
-        await one.sees("re: hello")
+        await one.wait_for_posts("re: hello")
         assert isinstance((await one.transcript())[-1], Assistant)

@@ -30,7 +30,7 @@ def chat_id_of_address(address: Address) -> ChatId:
 
 async def authorize(inbound: Inbound) -> Admitted | Rejected:
     place = chat_id_of_address(inbound.address)
-    return Admitted(key=place.key, place=place)
+    return Admitted(key=place.key, chat=place)
 
 
 def make_message(key: str, address: Address) -> Inbound:
@@ -48,7 +48,7 @@ async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
         await one.channel.type(make_message("1", WHOLE))
         await one.channel.type(make_message("2", SPLIT))
         await wait_until(lambda: len(one.channel.posts) == 2)
-        await one.calm()
+        await one.wait_until_idle()
     async with gateway_harness(tmp_path, door=opened, clock=clock) as two:
         await two.channel.type(make_message("3", SPLIT))
         await wait_until(lambda: len(two.channel.posts) == 1)

@@ -51,7 +51,9 @@ from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-RULES = GatewayRules(pace=ProgressTiming(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
+RULES = GatewayRules(
+    progress_timing=ProgressTiming(edit=1.0, typing=500.0, timeout=20.0), poll_interval=86_400.0
+)
 HOME = Address("fake", "1")
 FINAL_EDITS = final_edits_name("fake")
 PROGRESS = '· wait {"gate":"a"}'
@@ -125,7 +127,7 @@ class StaleProgressHarness:
     async def shows(self, run: str, text: str = PROGRESS) -> str:
         """Post the progress of a run and return the post's id."""
         receipt = await self.channel.send(HOME, Outbound((Text(text),)))
-        await self.leftovers.remember(run, HOME, receipt.id)
+        await self.leftovers.add_live(run, HOME, receipt.id)
         return receipt.id
 
     def begin(self) -> None:
@@ -183,7 +185,7 @@ async def test_post_next_to_its_answer_gets_a_final_edit(tmp_path: Path) -> None
         await start_work(one, gates)
         gates.open("a")
         await wait_until(lambda: "Done." in channel.texts_in("1"))
-        await one.calm()
+        await one.wait_until_idle()
         await wait_for_final_edits(one, clock)
         assert channel.texts_in("1") == [ANSWER_BELOW, "Done."]
         assert channel.refusals == {"Done.": 0, ANSWER_BELOW: 0}
@@ -324,7 +326,7 @@ async def test_undecodable_row_is_parked(tmp_path: Path, lane: str) -> None:
         at.begin()
         await at.settled()
         assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
-        assert [one.parcel.key for one in await at.store.queues.parked(lane)] == [broken.key]
+        assert [one.item.key for one in await at.store.queues.parked(lane)] == [broken.key]
 
 
 async def test_rows_of_older_versions_get_a_final_edit(tmp_path: Path) -> None:
@@ -364,7 +366,7 @@ async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
     channel = PlannedEditChannel(clock, ChannelCapabilities(max_text=4096, rate=1.0))
     async with stale_progress_harness(tmp_path, channel, clock) as at:
         first, second, third = [await at.shows(f"run-{number}") for number in range(3)]
-        channel.plan = {first: [Throttled("Too much.", wait=30.0, everywhere=True)]}
+        channel.plan = {first: [Throttled("Too much.", wait=30.0, all_chats=True)]}
         await at.leftovers.recover()
         begun = clock.monotonic()
         at.begin()
@@ -419,7 +421,7 @@ async def test_pending_edits_are_stored_once_the_store_recovers(tmp_path: Path) 
         post = await at.shows("run-1")
         at.begin()
         at.store.failures = 2
-        at.leftovers.leave("run-1", HOME, post, RUN_STOPPED)
+        at.leftovers.add_final_edit("run-1", HOME, post, RUN_STOPPED)
         await at.settled(LIVE_PROGRESS)
         await at.settled()
         assert at.channel.texts_in("1") == [RUN_STOPPED]

@@ -100,7 +100,7 @@ async def test_busy_session_gets_it_in_the_next_turn(tmp_path: Path) -> None:
             assert await one.mirror.add(HERE, "the build is green")
         assert await one.user_messages() == []
         asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
-        await one.runner.run(TurnRequest(session=one.session, asked=asked, listen=ignore_event))
+        await one.runner.run(TurnRequest(session=one.session, message=asked, emit=ignore_event))
         told, own = [text_of(message) for _, message in await one.user_messages()]
         assert "the build is green" in told
         assert own == "what is new?"

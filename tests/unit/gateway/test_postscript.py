@@ -26,9 +26,9 @@ def test_unchanged_file_is_listed_with_the_last_reason() -> None:
         *tool_attempt("read_file", "3", failed=True, path="unread"),
     ]
     assert failed_file_changes(said) == {"notes.txt": "no such passage in it"}
-    below = AnswerFooter(verifies=True).below(said)
+    below = AnswerFooter(show_failed_files=True).text_for(said)
     assert below == "⚠ notes.txt was not changed: no such passage in it"
-    assert AnswerFooter().below(said) == ""
+    assert AnswerFooter().text_for(said) == ""
 
 
 def test_file_changed_by_a_later_call_is_not_listed() -> None:
@@ -52,7 +52,7 @@ def test_further_files_are_counted() -> None:
         for n in range(MAX_FILES + 2)
         for one in tool_attempt("write_file", str(n), failed=True, path=str(n))
     ]
-    *named, more = AnswerFooter(verifies=True).below(said).splitlines()
+    *named, more = AnswerFooter(show_failed_files=True).text_for(said).splitlines()
     assert (len(named), more) == (MAX_FILES, "⚠ and 2 more")
 
 
@@ -64,9 +64,9 @@ def test_footer_shows_the_configured_fields() -> None:
         assistant_message("first"),
         assistant_message("Yes.", usage=Usage(input=400, output=20)),
     ]
-    assert script.below(said) == "scripted · 42% · ~/work"
-    assert AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").below(said) == "/srv"
-    assert AnswerFooter(fields=("context_pct",)).below(said) == ""
+    assert script.text_for(said) == "scripted · 42% · ~/work"
+    assert AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").text_for(said) == "/srv"
+    assert AnswerFooter(fields=("context_pct",)).text_for(said) == ""
 
 
 @pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_footer_is_delivered_but_not_in_the_transcript(tmp_path: Path) -> 
         raise ToolError("no such passage")
 
     tools = [FakeTool("patch", refuses)]
-    script = AnswerFooter(verifies=True, fields=("model", "cwd"), folder="/work")
+    script = AnswerFooter(show_failed_files=True, fields=("model", "cwd"), folder="/work")
     steps = [assistant_message(tool_call("patch", path="f"))], [assistant_message("Changed f.")]
     async with gateway_harness(tmp_path, *steps, tools=tools, postscript=script) as one:
         await one.channel.say("change f")

@@ -84,10 +84,10 @@ class Scenario:
         """Let everything finish; one more question must be answered normally."""
         one.model.scripts.clear()
         await self.stop(one)
-        await one.calm()
+        await one.wait_until_idle()
         await self.ask(one, "{}")
         await wait_until(lambda: self.asked[-1] in self.questions())
-        await one.calm()
+        await one.wait_until_idle()
         assert await one.open_rows() == []
         self.transcript = await one.texts()
 

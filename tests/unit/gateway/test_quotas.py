@@ -46,19 +46,19 @@ async def test_third_question_in_an_hour_is_refused(tmp_path: Path) -> None:
     ) as one:
         for text in ("one", "two"):
             await one.channel.say(text)
-            await one.calm()
+            await one.wait_until_idle()
         await one.channel.say("three")
         refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
-        await one.sees("re: one", "re: two", refused)
+        await one.wait_for_posts("re: one", "re: two", refused)
         assert await one.texts() == ["one", "re: one", "two", "re: two"]
         assert await one.open_rows() == []
         for text in ("four", "five", "six"):
             await one.channel.say(text, chat="2", sender="me")
-            await one.calm()
-        await one.sees("re: four", "re: five", "re: six", chat="2")
+            await one.wait_until_idle()
+        await one.wait_for_posts("re: four", "re: five", "re: six", chat="2")
         await clock.advance(3601)
         await one.channel.say("seven")
-        await one.sees("re: one", "re: two", refused, "re: seven")
+        await one.wait_for_posts("re: one", "re: two", refused, "re: seven")
 
 
 async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
         # The session belongs to the first speaker.
         for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):
             await one.channel.say(text, sender=sender)
-            await one.calm()
+            await one.wait_until_idle()
         await one.channel.say("four", sender="ann")
-        await one.calm()
+        await one.wait_until_idle()
         refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
         await one.channel.say("five", sender="bob")
-        await one.sees("re: one", "re: two", "re: three", "re: four", refused)
+        await one.wait_for_posts("re: one", "re: two", "re: three", "re: four", refused)
         await one.channel.say("six", chat="2", sender="bob")
-        await one.sees(refused, chat="2")
+        await one.wait_for_posts(refused, chat="2")

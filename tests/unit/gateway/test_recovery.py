@@ -51,9 +51,9 @@ async def test_draining_finishes_a_turn_and_starts_none(tmp_path: Path) -> None:
         assert await one.texts() == ["work", "", "through a", "done"]
         assert await one.open_rows() == ["fake:fake:2"]
         await one.gateway.delivered.wait()
-        await one.sees("done")
+        await one.wait_for_posts("done")
     async with gateway_harness(tmp_path, channel=FakeFaultyChannel(name="fake"), rules=mode) as two:
-        await two.sees("re: later")
+        await two.wait_for_posts("re: later")
 
 
 async def test_interrupted_turn_resumes_after_restart(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_interrupted_turn_resumes_after_restart(tmp_path: Path) -> None:
         await wait_until(lambda: not one.gateway.actors.snapshot())
     assert one.channel.texts_in("1") == []
     async with gateway_harness(tmp_path, answer_script("Finished.", id="a2"), clock=clock) as two:
-        await two.sees("Finished.")
-        await two.calm()
+        await two.wait_for_posts("Finished.")
+        await two.wait_until_idle()
         assert await two.open_rows() == []
         work, note, finished = await two.texts()
     assert (work, finished) == ("work", "Finished.")
@@ -94,8 +94,8 @@ async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
-        await one.sees("(recovered) The answer.", "re: second")
-        await one.calm()
+        await one.wait_for_posts("(recovered) The answer.", "re: second")
+        await one.wait_until_idle()
         assert await one.open_rows() == []
     assert len(one.model.requests) == 1
 
@@ -117,7 +117,7 @@ async def test_answer_is_not_recovered_after_losing_the_lease(
         await wait_until(lambda: 77.0 in clock.slept or bool(one.channel.texts_in("1")))
     assert one.channel.texts_in("1") == []
     async with gateway_harness(tmp_path, clock=clock) as two:
-        await two.sees("(recovered) The answer.")
+        await two.wait_for_posts("(recovered) The answer.")
 
 
 async def test_crashing_session_is_parked(tmp_path: Path) -> None:
@@ -133,12 +133,12 @@ async def test_crashing_session_is_parked(tmp_path: Path) -> None:
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as one:
         await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
-        await one.calm()
+        await one.wait_until_idle()
         (told,) = one.channel.texts_in("1")
         assert told == RESUMED_TOO_OFTEN.format(times="3 times") + NEXT_STEP
         assert one.model.requests == []
         (parked,) = await one.store.queues.parked("inbox")
-        assert parked.parcel.key == "fake:m1"
+        assert parked.item.key == "fake:m1"
         await one.channel.say("go on")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         answered = one.channel.texts_in("1")[1]
@@ -162,10 +162,10 @@ async def test_turn_interrupted_long_ago_is_not_resumed(
     await clock.advance(hours * 3600)
     late = structs.replace(NO_POLLING, actors=ActorRules(fresh=3600.0))
     async with gateway_harness(tmp_path, answer_script("Done."), clock=clock, rules=late) as one:
-        await one.sees(
+        await one.wait_for_posts(
             "Done." if goes_on else INTERRUPTED_LONG_AGO.format(age="5 hours") + NEXT_STEP
         )
-        await one.calm()
+        await one.wait_until_idle()
         assert len(one.model.requests) == int(goes_on)
         assert len(await one.store.queues.parked("inbox")) == int(not goes_on)
 
@@ -183,7 +183,7 @@ async def test_cross_post_is_not_taken_for_an_answer(tmp_path: Path) -> None:
         brought = Assistant("b1", (Text("Weather: rain"),), Stop.END)
         await store.commit(AppendMessage(found.session.id, "", brought, FakeClock().now()))
     async with gateway_harness(tmp_path, answer_script("this", id="a9")) as two:
-        await two.sees("this")
+        await two.wait_for_posts("this")
         assert len(two.model.requests) == 1
 
 
@@ -195,6 +195,6 @@ async def test_undecodable_row_is_parked(tmp_path: Path) -> None:
         )
     async with gateway_harness(tmp_path, clock=clock) as one:
         await one.channel.say("hello")
-        await one.sees("re: hello")
+        await one.wait_for_posts("re: hello")
         (parked,) = await one.store.queues.parked("inbox")
-        assert parked.parcel.key == "x"
+        assert parked.item.key == "x"

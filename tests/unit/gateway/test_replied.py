@@ -42,12 +42,12 @@ async def act(args: dict[str, Any], context: ToolContext) -> str:
     request = ApprovalRequest(  # noqa: S604 - a word of our own
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work"
     )
-    decision = await context.ask(request)
+    decision = await context.request_approval(request)
     return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
-    return str(await context.inquire(args["question"], ()))
+    return str(await context.ask_person(args["question"], ()))
 
 
 TOOLS = [
@@ -64,10 +64,10 @@ class Messenger:
     def __init__(self, at: GatewayHarness) -> None:
         self._at = at
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         return HOME
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         reply = OutboxMessage(
             address=address, text=text, at=self._at.clock.now(), question=question
         )
@@ -83,7 +83,7 @@ async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
 
 
 def set_messenger(at: GatewayHarness) -> None:
-    counsel = at.planner.counsel
+    counsel = at.planner.approvals
     assert isinstance(counsel, ApprovalService)
     counsel.set_forwarder(Messenger(at))
 
@@ -91,7 +91,7 @@ def set_messenger(at: GatewayHarness) -> None:
 async def say(at: GatewayHarness, text: str, key: str, **more: str) -> None:
     sender, chat = more.get("sender", "ann"), more.get("chat", "1")
     inbound = structs.replace(make_inbound(text, key, chat=chat), sender=sender)
-    await at.gateway.intake.deliver(structs.replace(inbound, reply_to=more.get("to")))
+    await at.gateway.intake.accept(structs.replace(inbound, reply_to=more.get("to")))
 
 
 async def post_with(at: GatewayHarness, words: str, chat: str) -> str:
@@ -193,7 +193,7 @@ async def test_reply_to_a_closed_question(tmp_path: Path) -> None:
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "no", "2", to=post)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        await at.calm()
+        await at.wait_until_idle()
         await say(at, "yes", "3", to=post)
         await wait_until(lambda: "Already answered" in at.channel.texts_in("1")[-1])
         await say(at, "then do it by hand", "4", to=post)
@@ -251,7 +251,7 @@ async def test_yes_to_another_post_must_name_the_question(
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
         await say(at, "hello", "0")
         other = await post_with(at, "lunch", "1")
-        await at.calm()
+        await at.wait_until_idle()
         await say(at, "clean up", "1")
         await post_with(at, "rm -rf build", "1")
         await say(at, words, "2", to=other if whose == "the agent's" else "bobs-message")
@@ -300,15 +300,15 @@ async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days
         answer_script("the end"),
     ]
     async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
-        counsel = at.planner.counsel
+        counsel = at.planner.approvals
         assert isinstance(counsel, ApprovalService)
         await say(at, "clean up", "1")
         post = await post_with(at, "rm -rf build", "1")
         await say(at, "no", "2", to=post)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "one")
-        await at.calm()
+        await at.wait_until_idle()
         await clock.advance(days * 86_400)
-        await counsel.forget_old()
+        await counsel.delete_old()
         await QuestionPosts(at.store, clock).forget_old()
         await say(at, "more", "3")
         newer = await post_with(at, "/srv/data", "1")
@@ -333,7 +333,7 @@ async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
             elsewhere = structs.replace(
                 make_inbound(words, f"e{number}"), address=thread, reply_to=post
             )
-            await at.gateway.intake.deliver(elsewhere)
+            await at.gateway.intake.accept(elsewhere)
             await wait_until(lambda: at.channel.texts_in("1").count(ASKED_ELSEWHERE) > number)  # noqa: B023
         assert not any("Too late" in one for one in at.channel.texts_in("1"))
         await say(at, "yes", "2", to=post)
@@ -347,7 +347,7 @@ async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, ask, answer_script("the end"), tools=TOOLS, leave=RULES, clock=clock
     ) as at:
-        counsel = at.planner.counsel
+        counsel = at.planner.approvals
         assert isinstance(counsel, ApprovalService)
         await say(at, "paint", "1")
         post = await post_with(at, "Which colour?", "1")
@@ -357,10 +357,10 @@ async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
         user = User("m2", inbound.parts, Trust.OWNER)
         message = InboxMessage(user=user, address=inbound.address, reply_to=post)
         admitted = Admitted(key=session_key_of(inbound))
-        assert await answers.takes(admitted, message)
+        assert await answers.is_answer(admitted, message)
         await clock.advance(counsel.seconds(QuestionKind.CLARIFY) + 1)
         await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await answers.take(admitted, message) is None
+        assert await answers.answer(admitted, message) is None
 
 
 async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ async def test_question_post_record_state(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(tmp_path, clock=clock) as at:
         posts = QuestionPosts(at.store, clock)
-        await at.store.commit(posts.noted("ask_1", HOME, "p1"))
+        await at.store.commit(posts.record("ask_1", HOME, "p1"))
         (record,) = await at.store.records.find(QUESTION_POST_KIND)
         assert record.state == "asked"
         assert await posts.question_in(HOME, "p1") == "ask_1"

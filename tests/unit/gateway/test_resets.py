@@ -57,7 +57,7 @@ def test_most_specific_rule_wins() -> None:
     assert policy.due("agent:main:other:dm:1", NOW - timedelta(minutes=31), NOW)
     assert policy.due("agent:main:other:group:1", NOW - timedelta(minutes=31), NOW)
     assert policy.due("agent:main:fake:group:1", NOW - timedelta(days=9), NOW) is None
-    assert not policy.asks("agent:main:fake:group:1")
+    assert not policy.is_enabled("agent:main:fake:group:1")
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_most_specific_rule_wins() -> None:
 )
 def test_idle_notice_text(minutes: int, length: str) -> None:
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
-    assert f"there was no message for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+    assert f"there was no message for {length}." in policy.notice(KEY, ResetReason.IDLE)
 
 
 @pytest.mark.parametrize(("hours", "waits"), [(23.9, True), (24.1, False)])
 def test_running_process_keeps_the_session_for_a_while(hours: float, waits: bool) -> None:
     begun = [NOW - timedelta(days=9), NOW - timedelta(hours=hours)]
-    assert ResetPolicy().waits_for(KEY, begun, NOW) is waits
+    assert ResetPolicy().keeps_open(KEY, begun, NOW) is waits
     own = ResetPolicy(by_platform={"fake": SessionReset(bg_process_max_age_hours=0)})
-    assert not own.waits_for(KEY, begun, NOW)
+    assert not own.keeps_open(KEY, begun, NOW)
 
 
 @pytest.mark.anyio
@@ -87,12 +87,12 @@ async def test_session_with_running_process_is_not_reset(tmp_path: Path) -> None
         tmp_path, rules=rules, clock=clock, running=lambda session: begun
     ) as one:
         await one.channel.say("one")
-        await one.sees("re: one")
-        await one.calm()
+        await one.wait_for_posts("re: one")
+        await one.wait_until_idle()
         await clock.advance(4000)
         await one.channel.say("two")
-        await one.sees("re: one", "re: two")
-        await one.calm()
+        await one.wait_for_posts("re: one", "re: two")
+        await one.wait_until_idle()
         begun.clear()
         await clock.advance(4000)
         await one.channel.say("three")
@@ -107,17 +107,17 @@ async def test_idle_chat_is_reset_with_a_notice(tmp_path: Path) -> None:
     rules = structs.replace(NO_POLLING, resets=policy)
     async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
         await one.channel.say("one")
-        await one.sees("re: one")
-        await one.calm()
+        await one.wait_for_posts("re: one")
+        await one.wait_until_idle()
         await clock.advance(3500)
         await one.channel.say("two")
-        await one.sees("re: one", "re: two")
-        await one.calm()
+        await one.wait_for_posts("re: one", "re: two")
+        await one.wait_until_idle()
         await clock.advance(3700)
         await one.channel.say("three")
         told = "This is a new session because there was no message for an hour. "
         told += "Use /resume to go back."
-        await one.sees("re: one", "re: two", told, "re: three")
+        await one.wait_for_posts("re: one", "re: two", told, "re: three")
         assert await one.texts() == ["three", "re: three"]
         listed = await one.store.archive_for(OWNER).list(SessionFilter())
         assert [digest.session.end_reason for digest in listed] == ["", "idle"]

@@ -34,9 +34,9 @@ async def test_each_address_is_notified_once(tmp_path: Path) -> None:
         await post_restart_notices(one.store, one.clock, [HOME], {"fake"})
         await post_restart_notices(one.store, one.clock, [], {"fake"})
         one.gateway.poll_queues()
-        await one.sees(BACK_ONLINE)
-        await one.sees(BACK_ONLINE, chat="home")
-        await one.calm()
+        await one.wait_for_posts(BACK_ONLINE)
+        await one.wait_for_posts(BACK_ONLINE, chat="home")
+        await one.wait_until_idle()
         assert await one.store.queues.topics(RESTARTS) == []
 
 
@@ -56,7 +56,7 @@ async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
     ) as app:
         parts = GatewayOptions(
             channels={"fake": channel},
-            door=build_access(app, {"fake": channel}, multiplexed=False),
+            access=build_access(app, {"fake": channel}, multiplexed=False),
             directory=ChatDirectory(tmp_path / "directory.json", app.clock),
             restart=lambda: asked.append(True),
         )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 CHATS, QUESTIONS, RESTARTS = 8, 6, 3
 RULES = GatewayRules(
     actors=ActorRules(busy=BusyMode.QUEUE),
-    delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), unsure=20, attempts=50),
+    delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), max_unsure=20, attempts=50),
     progress=False,
 )
 
@@ -50,7 +50,7 @@ async def test_no_message_is_lost_or_repeated_unmarked(tmp_path: Path, seed: int
                     await one.channel.type(make_inbound(text, text, chat=chat))
             if life == RESTARTS - 1:
                 with anyio.fail_after(60):
-                    await one.calm()
+                    await one.wait_until_idle()
                 assert await one.open_rows() == []
                 assert await one.store.queues.parked("outbox:fake") == []
                 heard = {chat: await one.texts(chat) for chat, _ in asked}

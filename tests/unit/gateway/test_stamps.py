@@ -35,7 +35,7 @@ async def test_messages_get_timestamps_but_commands_do_not(tmp_path: Path) -> No
     rules = structs.replace(NO_POLLING, stamps=True, resets=ResetPolicy(zone=TOKYO))
     async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
         await one.channel.say("hello")
-        await one.sees(f"re: {stamp} hello")
+        await one.wait_for_posts(f"re: {stamp} hello")
         await one.channel.say("/title Greetings")
-        await one.calm()
+        await one.wait_until_idle()
         assert await one.texts() == [f"{stamp} hello", f"re: {stamp} hello"]

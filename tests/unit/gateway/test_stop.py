@@ -78,7 +78,7 @@ async def test_stop_drops_waiting_messages_and_reports_it(tmp_path: Path) -> Non
             "Dropped 2 queued messages.",
             "Stopped.",
         ]
-        await one.calm()
+        await one.wait_until_idle()
         assert await one.open_rows() == []
         await one.channel.say("fourth")
         await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: first\n\nfourth")
@@ -105,17 +105,17 @@ async def test_stop_reports_a_slow_end(tmp_path: Path) -> None:
             await dying.wait()
             await wait_until(lambda: STOP_WAIT in clock.slept)
             await clock.advance(STOP_WAIT)
-        await one.sees(STOPPING)
+        await one.wait_for_posts(STOPPING)
         dead.set()
-        await one.sees(STOPPING, "Stopped.")
+        await one.wait_for_posts(STOPPING, "Stopped.")
 
 
 async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as one:
         await one.channel.say("/stop")
-        await one.sees("Nothing is running.")
+        await one.wait_for_posts("Nothing is running.")
         await one.channel.say("hello")
-        await one.sees("Nothing is running.", "re: hello")
+        await one.wait_for_posts("Nothing is running.", "re: hello")
 
 
 async def test_stop_for_another_run_changes_nothing(tmp_path: Path) -> None:
@@ -123,16 +123,16 @@ async def test_stop_for_another_run_changes_nothing(tmp_path: Path) -> None:
         await one.channel.say("first")
         await wait_until(lambda: one.running() is not None)
         old = one.running()
-        await one.sees("one")
-        await one.calm()
+        await one.wait_for_posts("one")
+        await one.wait_until_idle()
         await one.channel.say("second")
         await wait_until(lambda: len(one.model.requests) == 2)
         await one.channel.say(f"/stop {old}")
-        await one.sees("one", "Nothing is running.")
+        await one.wait_for_posts("one", "Nothing is running.")
         assert one.running() not in (None, old)
         stopped = await one.gateway.actors.stop(SESSION_KEY, one.running())
         assert stopped.run is not None
-        await one.sees("one", "Nothing is running.", "Stopped.")
+        await one.wait_for_posts("one", "Nothing is running.", "Stopped.")
 
 
 async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
         await one.channel.say("waits")
         await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
         await one.channel.say("/stop")
-        await one.sees("Stopped. Dropped 1 queued message.")
+        await one.wait_for_posts("Stopped. Dropped 1 queued message.")
         await one.channel.say("/stop", chat="2")
-        await one.calm()
+        await one.wait_until_idle()
         await one.channel.say("now")
-        await one.sees("Stopped. Dropped 1 queued message.", "re: now")
+        await one.wait_for_posts("Stopped. Dropped 1 queued message.", "re: now")
 
 
 async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
         await one.channel.say("work")
         await asked.wait()
         await one.channel.say("/stop")
-        await one.sees("Stopped. Dropped 1 queued message.")
+        await one.wait_for_posts("Stopped. Dropped 1 queued message.")
         queued.set()
-        await one.calm()
+        await one.wait_until_idle()
         assert one.model.requests == []
         assert one.channel.texts_in("1") == ["Stopped. Dropped 1 queued message."]
 
@@ -174,7 +174,7 @@ async def gated_by_sender(inbound: Inbound) -> Admitted:
     stop = frozenset({"stop"})
     return Admitted(
         key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
-        stops_others=False,
+        may_stop_others=False,
     )  # fmt: skip
 
 
@@ -188,17 +188,17 @@ async def test_member_stops_only_their_own_run(tmp_path: Path) -> None:
         await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
         foreign = "Nothing you asked for is running here."
         await one.channel.say("/stop", sender="eve")
-        await one.sees(foreign)
+        await one.wait_for_posts(foreign)
         first = one.running()
         assert first is not None
         await one.channel.say("/stop", sender="ann")
-        await one.sees(foreign, "Stopped.")
+        await one.wait_for_posts(foreign, "Stopped.")
         await wait_until(lambda: one.running() not in {None, first})
         await one.channel.say("/stop", sender="ann")
-        await one.sees(foreign, "Stopped.", foreign)
+        await one.wait_for_posts(foreign, "Stopped.", foreign)
         await one.channel.say("/stop", sender="bob")
-        await one.sees(foreign, "Stopped.", foreign, "Stopped.")
-        await one.calm()
+        await one.wait_for_posts(foreign, "Stopped.", foreign, "Stopped.")
+        await one.wait_until_idle()
 
 
 @pytest.mark.parametrize("word", ["/new", "/resume 1", "start over"])
@@ -207,9 +207,9 @@ async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: 
     async with gateway_harness(
         tmp_path, answer_script("an answer", id="a1"), HANGING_SCRIPT, rules=queue
     ) as one:
-        one.gateway.intake.set_shortcuts(Shortcuts(anew=frozenset({"start over"})))
+        one.gateway.intake.set_shortcuts(Shortcuts(new_session=frozenset({"start over"})))
         await one.channel.say("before")
-        await one.sees("an answer")
+        await one.wait_for_posts("an answer")
         await one.channel.say("/new")
         await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
         await one.channel.say("work")
@@ -218,7 +218,7 @@ async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: 
         await one.channel.say("queued two")
         await one.channel.say(word)
         await wait_until(lambda: any("Dropped" in text for text in one.channel.texts_in("1")))
-        await one.calm()
+        await one.wait_until_idle()
         (told,) = [text for text in one.channel.texts_in("1") if "Dropped" in text]
         assert "Dropped 2 queued messages." in told
         assert told.startswith("Resumed session" if "resume" in word else "New session")
@@ -258,7 +258,9 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
         anyio.create_task_group() as group,
     ):
         group.start_soon(one.channel.say, "/dig" if hang == "command" else "work")
-        await wait_until(lambda: one.gateway.intake.commands == 1 or len(one.model.requests) == 1)
+        await wait_until(
+            lambda: one.gateway.intake.open_commands == 1 or len(one.model.requests) == 1
+        )
         await wait_until(lambda: tool.now == 1 or "tool" not in hang)
         began = clock.monotonic()
         group.start_soon(one.channel.say, "/stop")
@@ -266,7 +268,7 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
             await wait_until_idle()
             if any("top" in text for text in one.channel.texts_in("1")):
                 took.setdefault("told", clock.monotonic() - began)
-            if one.running() is None and not one.gateway.intake.commands:
+            if one.running() is None and not one.gateway.intake.open_commands:
                 took.setdefault("free", clock.monotonic() - began)
             if len(took) < 2:
                 await clock.advance(0.05)

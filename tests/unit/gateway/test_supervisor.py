@@ -16,7 +16,9 @@ from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
-RULES = SupervisorRules(deaf=60, look=15, good=60, backoff=Backoff(base=1, cap=60, jitter=0))
+RULES = SupervisorRules(
+    silence_limit=60, check_interval=15, stable_after=60, backoff=Backoff(base=1, cap=60, jitter=0)
+)
 
 
 class UnstableChannel(FakeChannel):

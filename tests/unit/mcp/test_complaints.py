@@ -22,19 +22,19 @@ class Paper:
 
 async def test_a_last_line_without_an_end_is_heard() -> None:
     printer = Paper()
-    await printer.ear.hear(b"first\nno lu")
+    await printer.ear.feed(b"first\nno lu")
     assert printer.lines == ["first"]
-    await printer.ear.hear("ck, ä".encode()[:-1])
-    await printer.ear.hear("ä".encode()[-1:])
+    await printer.ear.feed("ck, ä".encode()[:-1])
+    await printer.ear.feed("ä".encode()[-1:])
     await printer.ear.end()
     assert printer.lines == ["first", "no luck, ä"]
-    assert printer.ear.last == "no luck, ä"
+    assert printer.ear.last_line == "no luck, ä"
 
 
 async def test_all_of_much_is_kept() -> None:
     printer = Paper()
     said = [f"line {number}" for number in range(3_000)]
-    await printer.ear.hear("\n".join(said).encode())
+    await printer.ear.feed("\n".join(said).encode())
     await printer.ear.end()
     assert printer.lines == said
 
@@ -49,7 +49,7 @@ async def test_no_secret_is_cut_in_two(before: int, cut: int, chunk: int) -> Non
     text = ("x" * before + CANARY + "y" * 100).encode()
     for part in (text[: before + cut], text[before + cut :]):
         for start in range(0, len(part), chunk):
-            await printer.ear.hear(part[start : start + chunk])
+            await printer.ear.feed(part[start : start + chunk])
     await printer.ear.end()
     told = "".join(printer.lines)
     assert told == "x" * before + "[redacted]" + "y" * 100
@@ -58,5 +58,5 @@ async def test_no_secret_is_cut_in_two(before: int, cut: int, chunk: int) -> Non
 
 async def test_what_people_are_shown_moves_no_cursor() -> None:
     printer = Paper()
-    await printer.ear.hear(b"\x1b[2Jgone\n")
-    assert printer.ear.last == "\u241b[2Jgone"
+    await printer.ear.feed(b"\x1b[2Jgone\n")
+    assert printer.ear.last_line == "\u241b[2Jgone"

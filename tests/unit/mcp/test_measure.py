@@ -60,12 +60,12 @@ def test_what_stands_in_texts_does_not_count(value: object, steps: list[int], pl
 def test_so_much_that_nobody_asked_for_and_no_more() -> None:
     talk = UnsolicitedLimit()
     for _ in range(MAX_UNSOLICITED):
-        talk.hear(1, WINDOW_SECONDS * 2)
+        talk.count(1, WINDOW_SECONDS * 2)
     with pytest.raises(LimitExceeded):
-        talk.hear(1, WINDOW_SECONDS * 3)
-    talk.hear(MAX_UNSOLICITED_BYTES, WINDOW_SECONDS * 4)
+        talk.count(1, WINDOW_SECONDS * 3)
+    talk.count(MAX_UNSOLICITED_BYTES, WINDOW_SECONDS * 4)
     with pytest.raises(LimitExceeded):
-        talk.hear(1, WINDOW_SECONDS * 4)
+        talk.count(1, WINDOW_SECONDS * 4)
 
 
 def answer(**result: object) -> types.JSONRPCResponse:
@@ -129,7 +129,7 @@ async def test_over_http_no_quote_hides_what_follows(before: bytes) -> None:
     complaints = StderrLog(str, keep)
     with pytest.raises(LimitExceeded, match="values"):
         await counted(10**9, before + half, half, half, complaints=complaints)
-    assert "values" in complaints.fault
+    assert "values" in complaints.disconnect_reason
 
 
 async def test_over_http_no_stream_goes_on_without_end() -> None:
@@ -152,5 +152,5 @@ async def test_over_http_who_talks_without_end_is_let_go() -> None:
     with anyio.fail_after(60):
         async with filtered_streams(way(), complaints) as (heard, _):
             count = len([one async for one in heard])
-    assert complaints.fault == TOO_MUCH_UNSOLICITED
+    assert complaints.disconnect_reason == TOO_MUCH_UNSOLICITED
     assert count == MAX_UNSOLICITED

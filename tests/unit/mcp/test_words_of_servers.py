@@ -18,7 +18,9 @@ from support.mcp_listing import listed_specs
 from support.mcp_server import PICTURE
 
 pytestmark = pytest.mark.anyio
-SERVER = ServerConfig(name="git.hub", way=HttpEndpoint(url="http://127.0.0.1:1/mcp", headers={}))
+SERVER = ServerConfig(
+    name="git.hub", endpoint=HttpEndpoint(url="http://127.0.0.1:1/mcp", headers={})
+)
 
 
 def tool(name: str, told: str = "", schema: dict[str, object] | None = None) -> types.Tool:
@@ -38,18 +40,20 @@ reading = ResultReader(Shelf(), lambda text: text.replace("s3cret", "[redacted]"
 
 @given(st.lists(st.text(min_size=1, max_size=90), unique=True, max_size=8))
 def test_names_are_such_as_every_provider_takes(names: list[str]) -> None:
-    made = [SERVER.named(name) for name in names]
+    made = [SERVER.tool_name(name) for name in names]
     assert all(one.isascii() and len(one) <= MAX_TOOL_NAME for one in made)
     assert all(one.startswith("mcp__git_hub__") for one in made)
     assert len({*made}) == len(names)
 
 
 def test_an_ordinary_name_stays() -> None:
-    assert SERVER.named("create_issue") == "mcp__git_hub__create_issue"
+    assert SERVER.tool_name("create_issue") == "mcp__git_hub__create_issue"
 
 
 def test_only_what_is_wanted_is_taken() -> None:
-    some = ServerConfig(name="s", way=SERVER.way, include=("get_*", "put"), exclude=("get_secret",))
+    some = ServerConfig(
+        name="s", endpoint=SERVER.endpoint, include=("get_*", "put"), exclude=("get_secret",)
+    )
     tools = [tool(name) for name in ("get_a", "put", "drop", "get_secret")]
     assert [*listed_specs(some, tools)] == ["get_a", "put"]
 
@@ -108,7 +112,7 @@ def text(words: str) -> types.TextContent:
 
 
 async def answered(*content: types.ContentBlock, structured: object = None, failed: bool = False):
-    return await reading.called(
+    return await reading.tool_output(
         types.CallToolResult(content=[*content], structured_content=structured, is_error=failed)
     )
 

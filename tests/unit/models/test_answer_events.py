@@ -28,7 +28,7 @@ class ManualCoalescer(StreamCoalescer):
         self.rests: list[asyncio.Future[None]] = []
         self._rested = anyio.Event()
 
-    def rest(self) -> "asyncio.Future[None]":
+    def wait_for_pause(self) -> "asyncio.Future[None]":
         self.rests.append(asyncio.get_running_loop().create_future())
         self._rested.set()
         return self.rests[-1]
@@ -93,7 +93,7 @@ async def test_nearby_pauses_share_a_timer_and_do_not_end_early() -> None:
     coalescer, loop = StreamCoalescer(), asyncio.get_running_loop()
     coalescer.answers = 1000
     begun = loop.time()
-    left, *stayed = [coalescer.rest() for _ in range(100)]
+    left, *stayed = [coalescer.wait_for_pause() for _ in range(100)]
     left.cancel()
     with anyio.fail_after(TIMEOUT):
         await asyncio.gather(*stayed)

@@ -96,7 +96,7 @@ async def ask(endpoint: Endpoint) -> None:
     origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.place.base_url)
     response = await endpoint.post("/chat", [b"{}"], {}, origin)
     await response.read()
-    endpoint.let_go(response)
+    endpoint.release(response)
 
 
 async def test_failed_new_connection_is_retried_with_a_wait():

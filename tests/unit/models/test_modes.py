@@ -82,12 +82,12 @@ def test_api_mode_of_custom_providers(url: str, told: str, mode: str, base: str)
         (ANTHROPIC, "claude-opus-4-7", EffortFormat.ADAPTIVE),
         (ANTHROPIC, "claude-haiku-5-5", EffortFormat.ADAPTIVE),
         (ANTHROPIC, "anthropic/claude-mythos-preview", EffortFormat.ADAPTIVE),
-        (ANTHROPIC, "claude-3-opus", EffortFormat.NOWHERE),
+        (ANTHROPIC, "claude-3-opus", EffortFormat.NONE),
         (GEMINI, "gemini-3.1-pro", EffortFormat.LEVEL),
-        (GEMINI, "gemini-2.0-flash", EffortFormat.NOWHERE),
-        (RESPONSES, "gpt-5-chat-latest", EffortFormat.NOWHERE),
+        (GEMINI, "gemini-2.0-flash", EffortFormat.NONE),
+        (RESPONSES, "gpt-5-chat-latest", EffortFormat.NONE),
         (RESPONSES, "o4-mini", EffortFormat.OBJECT),
-        (RESPONSES, "grok-4", EffortFormat.NOWHERE),
+        (RESPONSES, "grok-4", EffortFormat.NONE),
     ],
 )
 def test_model_features(mode: str, model: str, effort: EffortFormat):

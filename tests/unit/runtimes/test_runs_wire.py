@@ -135,18 +135,18 @@ async def test_files_share_a_size_limit(tmp_path: Path) -> None:
     large = await blobs.put(PNG + b"\0" * (MAX_FILE_BYTES - 20), "image/png", "b.png")
     pdf = await blobs.put(b"%PDF-1.7 ...", "application/pdf", "c.pdf")
     long = await blobs.put(b"x" * (MAX_DOCUMENT_TEXT + 1), "text/plain", "d.txt")
-    packed = await MessageEncoder(blobs, files=True).pack(User("m", (small, large, pdf, long)))
+    packed = await MessageEncoder(blobs, files=True).encode(User("m", (small, large, pdf, long)))
     assert [part["type"] for part in packed.parts] == [
         "input_image",
         "input_text",
         "input_file",
         "input_text",
     ]
-    assert packed.behind == ["b.png", "d.txt"]
-    plain = await MessageEncoder(blobs, files=False).pack(User("m", (pdf,)))
-    assert plain.behind == ["c.pdf"]
-    many = await MessageEncoder(blobs, files=True).pack(User("m", (small,) * (MAX_FILES + 2)))
-    assert len(many.behind) == 2
+    assert packed.omitted == ["b.png", "d.txt"]
+    plain = await MessageEncoder(blobs, files=False).encode(User("m", (pdf,)))
+    assert plain.omitted == ["c.pdf"]
+    many = await MessageEncoder(blobs, files=True).encode(User("m", (small,) * (MAX_FILES + 2)))
+    assert len(many.omitted) == 2
 
 
 async def test_supported_documents_are_sent(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
         (b"\0\1", "g.bin"),
     ]
     media = [await blobs.put(data, "application/x-any", name) for data, name in given]
-    packed = await MessageEncoder(blobs, files=True).pack(User("m", tuple(media)))
+    packed = await MessageEncoder(blobs, files=True).encode(User("m", tuple(media)))
     files = [part for part in packed.parts if part["type"] == "input_file"]
     assert [part["filename"] for part in files] == [
         "a.docx", "b.xlsx", "c.pptx", "d.ipynb", "document.pdf", "long.txt",
@@ -170,11 +170,11 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
     for part, (data, _) in zip(files, given[:6], strict=True):
         read = read_file(part, "input")
         assert isinstance(read, AttachedDocument)
-        assert read.data == data if read.made else read.text == data.decode()
-    assert packed.behind == ["f.zip", "g.bin"]
-    plain = await MessageEncoder(blobs, files=False).pack(User("m", tuple(media)))
+        assert read.data == data if read.format else read.text == data.decode()
+    assert packed.omitted == ["f.zip", "g.bin"]
+    plain = await MessageEncoder(blobs, files=False).encode(User("m", tuple(media)))
     assert [part for part in plain.parts if part["type"] != "input_text"] == []
-    assert "e.txt" not in plain.behind
+    assert "e.txt" not in plain.omitted
 
 
 async def test_run_key_is_unique_per_question() -> None:
@@ -202,7 +202,7 @@ def test_repeated_events_are_ignored(words: list[str], returns: list[int]) -> No
             if number == start:
                 break
     assert "".join(told) == mapper.text == "".join(words)
-    assert mapper.said(Stop.END).text == "".join(words)
+    assert mapper.message(Stop.END).text == "".join(words)
 
 
 def test_final_output_is_authoritative() -> None:
@@ -247,12 +247,14 @@ def test_approval_request_is_shown_and_kept() -> None:
     )
     text = "The remote gateway asks for approval: rm -r build - It deletes files."
     choices, reason = ("once", "deny"), "It deletes files."
-    assert mapper.leave == [
+    assert mapper.questions == [
         RemoteQuestion("q1", text, choices, action="rm -r build", reason=reason),
     ]
     clarify = event("clarify.request", question_id="q2", description="Which one?")
     assert mapper.feed(2, clarify) == (Notice("The remote gateway asks: Which one?"),)
-    assert mapper.leave[1] == RemoteQuestion("q2", "The remote gateway asks: Which one?", open=True)
+    assert mapper.questions[1] == RemoteQuestion(
+        "q2", "The remote gateway asks: Which one?", open=True
+    )
     assert mapper.feed(3, event("something.new", of="a younger one")) == ()
 
 
@@ -260,12 +262,12 @@ def test_questions_are_unique_and_limited() -> None:
     mapper = RunEventMapper()
     for number in range(1, 10):
         mapper.feed(number, event("approval.request", question_id="q", command=f"cmd {number}"))
-    assert [one.action for one in mapper.leave] == ["cmd 1"]
+    assert [one.action for one in mapper.questions] == ["cmd 1"]
     told = [
         mapper.feed(10 + number, event("approval.request", question_id=f"q{number}", command="x"))
         for number in range(MAX_QUESTIONS + 50)
     ]
-    assert len(mapper.leave) == sum(map(len, told)) + 1 == MAX_QUESTIONS
+    assert len(mapper.questions) == sum(map(len, told)) + 1 == MAX_QUESTIONS
 
 
 @pytest.mark.parametrize(
@@ -287,11 +289,11 @@ def test_read_and_unread_steering_messages_are_separated() -> None:
     one, two, three = user_message("a"), user_message("b"), user_message("c")
     steered = SteeringTracker()
     for message in (one, two, three):
-        steered.gave(message)
+        steered.add(message)
     steered.applied(["b", "something that was put in other words"])
-    assert (steered.heard, steered.unheard) == ([two, one], (three,))
+    assert (steered.read, steered.unread) == ([two, one], (three,))
     steered.applied(["c", "nobody said this"])
-    assert steered.unheard == ()
+    assert steered.unread == ()
 
 
 class LateRuntime:
@@ -305,7 +307,7 @@ class LateRuntime:
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         self.asked.append(list(runtime_request.messages))
         await tell(MessageAdded(assistant_message(f"answer {len(self.asked)}")))
-        return TurnEnd(Outcome.DONE, unheard=tuple(await runtime_request.meanwhile()))
+        return TurnEnd(Outcome.DONE, late_messages=tuple(await runtime_request.read_steering()))
 
     async def close(self) -> None:
         """Do nothing."""
@@ -336,7 +338,7 @@ async def test_role_is_sent_to_the_remote_gateway(tmp_path: Path) -> None:
 
 async def test_gateway_without_roles_is_used_by_the_owner_only(tmp_path: Path) -> None:
     far, ear = RemoteGateway(url="http://127.0.0.1:1"), EventRecorder()
-    parts = RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
+    parts = RemoteTurnDeps(remote=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
     guest = structs.replace(SCOPE, role=Role.GUEST)
     turn = RemoteTurn(
         parts, RemoteCapabilities(runs=True), RuntimeRequest(guest, "", (user_message("hi"),)), ear
@@ -348,7 +350,7 @@ async def test_gateway_without_roles_is_used_by_the_owner_only(tmp_path: Path) -
 FEATURES = dict.fromkeys((*REQUIRED_FEATURES, "run_steer", "file_input", "run_roles"), True)
 
 
-ALL = RemoteCapabilities(runs=True, steers=True, files=True, roles=True)
+ALL = RemoteCapabilities(runs=True, steering=True, files=True, roles=True)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +395,9 @@ def test_followups_are_recognised() -> None:
 async def test_followup_is_the_answer_without_a_question(tmp_path: Path) -> None:
     letter = User(f"{FOLLOWUP_PREFIX}msg_1", (Text("It is ready."),), Trust.DATA)
     far = RemoteGateway(url="http://127.0.0.1:1")
-    runtime = RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path)))
+    runtime = RemoteRuntime(
+        RemoteTurnDeps(remote=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
+    )
     past = (user_message("build"), assistant_message("I began."))
     for history in (past, (*past, NOTE)):
         ear = EventRecorder()

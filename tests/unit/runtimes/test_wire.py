@@ -40,7 +40,7 @@ def test_only_complete_events_count(words: list[str], cut: int) -> None:
     mapper = ChatStreamMapper()
     mapper.feed(stream[: cut % (len(stream) + 1)])
     assert "".join(words).startswith(mapper.text)
-    assert not mapper.whole
+    assert not mapper.is_complete
     assert mapper.partial().stop is Stop.CANCELLED
 
 

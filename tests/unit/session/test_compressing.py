@@ -38,7 +38,7 @@ LONG = "word " * 2_000
 
 async def fill(talk: CompactionHarness, turns: int = 12) -> None:
     for number in range(turns):
-        assert await talk.say(f"{number}: {LONG}") is Outcome.DONE
+        assert await talk.submit(f"{number}: {LONG}") is Outcome.DONE
 
 
 async def test_a_long_session_goes_on_with_a_summary(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_people_are_told_once(tmp_path: Path) -> None:
         await fill(talk, 10)
         notices: list[str] = []
         while await talk.times() < 1:
-            await talk.say(LONG)
+            await talk.submit(LONG)
             notices += [one.text for one in talk.ear.events if isinstance(one, Notice)]
         assert len(notices) == 1
         assert "searchable" in notices[0]
@@ -70,9 +70,9 @@ async def test_people_are_told_once(tmp_path: Path) -> None:
 
 async def test_the_prompt_is_made_anew_with_the_summary_and_not_before(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
-        await talk.say("hello")
+        await talk.submit("hello")
         talk.planner.memory = "They like tea."
-        await talk.say("again")
+        await talk.submit("again")
         assert "tea" not in talk.model.asked[-1].system
         await fill(talk)
         assert "tea" in talk.model.asked[-1].system
@@ -82,12 +82,12 @@ async def test_the_prompt_is_made_anew_with_the_summary_and_not_before(tmp_path:
 async def test_another_process_sees_the_same(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk)
-        await talk.say("and now?")
+        await talk.submit("and now?")
         one = talk.model.asked[-1]
         name = talk.conversation.session.id
     async with compaction_harness(tmp_path) as other:
         await other.conversation.resume(name)
-        await other.say("and then?")
+        await other.submit("and then?")
         again = other.model.asked[-1]
         assert again.system == one.system
         assert list(again.messages[: len(one.messages)]) == list(one.messages)
@@ -98,7 +98,7 @@ async def test_what_was_taken_back_makes_the_whole_past_visible_again(tmp_path: 
         await fill(talk)
         assert await talk.times() == 1
         await talk.conversation.undo(8)
-        await talk.say("short")
+        await talk.submit("short")
         last = talk.model.asked[-1]
         assert SUMMARY not in request_text(last)
         assert "3: word" in request_text(last)
@@ -109,7 +109,7 @@ async def test_a_branch_goes_on_with_the_view_of_its_parent(tmp_path: Path) -> N
         await fill(talk)
         summaries = talk.model.summaries
         await talk.conversation.branch()
-        await talk.say("here?")
+        await talk.submit("here?")
         assert SUMMARY in request_text(talk.model.asked[-1])
         assert talk.model.summaries == summaries
 
@@ -130,14 +130,14 @@ async def test_strangers_stay_strangers_in_a_summary(tmp_path: Path, *, strange:
     async with compaction_harness(tmp_path, tools=[look]) as talk:
         await fill(talk, 2)
         talk.model.answering = answering
-        await talk.say("look it up")
+        await talk.submit("look it up")
         await fill(talk, 24)
         assert await talk.times() >= 2
         seen = talk.model.asked[-1].messages
         assert "send all mail" not in request_text(talk.model.asked[-1])
         found = find_sources("Mail goes to them.", seen, {"look": look})
         expected = ("the summary of earlier messages",) if strange else ()
-        assert found.strangers == expected
+        assert found.untrusted == expected
 
 
 async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> N
         return list(talk.model.plainly(request))
 
     async with compaction_harness(tmp_path, tools=[Todo()]) as talk:
-        await talk.say("hello")
+        await talk.submit("hello")
         talk.model.answering = answering
-        await talk.say("plan it")
+        await talk.submit("plan it")
         session = talk.conversation.session.id
         async with talk.runner.holding(session) as lease:
             await talk.pins.add(session, "Never push to main.", lease.fence)
@@ -168,7 +168,7 @@ async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> N
             if "what is left" in text_of(request.messages[-1])
             else talk.model.plainly(request)
         )
-        await talk.say("what is left")
+        await talk.submit("what is left")
         assert "paint the fence" in text_of(talk.ear.results[-1])
 
 
@@ -203,7 +203,7 @@ async def test_a_failed_summary_is_put_together_from_the_words(tmp_path: Path) -
         assert talk.model.summaries == 1
         last = request_text(talk.model.asked[-1])
         assert "No model was available" in last
-        record = await talk.compressing.record(talk.conversation.session)
+        record = await talk.compaction.record(talk.conversation.session)
         assert (record.plain, record.calls) == (1, 0)
         assert record.cool_until == talk.clock.now() + COOL_DOWN
 
@@ -214,7 +214,7 @@ async def test_after_a_failure_it_rests_then_tries_twice_at_most(tmp_path: Path)
         await fill(talk, 60)
         assert talk.model.summaries == 1
         await talk.clock.advance(COOL_DOWN.total_seconds() + 1)
-        await talk.say("go on")
+        await talk.submit("go on")
         assert talk.model.summaries == 2
         await talk.clock.advance(COOL_DOWN.total_seconds() + 1)
         await fill(talk, 30)
@@ -230,7 +230,7 @@ async def test_a_clock_that_is_put_back_does_not_prolong_the_rest(tmp_path: Path
         await fill(talk, 60)
         assert talk.model.summaries == 1
         talk.clock.step(-86400)
-        await talk.say("go on")
+        await talk.submit("go on")
         assert talk.model.summaries == 2
 
 
@@ -256,7 +256,7 @@ async def test_a_request_that_was_refused_as_too_long_is_made_shorter(tmp_path: 
     async with compaction_harness(tmp_path, CountingModel(window=40_000)) as talk:
         await fill(talk, 8)
         talk.model.answering = answering
-        assert await talk.say("and?") is Outcome.DONE
+        assert await talk.submit("and?") is Outcome.DONE
         assert refused == 1
         assert await talk.times() == 1
 
@@ -264,7 +264,7 @@ async def test_a_request_that_was_refused_as_too_long_is_made_shorter(tmp_path: 
 async def test_what_cannot_be_made_shorter_fails_as_it_is(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         talk.model.answering = lambda request: [ContextTooLong("too long")]
-        assert await talk.say("hello") is Outcome.FAILED
+        assert await talk.submit("hello") is Outcome.FAILED
         assert talk.ear.ended.code == "context_too_long"
         assert talk.model.summaries == 0
 
@@ -285,7 +285,7 @@ async def test_a_turn_of_many_steps_is_compressed_while_it_runs(tmp_path: Path) 
 
     async with compaction_harness(tmp_path, tools=[FakeTool("look", long)]) as talk:
         talk.model.answering = answering
-        assert await talk.say("Look at everything, please.") is Outcome.DONE
+        assert await talk.submit("Look at everything, please.") is Outcome.DONE
         assert await talk.times() >= 2
         assert all("Look at everything" in request_text(one) for one in talk.model.asked)
 
@@ -301,7 +301,7 @@ async def test_the_ledger_has_every_call_and_no_more(tmp_path: Path) -> None:
 
 async def test_by_hand_with_a_wish(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
-        await talk.say("hello")
+        await talk.submit("hello")
         with pytest.raises(UsageError, match="nothing to compress"):
             await talk.compress()
         await fill(talk, 6)
@@ -313,18 +313,18 @@ async def test_by_hand_with_a_wish(tmp_path: Path) -> None:
         assert done.after < done.before * 0.6
         (asked,) = [one for one in talk.model.requests if is_summary_request(one)]
         assert "the colours" in request_text(asked)
-        await talk.say("and?")
+        await talk.submit("and?")
         last = request_text(talk.model.asked[-1])
         assert ("4: word" in last, "5: word" in last, "3: word" in last) == (True, True, False)
 
 
 async def test_a_running_session_is_not_compressed_by_hand(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
-        await talk.say("hello")
+        await talk.submit("hello")
         talk.model.answering = lambda request: [Notice("one moment"), Pause.FOREVER]
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(talk.say, "hang")
+                group.start_soon(talk.submit, "hang")
                 await anyio.wait_all_tasks_blocked()
                 while not talk.conversation.running:
                     await anyio.lowlevel.checkpoint()

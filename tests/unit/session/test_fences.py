@@ -69,7 +69,7 @@ async def test_results_that_were_handed_in(tmp_path: Path) -> None:
     results = (Result("r1", handed.id, (Text("rain"),)),)
     async with watched(tmp_path, user_message(), assistant_message(handed)) as one:
         turn = TurnRequest(
-            session=SESSION, asked=None, listen=EventRecorder(), results=results, new=False
+            session=SESSION, message=None, emit=EventRecorder(), results=results, new=False
         )
         assert await one.runner.run(turn) is Outcome.DONE
         assert one.unfenced == []
@@ -77,7 +77,7 @@ async def test_results_that_were_handed_in(tmp_path: Path) -> None:
 
 async def test_ends_of_lost_calls(tmp_path: Path) -> None:
     async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as one:
-        turn = TurnRequest(session=SESSION, asked=user_message("and?"), listen=EventRecorder())
+        turn = TurnRequest(session=SESSION, message=user_message("and?"), emit=EventRecorder())
         assert await one.runner.run(turn) is Outcome.DONE
         assert one.unfenced == []
 
@@ -90,14 +90,14 @@ async def test_what_was_heard_before_and_is_settled_now(tmp_path: Path) -> None:
         await talking.store.queues.put(QueueItem(key=heard.id, lane="inbox", topic="s1", body=body))
         one = Watched(talking)
         turn = TurnRequest(
-            session=SESSION, asked=User("u2", (Text("more"),)), listen=EventRecorder()
+            session=SESSION, message=User("u2", (Text("more"),)), emit=EventRecorder()
         )
         assert await one.runner.run(turn) is Outcome.DONE
         assert one.unfenced == []
 
 
 @pytest.mark.parametrize(
-    "left", [RecoveredQuestions(), RecoveredQuestions(told={"c1": "Not done."})]
+    "left", [RecoveredQuestions(), RecoveredQuestions(results={"c1": "Not done."})]
 )
 async def test_who_lost_the_session_closes_no_calls(
     tmp_path: Path, left: RecoveredQuestions
@@ -106,7 +106,7 @@ async def test_who_lost_the_session_closes_no_calls(
         asked: list[Message] = [user_message(), assistant_message(tool_call("act"))]
         await said_before(one, *asked)
         lease = Lease(one.store, "s1", "we/boot/1/1")
-        await lease.take()
+        await lease.acquire()
         await one.store.leases.release("s1", lease.generation)
         await one.store.leases.hold("s1", ELSEWHERE, LEASE_TTL)
         with pytest.raises(LeaseLost):
@@ -117,18 +117,18 @@ async def test_who_lost_the_session_closes_no_calls(
 
 async def test_a_lease_is_given_back_whatever_else_fails(tmp_path: Path) -> None:
     class Questions:
-        async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+        async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
             return RecoveredQuestions()
 
-        async def over(self, session: str) -> None:
+        async def turn_ended(self, session: str) -> None:
             raise StoreError("The disk is full.")
 
-        async def sweep(self) -> None: ...
+        async def close_abandoned(self) -> None: ...
 
     async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
-        await one.say("hello")
-        one.runner.minds(Questions())
+        await one.submit("hello")
+        one.runner.set_questions(Questions())
         one.planner.broken = "There is no such model."
         with pytest.raises(StoreError, match="disk is full"):
-            await one.say("and now?")
+            await one.submit("and now?")
         assert not await one.store.leases.held(one.conversation.session.id)

@@ -35,7 +35,7 @@ async def said(one: ConversationHarness) -> list[Message]:
 def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRequest:
     session, new = one.conversation.session, asked is not None
     return TurnRequest(
-        session=session, asked=asked, listen=one.ear, new=new, handed=(WEATHER,), **more
+        session=session, message=asked, emit=one.ear, new=new, client_tools=(WEATHER,), **more
     )  # pyright: ignore[reportArgumentType]
 
 
@@ -66,7 +66,7 @@ async def test_a_handed_call_without_a_result_is_told_as_interrupted(tmp_path: P
     async with conversation_harness(tmp_path, calling("weather"), saying("Never mind.")) as one:
         await one.runner.run(turn(one, User("u1", (Text("weather?"),))))
         again = TurnRequest(
-            session=one.conversation.session, asked=User("u2", (Text("well?"),)), listen=one.ear
+            session=one.conversation.session, message=User("u2", (Text("well?"),)), emit=one.ear
         )
         await one.runner.run(again)
         results = [message for message in await said(one) if isinstance(message, Result)]

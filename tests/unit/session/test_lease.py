@@ -57,7 +57,7 @@ async def asleep(clock: FakeClock, count: int) -> None:
 @asynccontextmanager
 async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
     lease = Lease(PatchedStore(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
-    await lease.take()
+    await lease.acquire()
     yield lease
 
 
@@ -103,7 +103,7 @@ async def test_it_ends_with_its_owner(tmp_path: Path) -> None:
     clock = FakeClock()
     async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
+            group.start_soon(one.submit, "hello")
             await one.wait_until_hanging()
             await asleep(clock, 1)
             one.conversation.interrupt()

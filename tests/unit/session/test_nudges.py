@@ -49,9 +49,9 @@ def test_skills_after_ten_steps_and_then_again() -> None:
 
 def test_never_below_and_exactly_at_the_threshold() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.worked(9)
+    nudges.count_steps(9)
     assert not nudges.due()
-    nudges.worked(1)
+    nudges.count_steps(1)
     assert nudges.due() == DueReviews(skills=True)
     assert nudges.iterations == 0
     assert not nudges.due()
@@ -59,14 +59,14 @@ def test_never_below_and_exactly_at_the_threshold() -> None:
 
 def test_writing_a_skill_begins_the_count_anew() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.take(turn(9))
-    nudges.take(turn(1, "skill_manage"))
+    nudges.count_messages(turn(9))
+    nudges.count_messages(turn(1, "skill_manage"))
     assert nudges.iterations == 0
 
 
 def test_what_is_not_there_is_not_due_but_counted() -> None:
     nudges = ReviewTriggers(ReviewIntervals(memory=1, skills=1))
-    nudges.take(turn(1))
+    nudges.count_messages(turn(1))
     assert not nudges.due(memory=False, skills=False)
     assert nudges.due() == DueReviews(memory=True, skills=True)
 
@@ -74,13 +74,13 @@ def test_what_is_not_there_is_not_due_but_counted() -> None:
 @pytest.mark.parametrize("interval", [0, 1, 3])
 def test_zero_is_never(interval: int) -> None:
     nudges = ReviewTriggers(ReviewIntervals(memory=interval, skills=interval))
-    nudges.take(turn(5))
+    nudges.count_messages(turn(5))
     assert bool(nudges.due()) == (interval in {1, 3} and interval != 0)
 
 
 def test_words_of_the_house_and_what_was_brought_are_no_turns() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.take(turn(trust=Trust.PROGRAM))
+    nudges.count_messages(turn(trust=Trust.PROGRAM))
     brought = [StoredMessage(1, WHEN, "", user_message("a report"))]
     replay_triggers(nudges, brought)
     assert nudges.turns == 0

@@ -41,20 +41,20 @@ def test_a_question_that_nobody_answered_is_marked() -> None:
     before = [("you", "hi"), ("hermes", "Hello."), ("you", "a story")]
     assert recap(told, 3) == [*before, CUT]
     assert interrupted_at(told) == {3}
-    assert recap(told, 3, going_on=True) == before
-    assert interrupted_at(told, going_on=True) == frozenset()
+    assert recap(told, 3, running=True) == before
+    assert interrupted_at(told, running=True) == frozenset()
 
 
 def test_what_was_asked_further_up_counts() -> None:
     told = rows(("1", LISTED), ("1", says(SLEEP, stop=Stop.TOOLS)))
-    assert interrupted_at(told, midway=True) == {2}
+    assert interrupted_at(told, partial=True) == {2}
     assert interrupted_at(told) == frozenset()
-    assert recap(told, 3, midway=True) == []
+    assert recap(told, 3, partial=True) == []
     ended = rows(("1", LISTED), ("1", says(Text("Done."))), ("2", asks("and?")))
-    assert interrupted_at(ended, midway=True) == {3}
-    assert recap(ended, 3, midway=True) == [("hermes", "Done."), ("you", "and?"), CUT]
+    assert interrupted_at(ended, partial=True) == {3}
+    assert recap(ended, 3, partial=True) == [("hermes", "Done."), ("you", "and?"), CUT]
     brought = rows(("", asks("news", Trust.DATA)), ("2", asks("hi")), ("2", says(Text("Hello."))))
-    assert interrupted_at(brought, midway=True) == frozenset()
+    assert interrupted_at(brought, partial=True) == frozenset()
 
 
 def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
@@ -109,8 +109,8 @@ def test_what_was_done_does_not_count_as_an_exchange() -> None:
 def test_a_turn_that_failed_was_not_interrupted() -> None:
     told = rows(("1", asks("hi")), ("2", asks("a story")), ("3", asks("and?")))
     ends = {"1": "The model refused.", "3": ""}
-    assert recap(told, 3, ends=ends) == [
+    assert recap(told, 3, failures=ends) == [
         ("you", "hi"), ("", "(not answered: The model refused.)"), ("you", "a story"), CUT,
         ("you", "and?"), ("", "(not answered)"),
     ]  # fmt: skip
-    assert interrupted_at(told, ends=ends) == {2}
+    assert interrupted_at(told, failures=ends) == {2}

@@ -86,7 +86,7 @@ async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: 
         open_store(tmp_path / "state.db", FakeClock()) as other,
     ):
         ear = Reader(other, one.conversation.session.id)
-        assert await one.say("go", ear) is Outcome.DONE
+        assert await one.submit("go", ear) is Outcome.DONE
     assert len(ear.results) == 5
     kinds = {type(event) for event in ear.events}
     assert kinds == {RunStarted, MessageAdded, TextDelta, ToolStarted, RunEnded}
@@ -99,8 +99,8 @@ async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> Non
         [assistant_message("Free.")],
     )
     async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
-        await one.say("go")
-        await one.say("again")
+        await one.submit("go")
+        await one.submit("again")
         (use,) = await one.conversation.usage()
     assert (use.model, use.provider, use.calls) == ("scripted", "testing", 2)
     assert (use.usage, use.cost) == (Usage(300, 30, 50), pytest.approx(0.01))

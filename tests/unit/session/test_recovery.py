@@ -47,7 +47,7 @@ async def crashed(
 
 async def held(one: ConversationHarness) -> Fence:
     lease = Lease(one.store, "s1", "we/boot/1/1")
-    await lease.take()
+    await lease.acquire()
     return lease.fence
 
 
@@ -69,7 +69,7 @@ async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) ->
             tool_result(done.id, "done"),
             begun=(begun,),
         )
-        assert await one.say("and?") is Outcome.DONE
+        assert await one.submit("and?") is Outcome.DONE
         told = {
             row.message.call: text_of(row.message)
             for row in await one.rows()
@@ -127,7 +127,7 @@ async def test_what_is_known_of_a_call_is_told(tmp_path: Path) -> None:
         await crashed(one, user_message(), assistant_message(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
-        left = RecoveredQuestions(told={refused.id: "Not done: a person refused."})
+        left = RecoveredQuestions(results={refused.id: "Not done: a person refused."})
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert text_of(whole[-1]) == "Not done: a person refused."
         assert await one.store.open_intents("s1") == []

@@ -77,7 +77,7 @@ async def beat(clock: FakeClock) -> None:
 
 async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
-        assert await one.say("hello") is Outcome.DONE
+        assert await one.submit("hello") is Outcome.DONE
         rows = await one.rows()
         session = await one.store.archive_for(OWNER).get(one.conversation.session.id)
         assert await waiting(one) == []
@@ -90,8 +90,8 @@ async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Pat
 
 async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
-        await one.say("first")
-        await one.say("second")
+        await one.submit("first")
+        await one.submit("second")
     first, second = one.model.requests
     assert second.system == first.system
     assert [text_of(m) for m in second.messages] == ["first", "one", "second"]
@@ -99,7 +99,7 @@ async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path:
 
 async def test_a_failed_turn_is_settled_too(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as one:
-        assert await one.say("hello") is Outcome.FAILED
+        assert await one.submit("hello") is Outcome.FAILED
         assert await waiting(one) == []
         assert len(await one.rows()) == 1
 
@@ -108,13 +108,13 @@ async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> Non
     async with conversation_harness(tmp_path, answer_script("Better now.")) as one:
         one.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
-            await one.say("hello")
+            await one.submit("hello")
         assert await one.sessions() == []
         assert await waiting(one) == []
         assert one.ear.events == []
         assert not one.conversation.started
         one.planner.broken = ""
-        assert await one.say("hello") is Outcome.DONE
+        assert await one.submit("hello") is Outcome.DONE
 
 
 async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> No
         session = one.conversation.session.id
         generation = await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
         with pytest.raises(SessionBusy) as busy:
-            await one.say("hello")
+            await one.submit("hello")
         assert session in str(busy.value)
         assert "process 7 on elsewhere" in str(busy.value)
         assert busy.value.hint
         assert await one.sessions() == []
         assert await waiting(one) == []
         await one.store.leases.release(session, generation)
-        assert await one.say("hello") is Outcome.DONE
+        assert await one.submit("hello") is Outcome.DONE
 
 
 async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as one:
         await one.store.leases.hold(one.conversation.session.id, ELSEWHERE, LEASE_TTL)
         await clock.sleep(LEASE_TTL.total_seconds() + 1)
-        assert await one.say("hello") is Outcome.DONE
+        assert await one.submit("hello") is Outcome.DONE
 
 
 async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
@@ -145,25 +145,25 @@ async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path)
     async with conversation_harness(tmp_path, answer_script("mine")) as one:
         session = one.conversation.session.id
         await one.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE_TTL)
-        assert await one.say("hello") is Outcome.DONE
+        assert await one.submit("hello") is Outcome.DONE
 
 
 async def test_a_turn_in_this_process_is_not_disturbed_by_another(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as one:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
+            group.start_soon(one.submit, "first")
             await one.wait_until_hanging()
             with pytest.raises(SessionBusy):
-                await one.say("second")
+                await one.submit("second")
             with pytest.raises(SessionBusy):
                 await one.conversation.undo()
             beside = Conversation(one.store, FakeClock(), one.runner, SessionOptions())
             await beside.resume(one.conversation.session.id)
             with pytest.raises(SessionBusy):
-                await beside.say(user_message("third").parts, EventRecorder())
+                await beside.submit(user_message("third").parts, EventRecorder())
             one.conversation.interrupt()
         assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert await one.say("fourth", EventRecorder()) is Outcome.DONE
+        assert await one.submit("fourth", EventRecorder()) is Outcome.DONE
 
 
 async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         session = one.conversation.session.id
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
+            group.start_soon(one.submit, "hello")
             await one.wait_until_hanging()
             for _ in range(5):
                 await beat(clock)
@@ -188,7 +188,7 @@ async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
         lease_renewer = LeaseRenewer(clock)
         leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
         for lease in leases:
-            await lease.take()
+            await lease.acquire()
         lost = leases[1]
         async with anyio.create_task_group() as group:
             for lease in leases:
@@ -231,7 +231,7 @@ async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
 
         async def run() -> None:
             try:
-                await one.say("hello")
+                await one.submit("hello")
             except StoreError as error:
                 raised.append(error)
 
@@ -278,7 +278,7 @@ async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Pat
         runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
         conversation = Conversation(one.store, clock, runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
+            group.start_soon(conversation.submit, user_message("hello").parts, one.ear)
             await one.wait_until_hanging()
             for _ in range(3):
                 await beat(clock)
@@ -291,10 +291,10 @@ async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Pat
 async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: Path) -> None:
     """As after a crash between the inbox and the transcript."""
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("both")) as one:
-        await one.say("first")
+        await one.submit("first")
         left = user_message("left behind")
         await one.store.queues.put(parcel(left, one.conversation.session.id))
-        await one.say("second")
+        await one.submit("second")
         assert [text_of(row.message) for row in await one.rows()] == [
             "first",
             "one",
@@ -309,7 +309,7 @@ async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: P
 async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
-        await one.say("first")
+        await one.submit("first")
         heard = (await one.rows())[0].message
         assert isinstance(heard, User)
         twin = msgspec.structs.replace(heard, id="msg_twin")
@@ -318,7 +318,7 @@ async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> No
         generation = await one.store.leases.hold(session, "elsewhere", LEASE_TTL)
         await one.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
         await one.store.leases.release(session, generation)
-        await one.say("second")
+        await one.submit("second")
         texts = [text_of(row.message) for row in await one.rows()]
         assert texts == ["first", "one", "first", "second", "two"]
         assert await waiting(one) == []
@@ -328,7 +328,7 @@ async def test_messages_of_other_sessions_stay_where_they_are(tmp_path: Path) ->
     async with conversation_harness(tmp_path, answer_script("one")) as one:
         other = user_message("for somebody else")
         await one.store.queues.put(parcel(other, "another"))
-        await one.say("first")
+        await one.submit("first")
         assert await waiting(one) == [other.id]
 
 
@@ -338,10 +338,10 @@ async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path)
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
             bad = QueueItem(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
             await one.store.queues.put(bad)
-        assert await one.say("first") is Outcome.DONE
+        assert await one.submit("first") is Outcome.DONE
         assert await waiting(one) == []
         parked = await one.store.queues.parked("inbox")
-        assert [p.parcel.key for p in parked] == ["bad0", "bad1", "bad2"]
+        assert [p.item.key for p in parked] == ["bad0", "bad1", "bad2"]
         assert all("cannot be read" in p.reason for p in parked)
 
 
@@ -359,7 +359,7 @@ async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) ->
         outcomes: list[Outcome] = []
 
         async def run() -> None:
-            outcomes.append(await conversation.say(user_message("hello").parts, one.ear))
+            outcomes.append(await conversation.submit(user_message("hello").parts, one.ear))
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
@@ -380,14 +380,14 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
         async def admit(begin: BeginTurn, *writes: Write) -> BeginTurnResult:
             reached.set()
             await go.wait()
-            return await one.store.admit(begin, *writes)
+            return await one.store.begin_turn(begin, *writes)
 
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
         store = PatchedStore(one.store, admit=admit)
         runner = Runner(store, FakeClock(), planner, fixed_price, "default")  # type: ignore[arg-type]
         conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
+            group.start_soon(conversation.submit, user_message("hello").parts, one.ear)
             await reached.wait()
             conversation.interrupt()
             await anyio.wait_all_tasks_blocked()
@@ -413,10 +413,12 @@ async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path
         runner = Runner(store, FakeClock(), one.planner, fixed_price, "default")  # type: ignore[arg-type]
         conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
         await conversation.begin_with([], "s")
-        assert await conversation.say(user_message("first").parts, one.ear) is Outcome.FAILED
+        assert await conversation.submit(user_message("first").parts, one.ear) is Outcome.FAILED
         assert one.ear.ended.code == "store"
         full = False
-        assert await conversation.say(user_message("second").parts, EventRecorder()) is Outcome.DONE
+        assert (
+            await conversation.submit(user_message("second").parts, EventRecorder()) is Outcome.DONE
+        )
         assert await waiting(one) == []
     assert [text_of(m) for m in one.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
@@ -430,7 +432,7 @@ async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, [assistant_message(tool_call("look"))], answer_script("ok"), tools=tools
     ) as one:
-        await one.say("go")
+        await one.submit("go")
         rows = await one.rows()
     assert [text_of(row.message) for row in rows][-2:] == ["rather left", "ok"]
     assert len({row.run for row in rows}) == 1
@@ -441,13 +443,13 @@ async def test_an_ended_session_is_alive_again_with_its_next_turn(tmp_path: Path
     async with conversation_harness(
         tmp_path, answer_script("one"), answer_script("two"), clock=clock
     ) as one:
-        await one.say("first")
+        await one.submit("first")
         session = one.conversation.session.id
         end = SessionChange(ended_at=clock.now(), end_reason="reset")
         await one.store.commit(ChangeSession(session, end))
         await one.conversation.resume(session)
         assert one.conversation.session.ended_at is not None
-        await one.say("second", EventRecorder())
+        await one.submit("second", EventRecorder())
         assert one.conversation.session.ended_at is None
         assert one.conversation.session.end_reason == ""
 
@@ -462,15 +464,15 @@ async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -
         tmp_path, answer_script("Good ", "day."), answer_script("again")
     ) as one:
         with pytest.raises(BrokenPipeError):
-            await one.say("hello", Broken())
+            await one.submit("hello", Broken())
         assert [text_of(row.message) for row in await one.rows()] == ["hello", "Good "]
         assert await waiting(one) == []
-        assert await one.say("once more") is Outcome.DONE
+        assert await one.submit("once more") is Outcome.DONE
 
 
 async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, [assistant_message()], answer_script("words")) as one:
-        await one.say("hello")
+        await one.submit("hello")
         rows = await one.rows()
     trusts = [row.message.trust for row in rows if isinstance(row.message, User)]
     assert trusts == [Trust.OWNER, Trust.PROGRAM]
@@ -488,7 +490,7 @@ async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> 
     ) as one:
         session = one.conversation.session.id
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
+            group.start_soon(one.submit, "hello")
             await gates.reached("a")
             await one.store.leases.release(session, 1)
             await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
@@ -504,7 +506,7 @@ async def test_two_runners_of_one_process_keep_each_other_out(tmp_path: Path) ->
         session = one.conversation.session.id
         other = Runner(one.store, FakeClock(), one.planner, fixed_price, "default")
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
+            group.start_soon(one.submit, "hello")
             await one.wait_until_hanging()
             with pytest.raises(SessionBusy):
                 async with other.holding(session):

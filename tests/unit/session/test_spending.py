@@ -23,7 +23,7 @@ async def spend(store: SqliteStore, clock: FakeClock, session: Session, cost: fl
 
 
 async def allows(purse: SpendGuard, session: Session) -> bool:
-    check = purse.of(session, session.principal)
+    check = purse.check_for(session, session.principal)
     assert check is not None
     try:
         await check()
@@ -42,7 +42,7 @@ async def test_without_limits_nobody_asks(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         session = await begun(store, clock, "s1")
-        assert SpendGuard(store, clock, SpendCaps()).of(session, "owner") is None
+        assert SpendGuard(store, clock, SpendCaps()).check_for(session, "owner") is None
 
 
 async def test_a_session_has_its_limit(tmp_path: Path) -> None:

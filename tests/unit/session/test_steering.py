@@ -44,7 +44,7 @@ async def test_the_next_step_hears_it(tmp_path: Path) -> None:
         tools=[FakeTool("look")],
     ) as one:
         ear = Steers(one)
-        assert await one.say("look", ear) is Outcome.DONE
+        assert await one.submit("look", ear) is Outcome.DONE
         assert ear.passed == [True]
         assert (await texts(one))[-2:] == ["the other one", "Yes."]
         assert "the other one" in text_of(one.model.requests[1].messages[-1])
@@ -54,7 +54,7 @@ async def test_the_next_step_hears_it(tmp_path: Path) -> None:
 async def test_without_a_turn_nobody_hears_it(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         assert not await one.conversation.steer("msg_1", "hello?")
-        await one.say("hello")
+        await one.submit("hello")
         assert not await one.conversation.steer("msg_2", "still there?")
         assert not await inbox(one)
 
@@ -66,7 +66,7 @@ async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
     """Left to it only where whoever said it is gone."""
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To all.")) as one:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
+            group.start_soon(one.submit, "first")
             await one.wait_until_hanging()
             assert not await one.conversation.steer("msg_0", "  ")
             assert await one.conversation.steer("msg_1", "and this")
@@ -76,7 +76,7 @@ async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
             one.conversation.interrupt()
         assert one.ear.ended.outcome is Outcome.CANCELLED
         assert await inbox(one) is gone
-        await one.say("second", EventRecorder())
+        await one.submit("second", EventRecorder())
         assert ("and this" in await texts(one)) is gone
         assert not await inbox(one)
 
@@ -87,7 +87,7 @@ async def test_it_is_on_disk_before_it_is_heard(tmp_path: Path) -> None:
         conversation_harness(tmp_path, HANGING_SCRIPT) as one,
         anyio.create_task_group() as group,
     ):
-        group.start_soon(one.say, "first")
+        group.start_soon(one.submit, "first")
         await one.wait_until_hanging()
         await one.conversation.steer("msg_1", "and this")
         async with conversation_harness(tmp_path) as other:

@@ -136,7 +136,7 @@ class Person:
 
     async def _ask(self, one: ConversationHarness, question: str, stop: int) -> None:
         ear = Interrupting(one, stop)
-        outcome = await one.say(question, ear)
+        outcome = await one.submit(question, ear)
         assert ear.ended.outcome is outcome
         turn = Asked(question, outcome)
         self._sessions.setdefault(one.conversation.session.id, []).append(turn)
@@ -150,9 +150,9 @@ class Person:
     async def _retry(self, one: ConversationHarness, talk: list[Asked], stop: int) -> None:
         if not talk:
             with pytest.raises(UsageError):
-                await one.conversation.again()
+                await one.conversation.replace_last()
             return
-        question = await one.conversation.again()
+        question = await one.conversation.replace_last()
         assert text_of(question) == talk[-1].question
         talk.pop()
         await self._ask(one, text_of(question), stop)

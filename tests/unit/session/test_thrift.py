@@ -78,7 +78,7 @@ class Counted:
             return asyncio.Task(work, loop=loop, **more)
 
         turn = TurnRequest(
-            session=self._session, asked=user_message(), listen=EventRecorder(), new=new
+            session=self._session, message=user_message(), emit=EventRecorder(), new=new
         )
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()

@@ -33,11 +33,11 @@ def titles(
 
 async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("They are far away.")) as one:
-        await one.say("Tell me about stars")
+        await one.submit("Tell me about stars")
         usage = Usage(input=10, output=5)
         answer = Assistant("m", (Text('"About the stars."\n'),), Stop.END, usage, "small", "p")
         giver, model = titles(one, [answer])
-        await giver.give(one.conversation.session)
+        await giver.generate(one.conversation.session)
         await one.conversation.resume(one.conversation.session.id)
         assert one.conversation.session.title == "About the stars"
         (request,) = model.requests
@@ -48,24 +48,24 @@ async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
 
 async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Yes."), answer_script("No.")) as one:
-        await one.say("hi")
+        await one.submit("hi")
         await one.conversation.change(SessionChange(title="Stars"))
         one.conversation.start_new()
-        await one.say("hello")
+        await one.submit("hello")
         giver, _ = titles(one, answer_script("Stars"))
         session = one.conversation.session
-        await giver.give(session)
+        await giver.generate(session)
         await one.conversation.resume(session.id)
         assert one.conversation.session.title == f"Stars ({session.id[-6:]})"
 
 
 async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
-        await one.say("hi")
+        await one.submit("hi")
         before = one.conversation.session
         await one.conversation.change(SessionChange(title="Mine"))
         giver, _ = titles(one, answer_script("Another"))
-        await giver.give(structs.replace(before))
+        await giver.generate(structs.replace(before))
         await one.conversation.resume(before.id)
         assert one.conversation.session.title == "Mine"
 
@@ -80,11 +80,11 @@ async def test_trouble_stays_without_consequences(
         raise trouble
 
     async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
-        await one.say("hi")
+        await one.submit("hi")
         giver = SessionTitles(
             one.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
         )
-        await giver.give(one.conversation.session)
+        await giver.generate(one.conversation.session)
         await one.conversation.resume(one.conversation.session.id)
         assert one.conversation.session.title == ""
     assert told in caplog.text

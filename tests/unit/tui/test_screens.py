@@ -113,7 +113,7 @@ PAST = RecentHistory(
 async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
     """As it stood there: the cards open."""
     async with tui_screen(FakeTuiClient(past=PAST), tmp_path, size=(80, 40)) as screen:
-        await screen.shows("Interrupted before")
+        await screen.wait_for("Interrupted before")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
  … 12 messages before; /history shows them
@@ -146,11 +146,11 @@ async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
 """)
         first = screen.ui.chat.query(ToolCard).first()
         await screen.pilot.click(first.head)
-        await screen.shows("   peas")
+        await screen.wait_for("   peas")
         assert "   $ ls beds" in screen.text
-        await screen.says("/resume s7")
-        await screen.shows("Resumed session s7.")
-        await screen.until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
+        await screen.submit("/resume s7")
+        await screen.wait_for("Resumed session s7.")
+        await screen.wait_until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
 
 
 async def test_the_time_of_a_call_that_somebody_was_asked_about_is_not_known(
@@ -160,7 +160,7 @@ async def test_the_time_of_a_call_that_somebody_was_asked_about_is_not_known(
     answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
     asked = structs.replace(PAST, asked=(answered_at,))
     async with tui_screen(FakeTuiClient(past=asked), tmp_path, size=(80, 40)) as screen:
-        await screen.shows("Interrupted before")
+        await screen.wait_for("Interrupted before")
         assert " ✓ terminal ls beds  2 lines\n" in screen.text
         assert " ✓ patch x.py  +1 -1 · 2.0 s\n" in screen.text
 
@@ -170,9 +170,9 @@ async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None
     long = " ".join(["word"] * 20)
     companion.turns = [[clarify_asked("red", long), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, size=(60, 20)) as screen:
-        await screen.says("paint it")
-        await screen.shows("Which colour?")
-        await screen.shows("1  red")
+        await screen.submit("paint it")
+        await screen.wait_for("Which colour?")
+        await screen.wait_for("1  red")
         lines = [line for line in screen.text.splitlines() if "word" in line]
         begin = lines[0].index("word")
         assert lines[0][:begin].rstrip().endswith("2")
@@ -180,13 +180,13 @@ async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None
         assert lines[1][:begin].strip("▌ ") == ""
         assert lines[1].index("word") == begin
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 async def test_an_answer_in_markdown(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(answer_events(MARKDOWN)), tmp_path) as screen:
-        await screen.says("plan it")
-        await screen.rests()
+        await screen.submit("plan it")
+        await screen.wait_until_idle()
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -222,9 +222,9 @@ async def test_what_is_said_for_the_meantime_goes_when_it_is_over(tmp_path: Path
         *answer_events("Done."),
     ]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.shows("Done.")
-        await screen.rests()
+        await screen.submit("work")
+        await screen.wait_for("Done.")
+        await screen.wait_until_idle()
         assert "waiting" in screen.text
         assert "Loading" not in screen.text
 
@@ -234,10 +234,10 @@ async def test_a_passing_word_is_seen_until_the_turn_ends(tmp_path: Path) -> Non
     loading = Notice("Loading the model ...", passing=True)
     steps = [loading, lambda: go_on.wait(TEST_TIMEOUT), *answer_events("Done.")]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.shows("Loading")
+        await screen.submit("work")
+        await screen.wait_for("Loading")
         go_on.set()
-        await screen.shows("Done.")
+        await screen.wait_for("Done.")
         assert "Loading" not in screen.text
 
 
@@ -254,8 +254,8 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
         *answer_events("Done."),
     ]  # fmt: skip
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.rests()
+        await screen.submit("work")
+        await screen.wait_until_idle()
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -277,7 +277,7 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
  gpt-5-mini · █░░░░░░░ 9% · $0.01 · bubblewrap · F1 help
 """)
         await screen.pilot.press("ctrl+o")
-        await screen.shows("boom")
+        await screen.wait_for("boom")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -306,8 +306,8 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[approval_asked(), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("build")
-        await screen.shows("has the keyboard")
+        await screen.submit("build")
+        await screen.wait_for("has the keyboard")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -326,15 +326,15 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
  waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
 """)
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[clarify_asked("red", "blue"), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, size=(40, 12)) as screen:
-        await screen.says("paint")
-        await screen.shows("blue")
+        await screen.submit("paint")
+        await screen.wait_for("blue")
         assert screen.text == snapshot("""\
  /srv/garden                           ▁
 
@@ -350,13 +350,13 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
  waiting for you 0 s · gpt-5-mini
 """)
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 async def test_the_list_of_sessions(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+r")
-        await screen.shows("Fix the fence")
+        await screen.wait_for("Fix the fence")
         # When that was depends on where one is.
         shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", screen.text)
         assert shown == snapshot("""\
@@ -382,7 +382,7 @@ async def test_the_list_of_sessions(tmp_path: Path) -> None:
 async def test_the_list_of_models(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f2")
-        await screen.shows("nobody listens there")
+        await screen.wait_for("nobody listens there")
         assert screen.text == snapshot("""\
     ╭─ Models ─────────────────────────────────────────────────────────────╮
     │ Type to search                                                       │
@@ -406,7 +406,7 @@ async def test_the_list_of_models(tmp_path: Path) -> None:
 async def test_the_keys(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f1")
-        await screen.shows("Ctrl+Y")
+        await screen.wait_for("Ctrl+Y")
         assert screen.text == snapshot("""\
     ╭─ Keys ───────────────────────────────────────────────────────────────╮
     │ Enter                         send; while it works: as /busy says    │
@@ -431,13 +431,13 @@ async def test_the_keys(tmp_path: Path) -> None:
  gpt-5-mini · bubblewrap · F1 help
 """)
         await screen.pilot.press("escape")
-        await screen.hides("Ctrl+Y")
+        await screen.wait_until_gone("Ctrl+Y")
 
 
 async def test_suggestions_leave_room_in_a_small_terminal(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, size=(40, 10)) as screen:
-        await screen.types("/re")
-        await screen.shows("/resume")
+        await screen.type_keys("/re")
+        await screen.wait_for("/resume")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini ·
  /srv/garden

@@ -11,7 +11,7 @@ FACTS = StatusInfo(
     window=128_000,
     cost=0.1234,
     seconds=75.2,
-    wall="bubblewrap",
+    sandbox="bubblewrap",
     queued=1,
     below=True,
 )
@@ -33,7 +33,9 @@ def test_no_wall_is_said_aloud() -> None:
 
 
 def test_nothing_is_asked_for_work_goes_on_and_enter_does_something() -> None:
-    facts = StatusInfo(model="m", wall="landlock", yolo=True, behind=2, enter="Enter queues")
+    facts = StatusInfo(
+        model="m", sandbox="landlock", yolo=True, background_jobs=2, enter="Enter queues"
+    )
     assert status_line(facts, 99).plain == (
         "Enter queues · 2 in background · m · landlock · yolo · F1 help"
     )

@@ -80,8 +80,8 @@ def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
     path = tmp_path / "cli_history"
     path.write_text("first\nsecond\n")
     history = InputHistory(path)
-    history.keep("two\nlines")
-    history.keep("two\nlines")
+    history.add("two\nlines")
+    history.add("two\nlines")
     assert path.read_text() == "first\nsecond\ntwo lines\n"
     assert history.back("draft") == "two\nlines"
     assert history.back("two\nlines") == "second"
@@ -92,13 +92,13 @@ def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
 
 def test_a_history_that_cannot_be_written_is_kept_for_now(tmp_path: Path) -> None:
     history = InputHistory(tmp_path / "none" / "cli_history")
-    history.keep("words")
+    history.add("words")
     assert history.back("") == "words"
     assert history.back("words") is None
 
 
 def test_what_only_this_user_may_read(tmp_path: Path) -> None:
-    InputHistory(tmp_path / "h").keep("secret")
+    InputHistory(tmp_path / "h").add("secret")
     assert (tmp_path / "h").stat().st_mode & 0o777 == 0o600
 
 
@@ -109,8 +109,8 @@ def test_long_texts_become_a_mark_and_come_back_whole() -> None:
     mark = pastes.shortened(lines)
     assert mark == "[pasted text 1: 10 lines]"
     assert pastes.shortened("x" * 3000) == "[pasted text 2: 3,000 characters]"
-    assert pastes.whole(f"see {mark}!") == f"see {lines}!"
-    assert pastes.whole("the mark was deleted") == "the mark was deleted"
+    assert pastes.expanded(f"see {mark}!") == f"see {lines}!"
+    assert pastes.expanded("the mark was deleted") == "the mark was deleted"
 
 
 def test_what_is_long_is_a_matter_of_taste() -> None:
@@ -126,4 +126,4 @@ def test_what_was_pasted_is_never_read_as_a_mark(texts: list[str]) -> None:
     pastes = PastedTexts(5, 2000)
     evil = ["[pasted text 1: 2,001 characters]" + text for text in texts]
     marks = [pastes.shortened(text) for text in evil]
-    assert pastes.whole(" ".join(marks)) == " ".join(evil)
+    assert pastes.expanded(" ".join(marks)) == " ".join(evil)

@@ -24,7 +24,7 @@ class Notifier:
         """Interval in seconds in which systemd expects a sign of life; 0 if none."""
 
     @property
-    def heard(self) -> bool:
+    def has_receiver(self) -> bool:
         """Whether there is a receiver."""
         return self._address is not None or self._pipe is not None
 

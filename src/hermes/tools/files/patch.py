@@ -81,7 +81,8 @@ class Patch:
             if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
             files = {
-                name: await self._editor.place(ctx, name, "patch", asked.patch) for name in names
+                name: await self._editor.resolve_writable(ctx, name, "patch", asked.patch)
+                for name in names
             }
 
             def work() -> _PreparedPatch:
@@ -89,26 +90,28 @@ class Patch:
         else:
             _check(asked)
             shown = _preview(asked)
-            files = {asked.path: await self._editor.place(ctx, asked.path, "patch", shown)}
+            files = {
+                asked.path: await self._editor.resolve_writable(ctx, asked.path, "patch", shown)
+            }
 
             def work() -> _PreparedPatch:
                 return _replace(files[asked.path], asked, self._drafts(ctx))
 
         async with self._editor.locks.holding(files.values()):
-            done = await self._editor.aside.run(work)
+            done = await self._editor.threads.run(work)
             text, paths = asked.patch or asked.new_string, [*files.values()]
-            provenance = await self._editor.whose(ctx, paths, text, whole=False)
+            provenance = await self._editor.provenance_of(ctx, paths, text, whole=False)
             provenance = self._with_others(provenance, paths, moves=MOVE in asked.patch)
             return await self._write(done, paths[0], ctx.scope, provenance)
 
     def _drafts(self, ctx: ToolContext) -> Drafts:
-        return Drafts(self._editor.places.blocked_for(ctx.scope).forbids)
+        return Drafts(self._editor.paths.blocked_for(ctx.scope).forbids)
 
     def _with_others(
         self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
         """Keep partly changed and moved files marked as untrusted if they were."""
-        origins = self._editor.origins
+        origins = self._editor.provenance
         others = frozenset(
             path for path in paths if origins is not None and origins.was_fetched(path)
         )
@@ -175,7 +178,7 @@ def _check(asked: PatchArgs) -> None:
 
 def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _PreparedPatch:
     draft = drafts.open(path)
-    text, format_ = draft.existing(), draft.dress
+    text, format_ = draft.existing(), draft.text_format
     old, new = asked.old_string, asked.new_string
     if format_.newline != "\n":
         old = old if old in text else format_.with_newlines(old)
@@ -186,17 +189,17 @@ def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _PreparedPatch:
         shown = f" The nearest lines are:\n{near}" if near else ""
         raise ToolError(f"patch: `old_string` is not in {path}.{shown}")
     _check_unique(found, text, asked, path)
-    draft.text = replace(text, found.places)
-    count = len(found.places) if asked.replace_all else 1
+    draft.text = replace(text, found.edits)
+    count = len(found.edits) if asked.replace_all else 1
     return _PreparedPatch(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
 
 
 def _check_unique(found: TextMatches, text: str, asked: PatchArgs, path: Path) -> None:
-    if len(found.places) == 1 or (asked.replace_all and found.strategy != ANCHORED):
+    if len(found.edits) == 1 or (asked.replace_all and found.strategy != ANCHORED):
         return
-    numbers = ", ".join(str(line_number(text, place.start)) for place in found.places[:10])
+    numbers = ", ".join(str(line_number(text, place.start)) for place in found.edits[:10])
     raise ToolError(
-        f"patch: `old_string` occurs {len(found.places)} times in {path} (lines {numbers}).",
+        f"patch: `old_string` occurs {len(found.edits)} times in {path} (lines {numbers}).",
         hint="Include more surrounding lines, or set replace_all.",
     )
 
@@ -217,13 +220,13 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
                 draft.existing()
                 draft.text = None
             case Update():
-                edited = apply_update(draft.existing(), operation, draft.dress.newline)
+                edited = apply_update(draft.existing(), operation, draft.text_format.newline)
                 strategies.append(edited.strategy)
                 draft.text = edited.text
                 if operation.move_to:
                     mode = modes.S_IMODE(draft.stat.st_mode) if draft.stat else None
                     moved = drafts.open(files[operation.move_to])
-                    moved.create(edited.text, draft.dress, mode)
+                    moved.create(edited.text, draft.text_format, mode)
                     draft.text = None
             case _:
                 assert_never(operation)

@@ -58,15 +58,15 @@ class SearchDeps(Struct, frozen=True, kw_only=True):
     """`rg` is the path of ripgrep, None if it is not installed."""
 
     sandbox: Sandbox
-    places: SessionPaths
+    paths: SessionPaths
     rg: str | None
     redact: Callable[[str], str]
-    origins: FileProvenance | None = None
+    provenance: FileProvenance | None = None
 
 
 class SearchFiles:
-    def __init__(self, parts: SearchDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: SearchDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments("search_files", SearchArgs)
         self.spec = ToolSpec(
             "search_files",
@@ -81,16 +81,16 @@ class SearchFiles:
         asked = self._arguments.decode(args)
         if not asked.pattern:
             raise ToolError("search_files: `pattern` is empty")
-        rg = self._parts.rg
+        rg = self._deps.rg
         if rg is None:
             raise ToolError(
                 "search_files: ripgrep (rg) is not installed.",
                 hint="Install ripgrep, or use grep and find in the terminal.",
             )
-        cwd = self._parts.places.cwd(ctx.scope)
-        root = self._parts.places.find(ctx.scope, asked.path)
-        blocked = self._parts.places.blocked_for(ctx.scope, private=True)
-        real = self._parts.places.guard(root, blocked)
+        cwd = self._deps.paths.cwd(ctx.scope)
+        root = self._deps.paths.resolve(ctx.scope, asked.path)
+        blocked = self._deps.paths.blocked_for(ctx.scope, private=True)
+        real = self._deps.paths.guard(root, blocked)
         if not _exists(real):
             raise ToolError(f"search_files: {root} does not exist. {suggest_path(real)}")
         query = RipgrepQuery(
@@ -101,8 +101,8 @@ class SearchFiles:
             context=asked.context if asked.output_mode == "content" else 0,
             one_per_file=asked.output_mode == "files_only",
         )
-        allowed = partial(self._is_open, cwd, blocked)
-        collector, argv = _collector(asked, query, allowed, self._parts.redact)
+        allowed = partial(self._is_allowed, cwd, blocked)
+        collector, argv = _collector(asked, query, allowed, self._deps.redact)
         job = ProcessSpec(
             argv=(rg, *argv),
             cwd=str(cwd),
@@ -124,14 +124,14 @@ class SearchFiles:
         self, scope: Scope, paths: Sequence[Path], *, lines: bool
     ) -> tuple[bool, bool]:
         """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
-        origins = self._parts.origins
+        origins = self._deps.provenance
         if origins is None:
             return False, False
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
-    def _is_open(self, cwd: Path, blocked: BlockedPaths, path: str) -> bool:
-        return not self._parts.places.is_protected(cwd / path, blocked)
+    def _is_allowed(self, cwd: Path, blocked: BlockedPaths, path: str) -> bool:
+        return not self._deps.paths.is_protected(cwd / path, blocked)
 
     async def _search(self, job: ProcessSpec, collector: Collector) -> ProcessResult | None:
         """Return None if the collector had enough before the end."""
@@ -143,7 +143,7 @@ class SearchFiles:
                     enough.cancel()
 
             try:
-                return await self._parts.sandbox.run(job, on_output)
+                return await self._deps.sandbox.run(job, on_output)
             except SandboxError as error:
                 raise ToolError(f"search_files: {error}", hint=error.hint) from error
         return None
@@ -212,5 +212,5 @@ def _relative(root: Path, cwd: Path) -> str:
 def _check(done: ProcessResult | None, collector: Collector) -> None:
     if done is None or done.exit_code in {0, 1} or done.timed_out or collector.total:
         return
-    message = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()
+    message = collector.errors.strip() or done.output.decode("utf-8", "replace").strip()
     raise ToolError(f"search_files: {message.removeprefix('rg: ')}")

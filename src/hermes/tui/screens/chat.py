@@ -51,22 +51,26 @@ class Chat(TranscriptScreen):
     def __init__(self, house: ChatDeps) -> None:
         super().__init__()
         self._house = house
-        self._greeting = house.companion.hello
-        self._now = house.companion.now
-        self.talk = ConversationController(house.companion, house.backroom, house.aside, self)
-        self.set_class(house.taste.compact, "compact")
-        self._scribe = EventRenderer(self.transcript, house.clock, self.talk.heard, house.taste)
+        self._greeting = house.client.greeting
+        self._now = house.client.state
+        self.conversation = ConversationController(
+            house.client, house.turn_worker, house.side_worker, self
+        )
+        self.set_class(house.display.compact, "compact")
+        self._scribe = EventRenderer(
+            self.transcript, house.clock, self.conversation.steering_received, house.display
+        )
         self._event_pump = EventPump(self._scribe, house.clock, self)
         self._status = StatusBar()
         self._waiting = PendingInput()
         self._suggestions = Suggestions()
-        pastes = PastedTexts(house.taste.paste_lines, house.taste.paste_size)
-        self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back, pastes)
+        pastes = PastedTexts(house.display.paste_lines, house.display.paste_size)
+        self.prompt = Prompt(house.history, self._suggestions, self.conversation.pop_last, pastes)
         self._opened = asyncio.Event()
         self._turning = TurnDisplay(house, self._scribe, self._event_pump)
         self._ending = QuitConfirmation(self, house.clock)
         self._hush = KeyDebounce(self.prompt, house.clock)
-        self._looks = DisplayCommands(self, self._scribe, self._status, self.give_back)
+        self._looks = DisplayCommands(self, self._scribe, self._status, self.return_text)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -80,35 +84,35 @@ class Chat(TranscriptScreen):
         await self.query(Tooltip).remove()
         self.prompt.focus()
         self.changed()
-        self.run_worker(self._event_pump.watch())
+        self.run_worker(self._event_pump.run())
         self.set_interval(TICK_SECONDS, self._tick)
         # First something to look at and to type in, then all that takes time.
         self.call_after_refresh(self._open)
 
     @work(group="talk")
     async def _open(self) -> None:
-        companion = self._house.companion
+        companion = self._house.client
         try:
-            await self._house.backroom.do(companion.open)
+            await self._house.turn_worker.run(companion.open)
         except HermesError as error:
             self.post_message(ExitRequest(error.exit_code, error))
             return
-        self._greeting, self._now = companion.hello, companion.now
+        self._greeting, self._now = companion.greeting, companion.state
         self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
         self._scribe.used = await show_greeting(self.transcript, self._house)
         self._opened.set()
         self._prepare()
-        await self.talk.begin()
+        await self.conversation.start()
 
     def _prepare(self) -> None:
         """What is needed for the first answer is loaded while the person thinks."""
         name = "hermes.tui.widgets.code"
-        self.run_worker(self._house.aside.do(lambda: import_module(name)), group="prepare")
+        self.run_worker(self._house.side_worker.run(lambda: import_module(name)), group="prepare")
 
     # What the conversation is shown on.
 
     async def show_user_message(self, text: str) -> None:
-        said = UserMessage(text, self._house.clock.now() if self._scribe.taste.times else None)
+        said = UserMessage(text, self._house.clock.now() if self._scribe.display.times else None)
         said.add_class(TURN)
         await self.transcript.add(said)
         self.transcript.go_to_end()
@@ -120,8 +124,8 @@ class Chat(TranscriptScreen):
             # Whoever asked for it wants to see it, wherever they were reading.
             self.transcript.go_to(note)
 
-    def take_back(self, turns: int) -> None:
-        self.transcript.take_back(turns)
+    def mark_undone(self, turns: int) -> None:
+        self.transcript.mark_undone(turns)
 
     async def show_reply(self, reply: TextReply, typed: str) -> None:
         if reply.clear:
@@ -129,7 +133,7 @@ class Chat(TranscriptScreen):
         if reply.clip:
             app_of(self).copy_to_clipboard(reply.clip)
         await self.show_note(reply.text, "reply", typed)
-        now = self._house.companion.now
+        now = self._house.client.state
         if now.session != self._now.session:
             # How full another session is shows with its next answer.
             self._scribe.used = 0
@@ -141,15 +145,15 @@ class Chat(TranscriptScreen):
     async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._scribe.used = await show_history(self.transcript, self._house, self._scribe.taste)
+        self._scribe.used = await show_history(self.transcript, self._house, self._scribe.display)
         self._look_again()
 
-    async def adjust(self, wish: ScreenReply, typed: str) -> None:
-        if told := self._looks.adjust(wish, self._house.companion):
+    async def adjust(self, action: ScreenReply, typed: str) -> None:
+        if told := self._looks.adjust(action, self._house.client):
             await self.show_note(told, "reply", typed)
 
     def _look_again(self) -> None:
-        self._now = self._house.companion.now
+        self._now = self._house.client.state
         self.changed()
 
     async def run_turn(self, parts: MessageParts) -> None:
@@ -158,47 +162,49 @@ class Chat(TranscriptScreen):
             await self._turning.run(parts, self.changed)
         finally:
             self._ending.stopped()
-            if not self._turning.over:
-                self._now = self._house.companion.now
+            if not self._turning.closed:
+                self._now = self._house.client.state
                 # What came in by itself is a turn as well, though nobody said anything.
                 for first in self.transcript.children[before : before + (not parts)]:
                     first.add_class(TURN)
-                await self.transcript.tidy()
+                await self.transcript.archive_old()
                 self.changed()
-        await self._turning.count()
+        await self._turning.add_cost()
         self.changed()
-        if self._house.taste.bell:
+        if self._house.display.bell:
             app_of(self).bell()
 
     @property
     def plain(self) -> str:
         """All that was said; what nobody was there to hear is said there, too."""
-        unheard = [] if self.talk.open else [*self.talk.queued, self.prompt.whole]
+        unheard = (
+            [] if self.conversation.open else [*self.conversation.queued, self.prompt.full_text]
+        )
         told = [f"> {one}" for one in unheard if one.strip()]
-        return "\n".join(filter(None, [self.transcript.plain(), *told]))
+        return "\n".join(filter(None, [self.transcript.plain_text(), *told]))
 
-    def part(self) -> None:
+    def stop_rendering(self) -> None:
         """Nothing more is written: the screen is about to go."""
-        self._turning.over = True
+        self._turning.closed = True
         self.workers.cancel_all()
 
-    def give_back(self, text: str) -> None:
+    def return_text(self, text: str) -> None:
         rest = f"\n{self.prompt.text}" if self.prompt.text else ""
         self.prompt.fill(text + rest)
 
-    def leave(self) -> None:
+    def quit(self) -> None:
         self.post_message(ExitRequest(0))
 
     def changed(self) -> None:
         """Show how things are."""
-        if self._turning.over or not self.is_attached:
+        if self._turning.closed or not self.is_attached:
             return
-        if not self.talk.busy:
+        if not self.conversation.busy:
             self._ending.stopped()
-        waiting = self.talk.queued
-        self._waiting.tell(self.talk.steering, waiting)
+        waiting = self.conversation.queued
+        self._waiting.show_lines(self.conversation.steering, waiting)
         self.prompt.set_placeholder(self._placeholder_text())
-        self._status.tell(
+        self._status.show_info(
             StatusInfo(
                 starting=not self._opened.is_set(),
                 doing=self._scribe.doing,
@@ -207,9 +213,9 @@ class Chat(TranscriptScreen):
                 window=self._now.window,
                 cost=self._turning.cost,
                 seconds=self._turning.seconds,
-                wall=self._now.wall,
+                sandbox=self._now.sandbox,
                 yolo=self._now.yolo,
-                behind=self._now.behind,
+                background_jobs=self._now.background_jobs,
                 enter=self._enter_hint(),
                 queued=len(waiting),
                 below=not self.transcript.is_at_end,
@@ -218,16 +224,18 @@ class Chat(TranscriptScreen):
 
     def _placeholder_text(self) -> str:
         """What would be done with words that are typed now."""
-        if not self.talk.busy:
+        if not self.conversation.busy:
             return DEFAULT_PLACEHOLDER
         card = self._scribe.question
-        return PLACEHOLDERS[self.talk.usual] if card is None else card.placeholder_text
+        return (
+            PLACEHOLDERS[self.conversation.default_mode] if card is None else card.placeholder_text
+        )
 
     def _enter_hint(self) -> str:
         """Said also to whoever has begun to type, and sees no invitation any more."""
-        if not self._turning.on or self._scribe.question is not None:
+        if not self._turning.running or self._scribe.question is not None:
             return ""
-        return ENTER_HINTS[self.talk.usual]
+        return ENTER_HINTS[self.conversation.default_mode]
 
     # What came in.
 
@@ -242,12 +250,12 @@ class Chat(TranscriptScreen):
         self._hush.lapsed(keys)
 
     def _tick(self) -> None:
-        if self._turning.on:
+        if self._turning.running:
             if (card := self._scribe.question) is not None:
                 card.tick()
             self.changed()
-        elif not self.talk.busy and not self.prompt.text and app_of(self).screen is self:
-            self.run_worker(self.talk.attend(), group="talk")
+        elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
+            self.run_worker(self.conversation.check_news(), group="talk")
 
     # What people do.
 
@@ -273,19 +281,19 @@ class Chat(TranscriptScreen):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        self._ending.stay()
+        self._ending.reset()
         text = event.text.strip()
         card = self._scribe.question
-        if text in {"/resume", "/sessions"} and not self.talk.busy:
+        if text in {"/resume", "/sessions"} and not self.conversation.busy:
             self.action_sessions()
-        elif text == "/model" and not self.talk.busy:
+        elif text == "/model" and not self.conversation.busy:
             self.action_models()
         elif card is not None and _is_answer(card, event):
-            if not card.hear(text):
-                self.give_back(event.text)
+            if not card.answer_with(text):
+                self.return_text(event.text)
         else:
-            self.talk.add(event.text, event.manner)
-            self.run_worker(self.talk.go_on(), group="talk")
+            self.conversation.add(event.text, event.manner)
+            self.run_worker(self.conversation.run_queued(), group="talk")
 
     @on(Suggestions.Taken)
     def _taken(self, event: Suggestions.Taken) -> None:
@@ -296,9 +304,9 @@ class Chat(TranscriptScreen):
         if event.words in set(ApprovalChoice):
             self._hush.decided(event.words)
         self.prompt.focus()
-        companion = self._house.companion
+        companion = self._house.client
         try:
-            await self._house.aside.do(lambda: companion.answer(event.question, event.words))
+            await self._house.side_worker.run(lambda: companion.answer(event.question, event.words))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
 
@@ -323,11 +331,11 @@ class Chat(TranscriptScreen):
     def action_stop_or_leave(self) -> None:
         if self.copy_selected():
             return
-        if self._ending.near:
+        if self._ending.pending:
             self.post_message(ExitRequest(130))
-        elif self._turning.on or self.talk.busy or self.talk.queued:
+        elif self._turning.running or self.conversation.busy or self.conversation.queued:
             self._ending.stopping(leaving=True)
-            self.talk.interrupt()
+            self.conversation.interrupt()
         elif self.prompt.text:
             self.prompt.empty()
         else:
@@ -337,9 +345,9 @@ class Chat(TranscriptScreen):
         """Esc: from a card to the prompt, else it ends what is going on."""
         if self.focused is not self.prompt:
             self.prompt.focus()
-        elif self._turning.on:
+        elif self._turning.running:
             self._ending.stopping()
-            self.talk.interrupt()
+            self.conversation.interrupt()
 
     @work(group="picking", exclusive=True)
     async def action_sessions(self) -> None:
@@ -360,8 +368,8 @@ class Chat(TranscriptScreen):
             await self._command(f"/model {chosen}")
 
     async def _command(self, line: str) -> None:
-        self.talk.add(line)
-        await self.talk.go_on()
+        self.conversation.add(line)
+        await self.conversation.run_queued()
 
 
 def _is_answer(card: QuestionCard, sent: Prompt.Sent) -> bool:

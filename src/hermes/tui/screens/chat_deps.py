@@ -14,12 +14,12 @@ from hermes.tui.worker import WorkerThread
 class ChatDeps(Struct, frozen=True):
     """What the chat is made with: somebody to talk to, threads, the time, and what people like."""
 
-    companion: TuiClient
-    backroom: WorkerThread
-    aside: WorkerThread
+    client: TuiClient
+    turn_worker: WorkerThread
+    side_worker: WorkerThread
     history: InputHistory
     clock: Clock
-    taste: DisplayOptions
+    display: DisplayOptions
 
 
 class ExitRequest(Message):

@@ -42,9 +42,9 @@ class DisplayCommands:
                 return ""
 
     def _times(self, words: str) -> str:
-        taste = self._scribe.taste
+        taste = self._scribe.display
         on = toggle(words, was=taste.times)
-        self._scribe.taste = structs.replace(taste, times=on)
+        self._scribe.display = structs.replace(taste, times=on)
         return f"Times are {'shown from now on' if on else 'not shown'}."
 
     def _written(self, draft: str, companion: TuiClient) -> str:

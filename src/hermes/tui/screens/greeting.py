@@ -12,9 +12,9 @@ from hermes.tui.widgets.transcript import Transcript
 
 async def show_greeting(transcript: Transcript, house: ChatDeps) -> int:
     """Returns what `recall` does."""
-    hello = house.companion.hello
+    hello = house.client.greeting
     await transcript.add(Note(f"hermes · {hello.model} · {single_line(hello.folder)}"))
-    used = await show_history(transcript, house, house.taste) if house.companion.now.started else 0
+    used = await show_history(transcript, house, house.display) if house.client.state.started else 0
     await transcript.add(*_notes(hello))
     return used
 
@@ -24,7 +24,7 @@ async def show_history(transcript: Transcript, house: ChatDeps, taste: DisplayOp
     from hermes.tui.session_replay import replay_session  # noqa: PLC0415 - most talks are new
 
     try:
-        before = await house.backroom.do(house.companion.before)
+        before = await house.turn_worker.run(house.client.recent_history)
     except HermesError as error:
         await transcript.add(Note(error.sentence, "warning"))
         return 0

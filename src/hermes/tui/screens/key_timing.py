@@ -20,7 +20,7 @@ class QuitConfirmation:
         self._until = -inf
 
     @property
-    def near(self) -> bool:
+    def pending(self) -> bool:
         """The same key once more leaves."""
         return self._clock.monotonic() < self._until
 
@@ -41,13 +41,13 @@ class QuitConfirmation:
         """What was said about stopping is over."""
         if self._stopping:
             self._stopping = False
-            if self.near:
+            if self.pending:
                 self._extend_window(QUIT_WINDOW)
             ui = app_of(self._screen)
             # After the notice itself, which may still be on its way there.
             ui.call_later(ui.clear_notifications)
 
-    def stay(self) -> None:
+    def reset(self) -> None:
         self._until = -inf
 
     def _extend_window(self, seconds: float) -> None:

@@ -145,7 +145,7 @@ def session_picker(house: ChatDeps, current: str) -> Picker:
     """All but the current one."""
 
     async def find(words: str) -> Sequence[PickerRow]:
-        found = await house.aside.do(lambda: house.companion.sessions(words))
+        found = await house.side_worker.run(lambda: house.client.sessions(words))
         return [session_row(one) for one in found if one.id != current]
 
     none = "There is no other session yet. Esc goes back."
@@ -158,7 +158,7 @@ def model_picker(house: ChatDeps, current: str) -> Picker:
 
     async def find(words: str) -> Sequence[PickerRow]:
         if not offered:
-            offered.extend(await house.aside.do(house.companion.models))
+            offered.extend(await house.side_worker.run(house.client.models))
         rows = [model_row(one, current) for one in offered]
         return [row for row in rows if words.lower() in row.label.lower()]
 

@@ -87,17 +87,17 @@ class EventPump:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._events_ready.set)
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """For as long as the screen is there."""
         self._loop = asyncio.get_running_loop()
         while True:
             await self._events_ready.wait()
             began = self._clock.monotonic()
-            await self.write()
+            await self.flush()
             took = self._clock.monotonic() - began
             await asyncio.sleep(max(MIN_INTERVAL, IDLE_FACTOR * took))
 
-    async def write(self) -> None:
+    async def flush(self) -> None:
         """All that has come until now."""
         async with self._writing:
             self._events_ready.clear()
@@ -120,11 +120,11 @@ class TurnDisplay:
         self._began: float | None = None
         self.cost: float | None = None
         """Dollars, as far as anybody knows."""
-        self.over = False
+        self.closed = False
         """Nothing more is written: the screen is about to go."""
 
     @property
-    def on(self) -> bool:
+    def running(self) -> bool:
         return self._began is not None
 
     @property
@@ -134,21 +134,21 @@ class TurnDisplay:
 
     async def run(self, parts: MessageParts, changed: Callable[[], None]) -> None:
         """Raises what went wrong; what was told until then stands on the screen."""
-        companion = self._house.companion
+        companion = self._house.client
         self._scribe.begin()
         self._began = self._house.clock.monotonic()
         changed()
         try:
-            await self._house.backroom.do(lambda: companion.say(parts, self._event_pump.put))
+            await self._house.turn_worker.run(lambda: companion.submit(parts, self._event_pump.put))
         finally:
             self._began = None
-            if not self.over:
-                await self._event_pump.write()
+            if not self.closed:
+                await self._event_pump.flush()
                 await self._scribe.end()
 
-    async def count(self) -> None:
+    async def add_cost(self) -> None:
         """Add what the last one cost."""
         if (ended := self._scribe.ended) is not None:
-            spent = await self._house.backroom.do(lambda: self._house.companion.cost(ended))
+            spent = await self._house.turn_worker.run(lambda: self._house.client.cost(ended))
             if spent is not None:
                 self.cost = (self.cost or 0.0) + spent

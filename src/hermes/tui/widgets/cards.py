@@ -34,7 +34,7 @@ class CardHeader(Widget, can_focus=True):
         super().__init__()
         self._told = (sign, style, text, end)
 
-    def tell(self, sign: str, style: str, text: str, end: str = "") -> None:
+    def set_text(self, sign: str, style: str, text: str, end: str = "") -> None:
         self._told = (sign, style, text, end)
         self.refresh()
 
@@ -71,12 +71,12 @@ class ExpandableCard(Vertical):
     def is_open(self) -> bool:
         return self._body is not None
 
-    def hidden(self) -> Content:
+    def details(self) -> Content:
         raise NotImplementedError
 
     async def open(self) -> None:
         if self._body is None:
-            self._body = Static(self.hidden(), markup=False, classes="hidden")
+            self._body = Static(self.details(), markup=False, classes="hidden")
             await self.mount(self._body)
 
     async def close(self) -> None:
@@ -84,10 +84,10 @@ class ExpandableCard(Vertical):
         if body is not None:
             await body.remove()
 
-    def renew(self) -> None:
+    def refresh_details(self) -> None:
         """What is hidden has changed."""
         if self._body is not None:
-            self._body.update(self.hidden())
+            self._body.update(self.details())
 
     async def action_flip(self) -> None:
         await (self.close() if self.is_open else self.open())
@@ -124,12 +124,12 @@ class CardStatus(Struct, frozen=True):
     short: bool = False
 
 
-def card_title(call: ToolCall, most: int = 0) -> str:
+def card_title(call: ToolCall, limit: int = 0) -> str:
     """The tool and the argument that says most, of that at most so many characters."""
     known = _arguments(call)
     texts = [name for name, value in known.items() if isinstance(value, str)]
     name = next((name for name in (*_LABEL_ARGUMENTS, *texts) if name in texts), "")
-    width = min(most or _MAX_LINE, _MAX_LINE)
+    width = min(limit or _MAX_LINE, _MAX_LINE)
     return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
 
 
@@ -223,10 +223,10 @@ _MAX_PROGRESS = 8_000
 
 
 class ToolCard(ExpandableCard):
-    def __init__(self, call: ToolCall, taste: DisplayOptions) -> None:
+    def __init__(self, call: ToolCall, display: DisplayOptions) -> None:
         self.call = call
-        self._line = card_title(call, taste.preview)
-        self._opens_diffs = taste.diffs
+        self._line = card_title(call, display.preview)
+        self._opens_diffs = display.diffs
         self._result: Result | None = None
         self._progress = ""
         super().__init__(CardHeader("●", "$accent", self._line, "running"))
@@ -236,15 +236,17 @@ class ToolCard(ExpandableCard):
         sign = "●" if self._result is None else "✗" if self._result.failed else "✓"
         return f"{sign} {self._line}"
 
-    def hidden(self) -> Content:
+    def details(self) -> Content:
         return card_details(self.call, self._result, self._progress)
 
-    def go_on(self, text: str) -> None:
+    def add_progress(self, text: str) -> None:
         """One more piece of output; the line shows the last of it."""
         self._progress = (self._progress + text)[-_MAX_PROGRESS:]
         last = single_line(self._progress.rstrip().rpartition("\n")[2])
-        self.head.tell("●", "$accent", f"{self._line}  {last}" if last else self._line, "running")
-        self.renew()
+        self.head.set_text(
+            "●", "$accent", f"{self._line}  {last}" if last else self._line, "running"
+        )
+        self.refresh_details()
 
     async def end(self, result: Result, took: float) -> None:
         self._result = result
@@ -252,18 +254,18 @@ class ToolCard(ExpandableCard):
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (how.text, time)))
         if result.failed:
-            self.head.tell("✗", "$error", self._line, end or "failed")
+            self.head.set_text("✗", "$error", self._line, end or "failed")
         else:
-            self.head.tell("✓", "$success", self._line, end)
+            self.head.set_text("✓", "$success", self._line, end)
         self._progress = ""
-        self.renew()
+        self.refresh_details()
         if is_todo_list(self.call, result) or (self._opens_diffs and how.diff and how.short):
             await self.open()
 
-    def give_up(self) -> None:
+    def mark_interrupted(self) -> None:
         """The turn ended, and nobody said what became of the call."""
         if self._result is None:
-            self.head.tell("✗", "$warning", self._line, "interrupted")
+            self.head.set_text("✗", "$warning", self._line, "interrupted")
 
 
 class ThinkingCard(ExpandableCard):
@@ -275,13 +277,13 @@ class ThinkingCard(ExpandableCard):
         super().__init__(CardHeader("○", "dim", "thinking…"))
         self.add_class("thinking")
 
-    def hidden(self) -> Content:
+    def details(self) -> Content:
         return Content.styled(escape_controls("".join(self._words)).strip(), "dim italic")
 
     def add(self, text: str) -> None:
         self._words.append(text)
         self._length += len(text)
-        self.renew()
+        self.refresh_details()
 
     def end(self) -> None:
-        self.head.tell("○", "dim", "thought", plural(self._length, "character"))
+        self.head.set_text("○", "dim", "thought", plural(self._length, "character"))

@@ -84,7 +84,7 @@ class Answer(Vertical):
         self._open: Prose | None = None
         self._rest = ""
         self._said: list[str] = []
-        self.readings = 0
+        self.parse_count = 0
         """How often the parser was asked; the longest text it was given is one piece."""
 
     @property
@@ -126,7 +126,7 @@ class Answer(Vertical):
 
             self._open = Prose()
             await self.mount(self._open)
-        self.readings += 1
+        self.parse_count += 1
         await self._open.append(text)
 
 

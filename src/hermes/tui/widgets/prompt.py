@@ -34,7 +34,7 @@ class PastedTexts:
         self._texts[mark] = text
         return mark
 
-    def whole(self, text: str) -> str:
+    def expanded(self, text: str) -> str:
         """With every mark that is still there replaced by what it stands for.
 
         One pass: what was pasted may itself look like a mark, and stays as it is.
@@ -101,7 +101,7 @@ class Prompt(TextArea):
         self,
         history: InputHistory,
         offered: Suggestions,
-        recall: Callable[[], str | None],
+        pop_pending: Callable[[], str | None],
         pastes: PastedTexts,
     ) -> None:
         """`recall` takes back the last thing that waits to be said."""
@@ -117,7 +117,7 @@ class Prompt(TextArea):
         self._offered = offered
         self._commands: Mapping[str, str] = {}
         self._folder = ""
-        self._recall = recall
+        self._recall = pop_pending
         self._pastes = pastes
         self._ignores: Callable[[str], bool] = _ignore_nothing
         self._unasked = False
@@ -125,8 +125,8 @@ class Prompt(TextArea):
         """The text for which nothing is suggested, because that was declined."""
 
     @property
-    def whole(self) -> str:
-        return self._pastes.whole(self.text)
+    def full_text(self) -> str:
+        return self._pastes.expanded(self.text)
 
     def set_completion(self, commands: Mapping[str, str], folder: str) -> None:
         """What there is to complete: commands and what they are for, and files of the folder."""
@@ -164,11 +164,11 @@ class Prompt(TextArea):
         self.load_text("")
 
     def submit(self, manner: BusyMode | None = None) -> None:
-        text = self.whole
+        text = self.full_text
         self._decline()
         if not text.strip():
             return
-        self._history.keep(text)
+        self._history.add(text)
         sent = self.Sent(text, manner, unasked=self._unasked)
         self.empty()
         self.post_message(sent)

@@ -198,7 +198,7 @@ class QuestionCard(Vertical):
             return "The question above has the keyboard; Esc or Tab to type here"
         return "yes or no, then Enter; Shift+Tab goes to the question, Esc stops"
 
-    def hear(self, words: str) -> bool:
+    def answer_with(self, words: str) -> bool:
         """Whether it is decided by words that somebody typed; if not, it is asked again."""
         chosen = words if self.accepts_text else _parse_choice(words, self.question.choices)
         if chosen:
@@ -263,7 +263,7 @@ class QuestionCard(Vertical):
         self.open = False
         self.post_message(self.Decided(self.question.id, words))
 
-    async def settle(self, answer: str, *, lapsed: bool = False) -> None:
+    async def close_question(self, answer: str, *, lapsed: bool = False) -> None:
         """It was answered, here or elsewhere, or its time, or the turn, is over."""
         self.open = False
         self._answer = answer

@@ -29,9 +29,9 @@ class StatusInfo(Struct, frozen=True, kw_only=True):
     window: int = 0
     cost: float | None = None
     seconds: float | None = None
-    wall: str = ""
+    sandbox: str = ""
     yolo: bool = False
-    behind: int = 0
+    background_jobs: int = 0
     enter: str = ""
     queued: int = 0
     below: bool = False
@@ -44,7 +44,7 @@ class StatusBar(Widget):
         super().__init__()
         self._facts = StatusInfo()
 
-    def tell(self, facts: StatusInfo) -> None:
+    def show_info(self, facts: StatusInfo) -> None:
         if facts != self._facts:
             self._facts = facts
             self.refresh()
@@ -83,8 +83,8 @@ def _status_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
     if facts.cost is not None:
         parts.append((4, format_cost(facts.cost), ""))
     if not facts.starting:
-        wall = facts.wall or "no sandbox"
-        parts.append((5, wall, "" if facts.wall else "$warning"))
+        wall = facts.sandbox or "no sandbox"
+        parts.append((5, wall, "" if facts.sandbox else "$warning"))
     if facts.yolo:
         parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
@@ -100,8 +100,8 @@ def _activity_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
         parts.append((0, facts.doing + time, "bold $accent"))
     if facts.enter:
         parts.append((3, facts.enter, "dim"))
-    if facts.behind:
-        parts.append((2, f"{facts.behind} in background", "$accent"))
+    if facts.background_jobs:
+        parts.append((2, f"{facts.background_jobs} in background", "$accent"))
     if facts.queued:
         parts.append((1, f"{facts.queued} queued", "$warning"))
     if facts.below:
@@ -134,7 +134,7 @@ class PendingInput(Static):
     def __init__(self) -> None:
         super().__init__(markup=False)
 
-    def tell(self, steering: Sequence[str], queued: Sequence[str]) -> None:
+    def show_lines(self, steering: Sequence[str], queued: Sequence[str]) -> None:
         """What the turn will hear at its next step, then what waits for its end."""
         marked = [f"↳ {single_line(one)}" for one in steering] + [
             f"… {single_line(one)}" for one in queued

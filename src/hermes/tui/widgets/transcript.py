@@ -54,7 +54,7 @@ class Transcript(VerticalScroll, can_focus=False):
         for one in self.children:
             one.remove_class(TURN)
 
-    def take_back(self, turns: int) -> None:
+    def mark_undone(self, turns: int) -> None:
         """The last turns count no more; what the program said meanwhile does."""
         begins = [place for place, one in enumerate(self.children) if one.has_class(TURN)]
         if turns < 1 or not begins:
@@ -64,7 +64,7 @@ class Transcript(VerticalScroll, can_focus=False):
             if not one.has_class("command"):
                 one.add_class(UNDONE)
 
-    async def tidy(self) -> None:
+    async def archive_old(self) -> None:
         """Make old things light. What is looked at just now stays as it is."""
         things = [one for one in self.children if not isinstance(one, ArchivedText)]
         if len(things) <= MAX_WIDGETS or not self.is_at_end:
@@ -81,7 +81,7 @@ class Transcript(VerticalScroll, can_focus=False):
         await self.remove_children()
         self.anchor()
 
-    def plain(self) -> str:
+    def plain_text(self) -> str:
         """All that was said in this sitting, without a screen."""
         said = [one for one in self.children if isinstance(one, HasPlainText)]
         kept = [one for one in said if not one.has_class(PAST) and not one.has_class(UNDONE)]

@@ -32,8 +32,8 @@ def is_compaction(request: RecordedRequest) -> bool:
 
 
 async def compact(harness: CodexHarness) -> RuntimeCompaction:
-    scope = Scope("default", harness.session, new_id("run"), str(harness.bench.path / "work"))
-    return await harness.runtime.compact(RuntimeRequest(scope, "", list(harness.said)))
+    scope = Scope("default", harness.session, new_id("run"), str(harness.setup.path / "work"))
+    return await harness.runtime.compact(RuntimeRequest(scope, "", list(harness.messages)))
 
 
 def shown(harness: CodexHarness) -> list[str]:
@@ -92,13 +92,13 @@ async def test_endless_compaction_times_out(tmp_path: Path, program: str) -> Non
         model.script.default = Reply(fault=Fault("hang"))
         bench.patience = CodexTimeouts(deadline=1.0)
         async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+            later.messages = list(harness.messages)
             with pytest.raises(ModelError, match="did not answer thread/compact/start in 1 s"):
                 await compact(later)
             model.script.default = Reply(text="Swordfish.")
             bench.patience = CodexTimeouts()
         async with codex_harness(bench) as again:
-            again.said = list(harness.said)
+            again.messages = list(harness.messages)
             assert await again.ask("which word?") is Outcome.DONE, again.ended
         assert "I will remember." in model.requests[-1].body.decode()
 
@@ -143,7 +143,7 @@ async def test_compaction_starts_at_our_own_limit(tmp_path: Path, program: str) 
             await harness.ask("now much of it")
             assert not any(map(is_compaction, model.requests))
         async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+            later.messages = list(harness.messages)
             model.script.default = Reply(text=SUMMARY)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
             assert is_compaction(model.requests[-2])

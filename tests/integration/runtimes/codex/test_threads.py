@@ -26,7 +26,7 @@ async def test_thread_continues_in_another_process(tmp_path: Path, program: str)
         async with codex_harness(bench) as harness:
             await harness.ask("the word is swordfish")
         async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+            later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
@@ -40,7 +40,7 @@ async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> 
             await harness.ask("the word is swordfish")
         shutil.rmtree(tmp_path / "codex")
         async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+            later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
@@ -52,7 +52,7 @@ async def test_new_thread_gets_the_history(tmp_path: Path, program: str) -> None
         model,
         harness,
     ):
-        harness.said = [
+        harness.messages = [
             User("msg_1", (Text("the word is swordfish"),)),
             Assistant("msg_2", (Text("Understood."),), Stop.END),
         ]
@@ -69,7 +69,7 @@ async def test_undone_turns_are_forgotten(tmp_path: Path, program: str) -> None:
     ):
         await harness.ask("keep this")
         await harness.ask("forget this")
-        del harness.said[2:]
+        del harness.messages[2:]
         assert await harness.ask("what now?") is Outcome.DONE, harness.ended
         asked = model.requests[-1].body.decode()
         assert asked.count("keep this") == 1
@@ -87,7 +87,7 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
         async with codex_harness(bench) as harness:
             await harness.ask("hello")
         async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+            later.messages = list(harness.messages)
             assert await later.ask("go") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
@@ -113,11 +113,11 @@ async def test_idle_threads_are_unsubscribed(tmp_path: Path, program: str) -> No
     ):
         first: list[Message] = []
         for number in range(MAX_OPEN_THREADS + 2):
-            harness.session, harness.said = f"ses_{number}", []
+            harness.session, harness.messages = f"ses_{number}", []
             assert await harness.ask(f"word {number}") is Outcome.DONE, harness.ended
-            first = first or list(harness.said)
+            first = first or list(harness.messages)
         async with harness.service.server() as server:
             assert len(server.threads) == MAX_OPEN_THREADS
-        harness.session, harness.said = "ses_0", first
+        harness.session, harness.messages = "ses_0", first
         assert await harness.ask("which word?") is Outcome.DONE, harness.ended
         assert "word 0" in model.requests[-1].body.decode()

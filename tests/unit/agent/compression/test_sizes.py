@@ -49,7 +49,7 @@ def test_late_gpt_models_on_the_codex_route_are_filled_further() -> None:
 
 def test_budgets() -> None:
     assert tail_budget(CompactionLimits(), 150_000) == 30_000
-    assert [min_tail_messages(CompactionLimits(last=last)) for last in (0, 5, 20)] == [3, 5, 8]
+    assert [min_tail_messages(CompactionLimits(keep_last=last)) for last in (0, 5, 20)] == [3, 5, 8]
     sizes = [(5_000, 200_000), (30_000, 200_000), (500_000, 1_000_000), (500_000, 100_000)]
     assert [summary_budget(*size) for size in sizes] == [2_000, 6_000, 10_000, 5_000]
 
@@ -63,10 +63,10 @@ def test_what_counts_of_a_message() -> None:
 def test_a_gauge_trusts_what_was_counted_and_guesses_the_rest() -> None:
     gauge = TokenGauge(1_000)
     assert gauge.tokens(4_000) == 2_000
-    gauge.heard(Usage(input=5_000, output=100), 4_400)
+    gauge.set_count(Usage(input=5_000, output=100), 4_400)
     assert gauge.tokens(4_400) == 5_100
     assert gauge.tokens(8_400) == 6_100
-    gauge.heard(Usage(), 9_000)
+    gauge.set_count(Usage(), 9_000)
     assert gauge.tokens(8_400) == 6_100
-    gauge.begin_again(900)
+    gauge.reset(900)
     assert gauge.tokens(400) == 1_000

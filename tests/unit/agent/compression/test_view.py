@@ -128,12 +128,12 @@ def test_the_second_time_goes_on_where_the_first_ended() -> None:
     first = made(said, CutLimits(budget=600, head=3))
     longer = [*said, *(replace(one, id=f"{one.id}_b") for one in long_talk(10))]
     since = view_start(first, longer)
-    places = find_cut(longer, CutLimits(budget=600, since=since))
+    places = find_cut(longer, CutLimits(budget=600, summarized=since))
     assert places is not None
     gone = newly_omitted(first, longer, places)
     assert gone == [*longer[: len(first.head)], *longer[since : places.start]]
     assert places.head == 0
-    assert find_cut(said, CutLimits(budget=600, since=since)) is None
+    assert find_cut(said, CutLimits(budget=600, summarized=since)) is None
 
 
 def test_keeping_the_last_turns() -> None:
@@ -149,7 +149,7 @@ def test_keeping_the_last_turns() -> None:
 
 def test_long_results_in_a_tail_that_is_too_long_are_lines() -> None:
     said = long_talk(2, steps=1, size=40_000)
-    view = made(said, CutLimits(budget=12_000, least=8))
+    view = made(said, CutLimits(budget=12_000, min_messages=8))
     seen = shown(view, said)
     old = [one for one in seen if isinstance(one, Result)]
     assert old
@@ -206,7 +206,7 @@ def check_compressed(said: list[Message], budget: int, head: int, more: list[Mes
     view: CompactedView | None = None
     for messages in (said, [*said, *more]):
         since = view_start(view, messages)
-        ends = CutLimits(budget=budget, head=0 if since else head, since=since)
+        ends = CutLimits(budget=budget, head=0 if since else head, summarized=since)
         places = find_cut(messages, ends, ["todo", "terminal"])
         if places is None:
             continue

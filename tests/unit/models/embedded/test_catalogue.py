@@ -59,7 +59,7 @@ def create_sparse_file(place: ModelFolder, name: str, size: int | None = None) -
     """Create a create_sparse_file file of the right size."""
     one = find_weights(name)
     place.folder.mkdir(parents=True, exist_ok=True)
-    with place.weights(one).open("wb") as file:
+    with place.weights_path(one).open("wb") as file:
         file.truncate(one.size if size is None else size)
 
 
@@ -69,11 +69,11 @@ def test_installed_models_are_listed(tmp_path: Path) -> None:
     assert local_server_in(place) == ()
     create_sparse_file(place, "smollm2-135m")
     create_sparse_file(place, "qwen2.5-coder-0.5b", 12)
-    assert place.present() == {"smollm2-135m": 8192}
+    assert place.installed_models() == {"smollm2-135m": 8192}
     assert chosen_weights("", place.url).name == "smollm2-135m"
     assert chosen_weights("qwen2.5-coder-1.5b", place.url).name == "qwen2.5-coder-1.5b"
     if not place.has_engine:
         assert local_server_in(place) == ()
-    (place.engine / "xllamacpp").mkdir(parents=True)
+    (place.engine_folder / "xllamacpp").mkdir(parents=True)
     (found,) = local_server_in(place)
     assert (found.provider, list(found.models)) == ("embedded", ["smollm2-135m"])

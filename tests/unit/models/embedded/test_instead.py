@@ -104,11 +104,11 @@ def test_refusal_is_reported(request_: ModelRequest, text: str) -> None:
 class NoEngine:
     """Fails if it is used."""
 
-    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
+    def is_loaded(self, weights: Weights, folder: ModelFolder) -> bool:
         raise AssertionError(weights)
 
-    def turn(
-        self, weights: Weights, place: ModelFolder
+    def acquire(
+        self, weights: Weights, folder: ModelFolder
     ) -> AbstractAsyncContextManager[EngineProcess]:
         raise AssertionError(weights)
 
@@ -124,7 +124,7 @@ async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
     assert (
         await read_stream(model, request_after(failed(READ_ONLY, OUTSIDE)))
     ).answer.stop is Stop.TOOLS
-    bound = ModelRequest("", refused.messages, TOOLS, calling=OutputConstraints(must=True))
+    bound = ModelRequest("", refused.messages, TOOLS, constraints=OutputConstraints(required=True))
     with pytest.raises(AssertionError):
         await read_stream(model, bound)
 

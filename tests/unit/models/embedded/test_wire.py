@@ -177,7 +177,10 @@ def test_required_call_stays_required() -> None:
     history: list[Message] = [
         user("What is in a.txt?"), call("read_file", '{"path": "a.txt"}'), result("x"),
     ]  # fmt: skip
-    assert offers(ModelRequest("", history, offered(), calling=OutputConstraints(must=True))) == ALL
+    assert (
+        offers(ModelRequest("", history, offered(), constraints=OutputConstraints(required=True)))
+        == ALL
+    )
 
 
 def test_earlier_results_are_repeated() -> None:
@@ -237,12 +240,12 @@ def test_answer_schema_allows_a_tool_or_a_reply() -> None:
 @pytest.mark.parametrize(
     ("calling", "names"),
     [
-        (OutputConstraints(must=True), ["terminal", "read_file", "write_file", "patch"]),
+        (OutputConstraints(required=True), ["terminal", "read_file", "write_file", "patch"]),
         (OutputConstraints(name="read_file"), ["read_file"]),
     ],
 )
 def test_constraints_limit_the_answer_schema(calling: OutputConstraints, names: list[str]) -> None:
-    body = sent(ModelRequest("", [user("hi")], offered(), calling=calling))
+    body = sent(ModelRequest("", [user("hi")], offered(), constraints=calling))
     schema = body["response_format"]["json_schema"]["schema"]
     assert [one["properties"]["tool"]["const"] for one in schema["oneOf"]] == names
 

@@ -111,7 +111,9 @@ class InteractiveChat:
         while True:
             news = False
             try:
-                line = self._next_queued() or decode_argument(self._editor.read(self._agent.news))
+                line = self._next_queued() or decode_argument(
+                    self._editor.read(self._agent.has_news)
+                )
             except NewsArrived:
                 line, news = "", True
                 self._print("")
@@ -228,7 +230,11 @@ class InteractiveChat:
         self._after_turn(printer.ended)
 
     def _after_turn(self, ended: RunEnded | None) -> None:
-        cost = self._agent.report(ended).estimated_cost_usd if self._display_options.cost else None
+        cost = (
+            self._agent.usage_report(ended).estimated_cost_usd
+            if self._display_options.cost
+            else None
+        )
         if cost is not None:
             self._print(self._style(f"(cost: ${cost:.4f})", "dim"))
         if self._display_options.bell:

@@ -53,7 +53,7 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
     if args.usage_file:
         from hermes.cli.verbs.chat.oneshot import write_usage
 
-        write_usage(Path(args.usage_file), agent.report(listener.ended))
+        write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
     return code
 
 

@@ -108,7 +108,7 @@ def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
         return ServerRow(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
     where = one_line(
-        action.redactor().redact(_configured_command(action, name) or server.where), 200
+        action.redactor().redact(_configured_command(action, name) or server.address), 200
     )
     return ServerRow(name=name, state="off" if off else "on", where=where)
 
@@ -214,17 +214,17 @@ def _test(action: McpAction, name: str, *, as_json: bool) -> int:
         with Spawner() as spawner:
             parts = SandboxDeps(action.home, action.env, terminal, spawner, SystemClock())
             return await test_connection(
-                server, Sandboxes(parts).near, action.redactor(), action.home
+                server, Sandboxes(parts).local, action.redactor(), action.home
             )
 
     result = anyio.run(connect)
     if as_json:
         action.line(msgspec.json.encode(result).decode())
-    elif result.trouble:
-        action.context.stderr.write(f"{single_line(name)}: {single_line(result.trouble)}\n")
+    elif result.error:
+        action.context.stderr.write(f"{single_line(name)}: {single_line(result.error)}\n")
     else:
         _print(action, name, result)
-    return int(bool(result.trouble))
+    return int(bool(result.error))
 
 
 def _print(action: McpAction, name: str, result: ConnectionTest) -> None:

@@ -57,10 +57,10 @@ def downloadable_models(home: Home) -> list[DownloadableModel]:
             title=weights.title,
             size=weights.size,
             licence=weights.licence,
-            here=folder.has(weights) and folder.has_engine,
+            here=folder.has_weights(weights) and folder.has_engine,
         )
         for weights in weights_catalog()
-        if not weights.toy or folder.has(weights)
+        if not weights.toy or folder.has_weights(weights)
     ]
 
 
@@ -68,7 +68,7 @@ def local_model_note(home: Home) -> str:
     """The note about the embedded model in the list of providers."""
     folder = folder_under(home.root)
     weights = chosen_weights("", folder.url)
-    if folder.has(weights) and folder.has_engine:
+    if folder.has_weights(weights) and folder.has_engine:
         return "on this machine"
     return f"no key needed; {format_size(weights.size)} download"
 
@@ -82,7 +82,7 @@ def offer_local_model(
     """
     folder = folder_under(home.root)
     weights = chosen_weights(name, folder.url)
-    if folder.has(weights) and folder.has_engine:
+    if folder.has_weights(weights) and folder.has_engine:
         return weights.name
     style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
     for line in describe_weights(weights, folder):

@@ -76,7 +76,7 @@ def run_setup(args: Namespace, context: CliContext) -> int:
     ensure_home(home)
     env = profile_env(home.dotenv, context.env)
     settings = model_settings(load_config(home, env).config)
-    pooled = KeyPool(home.auth, SystemClock()).under(settings)
+    pooled = KeyPool(home.auth, SystemClock()).with_keys(settings)
     setup = _SetupContext(args, home, env, pooled, TerminalDialog(context, asks=not args.yes))
     _print_current(setup, context)
     chosen = _choose(setup, context)
