@@ -36,7 +36,7 @@ class ActorCallbacks(Struct, frozen=True, kw_only=True):
     hooks: Hooks = NoHooks()
     later: Callable[[Address], bool] = lambda address: True
     trouble: Callable[[Address, StoreError], None] = lambda address, error: None
-    below: Callable[[Sequence[Message]], str] = lambda said: ""
+    below: Callable[[Sequence[Message]], str] = lambda messages: ""
     profile: str = DEFAULT_PROFILE
 
 

@@ -47,9 +47,9 @@ class ServiceHome:
             (root / "bin" / "systemctl").write_text(SYSTEMCTL)
             (root / "bin" / "systemctl").chmod(0o755)
 
-    def __call__(self, *words: str) -> CliResult:
+    def __call__(self, *args: str) -> CliResult:
         done = subprocess.run(
-            [HERMES_PROGRAM, *words], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+            [HERMES_PROGRAM, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
             timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
