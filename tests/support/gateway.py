@@ -177,8 +177,8 @@ def gated_tool() -> tuple[GatedBody, FakeTool]:
     return gates, FakeTool("wait", gates)
 
 
-async def start_gated_turn(one: GatewayHarness, gates: GatedBody, text: str = "work") -> None:
-    await one.channel.say(text)
+async def start_gated_turn(harness: GatewayHarness, gates: GatedBody, text: str = "work") -> None:
+    await harness.channel.say(text)
     await gates.reached("a")
 
 

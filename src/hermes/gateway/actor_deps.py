@@ -36,7 +36,7 @@ class ActorCallbacks(Struct, frozen=True, kw_only=True):
     hooks: Hooks = NoHooks()
     can_send_later: Callable[[Address], bool] = lambda address: True
     store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
-    footer: Callable[[Sequence[Message]], str] = lambda said: ""
+    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
     profile: str = DEFAULT_PROFILE
 
 

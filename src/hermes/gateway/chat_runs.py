@@ -211,8 +211,8 @@ def cancelled_text(cause: CancelCause | None) -> str:
 
 
 IDLE_WARNING = (
-    "Nothing has happened in this turn for {quiet}. If nothing does for {left} more, I end it; "
-    "/stop ends it now."
+    "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
+    "activity; /stop ends it now."
 )
 STILL_WORKING = "Still working after {time}."
 

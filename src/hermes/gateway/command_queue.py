@@ -284,8 +284,8 @@ class CommandQueue:
     async def _submit_message(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
         key, message = command.key, command.message
         user = User(message.user.id, submitted.parts, message.user.trust)
-        message_said = structs.replace(message, user=user, manner=submitted.busy_mode)
-        post = EnqueueItem(inbox_item(f"{key}:said", command.session, message_said))
+        new_message = structs.replace(message, user=user, manner=submitted.busy_mode)
+        post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
         await self.reply(f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key))
         self._wake(command.session)
 

@@ -317,8 +317,8 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
     match reply:
         case TextReply(text=text) | ResumedReply(text=text):
             return text
-        case SubmitReply(parts, manner, told):
-            return SubmitMessage(parts, manner, told)
+        case SubmitReply(parts, manner, notice):
+            return SubmitMessage(parts, manner, notice)
         case QuitReply():
             return "There is nothing to quit here."
         case ScreenReply():

@@ -101,4 +101,4 @@ def _framed(text: str) -> str:
 
 @cache
 def _frame() -> str:
-    return (Path(__file__).parent / "mirror.md").read_text(encoding="utf-8").strip()
+    return (Path(__file__).parent / "cross_post.md").read_text(encoding="utf-8").strip()

@@ -399,7 +399,7 @@ class Delivery:
 
 
 def _ignore_arrived(address: Address, text: str) -> None:
-    log.debug("no session to add the cross-post to %s to", address)
+    log.debug("no cross-posts to %s", address)
 
 
 def _ignore_store_error(address: Address, error: StoreError) -> None:

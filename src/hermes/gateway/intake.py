@@ -121,7 +121,7 @@ class Intake:
     async def accept(self, inbound: Inbound, authorize: Authorize | None = None) -> None:
         """Return once the message is durable; a key seen before changes nothing.
 
-        Raises `NotTaken` if the sender should retry later. `door` replaces our own rules when
+        Raises `InboundRefused` if the sender should retry later. `door` replaces our own rules when
         another profile's channel received the message.
         """
         inbound = encodable(inbound)
@@ -337,7 +337,7 @@ def _no_targets(targets: str) -> tuple[Address, ...]:
 
 
 def _ignore_cross_post(address: Address, text: str) -> None:
-    log.debug("no session to add the cross-post to %s to", address)
+    log.debug("no cross-posts to %s", address)
 
 
 def _no_reaction(inbound: Inbound) -> None:

@@ -93,7 +93,7 @@ class Supervisor:
                     group.start_soon(self._keep_running, name, deliver)
 
     async def _keep_running(self, name: str, deliver: HandleInbound) -> None:
-        async def heard(update: Inbound) -> None:
+        async def handle(update: Inbound) -> None:
             self._last_update[name] = self._clock.now()
             await deliver(update)
 
@@ -103,7 +103,7 @@ class Supervisor:
                 await self._until_resumed(name)
                 with anyio.CancelScope() as scope:
                     self._listening[name] = scope
-                    failures = await self._listen_once(name, heard, failures)
+                    failures = await self._listen_once(name, handle, failures)
         finally:
             self._set(name, ChannelCondition.CLOSED, failures)
 

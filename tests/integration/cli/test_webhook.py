@@ -121,7 +121,7 @@ def test_given_secret_is_not_printed(hermes: HermesCli) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["a/b"], "cannot be the name"),
+        (["a/b"], "is not a valid route name"),
         (["a", "--filter", "action"], "is not a filter"),
         (["a", "--deliver", "git hub"], "is not a delivery target"),
         (["a", "--deliver", "github_comment"], "does not support yet"),

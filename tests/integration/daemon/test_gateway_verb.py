@@ -41,9 +41,9 @@ class CliHome:
             "PYTHONPATH": STANDIN,
         }
 
-    def __call__(self, *words: str, **env: str) -> CliResult:
+    def __call__(self, *args: str, **env: str) -> CliResult:
         done = subprocess.run(
-            [HERMES_PROGRAM, *words],
+            [HERMES_PROGRAM, *args],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -53,9 +53,9 @@ class CliHome:
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
-    def running(self, *words: str, **env: str) -> Iterator[RunningCli]:
+    def running(self, *args: str, **env: str) -> Iterator[RunningCli]:
         with subprocess.Popen(
-            [HERMES_PROGRAM, *words],
+            [HERMES_PROGRAM, *args],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -111,9 +111,9 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     settings = cli_home.home / "config.yaml"
     settings.touch()
     os.utime(settings, (2**32, 2**32))
-    told = cli_home("gateway", "start").out
-    assert "config.yaml changed since it started; " in told
-    assert "hermes gateway restart" in told
+    reply = cli_home("gateway", "start").out
+    assert "config.yaml changed since it started; " in reply
+    assert "hermes gateway restart" in reply
     settings.unlink()
     shown = cli_home("gateway", "status")
     assert shown.code == 0
@@ -122,9 +122,9 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     assert rows["telegram"][1:] == ["connected", "just", "now"]
     assert rows["discord"][1:2] == ["retrying"]
     assert "failed: no route to host" in shown.out
-    told = json.loads(cli_home("gateway", "status", "--json").out)
-    assert (told["running"], told["pid"], told["died"]) == (True, record.pid, False)
-    assert told["state"]["platforms"]["discord"]["error_code"] == "failed"
+    reply = json.loads(cli_home("gateway", "status", "--json").out)
+    assert (reply["running"], reply["pid"], reply["died"]) == (True, record.pid, False)
+    assert reply["state"]["platforms"]["discord"]["error_code"] == "failed"
 
     stopped = cli_home("gateway", "stop")
     assert stopped.out == f"The gateway of profile default stopped (pid {record.pid})\n"
@@ -273,12 +273,12 @@ def test_second_interrupt_kills_the_gateway(cli_home: CliHome) -> None:
             gateway.wait_for("heard 15")
             stop.process.send_signal(signal.SIGINT)
             assert stop.process.stderr is not None
-            heard = b""
-            while b"press Ctrl+C again" not in heard:
+            received = b""
+            while b"press Ctrl+C again" not in received:
                 data = wait_for_data(stop.process.stderr.fileno())
-                assert data, f"it hung up after {heard!r}"
-                heard += data
-            assert b"waiting for 1 running turn to end" in heard
+                assert data, f"it hung up after {received!r}"
+                received += data
+            assert b"waiting for 1 running turn to end" in received
             ran = stop.send_signal(signal.SIGINT)
         assert (ran.code, "was killed" in ran.out) == (0, True)
         assert gateway.process.wait(TEST_TIMEOUT) == -signal.SIGKILL
@@ -310,8 +310,8 @@ def test_one_gateway_for_all_profiles(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run", STANDIN="all") as gateway:
         gateway.wait_for("ready")
         pid = gateway.process.pid
-        for words in (["gateway", "start"], ["gateway", "run"], ["gateway", "run", "--replace"]):
-            refused = cli_home("-p", "work", *words)
+        for args in (["gateway", "start"], ["gateway", "run"], ["gateway", "run", "--replace"]):
+            refused = cli_home("-p", "work", *args)
             assert refused.code == 1
             assert (
                 f"Profile work is already served by the gateway of profile default (pid {pid}"

@@ -39,10 +39,10 @@ def end(pid: int) -> None:
 
 
 def test_ready_in_several_writes(home: Home) -> None:
-    told: list[str] = []
+    reply: list[str] = []
     code = "os.write(pipe, b'STATUS=a'); os.write(pipe, b'b\\nREADY=1\\n'); signal.pause()"
-    launched = launch(home, ENV, command(code), told.append)
-    assert (told, launched.status) == (["ab"], "ab")
+    launched = launch(home, ENV, command(code), reply.append)
+    assert (reply, launched.status) == (["ab"], "ab")
     assert f"pid {launched.pid}\n" in (home.logs / "gateway.log").read_text()
     end(launched.pid)
 
@@ -106,7 +106,7 @@ def test_service_manager_variables_are_removed(home: Home) -> None:
 def test_current_folder_is_not_on_the_module_path(home: Home, tmp_path: Path) -> None:
     for name in ("msgspec.py", "hermes.py"):
         (tmp_path / name).write_text("raise SystemExit('planted')", encoding="utf-8")
-    words = [*gateway_command(home), "--help"]
-    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    args = [*gateway_command(home), "--help"]
+    ran = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "usage: hermes" in ran.stdout

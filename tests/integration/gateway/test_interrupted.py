@@ -18,9 +18,9 @@ pytestmark = pytest.mark.anyio
 FAILED, KILLED = "q-1 fail:model", "q-2 hang:model"
 
 
-def hermes(folder: Path, *words: str) -> str:
+def hermes(folder: Path, *args: str) -> str:
     env = {"HOME": str(folder), "HERMES_HOME": str(folder / "home"), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "hermes", "sessions", *words]
+    command = [sys.executable, "-m", "hermes", "sessions", *args]
     return subprocess.run(
         command, env=env, capture_output=True, check=True, timeout=TEST_TIMEOUT, text=True
     ).stdout
@@ -44,8 +44,8 @@ async def test_only_interrupted_turn_is_shown_as_interrupted(tmp_path: Path) -> 
             chat.say("/stop")
             await chat.wait_for_post("Stopped.")
             chat.say("/history")
-            told = await chat.wait_for_post(f"you: {FAILED}")
-        lines = [line.strip() for line in told.text.splitlines()]
+            reply = await chat.wait_for_post(f"you: {FAILED}")
+        lines = [line.strip() for line in reply.text.splitlines()]
         assert lines[0] == f"you: {FAILED}"
         assert lines[1].startswith(UNANSWERED.removesuffix(")"))
         assert REFUSED in lines[1]

@@ -62,10 +62,10 @@ async def test_learning_notice_comes_after_the_answer(
     async with gateway(tmp_path, model.url, every=1) as (_, channel):
         await channel.say("Be brief, please.")
         await wait_until(lambda: len(channel.texts_in("1")) == 2)
-        answered, told = channel.texts_in("1")
+        answered, reply = channel.texts_in("1")
         assert answered == "Plain answer."
-        assert told.startswith("💾")
-        assert "prefers short answers" in told
+        assert reply.startswith("💾")
+        assert "prefers short answers" in reply
         assert (tmp_path / "memories/USER.md").read_text() == "prefers short answers"
         await channel.say("/changes")
         await wait_until(lambda: len(channel.texts_in("1")) == 3)

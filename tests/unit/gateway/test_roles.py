@@ -198,17 +198,17 @@ steps = st.lists(
 def test_window_never_exceeds_its_limit(quota: Quota, steps: list[tuple[str, float]]) -> None:
     turns, clock = turn_counter()
     taken: dict[str, list[float]] = {"a": [], "b": []}
-    for who, later in steps:
+    for user, later in steps:
         clock.time += later
         windows = [(quota.per_hour, HOUR), (quota.per_day, DAY)]
         full = [
-            limit is not None and sum(1 for at in taken[who] if at > clock.time - window) >= limit
+            limit is not None and sum(1 for at in taken[user] if at > clock.time - window) >= limit
             for limit, window in windows
         ]
-        refused = turns.take(who, quota)
+        refused = turns.take(user, quota)
         assert (refused is not None) == any(full)
         if refused is None:
-            taken[who].append(clock.time)
+            taken[user].append(clock.time)
         else:
             assert 0 < refused.wait <= DAY
 
@@ -218,9 +218,9 @@ def test_window_never_exceeds_its_limit(quota: Quota, steps: list[tuple[str, flo
 )
 def test_memory_is_bounded(most: int, steps: list[tuple[int, float]]) -> None:
     turns, clock = turn_counter(most)
-    for who, later in steps:
+    for user, later in steps:
         clock.time += later
-        turns.take(str(who), Quota(per_day=3))
+        turns.take(str(user), Quota(per_day=3))
         assert turns.users <= most
 
 

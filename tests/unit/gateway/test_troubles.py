@@ -97,20 +97,20 @@ async def test_slow_store_is_notified(notices: NoticeHarness) -> None:
 
 async def test_full_disk_is_notified_once_and_all_is_answered_later(tmp_path: Path) -> None:
     with faulty_disk() as disk:
-        async with gateway_harness(tmp_path) as one:
+        async with gateway_harness(tmp_path) as harness:
             disk.fail(DiskFailure.FULL, 1, 10**9)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await one.channel.type(make_inbound("hello", "u1"))
-            await one.wait_for_posts(DISK_FULL)
+                    await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL)
             disk.heal()
-            await one.channel.type(make_inbound("hello", "u1"))
-            await one.wait_for_posts(DISK_FULL, "re: hello")
-            await one.wait_until_idle()
+            await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL, "re: hello")
+            await harness.wait_until_idle()
             disk.fail(DiskFailure.FULL, 1, 10**9)
             with pytest.raises(StoreFull):
-                await one.channel.type(make_inbound("/status", "u2"))
-            await one.wait_for_posts(DISK_FULL, "re: hello", DISK_FULL)
+                await harness.channel.type(make_inbound("/status", "u2"))
+            await harness.wait_for_posts(DISK_FULL, "re: hello", DISK_FULL)
             disk.heal()
 
 
@@ -122,15 +122,15 @@ async def test_stored_message_that_cannot_be_answered_is_notified(tmp_path: Path
             return answer_script("nobody will read this")
 
         clock = FakeClock()
-        async with gateway_harness(tmp_path, fills_the_disk, clock=clock) as one:
-            await one.channel.type(make_inbound("hello", "u1"))
-            await one.wait_for_posts(DISK_FULL)
+        async with gateway_harness(tmp_path, fills_the_disk, clock=clock) as harness:
+            await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL)
             for _ in range(3):
                 await clock.advance(60.0)
-            assert one.channel.texts_in("1") == [DISK_FULL]
+            assert harness.channel.texts_in("1") == [DISK_FULL]
             disk.heal()
             await clock.advance(120.0)
-            await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-            assert "hello" in one.channel.texts_in("1")[1]
-            await one.wait_until_idle()
-            assert await one.open_rows() == []
+            await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+            assert "hello" in harness.channel.texts_in("1")[1]
+            await harness.wait_until_idle()
+            assert await harness.open_rows() == []

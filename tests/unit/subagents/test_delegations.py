@@ -60,10 +60,10 @@ async def test_each_task_gets_a_child_session(tmp_path: Path) -> None:
 async def test_auto_approval_follows_the_settings(
     tmp_path: Path, *, leave: bool, yolo: bool, foreign: bool, free: bool
 ) -> None:
-    heard: list[Scope] = []
+    received: list[Scope] = []
 
     async def act(args: dict[str, object], context: ToolContext) -> str:
-        heard.append(context.scope)
+        received.append(context.scope)
         return "ok"
 
     async with delegation_harness(
@@ -75,7 +75,7 @@ async def test_auto_approval_follows_the_settings(
     ) as (_, delegations):
         scope = structs.replace(SCOPE, yolo=yolo)
         await delegations.run(scope, [Task(goal="act", foreign=foreign)], ignore_progress)
-    assert [(one.yolo, one.attended) for one in heard] == [(free, False)]
+    assert [(one.yolo, one.attended) for one in received] == [(free, False)]
 
 
 def test_auto_approve_setting_is_used() -> None:

@@ -210,10 +210,10 @@ async def kill_at(path: Path, step: str) -> tuple[str, int]:
 
 
 async def test_killed_before_start(tmp_path: Path) -> None:
-    message, begun = await kill_at(tmp_path, "delegation.begun")
+    message, started = await kill_at(tmp_path, "delegation.begun")
     assert "0 of 2 completed" in message
     assert message.count("lost") == 2
-    assert begun == 0
+    assert started == 0
 
 
 async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
@@ -221,18 +221,18 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
         Address("test", "1"),
         InheritedLimits(platform="test", tools=("delegate_task", "todo")),
     )
-    begun = structs.replace(
+    started = structs.replace(
         SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=queued
     )
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
-        await delegations.dispatch(begun, [Task(goal="long work")])
+        await delegations.dispatch(started, [Task(goal="long work")])
         await wait_for_requests(built)
         assert built.planner.scopes[0].bounds == queued
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
         (record,) = await built.store.records.find(KIND, only_open=True)
         work = read_delegation(record)
         assert work is not None
-        assert work.scope == begun
+        assert work.scope == started
         await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes
         assert (again.bounds, again.role, again.address) == (queued, Role.MEMBER, None)
@@ -246,9 +246,9 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_killed_after_one_reported(tmp_path: Path) -> None:
-    message, begun = await kill_at(tmp_path, "delegation.one_reported")
+    message, started = await kill_at(tmp_path, "delegation.one_reported")
     assert "did " in message
-    assert begun <= 2
+    assert started <= 2
 
 
 async def test_killed_after_reporting(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Close the pipe; a receiver that was not told of readiness sees a failure."""
+        """Close the pipe; without READY before, the receiver sees a failure."""
         self._close_pipe()
 
     async def keep_alive(self, clock: Clock, healthy: Callable[[], bool] = lambda: True) -> None:

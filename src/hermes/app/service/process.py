@@ -188,7 +188,7 @@ def _write_errors_named(home: Home) -> Generator[None]:
 
 
 def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
-    """Report "running" unless it was told to stop, so that it is started again."""
+    """Report "running" unless it was stopped on purpose, so that it is started again."""
     match ending:
         case Ending.STOPPED:
             phase = Phase.STOPPED

@@ -90,8 +90,8 @@ def refused(
 
 def flipped_bits(text: bytes) -> list[bytes]:
     return [
-        text[:place] + bytes([text[place] ^ 1 << bit]) + text[place + 1 :]
-        for place in range(len(text))
+        text[:index] + bytes([text[index] ^ 1 << bit]) + text[index + 1 :]
+        for index in range(len(text))
         for bit in range(8)
     ]
 
