@@ -174,7 +174,7 @@ class _ResponseHandlers:
         stored = await self._load(
             request,
             (
-                " or cannot be stopped here: without an Idempotency-Key it ends with its "
+                ", or it cannot be stopped here: without an Idempotency-Key it ends with its "
                 "connection, and with `store: false` it is not stored."
             ),
         )

@@ -54,17 +54,17 @@ async def test_repeated_stream_gets_the_same_answer(tmp_path: Path) -> None:
 
 async def test_concurrent_duplicate_waits_for_the_first(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="once", first_byte=0.1), Reply(text="twice")])
-    heard: list[str] = []
+    answers: list[str] = []
     async with api_harness(tmp_path, script) as harness:
 
         async def ask() -> None:
-            heard.append(text(await harness.chat(HI, Idempotency_Key="a")))
+            answers.append(text(await harness.chat(HI, Idempotency_Key="a")))
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(5):
                     group.start_soon(ask)
-        assert heard == ["once"] * 5
+        assert answers == ["once"] * 5
         assert len(harness.model_server.requests) == 1
 
 

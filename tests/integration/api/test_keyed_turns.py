@@ -262,7 +262,7 @@ async def test_cancel_returns_an_unstored_response(tmp_path: Path, stream: bool)
             await harness.server.turn_gate.wait_idle()
             again = await harness.ask("POST", f"{RESPONSES}/{name}/cancel")
             assert (again.status, again.code) == (404, "response_not_found")
-            assert "not kept" in again.json["error"]["message"]
+            assert "not stored" in again.json["error"]["message"]
 
 
 async def test_cancel_has_a_timeout(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ async def test_steering_message_of_a_killed_run_is_read_by_the_next(tmp_path: Pa
         body = msgspec.json.encode({"message": "Are you there?"})
         path = f"/api/sessions/{begun['session_id']}/chat"
         assert (await harness.ask("POST", path, body)).status == 200
-        heard = [text_of(message) for message in await harness.messages(begun["session_id"])]
-        assert heard.count("Be quick.") == 1
-        assert heard.index("Be quick.") < heard.index("Are you there?")
+        texts = [text_of(message) for message in await harness.messages(begun["session_id"])]
+        assert texts.count("Be quick.") == 1
+        assert texts.index("Be quick.") < texts.index("Are you there?")
         assert await harness.app.store.queues.topics("inbox") == []

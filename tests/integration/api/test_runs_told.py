@@ -42,8 +42,8 @@ async def test_run_is_steered(tmp_path: Path):
                 await reader.until("tool.started")
                 await post_json(harness, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
                 await anyio.Path(tmp_path / "workspace" / "go").touch()
-                heard = await reader.until("steer.applied")
-                assert heard.data["text"] == "Be quick."
+                applied = await reader.until("steer.applied")
+                assert applied.data["text"] == "Be quick."
                 await reader.until("run.completed")
         said = await harness.messages(str((await run_state(harness, run))["session_id"]))
         kinds = [type(message) for message in said]

@@ -81,17 +81,17 @@ async def test_restarted_different_answer_is_an_error(tmp_path: Path) -> None:
         stream = await client.chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}], stream=True
         )
-        heard = ""
+        received = ""
 
         async def read() -> None:
-            nonlocal heard
+            nonlocal received
             async for chunk in stream:
-                heard += chunk.choices[0].delta.content or ""
+                received += chunk.choices[0].delta.content or ""
 
         with pytest.raises(openai.APIError) as broken:
             await read()
         assert broken.value.code == "answer_restarted"
-        assert "Something" not in heard
+        assert "Something" not in received
         assert await stored_text(harness) == "Something else."
         stream = await client.chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}], stream=True

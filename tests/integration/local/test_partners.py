@@ -190,9 +190,9 @@ def test_session_is_found_by_its_preview(open_client: Opener) -> None:
 def test_commands_are_answered_by_kind(open_client: Opener) -> None:
     with open_client() as client:
         client.say(user_input("before the commands"), EventCollector())
-        told = client.command("/status")
-        assert isinstance(told, TextReply)
-        assert client.state.session in told.text
+        reply = client.command("/status")
+        assert isinstance(reply, TextReply)
+        assert client.state.session in reply.text
         assert client.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
         assert client.command("/etc/hosts is a file") == NotACommand()
         assert client.command("/quit") == QuitReply()
@@ -257,10 +257,10 @@ def test_first_run_shows_a_note(open_client: Opener, tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
     with open_client(person=True, screen=True) as client:
-        for told in ((FIRST_RUN_NOTE,), ()):
+        for notes in ((FIRST_RUN_NOTE,), ()):
             with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
                 terminal.open()
-                assert terminal.greeting.notes == told
+                assert terminal.greeting.notes == notes
             (tmp_path / "state.db").touch()
 
 
@@ -275,7 +275,7 @@ def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> No
             rows = [AppendMessage(name, "r1", one, clock.now()) for one in user_input]
             await store.commit(OpenSession(session), *rows)
 
-    def told(name: str) -> tuple[int, int]:
+    def history_size(name: str) -> tuple[int, int]:
         with open_client(resume=name) as client:
             past = client.recent_history()
             return len(past.rows), past.more
@@ -289,8 +289,8 @@ def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> No
         past = client.recent_history()
     assert len(past.rows) == EXCHANGES
     assert past.more == MAX_SHOWN + 30 - EXCHANGES
-    assert told("large") == (2, 2)
-    assert told("huge") == (1, 1)
+    assert history_size("large") == (2, 2)
+    assert history_size("huge") == (1, 1)
 
 
 @pytest.mark.parametrize("from_a_thread", [False, True])

@@ -235,9 +235,9 @@ def test_answer_or_steering_after_the_turn_is_ignored() -> None:
 
 
 def test_unconfirmed_steering_is_withdrawn_from_the_next_turn() -> None:
-    heard = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
+    confirmed = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
     reconnect = FakeReconnect(FakeClient())
-    broken = FakeClient(RunStarted("r1", "s1"), heard, GatewayGone("gone"))
+    broken = FakeClient(RunStarted("r1", "s1"), confirmed, GatewayGone("gone"))
     client = reconnecting(broken, reconnect)
 
     def show(event: Event) -> None:
