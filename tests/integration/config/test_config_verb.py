@@ -183,7 +183,7 @@ def test_check_warns_of_keys_that_others_can_read(hermes):
     assert "others" not in hermes("config", "check").stdout
     (hermes.home / ".env").chmod(0o644)
     done = hermes("config", "check")
-    assert (done.returncode, "other people" in done.stdout) == (0, True)
+    assert (done.returncode, "other users" in done.stdout) == (0, True)
 
 
 def test_a_broken_file_is_one_clear_sentence(hermes):

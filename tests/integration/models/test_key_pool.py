@@ -105,7 +105,7 @@ def test_keys_by_command(auth: House):
         "anthropic: uses key-1 sk-a…mnop from auth.json, as it is the first that does not rest "
         "(fill_first) (2 keys)\n"
     )
-    assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
+    assert auth("remove", "anthropic", "spare").out == "Removed spare from anthropic\n"
     (left,) = json.loads(auth("list", "--json").out)
     assert (left["label"], left["key"], left["rests_seconds"]) == ("key-1", "sk-a…mnop", 0)
 
@@ -126,7 +126,7 @@ def test_rests_are_shown_and_ended(auth: House):
     ("words", "said"),
     [
         (("add", "antropic", "k"), "Did you mean anthropic?"),
-        (("add", "openai", "k\u00e9y"), "a character that no key has"),
+        (("add", "openai", "k\u00e9y"), "another invalid character"),
         (("add", "openai", "--oauth"), "Login is not configured for openai"),
         (("remove", "openai", "1"), "no key is called '1'"),
         (("add", "openai"), "No key given"),

@@ -143,7 +143,7 @@ def _run_with_taken_port(place: FaultHome, said: ExpectedMessage) -> Iterator[Ob
         person = HermesCli(place.root / "own", place.url)
         person.env |= {"HERMES_HOME": str(place.path)}
         with person.running("gateway", "run") as running:
-            running.hears("is logged in")
+            running.hears("Log: ")
             ran = running.told(15)
     told = [line for line in ran.out.splitlines() if said.name in line]
     yield ObservedMessages(said, told, ran.code)

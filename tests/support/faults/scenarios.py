@@ -185,6 +185,6 @@ _STEPS_WITHOUT_COMMAND = (
     "Check",
     "PNG",
     "Choose one of",
-    "another place",
+    "another path",
 )
 """Steps for which there is no command: a word of the one that was typed is to be another."""
