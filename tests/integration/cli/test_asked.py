@@ -1,6 +1,5 @@
 """Approvals and questions at a real terminal."""
 
-import re
 from pathlib import Path
 
 import pexpect

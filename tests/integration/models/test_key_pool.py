@@ -102,7 +102,7 @@ def test_keys_by_command(auth: House):
     assert KEY not in table
     assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
     assert auth("status").out == (
-        "anthropic: uses key-1 sk-a…mnop from auth.json, as it is the first that does not rest "
+        "anthropic: uses key-1 sk-a…mnop from auth.json: it is the first that does not rest "
         "(fill_first) (2 keys)\n"
     )
     assert auth("remove", "anthropic", "spare").out == "Removed spare from anthropic\n"
@@ -116,10 +116,10 @@ def test_rests_are_shown_and_ended(auth: House):
     file = AuthFile(auth.home / "auth.json")
     now = SystemClock().now()
     file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
-    assert "rests 50 min (rate limited)" in auth("list").out
-    assert "as all others rest (2 keys)" in auth("status", "openai").out
-    assert auth("reset", "openai").out == "1 key of openai woken\n"
-    assert "rests" not in auth("list").out
+    assert "paused for 50 min (rate limited)" in auth("list").out
+    assert "all others rest (2 keys)" in auth("status", "openai").out
+    assert auth("reset", "openai").out == "1 key of openai reset\n"
+    assert "paused" not in auth("list").out
 
 
 @pytest.mark.parametrize(

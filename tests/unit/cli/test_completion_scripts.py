@@ -37,7 +37,7 @@ def test_every_command_is_in_the_tree() -> None:
 def test_tree_contains_actions_flags_and_value_kinds() -> None:
     assert "export" in NODES["hermes sessions"].children
     export = NODES["hermes sessions export"]
-    assert (export.words, export.more) == (("session",), True)
+    assert (export.words, export.repeats) == (("session",), True)
     assert flags(export)["--format"] == "=jsonl md html"
     assert flags(export)["-o"] == "file"
     assert flags(export)["--all"] == ""
@@ -48,7 +48,7 @@ def test_tree_contains_actions_flags_and_value_kinds() -> None:
     assert NODES["hermes profile use"].words == ("profile",)
     assert flags(NODES["hermes setup"])["--provider"] == "provider"
     assert NODES["hermes config set"].words == ("setting", "any")
-    assert (NODES["hermes tools enable"].words, NODES["hermes tools enable"].more) == (
+    assert (NODES["hermes tools enable"].words, NODES["hermes tools enable"].repeats) == (
         ("toolset",),
         True,
     )
@@ -64,7 +64,7 @@ def test_known_names_are_listed() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_script_handles_every_value_kind(shell: str) -> None:
-    kinds = {kind for node in NODES.values() for kind in node.words}
+    kinds = {kind for node in NODES.values() for kind in node.arguments}
     kinds |= {flag.value.lstrip("?") for node in NODES.values() for flag in node.flags}
     named = {kind for kind in kinds if kind and kind[0] != "="} - {"any"}
     assert named == {"file", "folder", "profile", "session", "provider", "toolset", "setting"}
@@ -127,10 +127,10 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
             for name in flag.names:
                 if flag.value:
                     rows["value", f"{path} {name}"] = [flag.value]
-        for number, kind in enumerate(node.words):
+        for number, kind in enumerate(node.arguments):
             rows["word", f"{path} {number}"] = [kind]
-        if node.more:
-            rows["word", f"{path} 17"] = [node.words[-1]]
+        if node.repeats:
+            rows["word", f"{path} 17"] = [node.arguments[-1]]
     return rows
 
 
