@@ -37,18 +37,18 @@ def test_every_command_is_in_the_tree() -> None:
 def test_tree_contains_actions_flags_and_value_kinds() -> None:
     assert "export" in NODES["hermes sessions"].children
     export = NODES["hermes sessions export"]
-    assert (export.words, export.repeats) == (("session",), True)
+    assert (export.arguments, export.repeats) == (("session",), True)
     assert flags(export)["--format"] == "=jsonl md html"
     assert flags(export)["-o"] == "file"
     assert flags(export)["--all"] == ""
     assert flags(export)["--profile"] == "profile"
     assert flags(NODES["hermes"])["-c"] == "?session"
     assert flags(NODES["hermes chat"])["--cwd"] == "folder"
-    assert NODES["hermes completion"].words == ("=bash zsh fish",)
-    assert NODES["hermes profile use"].words == ("profile",)
+    assert NODES["hermes completion"].arguments == ("=bash zsh fish",)
+    assert NODES["hermes profile use"].arguments == ("profile",)
     assert flags(NODES["hermes setup"])["--provider"] == "provider"
-    assert NODES["hermes config set"].words == ("setting", "any")
-    assert (NODES["hermes tools enable"].words, NODES["hermes tools enable"].repeats) == (
+    assert NODES["hermes config set"].arguments == ("setting", "any")
+    assert (NODES["hermes tools enable"].arguments, NODES["hermes tools enable"].repeats) == (
         ("toolset",),
         True,
     )
@@ -119,7 +119,7 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
     """The expected lines of each table, by table name and matched words."""
     rows: dict[tuple[str, str], list[str]] = {}
     for path, node in NODES.items():
-        rows["is_place", path] = ["yes"]
+        rows["is_command", path] = ["yes"]
         rows["flags", path] = [f"{n}|{flag.summary}" for flag in node.flags for n in flag.names]
         if node.children:
             rows["verbs", path] = [f"{name}|{one.summary}" for name, one in node.children.items()]

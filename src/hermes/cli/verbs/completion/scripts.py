@@ -207,7 +207,7 @@ def _flag_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
 
 
 _TABLES: dict[str, Callable[[str, CommandNode], Iterator[TableRow]]] = {
-    "places": _node_rows,
+    "commands": _node_rows,
     "values": _value_rows,
     "words": _word_rows,
     "verbs": _verb_rows,
