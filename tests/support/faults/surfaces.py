@@ -98,7 +98,7 @@ def plain_chat(place: FaultHome) -> Iterator[ObservedMessages]:
         for said in world.faults:
             context.stdout.seek(0)
             context.stdout.truncate()
-            shown, _ = run_verb(partial(chat._obey, said.name), context)
+            shown, _ = run_verb(partial(chat._handle_line, said.name), context)
             yield ObservedMessages(said, split_messages(shown, *PARTIAL_ANSWERS))
             _start_new_session(partner)
 
