@@ -112,7 +112,7 @@ def test_the_life_of_a_gateway(person: Person) -> None:
     settings.touch()
     os.utime(settings, (2**32, 2**32))
     told = person("gateway", "start").out
-    assert "config.yaml changed since it started; " in told
+    assert "config.yaml changed since it started. " in told
     assert "hermes gateway restart" in told
     settings.unlink()
     shown = person("gateway", "status")
@@ -300,7 +300,7 @@ def test_a_turn_does_not_wait_for_the_gateway_that_waits_for_it(person: Person) 
         assert gateway.process.wait(TEST_TIMEOUT) == 0
     with person.running("gateway", "run") as gateway:
         gateway.hears("ready")
-        assert "restarts once" in person("gateway", "restart", HERMES_SESSION_ID="s1").out
+        assert "restarts after" in person("gateway", "restart", HERMES_SESSION_ID="s1").out
         gateway.hears("ready restart")
 
 
@@ -375,5 +375,5 @@ def test_a_port_that_another_profile_has_is_named_with_a_command_for_this_one(
         assert ran.code == 0
         assert "hermes -p work config set platforms.api_server.extra.port" in ran.err
         assert "The gateway of profile default (pid " in ran.err
-        assert "serves api_server: each gateway needs ports of its own" in ran.err
+        assert "serves api_server: each gateway needs its own ports" in ran.err
         assert "hermes -p work config set" in person("-p", "work", "gateway", "status").out
