@@ -129,4 +129,4 @@ def test_disabled_toolset_is_not_offered_to_the_model(hermes: HermesCli) -> None
     assert rows["terminal"] == {"cli": False}
     assert rows["file"] == {"cli": True}
     again = hermes("tools", "disable", "terminal")
-    assert again.err == "It was so already; nothing was changed.\n"
+    assert again.err == "No change.\n"

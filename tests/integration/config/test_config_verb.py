@@ -141,7 +141,7 @@ def test_show_prints_what_differs_and_how_to_see_the_rest(hermes):
     differs = {"model": "x", "agent": {"max_turns": 3}, "plugin_of_mine": {"a": 1}}
     assert yaml.safe_load(shown) == differs
     assert shown.startswith(
-        "# Other settings have their defaults. To see them: hermes config show --all"
+        "# Other settings have their defaults. To see them: "
     )
     assert json.loads(hermes("config", "show", "--json").stdout) == differs
 
@@ -185,7 +185,7 @@ def test_check_warns_of_keys_that_others_can_read(hermes):
     assert "others" not in hermes("config", "check").stdout
     (hermes.home / ".env").chmod(0o644)
     done = hermes("config", "check")
-    assert (done.returncode, "other people" in done.stdout) == (0, True)
+    assert (done.returncode, "other users" in done.stdout) == (0, True)
 
 
 def test_a_broken_file_is_one_clear_sentence(hermes):
@@ -249,7 +249,7 @@ def test_edit_offers_another_try_at_a_terminal(hermes, tmp_path):
 def test_edit_without_a_change_or_an_editor(hermes, tmp_path):
     hermes("config", "set", "model", "x")
     done = hermes("config", "edit", EDITOR=editor(tmp_path, "model: x\n"))
-    assert done.stdout == "Nothing was changed\n"
+    assert done.stdout == "No changes\n"
     for broken in ("false", "/no/such/editor", "'unclosed"):
         done = hermes("config", "edit", EDITOR=broken)
         assert (done.returncode, "Traceback" in done.stderr) == (2, False)

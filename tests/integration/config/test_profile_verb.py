@@ -91,7 +91,7 @@ def test_deleting_at_a_terminal_wants_the_name(root):
             encoding="utf-8",
             timeout=60,
         )
-        child.expect("Type work to go on: ")
+        child.expect("Type work to confirm: ")
         child.sendline(typed)
         child.expect(end)
         child.expect(pexpect.EOF)

@@ -112,7 +112,7 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     settings.touch()
     os.utime(settings, (2**32, 2**32))
     reply = cli_home("gateway", "start").out
-    assert "config.yaml changed since it started; " in reply
+    assert "config.yaml changed since it started. " in reply
     assert "hermes gateway restart" in reply
     settings.unlink()
     shown = cli_home("gateway", "status")
@@ -300,7 +300,7 @@ def test_stop_from_within_a_turn_does_not_deadlock(cli_home: CliHome) -> None:
         assert gateway.process.wait(TEST_TIMEOUT) == 0
     with cli_home.running("gateway", "run") as gateway:
         gateway.wait_for("ready")
-        assert "restarts once" in cli_home("gateway", "restart", HERMES_SESSION_ID="s1").out
+        assert "restarts after" in cli_home("gateway", "restart", HERMES_SESSION_ID="s1").out
         gateway.wait_for("ready restart")
 
 
@@ -375,5 +375,5 @@ def test_port_conflict_hint_names_the_profile(
         assert ran.code == 0
         assert "hermes -p work config set platforms.api_server.extra.port" in ran.err
         assert "The gateway of profile default (pid " in ran.err
-        assert "serves api_server: each gateway needs ports of its own" in ran.err
+        assert "serves api_server: each gateway needs its own ports" in ran.err
         assert "hermes -p work config set" in cli_home("-p", "work", "gateway", "status").out

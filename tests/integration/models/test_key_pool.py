@@ -102,10 +102,10 @@ def test_keys_are_managed_by_the_auth_command(auth: AuthCli):
     assert KEY not in table
     assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
     assert auth("status").out == (
-        "anthropic: uses key-1 sk-a…mnop from auth.json, as the first key that is ready "
+        "anthropic: uses key-1 sk-a…mnop from auth.json: the first key that is ready "
         "(fill_first) (2 keys)\n"
     )
-    assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
+    assert auth("remove", "anthropic", "spare").out == "Removed spare from anthropic\n"
     (left,) = json.loads(auth("list", "--json").out)
     assert (left["label"], left["key"], left["rests_seconds"]) == ("key-1", "sk-a…mnop", 0)
 
@@ -118,17 +118,17 @@ def test_cooldowns_are_listed_and_reset(auth: AuthCli):
     file.add_cooldown(
         "openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now
     )
-    assert "rests 50 min (rate limited)" in auth("list").out
-    assert "as all other keys are on cooldown (2 keys)" in auth("status", "openai").out
-    assert auth("reset", "openai").out == "1 key of openai woken\n"
-    assert "rests" not in auth("list").out
+    assert "paused for 50 min (rate limited)" in auth("list").out
+    assert "all other keys are on cooldown (2 keys)" in auth("status", "openai").out
+    assert auth("reset", "openai").out == "1 key of openai reset\n"
+    assert "paused" not in auth("list").out
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (("add", "antropic", "k"), "Did you mean anthropic?"),
-        (("add", "openai", "k\u00e9y"), "a character that no key has"),
+        (("add", "openai", "k\u00e9y"), "another invalid character"),
         (("add", "openai", "--oauth"), "Login is not configured for openai"),
         (("remove", "openai", "1"), "openai has no key '1'"),
         (("add", "openai"), "No key given"),

@@ -113,7 +113,7 @@ def test_address_set_with_its_provider_gets_the_key(
     hermes.configure("model:\n  default: deepseek-chat\n  provider: deepseek\n")
     told = hermes("config", "set", "model.base_url", model.url)
     assert told.code == 0
-    assert "the key of deepseek is sent to this address" in told.err
+    assert "the key of deepseek will be sent to this address" in told.err
     own = {"DEEPSEEK_API_KEY": "sk-of-the-proxy-0123456789"}
     (hermes.home / ".env").unlink()
     assert hermes("-z", "through a proxy", **own).out == "From the other server.\n"

@@ -300,7 +300,7 @@ async def test_login_by_command(tmp_path: Path):
         args = Namespace(action="add", provider="nous", key=None, label="me", oauth=True)
         with anyio.fail_after(60):
             code = await run_sync(perform, args, context, FakeClock(auto=True))
-    assert (code, out.getvalue()) == (0, "Logged in at nous as me\n")
+    assert (code, out.getvalue()) == (0, "Logged in to nous as me\n")
     assert err.getvalue() == "Open https://portal.example/go\nand enter the code ABCD-EFGH\n"
     assert AuthFile(home / "auth.json").credentials("nous")[0].access_token == "a0"
 

@@ -98,7 +98,7 @@ def plain_chat(fault_home: FaultHome) -> Iterator[ObservedMessages]:
         for expected in scenario.faults:
             context.stdout.seek(0)
             context.stdout.truncate()
-            shown, _ = run_verb(partial(chat._obey, expected.name), context)
+            shown, _ = run_verb(partial(chat._handle_line, expected.name), context)
             yield ObservedMessages(expected, split_messages(shown, *PARTIAL_ANSWERS))
             _start_new_session(client)
 

@@ -251,7 +251,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is not an image", "PNG", ["--image", "/etc/hostname"]),
     _usage(
-        "no place", "is not a folder", "another place",
+        "no place", "is not a folder", "another path",
         ["--usage-file", "/nowhere/u.json"],
     ),
 ]  # fmt: skip
@@ -292,7 +292,7 @@ PORT_FAULTS: Sequence[FaultScenario] = [
 OLD_PYTHON = FaultScenario(
     moment=FaultMoment.OPENING,
     name="old Python",
-    faults=[ExpectedMessage("old", "This is Python 3.9", "make PYTHON=python3.12 run")],
+    faults=[ExpectedMessage("old", "this is Python 3.9", "make PYTHON=python3.12 run")],
     cannot={Surface.API: NO_GATEWAY, Surface.CHAT: NO_GATEWAY},
 )
 

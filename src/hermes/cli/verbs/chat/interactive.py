@@ -68,7 +68,7 @@ _COPY_SEQUENCE = "\x1b]52;c;{}\x07"
 
 def run_chat(args: Namespace, context: CliContext) -> int:
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    start = structs.replace(conversation_options(args), person=True, screen=style.moves)
+    start = structs.replace(conversation_options(args), person=True, screen=style.can_rewrite)
     home = context.home()
     with connect(home, context.env, start, partial(has_gateway, home)) as agent:
         return InteractiveChat(agent, context, style).run()
@@ -185,7 +185,7 @@ class InteractiveChat:
                 self._print(f"Timestamps {'on' if on else 'off'}.")
             case "compose":
                 if text := compose_text(reply.words, self._context.env).strip():
-                    self._editor.keep(text)
+                    self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
                     self._run_turn([Text(text)])
             case _:
@@ -197,8 +197,8 @@ class InteractiveChat:
             self._context.stdout,
             self._style,
             SystemClock(),
-            reasoning=self._style.on,
-            taste=self._display_options,
+            reasoning=self._style.has_colour,
+            options=self._display_options,
         )
         question = UserInput(tuple(parts))
         if self._display_options.times:
@@ -274,7 +274,7 @@ class InteractiveChat:
             lines += self._queued
             self._queued.clear()
         for line in lines:
-            self._editor.keep(line)
+            self._editor.add_to_history(line)
             self._print(self._style("> ", "bold") + single_line(line))
         return "\n".join(lines)
 
@@ -286,7 +286,7 @@ class InteractiveChat:
 
     def _return_lines(self, lines: Sequence[str]) -> None:
         for line in lines:
-            self._editor.keep(line)
+            self._editor.add_to_history(line)
             self._print(self._style(f"(not sent; press Up to edit: {single_line(line)})", "dim"))
         self._dropped.clear()
 

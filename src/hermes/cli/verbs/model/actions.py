@@ -124,7 +124,7 @@ def _print(
         address = single_line(offer.base_url)
         out.write(f"{style(single_line(offer.provider), 'bold')} ({location}{address})\n")
         if offer.error:
-            trouble = style.wrapped(f"  {single_line(offer.error)}", "  ")
+            trouble = style.wrap_text(f"  {single_line(offer.error)}", "  ")
             out.write(f"{style(trouble, 'yellow')}\n")
         shown = offer.models if args.all else offer.models[:MAX_MODELS]
         for model in shown:

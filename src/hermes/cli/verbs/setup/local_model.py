@@ -86,10 +86,10 @@ def offer_local_model(
         return weights.name
     style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
     for line in describe_weights(weights, folder):
-        context.stderr.write(f"{style.wrapped(line, ' ' * _INDENT)}\n")
+        context.stderr.write(f"{style.wrap_text(line, ' ' * _INDENT)}\n")
     context.stderr.flush()
     check_install_space(weights, folder)
-    if dialog.asks and not dialog.agrees("Download it now?", usual=True):
+    if dialog.interactive and not dialog.confirm("Download it now?", default=True):
         raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
     try:
         anyio.run(fetch_model, weights, folder, env, progress_bar(context.stderr, style))
@@ -133,7 +133,7 @@ class _ProgressBar:
     def __init__(self, out: TextIO, style: Style) -> None:
         self._out = out
         self._style = style
-        self._drawn = style.moves
+        self._drawn = style.can_rewrite
         self._last: tuple[str, str, int] = ("", "", -1)
 
     def show(self, progress: DownloadProgress) -> None:

@@ -56,7 +56,7 @@ class _SkillsAction(Struct, frozen=True, kw_only=True):
         """The width of a line; unlimited for pipes and files."""
         env = self.context.env
         style = Style(self.context.stdout, env.get("NO_COLOR"), env.get("TERM"))
-        return style.columns if style.moves else _UNLIMITED
+        return style.columns if style.can_rewrite else _UNLIMITED
 
     def say(self, text: str) -> None:
         self.context.stdout.write(escape_controls(text) + "\n")
