@@ -44,11 +44,11 @@ COMMANDS = {
     "clear": "Empty the screen.",
     "help": "Show the commands.",
     "model": "Show or change the model.",
-    "new": "Start anew.",
+    "new": "Start a new session.",
     "quit": "",
     "resume": "Go back to a session.",
     "retry": "Ask again.",
-    "sessions": "List the last sessions.",
+    "sessions": "List recent sessions.",
 }
 
 
@@ -248,5 +248,5 @@ class FakeTuiClient:
         return [
             ModelOption(provider="openai", model="gpt-5"),
             ModelOption(provider="openai", model="gpt-5-mini"),
-            ModelOption(provider="ollama", trouble="nobody listens there"),
+            ModelOption(provider="ollama", trouble="connection refused"),
         ]

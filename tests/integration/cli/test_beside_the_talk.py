@@ -30,7 +30,7 @@ def test_in_the_background_and_in_an_editor(tmp_path: Path) -> None:
             child.sendline("/prompt Dear all,")
             child.expect_exact("A nice letter.")
             child.sendline("/ts on")
-            child.expect_exact("Times are shown from now on.")
+            child.expect_exact("Timestamps are shown from now on.")
             child.sendline("/sb")
             child.expect_exact("There is no status bar here.")
             child.sendline("/quit")

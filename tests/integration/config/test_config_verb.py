@@ -163,11 +163,11 @@ def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
     assert "settings have no effect here: " in told
     count = int(told.partition(" settings")[0].rpartition(" ")[2])
     verbose = hermes(*advice.partition("hermes ")[2].split()).stdout
-    assert verbose.count("nothing in this version uses it") == count
+    assert verbose.count("not used in this version") == count
     config.write_text("modle: x\n")
     done = hermes("config", "check")
     assert done.returncode == 0
-    assert done.stdout.startswith(f"warning: {config}, line 1, column 1: modle: there is no such")
+    assert done.stdout.startswith(f"warning: {config}, line 1, column 1: modle: unknown setting")
     config.write_text("agent: {max_turns: x}\nmodle: x\n")
     done = hermes("config", "check")
     assert done.returncode == 78
@@ -191,7 +191,7 @@ def test_a_broken_file_is_one_clear_sentence(hermes):
     (hermes.home / "config.yaml").write_text("a: b: c\n")
     done = hermes("config", "get", "model")
     assert (done.returncode, done.stdout) == (78, "")
-    assert "config.yaml, line 1, column 5: this is not YAML" in done.stderr
+    assert "config.yaml, line 1, column 5: invalid YAML" in done.stderr
     assert "Traceback" not in done.stderr
 
 

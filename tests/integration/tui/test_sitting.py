@@ -46,7 +46,7 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
         copied = base64.b64encode(b"water --all").decode()
         at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.told)
         at.keys("delete\r")
-        at.shows("then it is not done")
+        at.shows("Auto-denied in")
         at.opens("Allow once", "→ allowed once")
         at.shows("It is gone.")
         at.shows(READY)
@@ -71,7 +71,7 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
         at.keys("\x14")
         at.until(lambda: at.screen.ground(0, 0) == DARK)
         at.keys("\x1a")
-        at.shows("There is no shell here")
+        at.shows("There is no shell to return to")
         at.keys("\x04")
         assert at.ends() == 0
         assert "cat beds.txt" not in at.text

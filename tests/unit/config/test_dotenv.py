@@ -72,7 +72,7 @@ def test_forms(text: str, expected: dict[str, str]):
     ("text", "message"),
     [
         ("A=1\nsk-secret\n", "f.env, line 2: expected NAME=value, but there is no ="),
-        ("1A=2", "f.env, line 1: expected NAME=value, but what stands before the = is not a name"),
+        ("1A=2", "f.env, line 1: expected NAME=value, but the text before = is not a name"),
         ('A="x\ny\nB=1', "f.env, line 1: the value of A has no closing quote"),
         ("\nA='x", "f.env, line 2: the value of A has no closing quote"),
         ('A="x" y', "f.env, line 1: the value of A goes on after its closing quote"),
@@ -131,7 +131,7 @@ def test_a_bad_name_is_refused(name: str):
 
 
 def test_a_zero_byte_is_refused():
-    with pytest.raises(ConfigError, match="zero byte"):
+    with pytest.raises(ConfigError, match="null byte"):
         with_variable("", "A", "x\0y")
 
 

@@ -166,7 +166,7 @@ def test_one_of_two_old_errors_can_be_put_right(home):
 
 def test_a_file_that_is_no_yaml_is_left_alone(home):
     home.config.write_text("a: [\n")
-    with pytest.raises(ConfigError, match="this is not YAML"):
+    with pytest.raises(ConfigError, match="invalid YAML"):
         set_setting(home, {}, "model", "x")
     assert home.config.read_text() == "a: [\n"
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_no_yaml_is_left_alone(home):
         ("agent.max_turn", "3", "agent.max_turn: .* did you mean agent.max_turns?"),
         ("agnet.max_turns", "3", "agnet: .* did you mean agent?"),
         ("agent", "{max_turn: 3}", "agent.max_turn: .* did you mean agent.max_turns?"),
-        ("no_such_thing", "3", "no_such_thing: there is no such setting"),
+        ("no_such_thing", "3", "no_such_thing: unknown setting"),
     ],
 )
 def test_an_unknown_setting_is_refused(home, name: str, value: str, message: str):
@@ -197,7 +197,7 @@ def test_an_unknown_setting_does_not_hinder_others(home):
 def test_an_unknown_setting_is_set_by_force_with_a_warning(home):
     edited = set_setting(home, {}, "agent.max_turn", "3", force=True)
     assert [w.message for w in edited.warnings] == [
-        "there is no such setting; did you mean agent.max_turns?"
+        "unknown setting; did you mean agent.max_turns?"
     ]
     assert home.config.read_text() == "agent:\n  max_turn: 3\n"
 
@@ -205,9 +205,9 @@ def test_an_unknown_setting_is_set_by_force_with_a_warning(home):
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("timezone: UTC\n", "timezone.x", "timezone is the text 'UTC' and has no 'x' in it"),
-        ("toolsets: [a]\n", "toolsets[3]", "toolsets is a list of 1; 3 is no place in it"),
-        ("toolsets: [a]\n", "toolsets.x", "toolsets is a list of 1; 'x' is no place in it"),
+        ("timezone: UTC\n", "timezone.x", "timezone is the text 'UTC', so 'x' cannot be set in it"),
+        ("toolsets: [a]\n", "toolsets[3]", "toolsets has 1 entries; 3 is not a valid index"),
+        ("toolsets: [a]\n", "toolsets.x", "toolsets has 1 entries; 'x' is not a valid index"),
     ],
 )
 def test_a_way_that_leads_nowhere_is_explained(home, text, name, message):
@@ -317,7 +317,7 @@ def test_values_are_read_as_people_mean_them(text, value):
 
 @pytest.mark.parametrize("text", ["[a", "{a: ", "[a]]"])
 def test_a_half_list_is_refused(text):
-    with pytest.raises(UsageError, match="begins like a list"):
+    with pytest.raises(UsageError, match="not a valid list"):
         parse_value(text)
 
 

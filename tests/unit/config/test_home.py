@@ -68,7 +68,7 @@ def test_the_sticky_choice_comes_last(root):
 def test_an_unknown_profile_names_those_that_exist(root):
     with pytest.raises(ConfigError) as caught:
         resolve_home(env(root), "wrok")
-    assert str(caught.value) == ("There is no profile named 'wrok'; there are: default, play, work")
+    assert str(caught.value) == ("No profile named 'wrok'; known profiles: default, play, work")
     assert caught.value.hint == "Did you mean work?"
     with pytest.raises(ConfigError, match="no profile named 'gone'"):
         resolve_home(env(root / "profiles" / "gone"))

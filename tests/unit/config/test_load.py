@@ -141,7 +141,7 @@ def test_a_missing_variable_is_told_and_the_text_stays():
     assert warnings(text) == [
         (
             "config.yaml, line 3, column 5: custom_providers[0].api_key: "
-            "the variable NOPE is not set, so ${NOPE} stays as it is"
+            "the variable NOPE is not set, so ${NOPE} is kept as text"
         )
     ]
 
@@ -170,27 +170,27 @@ def test_unknown_keys_are_told_with_a_guess_and_kept():
         "  a: {tools: {includ: [x]}}\n"
     )
     assert warnings(text) == [
-        "config.yaml, line 2, column 1: agnet: there is no such setting; did you mean agent?",
+        "config.yaml, line 2, column 1: agnet: unknown setting; did you mean agent?",
         (
             "config.yaml, line 4, column 3: agent.max_turn: "
-            "there is no such setting; did you mean agent.max_turns?"
+            "unknown setting; did you mean agent.max_turns?"
         ),
-        "config.yaml, line 5, column 3: agent.zzz: there is no such setting",
+        "config.yaml, line 5, column 3: agent.zzz: unknown setting",
         (
             "config.yaml, line 6, column 1: max_verify_nudges: "
-            "there is no such setting; did you mean agent.max_verify_nudges?"
+            "unknown setting; did you mean agent.max_verify_nudges?"
         ),
         (
             "config.yaml, line 8, column 3: display.streamin: "
-            "there is no such setting; did you mean display.streaming?"
+            "unknown setting; did you mean display.streaming?"
         ),
         (
             "config.yaml, line 12, column 7: hooks.stop[0].comand: "
-            "there is no such setting; did you mean hooks.stop[0].command?"
+            "unknown setting; did you mean hooks.stop[0].command?"
         ),
         (
             "config.yaml, line 14, column 15: mcp_servers.a.tools.includ: "
-            "there is no such setting; did you mean mcp_servers.a.tools.include?"
+            "unknown setting; did you mean mcp_servers.a.tools.include?"
         ),
     ]
     assert read(text).raw["agnet"] == {"max_turns": 3}
@@ -199,13 +199,10 @@ def test_unknown_keys_are_told_with_a_guess_and_kept():
 def test_a_key_written_twice_is_told():
     text = "agent: {max_turns: 1}\nmodel: x\nagent:\n  max_turns: 2\n  max_turns: 3\n"
     assert warnings(text) == [
-        (
-            "config.yaml, line 3, column 1: agent: "
-            "stands here a second time; what was said before is lost"
-        ),
+        ("config.yaml, line 3, column 1: agent: defined twice; the first value is ignored"),
         (
             "config.yaml, line 5, column 3: agent.max_turns: "
-            "stands here a second time; what was said before is lost"
+            "defined twice; the first value is ignored"
         ),
     ]
     assert read(text).config.agent.max_turns == 3
@@ -221,71 +218,71 @@ BAD = {
     "a tab": (
         "agent:\n\tmax_turns: 3\n",
         (
-            "config.yaml, line 2, column 1: this is not YAML: "
+            "config.yaml, line 2, column 1: invalid YAML: "
             "found character that cannot start any token"
         ),
     ),
     "a colon in a value": (
         "model: a: b\n",
         (
-            "config.yaml, line 1, column 9: this is not YAML: "
+            "config.yaml, line 1, column 9: invalid YAML: "
             "mapping values are not allowed in this context"
         ),
     ),
     "an indent that fits nothing": (
         "agent:\n    max_turns: 3\n  verbose: true\n",
         (
-            "config.yaml, line 3, column 3: this is not YAML: "
+            "config.yaml, line 3, column 3: invalid YAML: "
             "did not find expected key (while parsing a block mapping in line 1)"
         ),
     ),
     "an open quote": (
         'model: "x\nagent: {}\n',
         (
-            "config.yaml, line 3, column 1: this is not YAML: "
+            "config.yaml, line 3, column 1: invalid YAML: "
             "found unexpected end of stream (while scanning a quoted scalar in line 1)"
         ),
     ),
     "an open bracket": (
         "toolsets: [a, b\nmodel: x\n",
         (
-            "config.yaml, line 2, column 6: this is not YAML: "
+            "config.yaml, line 2, column 6: invalid YAML: "
             "did not find expected ',' or ']' (while parsing a flow sequence in line 1)"
         ),
     ),
     "a star": (
         "approvals: {deny: [*.key]}\n",
         (
-            "config.yaml, line 1, column 21: this is not YAML: "
+            "config.yaml, line 1, column 21: invalid YAML: "
             "did not find expected alphabetic or numeric character"
         ),
     ),
     "a star before a word": (
         "approvals: {deny: [*key]}\n",
-        "config.yaml, line 1, column 20: this is not YAML: found undefined alias",
+        "config.yaml, line 1, column 20: invalid YAML: found undefined alias",
     ),
     "a tag": (
         "model: !env KEY\n",
         (
-            "config.yaml, line 1, column 8: this is not YAML: "
+            "config.yaml, line 1, column 8: invalid YAML: "
             "could not determine a constructor for the tag '!env'"
         ),
     ),
     "python": (
         "model: !!python/object/apply:os.system [ls]\n",
         (
-            "config.yaml, line 1, column 8: this is not YAML: could not determine a constructor "
+            "config.yaml, line 1, column 8: invalid YAML: could not determine a constructor "
             "for the tag 'tag:yaml.org,2002:python/object/apply:os.system'"
         ),
     ),
     "a control character": (
         "model: a\x07b\n",
-        "config.yaml, line 1, column 9: this is not YAML: the character U+0007 is not allowed",
+        "config.yaml, line 1, column 9: invalid YAML: the character U+0007 is not allowed",
     ),
     "two documents": (
         "model: a\n---\nmodel: b\n",
         (
-            "config.yaml, line 2, column 1: this is not YAML: "
+            "config.yaml, line 2, column 1: invalid YAML: "
             "but found another document (expected a single document in the stream in line 1)"
         ),
     ),
@@ -296,19 +293,19 @@ BAD = {
     ),
     "a day that is none": (
         "timezone: 2026-02-31\n",
-        "config.yaml: this YAML has a value that cannot be: day is out of range for month",
+        "config.yaml: invalid value: day is out of range for month",
     ),
     "a snake": (
         "voice: &a {b: *a}\n",
-        "config.yaml, line 1, column 15: this is nested without end: *a stands inside of &a",
+        "config.yaml, line 1, column 15: endless nesting: *a is inside &a",
     ),
     "a ladder without end": (
         "voice:\n" + "".join(f"{' ' * n}a:\n" for n in range(1, 900)),
-        "config.yaml, line 51, column 51: this is nested more than 50 levels deep",
+        "config.yaml, line 51, column 51: nested more than 50 levels deep",
     ),
     "brackets without end": (
         "voice: " + "[" * 100_000,
-        "config.yaml, line 1, column 57: this is nested more than 50 levels deep",
+        "config.yaml, line 1, column 57: nested more than 50 levels deep",
     ),
     "a bomb of aliases": (
         "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
@@ -330,11 +327,11 @@ BAD = {
     ),
     "a number of 5,000 digits": (
         f"agent: {{max_turns: {'9' * 5_000}}}\n",
-        "config.yaml: this YAML has a value that cannot be: a number of more than 100 digits",
+        "config.yaml: invalid value: a number of more than 100 digits",
     ),
     "a long number in another base": (
         f"agent: {{max_turns: 0x{'f' * 5_000}}}\n",
-        "config.yaml: this YAML has a value that cannot be: a number of more than 100 digits",
+        "config.yaml: invalid value: a number of more than 100 digits",
     ),
     "text for a number": (
         "agent:\n  max_turns: many\n",
@@ -445,7 +442,7 @@ def test_a_check_lists_errors_and_warnings_in_the_order_of_the_file(tmp_path):
     ]
     home.config.write_text("a: [")
     (problem,) = check_config(home, {})
-    assert "this is not YAML" in problem.message
+    assert "invalid YAML" in problem.message
     home.config.unlink()
     assert check_config(home, {}) == []
 
@@ -496,4 +493,4 @@ def test_of_very_many_unknown_keys_only_the_first_are_guessed_at():
     found = warnings("".join(f"agent{number}: 1\n" for number in range(20_000)))
     assert len(found) == 20_000
     assert found[0].endswith("did you mean agent?")
-    assert found[-1].endswith("there is no such setting")
+    assert found[-1].endswith("unknown setting")

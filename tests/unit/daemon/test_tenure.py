@@ -197,19 +197,19 @@ def test_a_start_with_wrong_settings_is_the_last_word(home: Home) -> None:
     with held(home) as gateway_process:
         end(gateway_process, Ending.STOPPED, 15)
     (home.path / "config.yaml").write_text("model: [")
-    with pytest.raises(ConfigError, match="not YAML"):
+    with pytest.raises(ConfigError, match="invalid YAML"):
         run_gateway(home, Env({}), RunOptions())
     state = read_state(home.gateway_state)
     assert state is not None
     assert state.gateway_state == "startup_failed"
-    assert "not YAML" in (state.exit_reason or "")
+    assert "invalid YAML" in (state.exit_reason or "")
 
 
 def test_the_one_that_runs_has_the_last_word(home: Home) -> None:
     (home.path / "config.yaml").write_text("model: [")
     with held(home) as gateway_process:
         gateway_process.state.write(RUNNING)
-        with pytest.raises(ConfigError, match="not YAML"):
+        with pytest.raises(ConfigError, match="invalid YAML"):
             run_gateway(home, Env({}), RunOptions(replace=True))
         state = read_state(home.gateway_state)
         assert state is not None

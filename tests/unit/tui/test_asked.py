@@ -89,14 +89,14 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
         prompt = screen.ui.chat.prompt
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        await screen.shows("60 s left, then it is not done")
+        await screen.shows("Auto-denied in 60 s")
         assert "asked by" not in screen.text
         await clock.advance(13)
         await screen.shows("47 s left")
         await clock.advance(47)
         companion._decided.set()
-        await screen.shows("Nobody answered within 60 s: not done")
-        assert "left, then" not in screen.text
+        await screen.shows("No answer within 60 s: denied")
+        assert "Auto-denied in" not in screen.text
         await screen.until(lambda: prompt.has_focus)
         await screen.pilot.press("d")
         assert prompt.text == ""
@@ -117,7 +117,7 @@ async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Pa
         await screen.says("build")
         await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         companion._decided.set()
-        await screen.shows("Nobody answered within")
+        await screen.shows("No answer within")
         await screen.until(lambda: screen.ui.chat.prompt.has_focus)
         await screen.types("no dog")
         assert screen.ui.chat.prompt.text == "no dog"

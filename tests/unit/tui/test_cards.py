@@ -120,7 +120,7 @@ async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
         await screen.shows("Right.")
         await screen.rests()
         assert "Wrong beg" not in screen.text
-        assert "the link was cut; the answer starts again." in screen.text
+        assert "the link was cut; restarting the answer." in screen.text
 
 
 async def test_words_that_got_lost_are_in_the_message(tmp_path: Path) -> None:

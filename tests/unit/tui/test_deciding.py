@@ -23,7 +23,7 @@ def asking() -> FakeTuiClient:
 async def asked(screen: TuiScreen, clock: FakeClock) -> None:
     await screen.says("build")
     await screen.until(lambda: isinstance(screen.ui.chat.focused, Choices))
-    await screen.shows("has the keyboard; Esc or Tab to type here")
+    await screen.shows("Answer the question above by key; Esc or Tab to type here")
     await clock.advance(KEY_PAUSE)
 
 
@@ -104,9 +104,9 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
         await asked(screen, clock)
         await screen.pilot.press("escape")
         await screen.says("maybe later")
-        await screen.shows("decides nothing")
+        await screen.shows("is not a choice")
         assert (
-            "▌  d  Deny\n▌ 'maybe later' decides nothing: o once, s session, a always, d deny\n"
+            "▌  d  Deny\n▌ 'maybe later' is not a choice: o once, s session, a always, d deny\n"
         ) in screen.text
         assert screen.ui.chat.prompt.text == "maybe later"
         assert companion.answers == []

@@ -46,7 +46,7 @@ async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) 
     async with tui_screen(companion, tmp_path) as screen:
         await screen.says("one")
         await screen.shows("Well")
-        await screen.shows("Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues")
+        await screen.shows("Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues")
         await screen.types("three")
         await screen.shows("Enter interrupts · ")
         await screen.pilot.press("ctrl+n")

@@ -307,7 +307,7 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
     companion.turns = [[approval_asked(), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path) as screen:
         await screen.says("build")
-        await screen.shows("has the keyboard")
+        await screen.shows("question above by key")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -322,7 +322,7 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
 ▌  d  Deny
 
 ────────────────────────────────────────────────────────────────────────────────
- The question above has the keyboard; Esc or Tab to type here
+ Answer the question above by key; Esc or Tab to type here
  waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
 """)
         companion.interrupt()
@@ -382,14 +382,14 @@ async def test_the_list_of_sessions(tmp_path: Path) -> None:
 async def test_the_list_of_models(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f2")
-        await screen.shows("nobody listens there")
+        await screen.shows("connection refused")
         assert screen.text == snapshot("""\
     ╭─ Models ─────────────────────────────────────────────────────────────╮
     │ Type to search                                                       │
     │                                                                      │
     │ openai/gpt-5                                                         │
     │ openai/gpt-5-mini  in use                                            │
-    │ ollama  nobody listens there                                         │
+    │ ollama  connection refused                                         │
     │ Enter chooses, Esc goes back.                                        │
     ╰──────────────────────────────────────────────────────────────────────╯
 

@@ -188,14 +188,14 @@ async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
     async with tui_screen(companion, tmp_path) as screen:
         assert "bubblewrap" in screen.text
         await screen.says("/sb")
-        await screen.shows("/statusbar brings it back")
+        await screen.shows("/statusbar shows it again")
         assert "bubblewrap" not in screen.text
         await screen.says("/sb on")
         await screen.shows("bubblewrap")
         await screen.says("/ts on")
-        await screen.shows("Times are shown from now on.")
+        await screen.shows("Timestamps are shown from now on.")
         await screen.says("/ts")
-        await screen.shows("Times are not shown.")
+        await screen.shows("Timestamps are hidden from now on.")
         await screen.says("/redraw")
         await screen.says("go")
         await screen.shows("One.")
@@ -211,7 +211,7 @@ async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_p
     )
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=True)) as screen:
         await screen.says("/ts on")
-        await screen.shows("Times are shown from now on.")
+        await screen.shows("Timestamps are shown from now on.")
         await screen.says("/resume s7")
         await screen.shows(f"{at.astimezone():%H:%M} What grows?")
         await screen.shows("A deep idea.")
