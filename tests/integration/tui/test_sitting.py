@@ -1,4 +1,4 @@
-"""Somebody who sits at a real terminal: what stands there, what keys and clicks do."""
+"""The terminal UI in a real terminal: screen content, keys and clicks."""
 
 import base64
 from pathlib import Path
@@ -21,7 +21,7 @@ SCRIPT = Script(
     models=("mock", "other"),
 )
 LIGHT, DARK = "2;251;251;249", "2;22;23;29"
-"""The grounds of the two themes."""
+"""Background colours of the two themes."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return hermes
 
 
-def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
+def test_session_and_its_continuation(hermes: HermesCli) -> None:
     with terminal_program(hermes) as at:
         at.shows(READY)
         at.keys("look\r")
@@ -77,9 +77,7 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
         assert "cat beds.txt" not in at.text
 
 
-def test_the_first_start_without_a_model_and_without_colours(
-    tmp_path: Path, model: FakeModelProcess
-) -> None:
+def test_first_start_without_model_and_colours(tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, "")
     for name in [name for name in hermes.env if name.startswith(("OPENAI", "HERMES_INFERENCE"))]:
         del hermes.env[name]
