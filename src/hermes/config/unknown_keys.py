@@ -42,7 +42,7 @@ def removal_hint(path: KeyPath) -> str:
 
     key = format_path(path)
     command = "hermes config edit" if is_variable(key) else f"hermes config unset {quote(key)}"
-    return f"It has no effect. Remove it with: {command}"
+    return f"It has no effect; remove it with: {command}"
 
 
 def suggested_setting(path: KeyPath, siblings: Iterable[str] = ()) -> str:

@@ -27,13 +27,13 @@ def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(kind):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+            raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
         with open(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     finally:
         os.close(handle)
     if len(data) > limit:
-        raise OSError(errno.EFBIG, f"Larger than {limit:,} bytes", str(path))
+        raise OSError(errno.EFBIG, f"It is larger than {limit:,} bytes", str(path))
     return data
 
 

@@ -92,7 +92,7 @@ async def test_question_counts_down_and_late_key_is_ignored(tmp_path: Path) -> N
         await screen.shows("Auto-denied in 60 s")
         assert "asked by" not in screen.text
         await clock.advance(13)
-        await screen.shows("47 s left")
+        await screen.shows("Auto-denied in 47 s")
         await clock.advance(47)
         companion._decided.set()
         await screen.shows("No answer within 60 s: denied")
