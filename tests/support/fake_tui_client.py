@@ -41,13 +41,13 @@ CLIENT_TIMEOUT = 60.0
 FAR_FUTURE = datetime(2040, 1, 1, tzinfo=UTC)
 ClientStep = Event | Callable[[], object]
 COMMANDS = {
-    "clear": "Clear the screen.",
+    "clear": "Empty the screen.",
     "help": "Show the commands.",
     "model": "Show or change the model.",
     "new": "Start a new session.",
     "quit": "",
-    "resume": "Resume a session.",
-    "retry": "Send the last message again.",
+    "resume": "Go back to a session.",
+    "retry": "Ask again.",
     "sessions": "List recent sessions.",
 }
 
