@@ -88,9 +88,7 @@ def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
 
 def _unknown_message(path: KeyPath, siblings: Iterable[str]) -> str:
     suggestion = suggested_setting(path, siblings)
-    return (
-        f"unknown setting; did you mean {suggestion}?" if suggestion else NO_SUCH_SETTING
-    )
+    return f"unknown setting; did you mean {suggestion}?" if suggestion else NO_SUCH_SETTING
 
 
 def setting_names() -> Iterator[str]:
