@@ -1,4 +1,4 @@
-"""Somebody to talk to whose every word is written down before: for the terminal UI."""
+"""A scripted client for tests of the terminal UI."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -44,11 +44,11 @@ COMMANDS = {
     "clear": "Empty the screen.",
     "help": "Show the commands.",
     "model": "Show or change the model.",
-    "new": "Start anew.",
+    "new": "Start a new session.",
     "quit": "",
     "resume": "Go back to a session.",
     "retry": "Ask again.",
-    "sessions": "List the last sessions.",
+    "sessions": "List recent sessions.",
 }
 
 
@@ -56,10 +56,10 @@ SCREEN_COMMANDS = {"ts": "times", "sb": "statusbar", "redraw": "redraw", "prompt
 
 
 def answer_events(text: str, *, used: int = 12_000) -> list[Event]:
-    """The words of one answer, and the message they make."""
-    said = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
+    """The deltas of one answer and its message."""
+    message = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
     words = [text[place : place + 7] for place in range(0, len(text), 7)]
-    return [*(TextDelta(word) for word in words), MessageAdded(said)]
+    return [*(TextDelta(word) for word in words), MessageAdded(message)]
 
 
 def tool_events(
@@ -103,7 +103,7 @@ def clarify_asked(*choices: str) -> QuestionAsked:
 
 
 class FakeTuiClient:
-    """Plays its steps, one list for each turn; a step that can be called is waited for."""
+    """Plays scripted steps, one list per turn; callable steps are waited for."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class FakeTuiClient:
         hello: Greeting | None = None,
         past: RecentHistory | None = None,
     ) -> None:
-        """With a `past` it is a session that somebody comes back to."""
+        """With a `past` the session is resumed."""
         self.turns = list(turns)
         self.history = past or RecentHistory()
         self.greeting = hello or Greeting(
@@ -134,7 +134,7 @@ class FakeTuiClient:
         self.report_waiting = False
         self.failure: HermesError | None = None
         self.open_error: Exception | None = None
-        """Why there is nobody, when that is so."""
+        """Raised by `open`, if set."""
         self.reachable = threading.Event()
         self.reachable.set()
         self._stopped = threading.Event()
@@ -166,7 +166,7 @@ class FakeTuiClient:
         return Outcome.DONE
 
     def set_busy_mode(self, busy: str) -> None:
-        """What words do that are said meanwhile."""
+        """Set the mode for messages during a turn."""
         self.state = structs.replace(self.state, busy=busy)
 
     def wait_until_stopped(self) -> None:
@@ -248,5 +248,5 @@ class FakeTuiClient:
         return [
             ModelOption(provider="openai", model="gpt-5"),
             ModelOption(provider="openai", model="gpt-5-mini"),
-            ModelOption(provider="ollama", trouble="nobody listens there"),
+            ModelOption(provider="ollama", trouble="connection refused"),
         ]

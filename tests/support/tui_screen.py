@@ -29,11 +29,11 @@ class TuiScreen:
 
     @property
     def text(self) -> str:
-        """What stands there, without the empty space above it."""
+        """The screen as text, without empty lines above it."""
         return "\n".join(self.lines).strip("\n") + "\n"
 
     async def type_keys(self, text: str, *keys: str) -> None:
-        """The text at one go, as a quick hand types it; each further key when all is quiet."""
+        """Type the text in one burst, then each key when the screen is idle."""
         for one in text:
             self.ui.post_message(Key(_KEY_NAMES.get(one, one), one))
         await self.pilot.pause()
@@ -55,7 +55,7 @@ class TuiScreen:
         await self.wait_until(lambda: words not in self.text)
 
     async def wait_until_idle(self) -> None:
-        """Until nothing is going on any more."""
+        """Wait until no turn is running."""
         await self.wait_until(
             lambda: not self.ui.chat.conversation.busy and not self.ui.chat.conversation.queued
         )
@@ -75,10 +75,10 @@ async def tui_screen(
     starting: bool = False,
     display: DisplayOptions = DEFAULT_OPTIONS,
 ) -> AsyncGenerator[TuiScreen]:
-    setting = UiSettings(
+    settings = UiSettings(
         history=folder / "cli_history", clock=clock or FakeClock(), theme=theme, display=display
     )
-    ui = Ui(client, setting)
+    ui = Ui(client, settings)
     async with ui.run_test(size=size) as pilot:
         one = TuiScreen(ui, pilot)
         await one.wait_until(lambda: ui.screen is ui.chat and ui.chat.prompt.has_focus)

@@ -1,4 +1,4 @@
-"""A reference from the Tab that takes it to the request that the model gets, and back again."""
+"""An @ reference from completion to the model request and back."""
 
 from pathlib import Path
 
@@ -10,9 +10,7 @@ READY = "Ask anything."
 SCRIPT = Script(default=Reply("So it says."))
 
 
-def test_a_file_is_completed_attached_and_not_taken_for_words(
-    tmp_path: Path, model: FakeModelProcess
-) -> None:
+def test_file_is_completed_and_attached(tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, model.url)
     (hermes.work / "garden notes").mkdir()
     (hermes.work / "garden notes" / "beds.txt").write_text("beans in the first\n")

@@ -1,4 +1,4 @@
-"""Somebody who sits at a real terminal: what stands there, what keys and clicks do."""
+"""The terminal UI in a real terminal: screen content, keys and clicks."""
 
 import base64
 from pathlib import Path
@@ -21,7 +21,7 @@ SCRIPT = Script(
     models=("mock", "other"),
 )
 LIGHT, DARK = "2;251;251;249", "2;22;23;29"
-"""The grounds of the two themes."""
+"""Background colours of the two themes."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return hermes
 
 
-def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
+def test_session_and_its_continuation(hermes: HermesCli) -> None:
     with terminal_program(hermes) as at:
         at.wait_for_text(READY)
         at.keys("look\r")
@@ -46,7 +46,7 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
         copied = base64.b64encode(b"water --all").decode()
         at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.told)
         at.keys("delete\r")
-        at.wait_for_text("then it is not done")
+        at.wait_for_text("Auto-denied in")
         at.click_and_wait("Allow once", "→ allowed once")
         at.wait_for_text("It is gone.")
         at.wait_for_text(READY)
@@ -71,15 +71,13 @@ def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
         at.keys("\x14")
         at.wait_until(lambda: at.screen.background(0, 0) == DARK)
         at.keys("\x1a")
-        at.wait_for_text("There is no shell here")
+        at.wait_for_text("There is no shell to return to")
         at.keys("\x04")
         assert at.wait_exit() == 0
         assert "cat beds.txt" not in at.text
 
 
-def test_the_first_start_without_a_model_and_without_colours(
-    tmp_path: Path, model: FakeModelProcess
-) -> None:
+def test_first_start_without_model_and_colours(tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, "")
     for name in [name for name in hermes.env if name.startswith(("OPENAI", "HERMES_INFERENCE"))]:
         del hermes.env[name]

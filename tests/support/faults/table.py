@@ -141,7 +141,7 @@ HOME = "export HERMES_HOME="
 
 HOME_FAULTS: Sequence[FaultScenario] = [
     _file_fault("home is a file", "is not a directory", HOME, _no_folder),
-    _settings_fault("no yaml", "this is not YAML", EDIT, "agent:\n  max_turns: [\n"),
+    _settings_fault("no yaml", "invalid YAML", EDIT, "agent:\n  max_turns: [\n"),
     _settings_fault("wrong type", "agent.max_turns: expected", EDIT, "agent:\n  max_turns: many\n"),
     _settings_fault("a list", "found a list", EDIT, "- a\n- b\n"),
     _settings_fault("wrong bytes", "is not UTF-8", "mv ", b"model: \xff\xfe\n"),

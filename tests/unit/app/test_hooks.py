@@ -137,7 +137,7 @@ async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str)
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [
-        ("events: [", "this is not YAML"),
+        ("events: [", "invalid YAML"),
         ("- a\n- b\n", "not a mapping"),
         ("name: x\n", "no known event"),
         ("events: 7\n", "Expected `array`"),

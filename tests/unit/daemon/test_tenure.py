@@ -195,19 +195,19 @@ def test_start_with_invalid_settings_is_recorded(home: Home) -> None:
     with hold(home) as gateway_process:
         end(gateway_process, Ending.STOPPED, 15)
     (home.path / "config.yaml").write_text("model: [")
-    with pytest.raises(ConfigError, match="not YAML"):
+    with pytest.raises(ConfigError, match="invalid YAML"):
         run_gateway(home, Env({}), RunOptions())
     state = read_state(home.gateway_state)
     assert state is not None
     assert state.gateway_state == "startup_failed"
-    assert "not YAML" in (state.exit_reason or "")
+    assert "invalid YAML" in (state.exit_reason or "")
 
 
 def test_running_gateway_keeps_its_state(home: Home) -> None:
     (home.path / "config.yaml").write_text("model: [")
     with hold(home) as gateway_process:
         gateway_process.state.write(RUNNING)
-        with pytest.raises(ConfigError, match="not YAML"):
+        with pytest.raises(ConfigError, match="invalid YAML"):
             run_gateway(home, Env({}), RunOptions(replace=True))
         state = read_state(home.gateway_state)
         assert state is not None

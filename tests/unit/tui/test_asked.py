@@ -1,4 +1,4 @@
-"""A question on the screen: answered by key, click or words, and not by chance."""
+"""Questions are answered by key, click or text, but not by accident."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
         (("up", "up", "enter"), "session", "allowed for this session"),
     ],
 )
-async def test_leave_is_given_by_a_key(
+async def test_approval_by_key(
     tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
 ) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
@@ -53,7 +53,7 @@ async def test_leave_is_given_by_a_key(
         assert screen.ui.chat.prompt.has_focus
 
 
-async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
+async def test_approval_by_click(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [
         [approval_asked(), companion.wait_until_decided, *answer_events("That was it.")]
@@ -67,7 +67,7 @@ async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
         assert companion.answers == [("q1", "session")]
 
 
-async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
+async def test_keys_without_pause_are_ignored(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [[approval_asked(), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
@@ -80,7 +80,7 @@ async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
         await screen.wait_until(lambda: screen.ui.chat.prompt.has_focus)
 
 
-async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: Path) -> None:
+async def test_question_counts_down_and_late_key_is_ignored(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     asked = approval_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
     lapsed = QuestionAnswered("q1", "")
@@ -89,14 +89,14 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
         prompt = screen.ui.chat.prompt
         await screen.submit("build")
         await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        await screen.wait_for("60 s left, then it is not done")
+        await screen.wait_for("Auto-denied in 60 s")
         assert "asked by" not in screen.text
         await clock.advance(13)
-        await screen.wait_for("47 s left")
+        await screen.wait_for("Auto-denied in 47 s")
         await clock.advance(47)
         companion._decided.set()
-        await screen.wait_for("Nobody answered within 60 s: not done")
-        assert "left, then" not in screen.text
+        await screen.wait_for("No answer within 60 s: denied")
+        assert "Auto-denied in" not in screen.text
         await screen.wait_until(lambda: prompt.has_focus)
         await screen.pilot.press("d")
         assert prompt.text == ""
@@ -108,7 +108,7 @@ async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: 
         await screen.wait_until_idle()
 
 
-async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Path) -> None:
+async def test_other_keys_are_typed_after_a_question_expired(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     asked = approval_asked(until=clock.now() + timedelta(seconds=60))
     lapsed = QuestionAnswered("q1", "")
@@ -117,7 +117,7 @@ async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Pa
         await screen.submit("build")
         await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         companion._decided.set()
-        await screen.wait_for("Nobody answered within")
+        await screen.wait_for("No answer within")
         await screen.wait_until(lambda: screen.ui.chat.prompt.has_focus)
         await screen.type_keys("no dog")
         assert screen.ui.chat.prompt.text == "no dog"
@@ -125,7 +125,7 @@ async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Pa
         await screen.wait_until_idle()
 
 
-async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
+async def test_question_does_not_interrupt_typing(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [
         [companion.wait_until_decided, approval_asked(), companion.wait_until_decided]
@@ -144,7 +144,7 @@ async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("green", "green")])
-async def test_a_question_is_answered_by_number_or_words(
+async def test_question_is_answered_by_number_or_text(
     tmp_path: Path, typed: str, answer: str
 ) -> None:
     companion, clock = FakeTuiClient(), FakeClock()

@@ -1,4 +1,4 @@
-"""What stands in the transcript beside the answers: calls, thoughts and code."""
+"""Tool cards, reasoning and code in the transcript."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from support.tui_screen import tui_screen
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> None:
-    """All of it, and Enter too, wherever the focus was and however fast the keys come."""
+async def test_typing_after_focus_on_a_card_goes_to_the_prompt(tmp_path: Path) -> None:
+    """All keys including Enter, however fast they come."""
     companion = FakeTuiClient(
         [*tool_events("terminal", "{}", "x"), *answer_events("```sh\nls\n```")]
     )
@@ -37,7 +37,7 @@ async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> N
         await screen.wait_until(lambda: screen.ui.return_value == 0)
 
 
-async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> None:
+async def test_long_message_is_shown_shortened_and_sent_whole(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     long = "\n".join(f"line {number}" for number in range(5_000))
     async with tui_screen(companion, tmp_path) as screen:
@@ -50,7 +50,7 @@ async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> 
         assert "line 4999" in screen.text
 
 
-async def test_a_message_is_cut_before_the_name_of_its_tool(tmp_path: Path) -> None:
+async def test_card_keeps_the_tool_name(tmp_path: Path) -> None:
     failed = tool_events(
         "read_file", '{"path": "a/very/long/path/that/goes/on.py"}', "", failed=True,
         text="There is no such file anywhere, " * 10,
@@ -80,7 +80,7 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         await screen.wait_for("   Hm")
 
 
-async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
+async def test_todo_list_is_expanded(tmp_path: Path) -> None:
     todos = '{"todos": [{"id": "1", "content": "Sow", "status": "completed"}]}'
     async with tui_screen(
         FakeTuiClient([*tool_events("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path
@@ -91,7 +91,7 @@ async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
         await screen.wait_until_gone("todos:")
 
 
-async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None:
+async def test_typing_goes_to_the_prompt_from_any_focus(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
         await screen.submit("look")
         await screen.wait_until_idle()
@@ -113,17 +113,17 @@ async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:
         await screen.wait_until(lambda: screen.ui.clipboard == "first = 1")
 
 
-async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
+async def test_restarted_answer_replaces_the_first(tmp_path: Path) -> None:
     steps = [TextDelta("Wrong beg"), StreamReset("the link was cut"), *answer_events("Right.")]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.submit("hello")
         await screen.wait_for("Right.")
         await screen.wait_until_idle()
         assert "Wrong beg" not in screen.text
-        assert "the link was cut; the answer starts again." in screen.text
+        assert "the link was cut; restarting the answer." in screen.text
 
 
-async def test_words_that_got_lost_are_in_the_message(tmp_path: Path) -> None:
+async def test_lost_deltas_are_restored_from_the_message(tmp_path: Path) -> None:
     steps = [*answer_events("All of the words.")[1:]]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
         await screen.submit("hello")

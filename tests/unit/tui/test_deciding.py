@@ -1,4 +1,4 @@
-"""A request for leave keeps the keyboard, and words below it decide only what they clearly say."""
+"""Approval requests keep the keyboard focus; typed text decides only if it is a clear choice."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def asking() -> FakeTuiClient:
 async def asked(screen: TuiScreen, clock: FakeClock) -> None:
     await screen.submit("build")
     await screen.wait_until(lambda: isinstance(screen.ui.chat.focused, Choices))
-    await screen.wait_for("has the keyboard; Esc or Tab to type here")
+    await screen.wait_for("Answer the question above by key; Esc or Tab to type here")
     await clock.advance(KEY_PAUSE)
 
 
@@ -31,7 +31,9 @@ async def asked(screen: TuiScreen, clock: FakeClock) -> None:
     ("keys", "answer"),
     [(("down",), "deny"), (("up", "up", "up", "up"), "once"), (("up", "down", "down"), "deny")],
 )
-async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
+async def test_choices_do_not_wrap_around(
+    tmp_path: Path, keys: tuple[str, ...], answer: str
+) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -40,7 +42,7 @@ async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], an
         assert companion.answers == [("q1", answer)]
 
 
-async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path: Path) -> None:
+async def test_invalid_letter_keeps_the_focus(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -54,8 +56,8 @@ async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path:
         assert "Tab to type" not in screen.text
 
 
-async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
-    """Its letters are some that would allow it."""
+async def test_letters_of_a_typed_word_do_not_decide(tmp_path: Path) -> None:
+    """Its letters include keys that would approve."""
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -73,7 +75,7 @@ async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
     ("words", "answer"),
     [("yes", "once"), ("No.", "deny"), ("deny", "deny"), ("session", "session"), ("a", "always")],
 )
-async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
+async def test_typed_answers_match_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -85,7 +87,7 @@ async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, ans
         assert companion.messages == ["build"]
 
 
-async def test_the_rest_of_a_word_whose_first_letter_decided_is_not_said(tmp_path: Path) -> None:
+async def test_rest_of_a_deciding_word_is_ignored(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -104,9 +106,9 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
         await asked(screen, clock)
         await screen.pilot.press("escape")
         await screen.submit("maybe later")
-        await screen.wait_for("decides nothing")
+        await screen.wait_for("is not a choice")
         assert (
-            "▌  d  Deny\n▌ 'maybe later' decides nothing: o once, s session, a always, d deny\n"
+            "▌  d  Deny\n▌ 'maybe later' is not a choice: o once, s session, a always, d deny\n"
         ) in screen.text
         assert screen.ui.chat.prompt.text == "maybe later"
         assert companion.answers == []

@@ -1,4 +1,4 @@
-"""Words that are said while a turn runs: they interrupt it, wait for it, or are heard by it."""
+"""Messages during a turn: interrupt, queue, steer, collect."""
 
 from pathlib import Path
 
@@ -23,17 +23,17 @@ from support.tui_screen import tui_screen
         ("  /etc/hosts is what?", BusyMode.QUEUE, "  /etc/hosts is what?"),
     ],
 )
-def test_a_line_says_itself_what_it_does(line: str, manner: BusyMode, words: str) -> None:
+def test_mode_of_line(line: str, manner: BusyMode, words: str) -> None:
     assert mode_of_line(line, BusyMode.COLLECT) == (manner, words)
 
 
-def test_without_a_choice_words_interrupt() -> None:
+def test_default_mode_interrupts() -> None:
     assert parse_busy_mode("") is BusyMode.INTERRUPT
     assert parse_busy_mode("steer") is BusyMode.STEER
 
 
 def busy(*after: str) -> FakeTuiClient:
-    """A turn that goes on until it is stopped, and one for each answer."""
+    """A turn that runs until stopped, and one for each answer."""
     companion = FakeTuiClient()
     going = [TextDelta("Well"), companion.wait_until_stopped]
     companion.turns = [going, *(answer_events(text) for text in after)]
@@ -41,12 +41,12 @@ def busy(*after: str) -> FakeTuiClient:
 
 
 @pytest.mark.anyio
-async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) -> None:
+async def test_enter_interrupts_by_default(tmp_path: Path) -> None:
     companion = busy("Instead.", "Then.")
     async with tui_screen(companion, tmp_path) as screen:
         await screen.submit("one")
         await screen.wait_for("Well")
-        await screen.wait_for("Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues")
+        await screen.wait_for("Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues")
         await screen.type_keys("three")
         await screen.wait_for("Enter interrupts · ")
         await screen.pilot.press("ctrl+n")
@@ -58,7 +58,7 @@ async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) 
 
 
 @pytest.mark.anyio
-async def test_what_interrupts_keeps_its_order(tmp_path: Path) -> None:
+async def test_interrupting_messages_keep_their_order(tmp_path: Path) -> None:
     companion = busy("Second.", "Third.")
     async with tui_screen(companion, tmp_path) as screen:
         await screen.submit("one")
@@ -72,7 +72,7 @@ async def test_what_interrupts_keeps_its_order(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["key", "command", "usual"])
-async def test_words_that_steer_stand_where_they_were_heard(tmp_path: Path, way: str) -> None:
+async def test_steering_message_is_shown_where_received(tmp_path: Path, way: str) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Before."), companion.wait_until_decided, TextDelta("After.")]]
     if way == "usual":
@@ -92,7 +92,7 @@ async def test_words_that_steer_stand_where_they_were_heard(tmp_path: Path, way:
 
 
 @pytest.mark.anyio
-async def test_what_came_too_late_is_said_next(tmp_path: Path) -> None:
+async def test_unreceived_steering_is_sent_next(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.accepts_steering = False
     companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Heard.")]
@@ -107,7 +107,7 @@ async def test_what_came_too_late_is_said_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> None:
+async def test_interrupt_returns_unreceived_steering(tmp_path: Path) -> None:
     companion = busy()
     companion.accepts_steering = False
     async with tui_screen(companion, tmp_path) as screen:
@@ -122,7 +122,7 @@ async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
-async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path) -> None:
+async def test_stop_command_returns_queued_input(tmp_path: Path) -> None:
     companion = busy()
     companion.accepts_steering = False
     async with tui_screen(companion, tmp_path) as screen:
@@ -140,7 +140,7 @@ async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path)
 
 
 @pytest.mark.anyio
-async def test_what_is_collected_gets_one_turn(tmp_path: Path) -> None:
+async def test_collected_messages_share_one_turn(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Both.")]
     companion.set_busy_mode("collect")

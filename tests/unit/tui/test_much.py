@@ -1,4 +1,4 @@
-"""Much of everything: words that come fast, long talks, small and changing terminals."""
+"""Fast streams, long conversations, small and resized terminals."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 DELTAS = 30_000
 
 
-async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
-    """The parser is asked far less often than words come, and never for all of the text again."""
+async def test_fast_stream_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
+    """The parser runs less often than deltas arrive, and never on the whole text."""
     companion = FakeTuiClient()
     words = [TextDelta("word\n\n" if number % 400 == 0 else "word ") for number in range(DELTAS)]
     companion.turns = [[*words, companion.wait_until_stopped]]
@@ -34,7 +34,7 @@ async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_pa
         await screen.wait_until_idle()
 
 
-async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
+async def test_growing_list_is_not_redrawn_as_a_whole(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         answer = Answer()
         await screen.ui.chat.transcript.add(answer)
@@ -54,7 +54,7 @@ def _length(answers) -> int:
     return sum(len(answer.text) for answer in answers)
 
 
-async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path: Path) -> None:
+async def test_long_conversation_is_archived_as_text(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
         chat = screen.ui.chat
@@ -73,7 +73,7 @@ async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path
         await screen.wait_until_gone("↓ more below")
 
 
-async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
+async def test_new_output_does_not_scroll_a_reader_down(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     more = [TextDelta(f"line {number}\n\n") for number in range(50)]
     companion.turns = [answer_events("first\n\n" * 40), [*more, companion.wait_until_stopped]]
@@ -91,7 +91,7 @@ async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["/help", "/nonsense"])
-async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line: str) -> None:
+async def test_command_reply_is_scrolled_into_view(tmp_path: Path, line: str) -> None:
     companion = FakeTuiClient(answer_events("first\n\n" * 40))
     async with tui_screen(companion, tmp_path) as screen:
         await screen.submit("one")
@@ -104,7 +104,7 @@ async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line
 
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 6), (200, 60)])
-async def test_it_follows_the_size_of_the_terminal(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_screen_follows_terminal_size(tmp_path: Path, size: tuple[int, int]) -> None:
     steps = [*tool_events("terminal", '{"command": "ls -la /a/long/path/to/somewhere"}', "x")]
     async with tui_screen(
         FakeTuiClient([*steps, *answer_events("# Head\n\nwords " * 30)]), tmp_path
@@ -120,8 +120,8 @@ async def test_it_follows_the_size_of_the_terminal(tmp_path: Path, size: tuple[i
         await screen.wait_for("Plain answer.")
 
 
-async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
-    """Neither by the terminal nor by the library, which has a markup of its own."""
+async def test_control_sequences_and_markup_are_not_interpreted(tmp_path: Path) -> None:
+    """Neither by the terminal nor by Textual's markup."""
     evil = "[/b][@click=app.quit]x[/] \x1b[31mred\x07 \u202eturned \x9b2J"
     table = f"| {evil} | b |\n|---|---|\n| {evil} | c |\n"
     steps = [
@@ -139,9 +139,7 @@ async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
     assert screen.ui.return_value is None
 
 
-async def test_without_colours_everything_is_told_by_signs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_color_uses_symbols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
         await screen.submit("hello")
@@ -151,7 +149,7 @@ async def test_without_colours_everything_is_told_by_signs(
     assert screen.ui.no_color
 
 
-async def test_dark_and_light(tmp_path: Path) -> None:
+async def test_dark_and_light_themes(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, look="light") as screen:
         assert screen.ui.theme == "hermes-light"
         await screen.pilot.press("ctrl+t")

@@ -1,4 +1,4 @@
-"""The screen is there before the agent: what is typed waits, and why nobody came is told."""
+"""The screen opens before the client: input waits, and connection errors are shown."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 
 
 def absent() -> FakeTuiClient:
-    """Somebody who is still to come."""
+    """A client that is not open yet."""
     companion = FakeTuiClient()
     companion.reachable.clear()
     return companion
 
 
-async def test_what_is_said_before_somebody_is_there_is_heard_then(tmp_path: Path) -> None:
+async def test_input_before_open_is_sent_later(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.wait_for("starting…")
@@ -41,7 +41,7 @@ async def test_what_is_said_before_somebody_is_there_is_heard_then(tmp_path: Pat
         assert "hermes · openai/gpt-5-mini · /srv/garden" in screen.text
 
 
-async def test_what_waits_for_somebody_can_be_taken_back(tmp_path: Path) -> None:
+async def test_waiting_input_can_be_recalled(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.submit("first")
@@ -55,7 +55,7 @@ async def test_what_waits_for_somebody_can_be_taken_back(tmp_path: Path) -> None
         assert companion.messages == []
 
 
-async def test_a_list_asked_for_too_early_comes_when_it_can(tmp_path: Path) -> None:
+async def test_picker_waits_for_the_client(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+r")
@@ -64,7 +64,7 @@ async def test_a_list_asked_for_too_early_comes_when_it_can(tmp_path: Path) -> N
         await screen.wait_for("Plan the garden")
 
 
-async def test_commands_can_be_completed_as_soon_as_they_are_known(tmp_path: Path) -> None:
+async def test_commands_complete_once_known(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.type_keys("/he")
@@ -72,7 +72,7 @@ async def test_commands_can_be_completed_as_soon_as_they_are_known(tmp_path: Pat
         await screen.wait_for("/help")
 
 
-async def test_who_leaves_at_once_is_not_kept(tmp_path: Path) -> None:
+async def test_quit_during_start_does_not_wait(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+d")
@@ -80,7 +80,7 @@ async def test_who_leaves_at_once_is_not_kept(tmp_path: Path) -> None:
     companion.reachable.set()
 
 
-async def test_why_nobody_came_is_told_and_what_was_typed_is_kept(tmp_path: Path) -> None:
+async def test_open_error_is_shown_and_input_is_kept(tmp_path: Path) -> None:
     companion = absent()
     companion.open_error = ConfigError("the home is broken", hint="mend it")
     async with tui_screen(companion, tmp_path, starting=True) as screen:
@@ -94,7 +94,7 @@ async def test_why_nobody_came_is_told_and_what_was_typed_is_kept(tmp_path: Path
     assert screen.ui.text == "> first\n> second"
 
 
-def test_what_is_wrong_with_the_program_is_raised_as_it_is(tmp_path: Path) -> None:
+def test_internal_error_is_raised_unchanged(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.open_error = OSError(28, "No space left on device")
     setting = UiSettings(history=tmp_path / "history", clock=FakeClock(), headless=True)

@@ -1,4 +1,4 @@
-"""What the settings say of how things are shown, as it is seen on the screen."""
+"""Display settings on the screen."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ paste_collapse_char_threshold: 700
 """
 
 
-def test_every_setting_has_its_place(tmp_path: Path) -> None:
+def test_every_setting_is_mapped(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     assert display_options_of(load_config(home, {}).config) == DEFAULT_OPTIONS
     home.config.write_text(SETTINGS)
@@ -57,7 +57,7 @@ def test_every_setting_has_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
+async def test_reasoning_is_shown_or_hidden(tmp_path: Path, *, wanted: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A thought."), *answer_events("The answer.")])
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(reasoning=wanted)) as screen:
         await screen.submit("go")
@@ -66,7 +66,7 @@ async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
+async def test_reasoning_is_expanded(tmp_path: Path, *, whole: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A deep idea."), *answer_events("The answer.")])
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=whole)) as screen:
         await screen.submit("go")
@@ -74,7 +74,7 @@ async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
         assert ("A deep idea." in screen.text) is whole
 
 
-async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
+async def test_raw_answer(tmp_path: Path) -> None:
     words = "# Title\n\nSome *text*.\n\n```sh\nls [copy]\n```\n- the end"
     async with tui_screen(
         FakeTuiClient(answer_events(words)), tmp_path, taste=DisplayOptions(raw=True)
@@ -86,7 +86,7 @@ async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
         assert drawn_lines[first:][:8] == words.split("\n")
 
 
-async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
+async def test_long_raw_answer(tmp_path: Path) -> None:
     lines = [f"{number} {'word ' * 10}".strip() for number in range(100)]
     async with tui_screen(
         FakeTuiClient(answer_events("\n".join(lines))),
@@ -102,7 +102,7 @@ async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
+async def test_short_diffs_are_expanded(tmp_path: Path, *, wanted: bool) -> None:
     companion = FakeTuiClient(
         [*tool_events("patch", '{"path": "x"}', DIFF), *answer_events("Done.")]
     )
@@ -114,7 +114,7 @@ async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
         assert "+1 -1" in screen.text
 
 
-async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
+async def test_preview_limits_the_call(tmp_path: Path) -> None:
     steps = [
         *tool_events("terminal", '{"command": "echo 1234567890"}', "x"),
         *answer_events("Done."),
@@ -127,7 +127,7 @@ async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
         assert "terminal echo 123…" in screen.text
 
 
-async def test_times(tmp_path: Path) -> None:
+async def test_timestamps(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     shown = f"{at.astimezone():%H:%M} go"
     async with tui_screen(
@@ -141,7 +141,7 @@ async def test_times(tmp_path: Path) -> None:
         assert shown not in screen.text
 
 
-async def test_less_room_between_things(tmp_path: Path) -> None:
+async def test_compact_spacing(tmp_path: Path) -> None:
     heights: list[int] = []
     for compact in (False, True):
         async with tui_screen(
@@ -157,7 +157,7 @@ async def test_less_room_between_things(tmp_path: Path) -> None:
     assert heights[1] > heights[3] == 1
 
 
-async def test_long_pastes(tmp_path: Path) -> None:
+async def test_long_pastes_are_collapsed(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, taste=DisplayOptions(paste_lines=2)) as screen:
         screen.ui.chat.prompt.post_message(Paste("a\nb\nc"))
         await screen.wait_for("[pasted text 1: 3 lines]")
@@ -183,25 +183,25 @@ async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool
         assert ui.rung == int(wanted)
 
 
-async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
+async def test_timestamps_and_status_bar_are_toggled(tmp_path: Path) -> None:
     companion = FakeTuiClient(answer_events("One."), answer_events("Two."))
     async with tui_screen(companion, tmp_path) as screen:
         assert "bubblewrap" in screen.text
         await screen.submit("/sb")
-        await screen.wait_for("/statusbar brings it back")
+        await screen.wait_for("/statusbar shows it again")
         assert "bubblewrap" not in screen.text
         await screen.submit("/sb on")
         await screen.wait_for("bubblewrap")
         await screen.submit("/ts on")
-        await screen.wait_for("Times are shown from now on.")
+        await screen.wait_for("Timestamps are shown from now on.")
         await screen.submit("/ts")
-        await screen.wait_for("Times are not shown.")
+        await screen.wait_for("Timestamps are hidden from now on.")
         await screen.submit("/redraw")
         await screen.submit("go")
         await screen.wait_for("One.")
 
 
-async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_path: Path) -> None:
+async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     thought = Assistant("m2", (Reasoning("A deep idea."), Text("Beans.")), Stop.END)
     asked = User("m1", (Text("What grows?"),))
@@ -211,13 +211,13 @@ async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_p
     )
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=True)) as screen:
         await screen.submit("/ts on")
-        await screen.wait_for("Times are shown from now on.")
+        await screen.wait_for("Timestamps are shown from now on.")
         await screen.submit("/resume s7")
         await screen.wait_for(f"{at.astimezone():%H:%M} What grows?")
         await screen.wait_for("A deep idea.")
 
 
-async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:
+async def test_editor_without_suspend_is_refused(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.submit("/prompt Dear all,")
         await screen.wait_for("This terminal does not support that.")

@@ -1,4 +1,4 @@
-"""What the chat is made with, and how it says that it is over."""
+"""Dependencies of the chat screen, and its exit message."""
 
 from msgspec import Struct
 from textual.message import Message
@@ -12,7 +12,7 @@ from hermes.tui.worker import WorkerThread
 
 
 class ChatDeps(Struct, frozen=True):
-    """What the chat is made with: somebody to talk to, threads, the time, and what people like."""
+    """Dependencies of the chat screen."""
 
     client: TuiClient
     turn_worker: WorkerThread
@@ -23,7 +23,7 @@ class ChatDeps(Struct, frozen=True):
 
 
 class ExitRequest(Message):
-    """Somebody goes, or has to: `trouble` says why."""
+    """Ends the application; `trouble` is the error that caused it."""
 
     def __init__(self, code: int, trouble: HermesError | None = None) -> None:
         super().__init__()
