@@ -56,7 +56,7 @@ class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryDeps(Struct, frozen=True, kw_only=True):
-    """`approval`: whether every change waits for the owner's decision."""
+    """`needs_approval`: whether every change waits for the owner's decision."""
 
     notebook: MemoryStore
     approval: Callable[[], bool] = lambda: False

@@ -30,7 +30,7 @@ class ManageResult(Struct, frozen=True, kw_only=True):
 
 
 class ManageDeps(Struct, frozen=True, kw_only=True):
-    """`approval`: whether every change needs the owner's decision."""
+    """`needs_approval`: whether every change needs the owner's decision."""
 
     editor: SkillEditor
     approval: Callable[[], bool] = lambda: False

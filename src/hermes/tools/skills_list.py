@@ -30,7 +30,7 @@ MAX_SHOWN = 100_000
 
 
 class SkillDeps(Struct, frozen=True, kw_only=True):
-    """`here` describes the current environment; `redact` masks secrets in what is shown."""
+    """`environment` describes what is available now; `redact` masks secrets in what is shown."""
 
     shelf: SkillCatalog
     usage: SkillUsageLog

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.text import head_and_tail
 from hermes.ports.tool import ToolContext, ToolOutput
@@ -113,11 +113,12 @@ class Patch:
             path for path in paths if origins is not None and origins.was_fetched(path)
         )
         if moves:
-            others, provenance = (
-                frozenset(paths if others else ()),
-                structs.replace(provenance, vouched=NO_PATHS),
-            )
-        return structs.replace(provenance, foreign=provenance.foreign | others)
+            others = frozenset(paths if others else ())
+        return WriteProvenance(
+            foreign=provenance.foreign | others,
+            vouched=NO_PATHS if moves else provenance.vouched,
+            whole=provenance.whole,
+        )
 
     async def _write(
         self, done: "_PreparedPatch", first: Path, scope: Scope, provenance: WriteProvenance

@@ -86,7 +86,7 @@ class ProcessTool:
         origins: FileProvenance | None = None,
         most: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most`: characters of output shown per call."""
+        """`max_output`: characters of output shown per call."""
         self._most = most
         self._registry = registry
         self._clock = clock

@@ -145,7 +145,7 @@ class OutputViewer:
     def __init__(
         self, redact: Callable[[str], str], spills: OutputFiles, most: int = DEFAULT_LIMITS.output
     ) -> None:
-        """`most`: characters shown to the model, more from the end than from the beginning."""
+        """`max_chars`: characters shown to the model, more from the end than from the beginning."""
         self._redact = redact
         self._spills = spills
         self._most = most

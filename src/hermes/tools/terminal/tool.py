@@ -118,7 +118,7 @@ class TerminalDeps(Struct, frozen=True, kw_only=True):
     - `processes`: None disables background processes.
     - `network`: whether commands have network access without an approval.
     - `writable`: folders besides the workspace that commands may write.
-    - `most`: characters of output shown to the model.
+    - `max_output`: characters of output shown to the model.
     """
 
     sandbox: Sandbox
