@@ -105,7 +105,7 @@ class McpHarness:
     async def answered(
         self, choice: ApprovalChoice | str, *calls: tuple[str, Mapping[str, object]]
     ) -> tuple[list[Result], int]:
-        """Like `call_tools`, while each question is answered; also return the number of questions."""
+        """Like `call_tools`, answering each question; also return the number of questions."""
         before = self.asked
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as person:

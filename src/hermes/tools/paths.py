@@ -192,7 +192,7 @@ class SessionPaths:
     - `temporary`: folders that need no approval to be written.
     - `private`: the user's files that need an approval to be read (keys, passwords, histories).
     - `own_tmp`: the folder that a principal's commands see as `/tmp`, if it is not the system's.
-    - `steering`: paths that need an approval to be written; a plain list means `instruction_folders`.
+    - `steering`: what needs an approval to be written; a list means `instruction_folders`.
     """
 
     def __init__(

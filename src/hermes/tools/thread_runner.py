@@ -42,7 +42,7 @@ class ThreadRunner:
             finally:
                 self._running.discard(worker)
 
-        worker = Worker("hermes-aside", body)
+        worker = Worker("hermes-tool-thread", body)
         self._running.add(worker)
         try:
             worker.start()

@@ -42,7 +42,7 @@ def test_turn_starts_at_an_idle_prompt(
         child.expect_exact("It runs.")
         child.expect_exact(PROMPT)
         (hermes.work / "go").touch()
-        child.expect_exact("I requests of the end.")
+        child.expect_exact("I heard of the end.")
         child.expect_exact(PROMPT)
         child.sendline("hello")
         child.expect_exact("Plain answer.")
