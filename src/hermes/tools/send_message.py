@@ -46,16 +46,16 @@ class SendMessage:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        text = asked.message.strip()
+        arguments = self._arguments.decode(args)
+        text = arguments.message.strip()
         if not text:
             raise ToolError("send_message: `message` is empty.")
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
-            places = self._poster.places(ctx.scope, asked.target)
-            await self._may(asked, places, ctx)
-            posted = await self._poster.post(ctx.scope, asked.target, text)
+            places = self._poster.places(ctx.scope, arguments.target)
+            await self._may(arguments, places, ctx)
+            posted = await self._poster.post(ctx.scope, arguments.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
         statuses = [_status_of(result) for result in posted]
@@ -65,14 +65,16 @@ class SendMessage:
             encode_result(SendMessageResult(done, statuses)), shown=shown, failed=not done
         )
 
-    async def _may(self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext) -> None:
+    async def _may(
+        self, arguments: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
+    ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
         others = [one.place for one in places if not one.near]
         if not others and not ctx.foreign:
             return
         request = ApprovalRequest(
             tool=self.name,
-            action=f"to {', '.join(others) or asked.target}:\n{asked.message}",
+            action=f"to {', '.join(others) or arguments.target}:\n{arguments.message}",
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )

@@ -68,9 +68,9 @@ class FileEditor:
 
         `content` is shown to the approver.
         """
-        asked = self.places.find(ctx.scope, name)
+        path = self.places.find(ctx.scope, name)
         blocked = self.places.blocked_for(ctx.scope)
-        real = await self.aside.run(partial(self.places.guard, asked, blocked))
+        real = await self.aside.run(partial(self.places.guard, path, blocked))
         await require_write_approval(ctx, self.places, real, tool, content)
         return real
 

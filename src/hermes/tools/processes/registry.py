@@ -175,15 +175,15 @@ class ProcessRegistry:
 
     async def end_all(self, owner: ProcessOwner, source: str) -> int:
         """End all processes of a session."""
-        mine = [
+        processes = [
             live
             for live in self._lives.values()
             if live.record.belongs_to(owner) and not live.over.is_set()
         ]
         async with anyio.create_task_group() as group:
-            for live in mine:
+            for live in processes:
                 group.start_soon(self.end, live, source)
-        return len(mine)
+        return len(processes)
 
     @property
     def running(self) -> Sequence[BackgroundProcess]:
