@@ -1,4 +1,4 @@
-"""A list of tools that is here as a whole, as the listing takes it from a server."""
+"""Read a complete tool list at once."""
 
 from collections.abc import Sequence
 

@@ -46,10 +46,10 @@ SESSION_TERMINATED = "Session terminated"
 class ReconnectPolicy(Struct, frozen=True, kw_only=True):
     """When to reconnect, refuse calls and refresh the tool list; times are in seconds.
 
-    - `strikes`: failures in a row after which calls are refused, for `refuses` seconds at most.
-    - `backoff`: delay between attempts; after `attempts` they are `parked` seconds apart.
-    - `steady`: uptime after which a lost connection does not count as a failure.
-    - `calm`, `calmest`: shortest and longest interval between refreshes of a changing tool list.
+    - `max_failures`: failures in a row after which calls are refused for `refuse_seconds`.
+    - `backoff`: delay between attempts; after `attempts` they are `parked_delay` apart.
+    - `stable_seconds`: uptime after which a lost connection does not count as a failure.
+    - `refresh_interval`, `max_refresh_interval`: between refreshes of a changing tool list.
     """
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
@@ -73,7 +73,7 @@ class ConnectionState(StrEnum):
 class McpConnectionDeps(Struct, frozen=True, kw_only=True):
     """Dependencies of a connection.
 
-    `log` stores what a server writes to stderr; `listed` is called whenever the tools are known.
+    `log_stderr` stores a server's stderr; `on_tools_changed` is called when its tools are known.
     """
 
     launch: LaunchServer
@@ -282,7 +282,7 @@ class McpConnection:
             if _announces_changes(client):
                 group.start_soon(self._watch_changes, client)
             await self._wait_until_over()
-            # Closing makes the server exit, so `_over` must be read before.
+            # Closing makes the server exit, so `_lost_event` must be read before.
             self._client, self._lost = None, self._lost_event.is_set()
             if anyio.current_time() - began >= self._deps.reconnect.stable_seconds:
                 self._failures = 0

@@ -39,7 +39,7 @@ class UnusableSchema(Exception):
 
 
 def copy_schema(schema: Mapping[str, object], *, annotations: bool) -> dict[str, Any]:
-    """Copy a schema; without `words` drop annotations. Raises `UnusableSchema`."""
+    """Copy a schema; keep `annotations` only if asked to. Raises `UnusableSchema`."""
     if schema.get("type", "object") != "object":
         raise UnusableSchema("does not take named parameters")
     top = {key: one for key, one in schema.items() if key not in _NOT_AT_TOP_LEVEL}

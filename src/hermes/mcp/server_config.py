@@ -21,7 +21,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class StdioEndpoint(Struct, frozen=True, kw_only=True):
-    """A process started by us; `env` is its whole environment. `walled`: it runs in the sandbox."""
+    """A process started by us; `env` is its whole environment. `sandboxed`: with isolation."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -30,7 +30,7 @@ class StdioEndpoint(Struct, frozen=True, kw_only=True):
 
 
 class HttpEndpoint(Struct, frozen=True, kw_only=True):
-    """Reached over HTTP; `events` selects the older transport with a separate event stream."""
+    """Reached over HTTP; `sse` selects the older transport with a separate event stream."""
 
     url: str
     headers: Mapping[str, str]

@@ -71,12 +71,12 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     - `near`: sandbox on this machine, for reading local files when commands run remotely.
     - `elsewhere`: commands run where other programs are installed.
     - `far`: initial folder of commands that do not see this machine's files.
-    - `private`: the user's files that need an approval to be read.
-    - `steering`, `starts`, `executed`: paths that need an approval to be written: folders that
-      instruct the agent, startup files, and what the user's git would execute.
+    - `private_files`: the user's files that need an approval to be read.
+    - `instruction_folders`, `startup_files`, `is_executed_by_git`: what needs an approval to be
+      written: folders that instruct the agent, startup files, what the user's git executes.
     - `fetched`: file that records when commands fetched something.
     - `vouched`: file that records which instruction files the owner trusts.
-    - `our_folders`: folders outside the workspace whose content counts as the owner's.
+    - `trusted_folders`: folders outside the workspace whose content counts as the owner's.
     """
 
     sandbox: Sandbox

@@ -110,10 +110,10 @@ def _limited_scope(ctx: ToolContext) -> Scope:
     return structs.replace(ctx.scope, bounds=bounds)
 
 
-def _tasks(asked: DelegateArgs, *, foreign: bool) -> list[Task]:
-    listed: list[TaskArgs | DelegateArgs] = [*asked.tasks]
-    if asked.goal.strip():
-        listed.insert(0, asked)
+def _tasks(arguments: DelegateArgs, *, foreign: bool) -> list[Task]:
+    listed: list[TaskArgs | DelegateArgs] = [*arguments.tasks]
+    if arguments.goal.strip():
+        listed.insert(0, arguments)
     tasks = [
         Task(goal=item.goal, context=item.context, role=item.role, foreign=foreign)
         for item in listed

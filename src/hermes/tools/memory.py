@@ -56,7 +56,7 @@ class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryDeps(Struct, frozen=True, kw_only=True):
-    """`approval`: whether every change waits for the owner's decision."""
+    """`needs_approval`: whether every change waits for the owner's decision."""
 
     store: MemoryStore
     needs_approval: Callable[[], bool] = lambda: False
@@ -136,19 +136,19 @@ class _MemoryChanges(Struct, frozen=True):
     operations: tuple[MemoryOperation, ...]
 
 
-def _memory_changes(asked: MemoryArgs) -> _MemoryChanges:
+def _memory_changes(arguments: MemoryArgs) -> _MemoryChanges:
     steps = [
         MemoryOperation(action=s.action, content=s.content, old_text=s.old_text)
-        for s in asked.operations
+        for s in arguments.operations
     ]
-    if not isinstance(asked.action, UnsetType):
+    if not isinstance(arguments.action, UnsetType):
         single = MemoryOperation(
-            action=asked.action, content=asked.content, old_text=asked.old_text
+            action=arguments.action, content=arguments.content, old_text=arguments.old_text
         )
         steps.insert(0, single)
     if not steps:
         raise ToolError("memory: give an `action`, or several as `operations`.")
-    return _MemoryChanges(MemoryTarget(asked.target), tuple(steps))
+    return _MemoryChanges(MemoryTarget(arguments.target), tuple(steps))
 
 
 def _sheet_result(sheet: MemoryFile, message: str, *, done: bool = True) -> MemoryResult:

@@ -56,10 +56,10 @@ def principal_folder(folder: Path, principal: str) -> Path:
 class SensitivePaths(Struct, frozen=True):
     """Paths that need an approval to be written because programs act on their content.
 
-    - `ours`: folders that instruct the agent.
-    - `starts`: startup files of the user's shell, desktop and editor. They are not sensitive if
+    - `instruction_folders`: folders that instruct the agent.
+    - `startup_files`: those of the user's shell, desktop and editor. They are not sensitive if
       the workspace lies inside one.
-    - `executed`: whether the user's git would execute a file or read settings from it.
+    - `is_executed_by_git`: whether the user's git would execute a file or read settings from it.
     """
 
     instruction_folders: Sequence[Path] = ()
@@ -192,7 +192,7 @@ class SessionPaths:
     - `temporary`: folders that need no approval to be written.
     - `private`: the user's files that need an approval to be read (keys, passwords, histories).
     - `own_tmp`: the folder that a principal's commands see as `/tmp`, if it is not the system's.
-    - `steering`: paths that need an approval to be written; a plain list means `ours`.
+    - `steering`: what needs an approval to be written; a list means `instruction_folders`.
     """
 
     def __init__(

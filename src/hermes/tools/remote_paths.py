@@ -11,7 +11,7 @@ REMOTE_HOME = "~"
 
 
 class RemotePaths:
-    """The part of `SessionPaths` that commands need; they start in the folder `first`."""
+    """The part of `SessionPaths` that commands need; they start in the folder `initial`."""
 
     def __init__(self, initial: str = REMOTE_HOME) -> None:
         self._initial = Path(initial)

@@ -46,16 +46,16 @@ class SendMessage:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        text = asked.message.strip()
+        arguments = self._arguments.decode(args)
+        text = arguments.message.strip()
         if not text:
             raise ToolError("send_message: `message` is empty.")
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
-            places = self._sender.resolve(ctx.scope, asked.target)
-            await self._require_approval(asked, places, ctx)
-            posted = await self._sender.send(ctx.scope, asked.target, text)
+            places = self._sender.resolve(ctx.scope, arguments.target)
+            await self._require_approval(arguments, places, ctx)
+            posted = await self._sender.send(ctx.scope, arguments.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
         statuses = [_status_of(result) for result in posted]
@@ -66,7 +66,7 @@ class SendMessage:
         )
 
     async def _require_approval(
-        self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
+        self, arguments: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
     ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
         others = [one.target for one in places if not one.trusted]
@@ -74,7 +74,7 @@ class SendMessage:
             return
         request = ApprovalRequest(
             tool=self.name,
-            action=f"to {', '.join(others) or asked.target}:\n{asked.message}",
+            action=f"to {', '.join(others) or arguments.target}:\n{arguments.message}",
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )

@@ -30,7 +30,7 @@ MAX_SHOWN = 100_000
 
 
 class SkillDeps(Struct, frozen=True, kw_only=True):
-    """`here` describes the current environment; `redact` masks secrets in what is shown."""
+    """`environment` describes what is available now; `redact` masks secrets in what is shown."""
 
     catalog: SkillCatalog
     usage: SkillUsageLog
@@ -125,18 +125,18 @@ class SkillView:
         self.spec = _spec(self.name, self._arguments.schema)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         try:
-            return await anyio.to_thread.run_sync(self._view, asked, ctx.scope.session)
+            return await anyio.to_thread.run_sync(self._view, arguments, ctx.scope.session)
         except HermesError as error:
             raise ToolError(f"skill_view: {error}", hint=error.hint) from error
 
-    def _view(self, asked: ViewArgs, session: str) -> ToolOutput:
-        skill = self._deps.catalog.find(asked.name)
+    def _view(self, arguments: ViewArgs, session: str) -> ToolOutput:
+        skill = self._deps.catalog.find(arguments.name)
         if skill is None:
-            raise InvalidSkill(f"There is no skill {asked.name!r}.", hint="See skills_list.")
-        if asked.file_path:
-            return self._file(skill, asked.file_path)
+            raise InvalidSkill(f"There is no skill {arguments.name!r}.", hint="See skills_list.")
+        if arguments.file_path:
+            return self._file(skill, arguments.file_path)
         document = self._deps.catalog.read(skill)
         self._deps.usage.viewed(skill.name)
         answer = self._view_result(

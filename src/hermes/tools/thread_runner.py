@@ -15,7 +15,7 @@ MAX_THREADS = 32
 
 
 class ThreadRunner:
-    """Runs at most `most` threads; abandoned ones count until they finish.
+    """Runs at most `max_threads` threads; abandoned ones count until they finish.
 
     The event loop's own thread pool is not used: a hanging thread would keep the program alive.
     """
@@ -42,7 +42,7 @@ class ThreadRunner:
             finally:
                 self._running.discard(worker)
 
-        worker = Worker("hermes-aside", body)
+        worker = Worker("hermes-tool-thread", body)
         self._running.add(worker)
         try:
             worker.start()

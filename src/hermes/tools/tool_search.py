@@ -67,10 +67,10 @@ class ToolRanking:
 
     def best(self, query: str, limit: int) -> list[ToolSpec]:
         """Return the best tools first; a tool named exactly like the query always leads."""
-        asked = [dict(self._similar_words(word)) for word in dict.fromkeys(stemmed_words(query))]
+        query_words = [dict(self._similar_words(word)) for word in dict.fromkeys(stemmed_words(query))]
         exact = query.strip().casefold()
         scores = [
-            (spec.name.casefold() == exact, self._score(asked, number), spec.name, spec)
+            (spec.name.casefold() == exact, self._score(query_words, number), spec.name, spec)
             for number, spec in enumerate(self._specs)
         ]
         found = [one for one in scores if one[0] or one[1] > 0]
@@ -86,11 +86,11 @@ class ToolRanking:
             if is_prefix and known != word and len(known) >= _MIN_PREFIX:
                 yield known, _PREFIX_WEIGHT
 
-    def _score(self, asked: Sequence[Mapping[str, float]], number: int) -> float:
+    def _score(self, query_words: Sequence[Mapping[str, float]], number: int) -> float:
         """Score one tool; of several meanings of a query word the best counts."""
         weights, room = self._weights[number], _SATURATION * self._length_norm[number]
         total = 0.0
-        for alike in asked:
+        for alike in query_words:
             total += max(
                 (
                     share * self._rarity[known] * weights[known] * (_SATURATION + 1)

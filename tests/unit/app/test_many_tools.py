@@ -138,7 +138,7 @@ async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
         ear = EventRecorder()
         await run_turn(plan, [user_message("hi")], ear)
         assert "bank_create_transfer" not in plan.tools
-        assert "unknown tool" in text_of(ear.results[0])
+        assert "no tool named" in text_of(ear.results[0])
 
 
 async def test_the_settings_decide(tmp_path: Path) -> None:

@@ -229,13 +229,13 @@ class GitCheckpoints:
             work = folder / root.path
             have = f"{now.commit}:{present[root.path]}" if root.path in present else EMPTY_TREE
             todo = await restore_steps(self._git, have, f"{then.commit}:{number}", root.skipped)
-            gone = [step for step in todo if not step.blob]
-            errors = await self._perform(gone, partial(self._remove, work))
-            removed += len(gone) - len(errors)
+            removals = [step for step in todo if not step.blob]
+            errors = await self._perform(removals, partial(self._remove, work))
+            removed += len(removals) - len(errors)
             failed += errors
-            wanted = [step for step in todo if step.blob]
-            errors = await self._write(work, wanted)
-            written += len(wanted) - len(errors)
+            writes = [step for step in todo if step.blob]
+            errors = await self._write(work, writes)
+            written += len(writes) - len(errors)
             failed += errors
         return RestoreResult(
             before=now.message.checkpoint,
@@ -278,32 +278,32 @@ class GitCheckpoints:
         """Delete checkpoints beyond the limits, except the newest of each workspace."""
         keeping = self._deps.retention
         oldest = self._deps.clock.now() - timedelta(days=keeping.days)
-        every = await self._stored()
-        dropped = [one for one in every if _is_old(one, oldest)]
-        mine = [one for one in every if one.ref.startswith(f"{_REFS}/{project}/")]
-        dropped += [one for one in mine[max(keeping.snapshots, 1) :] if one not in dropped]
-        dropped = [one for one in dropped if one not in mine[:1]]
-        await self._drop(dropped, every)
+        stored = await self._stored()
+        dropped = [one for one in stored if _is_old(one, oldest)]
+        own = [one for one in stored if one.ref.startswith(f"{_REFS}/{project}/")]
+        dropped += [one for one in own[max(keeping.snapshots, 1) :] if one not in dropped]
+        dropped = [one for one in dropped if one not in own[:1]]
+        await self._drop(dropped, stored)
         size, loose = await self._size()
         if dropped or loose > MAX_LOOSE:
             await self._pack()
             size, _ = await self._size()
-        remaining = [one for one in every if one not in dropped and one not in mine[:1]]
+        remaining = [one for one in stored if one not in dropped and one not in own[:1]]
         while size > keeping.limits.total and remaining:
             half = remaining[len(remaining) // 2 :]
-            await self._drop(half, every)
+            await self._drop(half, stored)
             await self._pack()
             remaining = remaining[: len(remaining) // 2]
             size, _ = await self._size()
 
     async def _drop(
-        self, dropped: Sequence[_StoredCheckpoint], every: Sequence[_StoredCheckpoint]
+        self, dropped: Sequence[_StoredCheckpoint], stored: Sequence[_StoredCheckpoint]
     ) -> None:
         if not dropped:
             return
         listed = "".join(f"delete {one.ref}\n" for one in dropped)
         await self._git.run("update-ref", "--stdin", stdin=listed.encode())
-        remaining = {_project(one) for one in every if one not in dropped}
+        remaining = {_project(one) for one in stored if one not in dropped}
         for project in {_project(one) for one in dropped} - remaining:
             # An index without a checkpoint would refer to objects that are deleted now.
             for index in (self._git.store / "indexes").glob(f"{project}.*"):

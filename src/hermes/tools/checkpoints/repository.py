@@ -161,7 +161,7 @@ class TreeWriter:
     def __init__(
         self, git: ShadowRepository, limits: CheckpointLimits, is_blocked: Callable[[Path], bool]
     ) -> None:
-        """`closed` tells whether a file must not be copied."""
+        """`is_blocked` tells whether a file must not be copied."""
         self._git = git
         self._limits = limits
         self._is_blocked = is_blocked

@@ -68,9 +68,9 @@ class FileEditor:
 
         `content` is shown to the approver.
         """
-        asked = self.paths.resolve(ctx.scope, name)
+        path = self.paths.resolve(ctx.scope, name)
         blocked = self.paths.blocked_for(ctx.scope)
-        real = await self.threads.run(partial(self.paths.guard, asked, blocked))
+        real = await self.threads.run(partial(self.paths.guard, path, blocked))
         await require_write_approval(ctx, self.paths, real, tool, content)
         return real
 

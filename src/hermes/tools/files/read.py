@@ -106,27 +106,27 @@ class ReadFile:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         places = self._deps.paths
-        path = places.resolve(ctx.scope, asked.path)
+        path = places.resolve(ctx.scope, arguments.path)
         try:
-            found = await self._find(path, asked, places.blocked_for(ctx.scope, private=True))
+            found = await self._find(path, arguments, places.blocked_for(ctx.scope, private=True))
         except PathBlocked:
             blocked = places.blocked_for(ctx.scope)
             await require_read_approval(ctx, places.guard(path, blocked))
-            found = await self._find(path, asked, blocked)
-        output = await self._output(found, asked, ctx)
+            found = await self._find(path, arguments, blocked)
+        output = await self._output(found, arguments, ctx)
         judge = partial(self._provenance_of, ctx.scope, found.path)
         foreign, unverified = await self._deps.threads.run(judge)
         return structs.replace(output, foreign=foreign, unverified=unverified)
 
-    async def _output(self, found: _FileData, asked: ReadArgs, ctx: ToolContext) -> ToolOutput:
+    async def _output(self, found: _FileData, arguments: ReadArgs, ctx: ToolContext) -> ToolOutput:
         if found.media_type:
             return await self._image(found)
         self._deps.seen.note(ctx.scope.session, found.path, found.stat)
         if found.page is not None:
-            return self._text(found.page, found.stat.st_size, asked)
-        return await self._document(found, asked)
+            return self._text(found.page, found.stat.st_size, arguments)
+        return await self._document(found, arguments)
 
     def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
         """Whether the file is foreign, and whether it is unverified, as every foreign file is."""
@@ -136,11 +136,13 @@ class ReadFile:
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
 
-    async def _find(self, path: Path, asked: ReadArgs, blocked: BlockedPaths) -> _FileData:
+    async def _find(self, path: Path, arguments: ReadArgs, blocked: BlockedPaths) -> _FileData:
         gone = Event()
         try:
             with anyio.fail_after(self._deps.timeout):
-                return await self._deps.threads.run(partial(self._read, path, asked, blocked, gone))
+                return await self._deps.threads.run(
+                    partial(self._read, path, arguments, blocked, gone)
+                )
         except TimeoutError as error:
             raise ToolError(
                 f"read_file: {path} did not respond within {self._deps.timeout:g} s.",
@@ -151,7 +153,9 @@ class ReadFile:
         finally:
             gone.set()
 
-    def _read(self, path: Path, asked: ReadArgs, blocked: BlockedPaths, gone: Event) -> _FileData:
+    def _read(
+        self, path: Path, arguments: ReadArgs, blocked: BlockedPaths, gone: Event
+    ) -> _FileData:
         real = self._deps.paths.guard(path, blocked)
         with _open_file(real, blocked.forbids, gone) as file:
             stat = os.fstat(file.fileno())
@@ -167,25 +171,25 @@ class ReadFile:
             source: BinaryIO = (
                 file if stat.st_size else BytesIO(head + (file.read(MAX_UNSIZED) or b""))
             )
-            page = self._page(source, stat.st_size or MAX_UNSIZED, asked)
+            page = self._page(source, stat.st_size or MAX_UNSIZED, arguments)
             return _FileData(path=real, stat=stat, page=page)
 
-    def _page(self, source: BinaryIO, size: int, asked: ReadArgs) -> Page:
+    def _page(self, source: BinaryIO, size: int, arguments: ReadArgs) -> Page:
         most = self._deps.limits
-        caps = structs.replace(most, lines=min(asked.limit, most.lines))
-        return read_page(source, size, asked.offset, caps, self._deps.redact)
+        caps = structs.replace(most, lines=min(arguments.limit, most.lines))
+        return read_page(source, size, arguments.offset, caps, self._deps.redact)
 
-    async def _document(self, found: _FileData, asked: ReadArgs) -> ToolOutput:
+    async def _document(self, found: _FileData, arguments: ReadArgs) -> ToolOutput:
         documents, stat = self._deps.documents, found.stat
         if documents is None:
             raise ToolError(f"read_file: {found.path} is a document, which cannot be read here")
         stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         extract = await documents.text(found.document, found.data, found.path, stamp)
         text = extract.text.encode("utf-8", "replace")
-        page = await self._deps.threads.run(partial(self._page, BytesIO(text), len(text), asked))
-        return self._text(page, stat.st_size, asked, extract.note)
+        page = await self._deps.threads.run(partial(self._page, BytesIO(text), len(text), arguments))
+        return self._text(page, stat.st_size, arguments, extract.note)
 
-    def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> ToolOutput:
+    def _text(self, page: Page, size: int, arguments: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
             raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
@@ -208,7 +212,7 @@ class ReadFile:
             note=" ".join(notes) or UNSET,
         )
         return ToolOutput.text(
-            encode_result(answer), shown=f"{asked.path}: {plural(len(page.lines), 'line')}"
+            encode_result(answer), shown=f"{arguments.path}: {plural(len(page.lines), 'line')}"
         )
 
     async def _image(self, found: _FileData) -> ToolOutput:

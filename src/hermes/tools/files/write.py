@@ -47,12 +47,12 @@ class WriteFile:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if len(asked.content) > MAX_CONTENT:
+        arguments = self._arguments.decode(args)
+        if len(arguments.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
-        path = await self._editor.resolve_writable(ctx, asked.path, "write_file", asked.content)
+        path = await self._editor.resolve_writable(ctx, arguments.path, "write_file", arguments.content)
         async with self._editor.locks.holding([path]):
-            return await self._write(path, asked.content, ctx)
+            return await self._write(path, arguments.content, ctx)
 
     async def _write(self, path: Path, content: str, ctx: ToolContext) -> ToolOutput:
         session = ctx.scope.session

@@ -65,7 +65,7 @@ async def unchanged_scope(scope: Scope) -> Scope:
 
 
 class ProcessDeps(Struct, frozen=True, kw_only=True):
-    """`present` maps a scope to where its conversation continues now; `logs` is a folder."""
+    """`current_scope` maps a scope to where its conversation continues now; `logs` is a folder."""
 
     store: Store
     clock: Clock
@@ -80,7 +80,7 @@ class ProcessRequest(Struct, frozen=True, kw_only=True):
     """A process to start.
 
     `foreign` means that it may print untrusted content, `unverified` that it could read files
-    of others; `over` is called when it has ended.
+    of others; `on_end` is called when it has ended.
     """
 
     sandbox: Sandbox
@@ -177,15 +177,15 @@ class ProcessRegistry:
 
     async def end_all(self, owner: ProcessOwner, source: str) -> int:
         """End all processes of a session."""
-        mine = [
+        processes = [
             live
             for live in self._processes.values()
             if live.record.belongs_to(owner) and not live.ended.is_set()
         ]
         async with anyio.create_task_group() as group:
-            for live in mine:
+            for live in processes:
                 group.start_soon(self.end, live, source)
-        return len(mine)
+        return len(processes)
 
     @property
     def running(self) -> Sequence[BackgroundProcess]:

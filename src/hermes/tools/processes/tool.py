@@ -86,7 +86,7 @@ class ProcessTool:
         provenance: FileProvenance | None = None,
         max_output: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most`: characters of output shown per call."""
+        """`max_output`: characters of output shown per call."""
         self._max_output = max_output
         self._registry = registry
         self._clock = clock
@@ -103,16 +103,16 @@ class ProcessTool:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         await anyio.lowlevel.checkpoint()
-        if asked.action == "list":
+        if arguments.action == "list":
             records = await self._registry.list_for(ctx.scope)
             text = encode_result(ListResult([self._listed(record) for record in records]))
             return ToolOutput.text(text, shown=f"{len(records)} processes")
-        if not asked.session_id:
-            raise ToolError(f"process: `session_id` is missing for {asked.action}.")
-        record, live = await self._registry.find(ctx.scope, asked.session_id)
-        answer = await self._answer(asked, ctx, record, live)
+        if not arguments.session_id:
+            raise ToolError(f"process: `session_id` is missing for {arguments.action}.")
+        record, live = await self._registry.find(ctx.scope, arguments.session_id)
+        answer = await self._answer(arguments, ctx, record, live)
         record = live.record if live else record
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
         foreign = record.foreign or record.reaching in {Isolation.NETWORK, Isolation.BEYOND}
@@ -121,20 +121,20 @@ class ProcessTool:
 
     async def _answer(
         self,
-        asked: ProcessArgs,
+        arguments: ProcessArgs,
         ctx: ToolContext,
         record: BackgroundProcess,
         live: LiveProcess | None,
     ) -> ProcessAnswer:
-        match asked.action:
+        match arguments.action:
             case "log":
-                return self._log(record, live, asked)
+                return self._log(record, live, arguments)
             case "wait":
-                return await self._wait(record, live, asked.timeout or DEFAULT_WAIT)
+                return await self._wait(record, live, arguments.timeout or DEFAULT_WAIT)
             case "kill":
                 return await self._kill(record, live)
             case "write" | "submit" | "close":
-                return await self._write(_require_running(record, live), asked, ctx)
+                return await self._write(_require_running(record, live), arguments, ctx)
             case _:
                 return self._poll(record, live)
 
@@ -175,11 +175,11 @@ class ProcessTool:
         return self._answer_for(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
     def _log(
-        self, record: BackgroundProcess, live: LiveProcess | None, asked: ProcessArgs
+        self, record: BackgroundProcess, live: LiveProcess | None, arguments: ProcessArgs
     ) -> ProcessAnswer:
         lines = (live.output.text if live else record.output).splitlines()
-        limit = asked.limit or DEFAULT_LINES
-        first = asked.offset - 1 if asked.offset else max(0, len(lines) - limit)
+        limit = arguments.limit or DEFAULT_LINES
+        first = arguments.offset - 1 if arguments.offset else max(0, len(lines) - limit)
         some = lines[first : first + limit]
         text = "\n".join(some)
         short = bool(live and live.output.dropped) or (live is None and bool(record.log))
@@ -209,12 +209,12 @@ class ProcessTool:
         return self._answer_for(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
     async def _write(
-        self, live: LiveProcess, asked: ProcessArgs, ctx: ToolContext
+        self, live: LiveProcess, arguments: ProcessArgs, ctx: ToolContext
     ) -> ProcessAnswer:
-        if asked.action == "close":
+        if arguments.action == "close":
             live.process.close_stdin()
             return self._poll(live.record, live)
-        data = asked.data + ("\n" if asked.action == "submit" else "")
+        data = arguments.data + ("\n" if arguments.action == "submit" else "")
         typed = self._pending_input.setdefault(live, PendingInput())
         # Concurrent writes would be approved separately but read as one line.
         async with typed.lock:

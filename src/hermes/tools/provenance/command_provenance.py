@@ -38,7 +38,7 @@ class CommandProvenance(Struct, frozen=True):
     """What untrusted content a command may involve.
 
     - `shown`: in its output.
-    - `brought`: in files it writes, most likely in the folders `where`.
+    - `fetched`: in files it writes, most likely in these `folders`.
     - `others`: the workspace, if others than the owner influence the command.
     - `unverified`: it could have read and shown a file that others wrote.
     """
@@ -135,7 +135,7 @@ def start_recorder(
     longest: float = MAX_FOREGROUND,
     at: float | None = None,
 ) -> FetchRecorder:
-    """Start recording a command that begins now, or began `at`; call `over` when it ends."""
+    """Start recording a command that begins now, or began `at`; call `end` when it ends."""
 
     def begin(origins: FileProvenance) -> FetchRecord:
         return origins.start_fetch(foreign.folders, longest, at)

@@ -103,7 +103,7 @@ class FileProvenance:
     ) -> "FetchRecord":
         """Start recording a command that may fetch something, most likely into these folders.
 
-        Call `over` on the result when it ends.
+        Call `end` on the result when it ends.
         """
         return FetchRecord(self, folders, longest, began)
 
@@ -241,7 +241,7 @@ class FileProvenance:
         return was_fetched or _has_other_owner(path, around) or self._changed_by_untrusted(path)
 
     def may_instruct(self, path: Path) -> bool:
-        """Like `speaks`, for the current content of a file."""
+        """Like `may_be_followed`, for the current content of a file."""
         try:
             data = read_regular_file(path, MAX_INSTRUCTIONS)
         except FileNotFoundError:

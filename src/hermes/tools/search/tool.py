@@ -78,8 +78,8 @@ class SearchFiles:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if not asked.pattern:
+        arguments = self._arguments.decode(args)
+        if not arguments.pattern:
             raise ToolError("search_files: `pattern` is empty")
         rg = self._deps.rg
         if rg is None:
@@ -88,21 +88,21 @@ class SearchFiles:
                 hint="Install ripgrep, or use grep and find in the terminal.",
             )
         cwd = self._deps.paths.cwd(ctx.scope)
-        root = self._deps.paths.resolve(ctx.scope, asked.path)
+        root = self._deps.paths.resolve(ctx.scope, arguments.path)
         blocked = self._deps.paths.blocked_for(ctx.scope, private=True)
         real = self._deps.paths.guard(root, blocked)
         if not _exists(real):
             raise ToolError(f"search_files: {root} does not exist. {suggest_path(real)}")
         query = RipgrepQuery(
-            pattern=asked.pattern,
+            pattern=arguments.pattern,
             # Search the resolved path, which is the one that was checked.
             where=_relative(root if real == root else real, cwd),
-            glob=asked.file_glob,
-            context=asked.context if asked.output_mode == "content" else 0,
-            one_per_file=asked.output_mode == "files_only",
+            glob=arguments.file_glob,
+            context=arguments.context if arguments.output_mode == "content" else 0,
+            one_per_file=arguments.output_mode == "files_only",
         )
         allowed = partial(self._is_allowed, cwd, blocked)
-        collector, argv = _collector(asked, query, allowed, self._deps.redact)
+        collector, argv = _collector(arguments, query, allowed, self._deps.redact)
         job = ProcessSpec(
             argv=(rg, *argv),
             cwd=str(cwd),
@@ -113,7 +113,7 @@ class SearchFiles:
         )
         done = await self._search(job, collector)
         _check(done, collector)
-        output = self._answer(asked, collector, done)
+        output = self._answer(arguments, collector, done)
         lines = isinstance(collector, HitCollector)
         paths = [cwd / path for path in sorted(collector.paths)]
         look = partial(self._provenance_of, ctx.scope, paths, lines=lines)
@@ -149,20 +149,20 @@ class SearchFiles:
         return None
 
     def _answer(
-        self, asked: SearchArgs, collector: Collector, done: ProcessResult | None
+        self, arguments: SearchArgs, collector: Collector, done: ProcessResult | None
     ) -> ToolOutput:
         notes: list[str] = []
         if done is None:
             notes.append("Stopped counting here; there are more.")
         elif done.timed_out:
             notes.append(f"Stopped after {TIMEOUT:.0f} s; there may be more.")
-        next_offset = asked.offset + collector.shown
+        next_offset = arguments.offset + collector.shown
         if next_offset < collector.total:
             notes.append(f"Continue with offset={next_offset}.")
         match collector:
             case HitCollector():
                 answer = SearchResult(total_count=collector.total, matches=collector.hits)
-            case CountCollector() if asked.output_mode == "count":
+            case CountCollector() if arguments.output_mode == "count":
                 answer = SearchResult(total_count=collector.matched, counts=collector.page())
             case CountCollector():
                 answer = SearchResult(total_count=collector.total, files=list(collector.page()))
@@ -177,22 +177,22 @@ class SearchFiles:
 
 
 def _collector(
-    asked: SearchArgs,
+    arguments: SearchArgs,
     query: RipgrepQuery,
     allowed: Callable[[str], bool],
     redact: Callable[[str], str],
 ) -> tuple[Collector, tuple[str, ...]]:
-    paging = PageRange(asked.offset, min(asked.limit, MAX_LIMIT))
-    if asked.target == "files":
-        if asked.file_glob and not PurePath(asked.file_glob).parts:
+    paging = PageRange(arguments.offset, min(arguments.limit, MAX_LIMIT))
+    if arguments.target == "files":
+        if arguments.file_glob and not PurePath(arguments.file_glob).parts:
             raise ToolError("search_files: `file_glob` matches nothing; write it as *.py")
 
         def wanted(path: str) -> bool:
-            matches = not asked.file_glob or PurePath(path).match(asked.file_glob)
+            matches = not arguments.file_glob or PurePath(path).match(arguments.file_glob)
             return matches and allowed(path)
 
         return NameCollector(paging, wanted), files_args(query)
-    if asked.output_mode == "content":
+    if arguments.output_mode == "content":
         return HitCollector(paging, allowed, query.context, redact), content_args(query)
     return CountCollector(paging, allowed), content_args(query)
 

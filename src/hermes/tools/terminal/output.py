@@ -148,7 +148,7 @@ class OutputViewer:
         files: OutputFiles,
         max_chars: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most`: characters shown to the model, more from the end than from the beginning."""
+        """`max_chars`: characters shown to the model, more from the end than from the beginning."""
         self._redact = redact
         self._files = files
         self._max_chars = max_chars

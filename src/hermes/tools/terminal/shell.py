@@ -34,7 +34,7 @@ follows it, which the lookahead excludes.
 class Shell(Struct, frozen=True):
     """A shell program; `bash` tells whether `path` is bash or plain sh.
 
-    `begins` are startup files sourced before each command, if they exist. `far` means a shell on
+    `startup_files` are sourced before each command, if they exist. `remote` means a shell on
     another machine, which uses bash if it is installed.
     """
 
