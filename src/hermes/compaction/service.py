@@ -71,17 +71,17 @@ class CompactionService:
         self._make = make
 
     @cached_property
-    def _press(self) -> "Compactor":
+    def _compactor(self) -> "Compactor":
         return self._make(self.limits)
 
     async def record(self, session: Session) -> "CompactionState":
-        return await self._press.record(session)
+        return await self._compactor.record(session)
 
     async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
         for name in filter(None, (session.id, session.parent)):
             if await self._store.records.get(VIEW_KIND, name) is not None:
-                return await self._press.seen(session, messages)
+                return await self._compactor.seen(session, messages)
         return messages
 
     def trigger(self, plan: Plan) -> int:
@@ -98,20 +98,20 @@ class CompactionService:
         threshold = self.trigger(job.plan)
         if not need.refused and need.tokens < threshold and len(history) < self.limits.most:
             return None
-        system = await self._press.compact_if_needed(job, history, need)
+        system = await self._compactor.compact_if_needed(job, history, need)
         if system is None:
             return None
         return "\n\n".join(filter(None, [system, instructions]))
 
     async def by_hand(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
-        return await self._press.by_hand(job, options)
+        return await self._compactor.by_hand(job, options)
 
     async def preview(
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
         """What `by_hand` would do. Raises `UsageError`."""
-        return await self._press.preview(session, plan, options)
+        return await self._compactor.preview(session, plan, options)
 
 
 class RuntimeCompactor:
