@@ -1,4 +1,4 @@
-"""In a session that several people share, nobody is given a prompt that was written for another."""
+"""In a shared session, no one gets a system prompt that was built for someone else."""
 
 from pathlib import Path
 
@@ -56,9 +56,7 @@ def remember(home: Path) -> None:
 
 
 @pytest.mark.parametrize("principal", [OWNER, GUEST])
-async def test_the_owners_memory_is_in_the_owners_turns_alone(
-    tmp_path: Path, principal: str
-) -> None:
+async def test_owner_memory_is_only_in_turns_of_the_owner(tmp_path: Path, principal: str) -> None:
     remember(tmp_path)
     async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         session = await fresh(one, principal)
@@ -69,7 +67,7 @@ async def test_the_owners_memory_is_in_the_owners_turns_alone(
             assert (MEMORY in prompt) is (role is Role.OWNER)
 
 
-async def test_a_compression_gives_a_guest_no_memory(tmp_path: Path) -> None:
+async def test_compaction_does_not_give_a_guest_the_owner_memory(tmp_path: Path) -> None:
     remember(tmp_path)
     async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
         session = structs.replace(await fresh(one, GUEST), key="")

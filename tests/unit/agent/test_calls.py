@@ -1,4 +1,4 @@
-"""Running the calls of one answer: together or alone, always in order, always answered."""
+"""Running the tool calls of one answer: in parallel or alone, always in order."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def told(event: Event, call: ToolCall) -> bool:
     return isinstance(event, MessageAdded) and getattr(event.message, "call", None) == call.id
 
 
-async def test_readers_overlap() -> None:
+async def test_reads_run_in_parallel() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
@@ -46,7 +46,7 @@ async def test_readers_overlap() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_a_reader_may_want_to_be_alone() -> None:
+async def test_read_marked_alone_runs_alone() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     look.spec = structs.replace(look.spec, alone=True)
@@ -61,7 +61,7 @@ async def test_a_reader_may_want_to_be_alone() -> None:
     assert look.most == 1
 
 
-async def test_no_more_readers_than_the_limit_run_at_once() -> None:
+async def test_parallel_reads_are_limited() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     many = MAX_PARALLEL * 2
@@ -77,7 +77,7 @@ async def test_no_more_readers_than_the_limit_run_at_once() -> None:
     assert len(look.asked) == many
 
 
-async def test_results_are_told_in_order_however_they_end() -> None:
+async def test_results_are_reported_in_order() -> None:
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(4)]
     ear = EventRecorder()
@@ -96,7 +96,7 @@ async def test_results_are_told_in_order_however_they_end() -> None:
     assert [text_of(r) for r in ear.results] == [f"through {n}" for n in range(4)]
 
 
-async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
+async def test_slow_listener_does_not_change_the_order() -> None:
     """The next result ends while the one before it is still being told."""
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
@@ -121,7 +121,7 @@ async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.OUTSIDE])
-async def test_everything_that_changes_something_runs_alone(effect: Effect) -> None:
+async def test_calls_with_effects_run_alone(effect: Effect) -> None:
     """Readers before a writer are told before it starts; readers after it wait for it."""
     gates = GatedBody()
     look, change = FakeTool("look", gates), FakeTool("change", gates, effect=effect)
@@ -154,7 +154,7 @@ async def test_everything_that_changes_something_runs_alone(effect: Effect) -> N
     assert [r.call for r in ear.results] == [c.id for c in calls]
 
 
-async def test_a_start_is_told_before_the_tool_runs() -> None:
+async def test_start_is_emitted_before_the_tool_runs() -> None:
     seen: list[bool] = []
     ear = EventRecorder()
 
@@ -170,7 +170,7 @@ async def test_a_start_is_told_before_the_tool_runs() -> None:
     assert start.effect is Effect.OUTSIDE
 
 
-async def test_progress_and_what_is_shown_pass_through() -> None:
+async def test_progress_and_shown_text_are_passed_on() -> None:
     picture = Media("0" * 64, "image/png")
 
     async def body(args: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -186,7 +186,7 @@ async def test_progress_and_what_is_shown_pass_through() -> None:
     assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
 
 
-async def test_the_tool_knows_its_call_and_scope() -> None:
+async def test_tool_knows_its_call_and_scope() -> None:
     seen: list[ToolContext] = []
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
@@ -235,7 +235,7 @@ async def _leaked_cancel(args: dict[str, Any], context: ToolContext) -> str:
     ],
 )
 @pytest.mark.parametrize("beside", [0, 2])
-async def test_a_tool_that_fails_is_a_failed_result(
+async def test_failing_tool_gives_a_failed_result(
     body: Any, effect: Effect, words: str, without: str, beside: int
 ) -> None:
     """Also when others run beside it, which are not touched by its failure."""
@@ -252,7 +252,7 @@ async def test_a_tool_that_fails_is_a_failed_result(
     assert [r.failed for r in fine] == [False] * beside
 
 
-async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
+async def test_unknown_tool_error_lists_known_tools() -> None:
     _, ear = await run_scripted_turn(
         [assistant_message(tool_call("lok"))],
         answer_script("ok"),
@@ -282,7 +282,7 @@ async def test_broken_arguments_run_nothing(broken: ToolCall, words: str) -> Non
 
 @pytest.mark.parametrize("kind", [ToolStarted, MessageAdded])
 @pytest.mark.parametrize("beside", [0, 3])
-async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_error(
+async def test_failing_listener_in_a_batch_ends_the_turn_with_its_error(
     kind: type[Event], beside: int
 ) -> None:
     class Broken(EventRecorder):
@@ -304,7 +304,7 @@ async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_erro
     "sizes",
     [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)],
 )
-async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[int]) -> None:
+async def test_oversized_result_is_cut_with_a_note(sizes: list[int]) -> None:
     async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
         parts = tuple(Text("x" * size) for size in sizes)
         return ToolOutput((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
@@ -323,7 +323,7 @@ async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[
     assert len(told.shown) < MAX_TEXT + 100
 
 
-async def test_a_result_that_fits_stays_as_it_is() -> None:
+async def test_small_result_is_unchanged() -> None:
     async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
         return ToolOutput((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
 
@@ -335,7 +335,7 @@ async def test_a_result_that_fits_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("effect", list(Effect))
-async def test_an_endless_complaint_is_cut_too(effect: Effect) -> None:
+async def test_long_error_is_cut(effect: Effect) -> None:
     async def fail(_: dict[str, Any], ctx: ToolContext) -> str:
         await ctx.progress("p" * MAX_PROGRESS * 2)
         raise ToolError("e" * MAX_TEXT * 2)
@@ -349,7 +349,7 @@ async def test_an_endless_complaint_is_cut_too(effect: Effect) -> None:
     assert len(progress.text) == MAX_PROGRESS
 
 
-async def test_endless_names_and_ids_are_cut_and_results_still_find_their_calls() -> None:
+async def test_long_names_and_ids_are_cut_and_results_still_match() -> None:
     look = FakeTool("look")
     names = ["n" * 1_000_000, "look", "look", "look"]
     ids = ["i" * 1_000_000, "i" * 500_000, "i" * 64, "i" * 64]

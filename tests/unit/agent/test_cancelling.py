@@ -1,4 +1,4 @@
-"""Ending a turn from outside, at every place where it can wait."""
+"""Cancelling a turn at every point where it can wait."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -46,7 +46,7 @@ from support.turns import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_cancel_while_waiting_for_the_first_word() -> None:
+async def test_cancel_before_the_first_token() -> None:
     ear, model = EventRecorder(), ScriptedModel([Pause.FOREVER])
     async with running_turn(make_plan(model), ear) as scope:
         await ear.until(lambda event: isinstance(event, MessageAdded))
@@ -57,7 +57,7 @@ async def test_cancel_while_waiting_for_the_first_word() -> None:
     assert model.abandoned_streams == 1
 
 
-async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
+async def test_cancel_during_streaming_keeps_partial_text() -> None:
     ear = EventRecorder()
     script = [
         ReasoningDelta("hm"),
@@ -77,7 +77,7 @@ async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
     assert (words.model, words.provider) == ("scripted", "testing")
 
 
-async def test_blank_words_are_not_worth_keeping() -> None:
+async def test_blank_partial_text_is_dropped() -> None:
     ear = EventRecorder()
     async with running_turn(
         make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), ear
@@ -109,7 +109,7 @@ class Closing:
             await anyio.sleep_forever()
 
 
-async def test_an_answer_that_came_whole_is_kept_whole() -> None:
+async def test_complete_answer_is_kept_when_cancelled() -> None:
     """Cancelled after the last chunk, while the connection closes: its calls are not run."""
     act, ear = FakeTool("act", effect=Effect.OUTSIDE), EventRecorder()
     asked = tool_call("act")
@@ -125,7 +125,7 @@ async def test_an_answer_that_came_whole_is_kept_whole() -> None:
     assert ear.ended.usage == Usage(10, 2)
 
 
-async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
+async def test_cancelled_batch_reports_finished_and_interrupted_calls() -> None:
     gates = GatedBody()
     look, act = FakeTool("look", gates), FakeTool("act", gates, effect=Effect.OUTSIDE)
     calls = [tool_call("look", gate=str(n)) for n in range(3)] + [tool_call("act", gate="late")]
@@ -147,7 +147,7 @@ async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
     assert [r.failed for r in ear.results] == [True, False, False, True]
 
 
-async def test_a_cancelled_effect_has_an_unknown_outcome() -> None:
+async def test_cancelled_effect_has_unknown_outcome() -> None:
     gates = GatedBody()
     act, ear = FakeTool("act", gates, effect=Effect.OUTSIDE), EventRecorder()
     calls = [tool_call("act", gate="a"), tool_call("act", gate="b")]
@@ -161,7 +161,7 @@ async def test_a_cancelled_effect_has_an_unknown_outcome() -> None:
     assert "Not run" in second
 
 
-async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
+async def test_tool_finishing_during_cancellation_keeps_its_result() -> None:
     """It cleans up in a shield and still has a result to give."""
     reached, go = anyio.Event(), anyio.Event()
 
@@ -184,7 +184,7 @@ async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
     assert ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_cancel_while_steering_is_awaited() -> None:
+async def test_cancel_while_waiting_for_steering() -> None:
     reached = anyio.Event()
 
     async def steer() -> list[User]:
@@ -230,7 +230,7 @@ class Stuck(EventRecorder):
         (ToolStarted, 0),
     ],
 )
-async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
+async def test_cancel_during_emit(at: type[Event], skip: int) -> None:
     """Facts are told to the end; a delta or a start may fall, the turn still ends once."""
     ear = Stuck(at, skip)
     asked = tool_call("act")
@@ -252,7 +252,7 @@ async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
         assert "Not run" in text_of(ear.results[0])
 
 
-async def test_cancel_during_the_last_word_changes_nothing() -> None:
+async def test_cancel_during_the_end_event_changes_nothing() -> None:
     ear = Stuck(RunEnded)
     async with running_turn(make_plan(ScriptedModel(answer_script("Done."))), ear) as scope:
         await ear.reached.wait()
@@ -262,7 +262,7 @@ async def test_cancel_during_the_last_word_changes_nothing() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_a_turn_cancelled_before_it_began_has_still_heard_the_question() -> None:
+async def test_turn_cancelled_before_its_start_records_the_question() -> None:
     ear = EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -275,7 +275,7 @@ async def test_a_turn_cancelled_before_it_began_has_still_heard_the_question() -
     assert ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
+async def test_cancelling_the_own_task_counts_as_cancelled() -> None:
     """Whoever owns the task, such as a server shutting down, cancels it without a scope."""
     ear = EventRecorder()
     plan = make_plan(ScriptedModel([TextDelta("Once"), Pause.FOREVER]))
@@ -288,14 +288,14 @@ async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
     assert ear.texts == ["hello", "Once"]
 
 
-async def test_a_deadline_around_the_turn_is_a_cancellation() -> None:
+async def test_timeout_around_a_turn_counts_as_cancelled() -> None:
     ear = EventRecorder()
     with anyio.move_on_after(0.01):
         await run_turn(make_plan(ScriptedModel([Pause.FOREVER])), [user_message()], ear)
     assert ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_every_result_is_durable_before_the_cancelled_turn_ends() -> None:
+async def test_every_result_is_durable_before_a_cancelled_turn_ends() -> None:
     """The last word comes after the last result."""
     gates = GatedBody()
     ear = EventRecorder()
@@ -330,7 +330,7 @@ class Thinking:
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(0, "Not run"), (1, "the outcome is unknown")])
-async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> None:
+async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> None:
     """Before the first leave nothing was done; after it, something may have been."""
 
     async def act(args: dict, context: ToolContext) -> str:
@@ -401,7 +401,7 @@ class Twofold:
         return structs.replace(make_plan(model, tool), counsel=self.counsel)
 
 
-async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answer() -> None:
+async def test_tool_time_limit_pauses_until_the_last_of_two_questions_is_answered() -> None:
     """And then it runs on, with what was left."""
     twofold = Twofold(waits=False)
     async with running_turn(twofold.plan(), EventRecorder()):
@@ -411,7 +411,7 @@ async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answ
     assert after < while_asked
 
 
-async def test_interrupted_while_the_second_of_two_questions_is_open() -> None:
+async def test_cancel_while_the_second_of_two_questions_is_open() -> None:
     """Nothing was allowed yet, so nothing was done."""
     twofold, ear = Twofold(waits=True), EventRecorder()
     async with running_turn(twofold.plan(), ear) as scope:
@@ -446,7 +446,7 @@ async def acts(args: dict, context: ToolContext) -> str:
     return "done"
 
 
-async def test_what_is_put_off_is_told_to_nobody() -> None:
+async def test_suspended_call_is_not_reported() -> None:
     ear, counsel = EventRecorder(), Leaving(answers=1)
     first, second, third = tool_call("act"), tool_call("act"), tool_call("act")
     model = ScriptedModel([assistant_message(first, second, third)])
@@ -487,7 +487,7 @@ async def inquires(args: dict, context: ToolContext) -> str:
         (FakeTool("act", inquires), [True]),
     ],
 )
-async def test_only_what_has_done_nothing_yet_can_be_begun_anew(
+async def test_only_calls_that_did_nothing_can_be_repeated(
     tool: FakeTool, named: list[bool]
 ) -> None:
     counsel = Leaving(answers=2)

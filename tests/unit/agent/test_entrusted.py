@@ -1,4 +1,4 @@
-"""A turn that a runtime runs: one beginning, one end, and everything it tells in between."""
+"""Turns run by an external runtime."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -69,7 +69,7 @@ def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: obje
     return RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", history=history, **more)  # pyright: ignore[reportArgumentType]
 
 
-async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
+async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
     past = History([user_message("before"), assistant_message("yes")])
     runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
     assert (
@@ -90,7 +90,7 @@ async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
     assert [text_of(message) for message in past][-1] == "Good."
 
 
-async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
+async def test_resumed_turn_keeps_its_untrusted_mark() -> None:
     strange = structs.replace(user_message("go"), trust=Trust.GUEST)
     note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
     for past, asked, heard in (
@@ -103,7 +103,7 @@ async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
         assert [runtime_request.foreign for runtime_request in runtime.errands] == [heard]
 
 
-async def test_our_tools_hear_at_once_of_strangers() -> None:
+async def test_tools_see_untrusted_content_of_the_runtime_immediately() -> None:
     async def act(args: dict[str, object], context: ToolContext) -> str:
         return f"foreign: {context.foreign}"
 
@@ -120,7 +120,7 @@ async def test_our_tools_hear_at_once_of_strangers() -> None:
     assert came == ["foreign: False", "foreign: True"]
 
 
-async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
+async def test_steered_turn_keeps_its_untrusted_mark() -> None:
     late = TurnEnd(Outcome.DONE, unheard=(user_message("and this"),))
 
     async def finds(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
@@ -135,7 +135,7 @@ async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
     assert [runtime_request.foreign for runtime_request in runtime.errands] == [False, True]
 
 
-async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
+async def test_tools_of_the_runtime_are_reported_in_order() -> None:
     wish = tool_call("look", id="c1")
 
     async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
@@ -152,7 +152,7 @@ async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
     assert ear.ended.steps == 2
 
 
-async def test_what_people_say_meanwhile_is_the_next_errand() -> None:
+async def test_late_steering_starts_another_request() -> None:
     meanwhile: list[Sequence[User]] = [[user_message("faster"), user_message(" ")], []]
 
     async def steer() -> Sequence[User]:
@@ -164,7 +164,7 @@ async def test_what_people_say_meanwhile_is_the_next_errand() -> None:
     assert [text_of(one) for one in runtime.errands[1].messages] == ["go", "Slow.", "faster"]
 
 
-async def test_an_error_is_the_one_last_word() -> None:
+async def test_runtime_error_ends_the_turn_once() -> None:
     async def breaks(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(MessageAdded(assistant_message("Half")))
         raise Unreachable("The line broke.", hint="Ask again.")
@@ -177,7 +177,7 @@ async def test_an_error_is_the_one_last_word() -> None:
     assert ear.texts == ["go", "Half"]
 
 
-async def test_an_ending_that_is_none_of_the_best_is_passed_on() -> None:
+async def test_unsuccessful_end_is_passed_on() -> None:
     async def ends(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(MessageAdded(assistant_message("Half")))
         return TurnEnd(Outcome.EXHAUSTED, "That is all.", "truncated")
@@ -189,7 +189,7 @@ async def test_an_ending_that_is_none_of_the_best_is_passed_on() -> None:
     assert (ear.ended.reason, ear.ended.code) == ("That is all.", "truncated")
 
 
-async def test_coming_back_with_nothing_is_an_error() -> None:
+async def test_runtime_without_an_answer_is_an_error() -> None:
     async def nothing(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         return DONE
 
@@ -200,14 +200,14 @@ async def test_coming_back_with_nothing_is_an_error() -> None:
     assert ear.ended.reason == "Somebody came back without an answer. Try again."
 
 
-async def test_nothing_to_answer_is_nobodys_errand() -> None:
+async def test_turn_without_a_question_is_refused() -> None:
     runtime, ear = FakeRuntime(), EventRecorder()
     past = [user_message("go"), assistant_message("done")]
     assert await run_turn(plan_for(runtime, past), [], ear) is Outcome.FAILED
     assert (runtime.errands, ear.ended.code) == ([], "usage")
 
 
-async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
+async def test_cancelling_stops_the_runtime_and_keeps_its_last_event() -> None:
     begun = anyio.Event()
 
     async def waits(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
@@ -228,7 +228,7 @@ async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
     assert ear.texts == ["go", "Half"]
 
 
-async def test_a_stop_before_the_errand_lets_nobody_leave() -> None:
+async def test_cancel_before_the_request_starts_nothing() -> None:
     runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -237,7 +237,7 @@ async def test_a_stop_before_the_errand_lets_nobody_leave() -> None:
     assert ear.texts == ["go"]
 
 
-async def test_a_run_that_lost_its_session_is_not_heard() -> None:
+async def test_run_that_lost_its_session_is_ignored() -> None:
     heard: list[Event] = []
 
     async def emit(event: Event) -> None:

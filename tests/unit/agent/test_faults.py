@@ -1,4 +1,4 @@
-"""Whatever model, tools, listeners and people do, a turn ends once and leaves a whole story."""
+"""Whatever the model, tools, listeners and people do, a turn ends once with a valid transcript."""
 
 from collections.abc import Callable
 from typing import Any
@@ -271,7 +271,7 @@ def check_story(ear: Listener) -> None:
 @pytest.mark.slow
 @given(cases)
 @settings(max_examples=150, deadline=None)
-def test_every_turn_ends_once_and_whole(case: Case) -> None:
+def test_every_turn_ends_once_with_a_valid_transcript(case: Case) -> None:
     check(case)
 
 

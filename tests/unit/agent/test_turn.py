@@ -1,4 +1,4 @@
-"""The way of a turn: question, steps, end."""
+"""The course of a turn: question, steps, end."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ from support.turns import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_plain_answer_is_streamed_then_said() -> None:
+async def test_plain_answer_is_streamed_then_added() -> None:
     model, ear = await run_scripted_turn(answer_script("Good ", "day."))
     assert [type(event) for event in ear.events] == [
         RunStarted,
@@ -51,7 +51,7 @@ async def test_a_plain_answer_is_streamed_then_said() -> None:
     assert model.abandoned_streams == 0
 
 
-async def test_history_comes_before_the_question_and_is_not_said_again() -> None:
+async def test_history_precedes_the_question_and_is_not_emitted_again() -> None:
     past = [user_message("one"), assistant_message("two")]
     model, ear = ScriptedModel(answer_script("four")), EventRecorder()
     question = user_message("three")
@@ -68,14 +68,14 @@ async def test_several_questions_are_asked_together() -> None:
     assert ear.texts == ["one", "two", "both"]
 
 
-async def test_tools_are_offered_in_a_steady_order() -> None:
+async def test_tools_are_listed_in_a_stable_order() -> None:
     model, _ = await run_scripted_turn(
         answer_script("ok"), tools=[FakeTool("b"), FakeTool("c"), FakeTool("a")]
     )
     assert [spec.name for spec in model.requests[0].tools] == ["a", "b", "c"]
 
 
-async def test_results_go_back_to_the_model_until_it_is_done() -> None:
+async def test_results_are_sent_back_until_the_model_is_done() -> None:
     look = FakeTool("look")
     first, second = tool_call("look", at=1), tool_call("look", at=2)
     model, ear = await run_scripted_turn(
@@ -90,7 +90,7 @@ async def test_results_go_back_to_the_model_until_it_is_done() -> None:
     assert ear.ended.steps == 3
 
 
-async def test_each_request_begins_with_the_one_before() -> None:
+async def test_each_request_starts_with_the_previous_one() -> None:
     model, _ = await run_scripted_turn(
         [assistant_message(tool_call("look"), tool_call("look"))],
         [assistant_message("hm", stop=Stop.LENGTH)],
@@ -116,7 +116,7 @@ async def test_usage_adds_up() -> None:
     assert ear.ended.usage == Usage(300, 30, 200, 5, 7)
 
 
-async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
+async def test_model_error_ends_the_turn_with_its_message() -> None:
     error = Overloaded("The provider is busy.", hint="Try again in a minute.")
     _, ear = await run_scripted_turn([error])
     assert ear.ended.outcome is Outcome.FAILED
@@ -125,7 +125,7 @@ async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
     assert ear.texts == ["hello"]
 
 
-async def test_words_heard_before_a_model_error_are_kept() -> None:
+async def test_partial_text_before_a_model_error_is_kept() -> None:
     _, ear = await run_scripted_turn(
         [TextDelta("So far "), TextDelta("so good"), Overloaded("Broken.")]
     )
@@ -134,13 +134,13 @@ async def test_words_heard_before_a_model_error_are_kept() -> None:
     assert ear.ended.code == "overloaded"
 
 
-async def test_a_stream_without_an_answer_is_a_named_failure() -> None:
+async def test_stream_without_an_answer_is_an_error() -> None:
     _, ear = await run_scripted_turn([TextDelta("half")])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "model")
     assert ear.texts == ["hello", "half"]
 
 
-async def test_a_reset_forgets_the_words_before_it() -> None:
+async def test_stream_reset_discards_partial_text() -> None:
     _, ear = await run_scripted_turn(
         [TextDelta("wrong"), StreamReset("broken"), TextDelta("right"), Overloaded("Broken.")]
     )
@@ -148,7 +148,7 @@ async def test_a_reset_forgets_the_words_before_it() -> None:
     assert ear.texts == ["hello", "right"]
 
 
-async def test_empty_answers_are_nudged() -> None:
+async def test_empty_answer_is_nudged() -> None:
     model, ear = await run_scripted_turn(
         [assistant_message()], [assistant_message(" \n")], answer_script("Here.")
     )
@@ -159,7 +159,7 @@ async def test_empty_answers_are_nudged() -> None:
     assert final_text(ear.said) == "Here."
 
 
-async def test_thinking_alone_is_an_empty_answer() -> None:
+async def test_answer_with_only_reasoning_counts_as_empty() -> None:
     _, ear = await run_scripted_turn(
         [ReasoningDelta("hm"), assistant_message(Reasoning("hm"))],
         answer_script("Thought about it."),
@@ -167,14 +167,14 @@ async def test_thinking_alone_is_an_empty_answer() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_a_model_that_stays_silent_ends_by_name() -> None:
+async def test_repeated_empty_answers_end_the_turn() -> None:
     model, ear = await run_scripted_turn(*[[assistant_message()]] * 20)
     assert len(model.requests) == MAX_BAD_ANSWERS + 1
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "empty")
     assert "empty 4 times" in ear.ended.reason
 
 
-async def test_bad_answers_are_counted_in_a_row_only() -> None:
+async def test_only_consecutive_bad_answers_are_counted() -> None:
     silent, busy = [assistant_message()], [assistant_message(tool_call("look"))]
     bad = [silent] * MAX_BAD_ANSWERS
     _, ear = await run_scripted_turn(
@@ -189,7 +189,7 @@ async def test_bad_answers_are_counted_in_a_row_only() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_a_cut_off_answer_is_continued_and_joined() -> None:
+async def test_truncated_answer_is_continued_and_joined() -> None:
     model, ear = await run_scripted_turn(
         [assistant_message("One, two, ", stop=Stop.LENGTH)],
         [assistant_message("three, ", stop=Stop.LENGTH)],
@@ -200,13 +200,13 @@ async def test_a_cut_off_answer_is_continued_and_joined() -> None:
     assert "cut off" in text_of(model.requests[1].messages[-1])
 
 
-async def test_a_model_that_never_comes_to_an_end_ends_by_name() -> None:
+async def test_repeatedly_truncated_answers_end_the_turn() -> None:
     _, ear = await run_scripted_turn(*[[assistant_message("and ", stop=Stop.LENGTH)]] * 20)
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "truncated")
     assert final_text(ear.said) == "and and and and "
 
 
-async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
+async def test_last_call_of_a_truncated_answer_is_not_run() -> None:
     look = FakeTool("look")
     _, ear = await run_scripted_turn(
         [assistant_message(tool_call("look", at=1), tool_call("look", at=2), stop=Stop.LENGTH)],
@@ -218,13 +218,13 @@ async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
     assert "output limit" in text_of(ear.results[1])
 
 
-async def test_a_refusal_ends_the_turn() -> None:
+async def test_refusal_ends_the_turn() -> None:
     model, ear = await run_scripted_turn([assistant_message("I must not.", stop=Stop.REFUSED)])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "policy")
     assert len(model.requests) == 1
 
 
-async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
+async def test_calls_of_a_refused_answer_are_answered_but_not_run() -> None:
     look = FakeTool("look")
     asked = tool_call("look")
     _, ear = await run_scripted_turn([assistant_message(asked, stop=Stop.REFUSED)], tools=[look])
@@ -233,7 +233,7 @@ async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
     assert ear.ended.code == "policy"
 
 
-async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
+async def test_exhausted_steps_end_with_a_summary_without_tools() -> None:
     steps = 4
     busy = [[assistant_message(tool_call("look", at=n))] for n in range(steps)]
     model, ear = await run_scripted_turn(
@@ -246,7 +246,7 @@ async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
     assert final_text(ear.said) == "Half of it is done."
 
 
-async def test_steps_of_nothing_but_programs_are_given_back() -> None:
+async def test_steps_with_only_programs_are_refunded() -> None:
     program, look = FakeTool("program", refunded=True), FakeTool("look")
     model, ear = await run_scripted_turn(
         [assistant_message(tool_call("program", at=1))],
@@ -260,7 +260,7 @@ async def test_steps_of_nothing_but_programs_are_given_back() -> None:
     assert len(model.requests) == ear.ended.steps == 4
 
 
-async def test_a_program_beside_another_call_is_a_step_like_any_other() -> None:
+async def test_program_with_another_call_counts_as_a_step() -> None:
     tools = [FakeTool("program", refunded=True), FakeTool("look")]
     _, ear = await run_scripted_turn(
         [assistant_message(tool_call("program"), tool_call("look"))],
@@ -271,7 +271,7 @@ async def test_a_program_beside_another_call_is_a_step_like_any_other() -> None:
     assert ear.ended.outcome is Outcome.EXHAUSTED
 
 
-async def test_programs_without_end_come_to_one() -> None:
+async def test_refunds_are_limited() -> None:
     steps = 3
     busy = [[assistant_message(tool_call("program", at=n))] for n in range(2 * steps)]
     model, ear = await run_scripted_turn(
@@ -281,7 +281,7 @@ async def test_programs_without_end_come_to_one() -> None:
     assert len(model.requests) == 2 * steps + 1
 
 
-async def test_a_summary_that_calls_tools_runs_none() -> None:
+async def test_summary_that_calls_tools_runs_none() -> None:
     look = FakeTool("look")
     asked = tool_call("look", at=2)
     model, ear = await run_scripted_turn(
@@ -297,7 +297,7 @@ async def test_a_summary_that_calls_tools_runs_none() -> None:
     assert ear.ended.outcome is Outcome.EXHAUSTED
 
 
-async def test_a_summary_that_fails_is_still_an_exhausted_turn() -> None:
+async def test_failed_summary_is_still_an_exhausted_turn() -> None:
     _, ear = await run_scripted_turn(
         [assistant_message(tool_call("look"))],
         [Overloaded("Busy.")],
@@ -318,7 +318,7 @@ class Mailbox:
         return [user_message(text) for text in self._batches.pop(0)] if self._batches else []
 
 
-async def test_steering_is_heard_after_the_tools() -> None:
+async def test_steering_is_read_after_the_tools() -> None:
     model, ear = await run_scripted_turn(
         [assistant_message(tool_call("look"))],
         answer_script("As you wish."),
@@ -330,7 +330,7 @@ async def test_steering_is_heard_after_the_tools() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_steering_at_the_end_makes_the_turn_go_on() -> None:
+async def test_steering_at_the_end_continues_the_turn() -> None:
     model, ear = await run_scripted_turn(
         answer_script("Done."), answer_script("That too."), steer=Mailbox(["and that?"])
     )
@@ -338,7 +338,7 @@ async def test_steering_at_the_end_makes_the_turn_go_on() -> None:
     assert len(model.requests) == 2
 
 
-async def test_blank_steering_is_no_word() -> None:
+async def test_blank_steering_is_ignored() -> None:
     model, ear = await run_scripted_turn(answer_script("Done."), steer=Mailbox([" ", ""]))
     assert ear.texts == ["hello", "Done."]
     assert len(model.requests) == 1
@@ -346,16 +346,14 @@ async def test_blank_steering_is_no_word() -> None:
 
 @pytest.mark.parametrize("asked", [[], [user_message(" ")]])
 @pytest.mark.parametrize("past", [[], [user_message("one"), assistant_message("two")]])
-async def test_where_nothing_was_asked_nothing_is_answered(
-    asked: list[User], past: list[Message]
-) -> None:
+async def test_turn_without_a_question_is_refused(asked: list[User], past: list[Message]) -> None:
     model, ear = ScriptedModel(answer_script("What?")), EventRecorder()
     assert await run_turn(make_plan(model, history=past), asked, ear) is Outcome.FAILED
     assert ear.ended.code == "usage"
     assert model.requests == []
 
 
-async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
+async def test_steering_resets_the_loop_guard() -> None:
     again = [assistant_message(tool_call("look", at=1))]
     _, ear = await run_scripted_turn(
         *[again] * 8,
@@ -366,7 +364,7 @@ async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
     assert ear.ended.outcome is Outcome.DONE
 
 
-async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
+async def test_looping_agent_is_stopped_with_a_reason() -> None:
     again = [assistant_message(tool_call("look", at=1))]
     model, ear = await run_scripted_turn(*[again] * 50, tools=[FakeTool("look")])
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "loop")
@@ -375,7 +373,7 @@ async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
     assert "[This call has given the same result" in text_of(ear.results[2])
 
 
-async def test_call_ids_that_are_used_again_become_unique() -> None:
+async def test_repeated_call_ids_become_unique() -> None:
     look = FakeTool("look")
     past = [
         user_message(),
@@ -419,7 +417,7 @@ class Deaf(EventRecorder):
 
 
 @pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
-async def test_a_store_that_fails_still_lets_the_turn_end(kind: type[Event]) -> None:
+async def test_turn_ends_even_if_the_store_fails(kind: type[Event]) -> None:
     ear = Deaf(kind, StoreError("The disk is full.", hint="Make room."))
     outcome = await run_turn(
         make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear
@@ -430,14 +428,14 @@ async def test_a_store_that_fails_still_lets_the_turn_end(kind: type[Event]) -> 
 
 
 @pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
-async def test_a_bug_is_told_and_raised(kind: type[Event]) -> None:
+async def test_internal_error_is_reported_and_raised(kind: type[Event]) -> None:
     ear = Deaf(kind, LookupError("a bug"))
     with pytest.raises(LookupError):
         await run_turn(make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear)
     assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
 
 
-async def test_a_cancellation_nobody_asked_for_is_a_failure_not_an_end() -> None:
+async def test_internal_cancellation_is_a_failure() -> None:
     async def leak() -> list[User]:
         raise anyio.get_cancelled_exc_class()
 
@@ -450,7 +448,7 @@ async def test_effort_reaches_the_model() -> None:
     assert model.requests[0].effort == "high"
 
 
-async def test_a_turn_can_be_run_beside_another() -> None:
+async def test_turns_run_concurrently() -> None:
     ear, other = EventRecorder(), EventRecorder()
     async with (
         running_turn(make_plan(ScriptedModel(answer_script("one"))), ear),

@@ -1,4 +1,4 @@
-"""Those who look on: every call passes them, whoever makes it, and they hear how a turn goes."""
+"""Hooks see every tool call and the start and end of a turn."""
 
 from contextlib import suppress
 from typing import Any
@@ -69,7 +69,7 @@ async def run(
     return ear
 
 
-async def test_what_is_held_back_is_not_begun_and_the_model_reads_why() -> None:
+async def test_blocked_call_is_not_started_and_the_model_reads_why() -> None:
     guard, act = Guard("act"), FakeTool("act", effect=Effect.OUTSIDE)
     ear = await run(
         guard, act, script=([assistant_message(tool_call("act", x=1))], answer_script("ok"))
@@ -91,7 +91,7 @@ async def _fail(args: dict[str, Any], context: ToolContext) -> str:
     raise ToolError("It broke.")
 
 
-async def test_they_are_told_what_came_of_a_call() -> None:
+async def test_hooks_get_the_result_of_a_call() -> None:
     guard = Guard()
     tools = [FakeTool("look"), FakeTool("act", _fail, effect=Effect.WRITE)]
     calls = assistant_message(tool_call("look"), tool_call("act"), tool_call("nothing"))
@@ -100,7 +100,7 @@ async def test_they_are_told_what_came_of_a_call() -> None:
     assert after == [("after", "look", "did {}", False), ("after", "act", "It broke.", True)]
 
 
-async def test_a_tool_that_calls_another_passes_them_too() -> None:
+async def test_nested_tool_call_passes_the_hooks() -> None:
     """So do the calls of a program, and of servers."""
 
     async def program(args: dict[str, Any], context: ToolContext) -> str:
@@ -147,7 +147,7 @@ class Elsewhere:
         """Nothing is open."""
 
 
-async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
+async def test_runtime_tool_call_passes_the_hooks() -> None:
     guard, act, runtime = Guard("act", context="It rains."), FakeTool("act"), Elsewhere()
     plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
     ear = EventRecorder()
@@ -158,7 +158,7 @@ async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
     assert ear.texts[1].endswith("It rains.")
 
 
-async def test_what_they_add_is_told_as_data() -> None:
+async def test_hook_context_is_added_as_data() -> None:
     guard = Guard(context="It rains.")
     ear = await run(guard, script=(answer_script("Take an umbrella."),))
     said = [event.message for event in ear.events if isinstance(event, MessageAdded)]
@@ -167,7 +167,7 @@ async def test_what_they_add_is_told_as_data() -> None:
     assert text_of(said[1]).endswith("It rains.")
 
 
-async def test_nobody_waits_for_them_once_an_end_is_wanted() -> None:
+async def test_cancelled_turn_does_not_wait_for_hooks() -> None:
     guard, gates, ear = Guard(), GatedBody(), EventRecorder()
     guard.hangs = True
     model = ScriptedModel([assistant_message(tool_call("look", gate="1"))], answer_script("ok"))

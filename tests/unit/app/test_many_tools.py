@@ -1,4 +1,4 @@
-"""A profile with two hundred tools of servers: small requests, and every tool within reach."""
+"""A profile with two hundred MCP tools: small requests, and every tool can be called."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +69,7 @@ def body(model: ScriptedModel, number: int = 0) -> bytes:
     return ChatRequestCodec("mock", "openai", ModelProfile()).body(model.requests[number])
 
 
-async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
+async def test_request_stays_small(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
         plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
@@ -78,7 +78,7 @@ async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
         assert len(app.planner.offered(scope_in(tmp_path))) > 200
 
 
-async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
+async def test_context_usage_counts_only_listed_tools(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         scope = scope_in(tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace, source="cli")
@@ -91,7 +91,7 @@ async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
         assert alone < filling.parts["tools"] < alone + 500
 
 
-async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:
+async def test_found_tool_is_called_through_the_proxy(tmp_path: Path) -> None:
     tools = many()
     async with open_profile(tmp_path) as app:
         app.toolbox.join(list(tools.values()))
@@ -117,7 +117,7 @@ async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> 
         assert [result.failed for result in allowed.results] == [False, False]
 
 
-async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Path) -> None:
+async def test_unlisted_tool_can_be_called_by_name(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
         script = [assistant_message(tool_call("weather_forecast"))], answer_script("Rain.")
@@ -127,7 +127,7 @@ async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Pat
         assert text_of(ear.results[0]) == "It will rain."
 
 
-async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
+async def test_guest_finds_only_permitted_tools(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         app.toolbox.join(list(many().values()))
         script = (
@@ -141,7 +141,7 @@ async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
         assert "no tool named" in text_of(ear.results[0])
 
 
-async def test_the_settings_decide(tmp_path: Path) -> None:
+async def test_tool_search_follows_the_settings(tmp_path: Path) -> None:
     off = "tools:\n  tool_search:\n    enabled: false\nagent:\n  disabled_toolsets: [bank]\n"
     async with open_profile(tmp_path, off) as app:
         app.toolbox.join(list(many().values()))

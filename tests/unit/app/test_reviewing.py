@@ -1,4 +1,4 @@
-"""How a profile looks back: what the settings say, and how the person hears of it."""
+"""Background reviews of a profile: settings and notices."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
         yield opened
 
 
-async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
+async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
         told: list[Address] = []
         one.reviews.set_posted_callback(told.append)
@@ -43,14 +43,14 @@ async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
         assert not one.reviews.has_notice("s")
 
 
-async def test_what_is_posted_is_a_reply(tmp_path: Path) -> None:
+async def test_posted_notice_is_an_outbox_message(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
         await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         (parcel,) = await one.store.queues.claim(outbox_name("fake"), None, "me", timedelta(days=1))
         assert read_outbox_message(parcel).text == "💾 Kept."
 
 
-async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> None:
+async def test_notice_at_a_terminal_is_returned_once(tmp_path: Path) -> None:
     async with app(tmp_path / "home") as one:
         await one.reviews.tell(ReviewedTurn(session="s"), "first")
         await one.reviews.tell(ReviewedTurn(session="s"), "second")
@@ -73,7 +73,9 @@ async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> N
         ("loud", NotificationLevel.ON),
     ],
 )
-async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) -> None:
+async def test_review_rules_follow_the_settings(
+    tmp_path: Path, written: str, meant: NotificationLevel
+) -> None:
     (tmp_path / "config.yaml").write_text(
         f"display:\n  memory_notifications: {written}\n"
         "memory:\n  nudge_interval: 3\nskills:\n  creation_nudge_interval: 4\n"
@@ -85,7 +87,7 @@ async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) 
     assert (rules.intervals.memory, rules.intervals.skills, rules.timeout) == (3, 4, 50)
 
 
-async def test_old_skills_are_put_away_when_nobody_is_at_work(tmp_path: Path) -> None:
+async def test_unused_skills_are_archived_when_idle(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = home / "skills/tea"
     folder.mkdir(parents=True)
@@ -101,7 +103,7 @@ async def test_old_skills_are_put_away_when_nobody_is_at_work(tmp_path: Path) ->
         assert len(list((home / "skills/.archive").iterdir())) == 1
 
 
-async def test_what_says_the_same_twice_waits_for_the_person(tmp_path: Path) -> None:
+async def test_duplicates_are_proposed_for_removal(tmp_path: Path) -> None:
     home = tmp_path / "home"
     records = {}
     for name in ("tea", "more-tea"):

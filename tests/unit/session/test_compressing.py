@@ -1,4 +1,4 @@
-"""A session that gets too long goes on: its view changes, its transcript does not."""
+"""Compacting a session changes its view, not its transcript."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ async def fill(talk: CompactionHarness, turns: int = 12) -> None:
         assert await talk.say(f"{number}: {LONG}") is Outcome.DONE
 
 
-async def test_a_long_session_goes_on_with_a_summary(tmp_path: Path) -> None:
+async def test_long_session_continues_with_a_summary(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk)
         assert await talk.times() == 1
@@ -57,7 +57,7 @@ async def test_a_long_session_goes_on_with_a_summary(tmp_path: Path) -> None:
         assert longest < 32_000
 
 
-async def test_people_are_told_once(tmp_path: Path) -> None:
+async def test_compaction_is_announced_once(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk, 10)
         notices: list[str] = []
@@ -68,7 +68,7 @@ async def test_people_are_told_once(tmp_path: Path) -> None:
         assert "searchable" in notices[0]
 
 
-async def test_the_prompt_is_made_anew_with_the_summary_and_not_before(tmp_path: Path) -> None:
+async def test_prompt_is_rebuilt_only_with_a_summary(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await talk.say("hello")
         talk.planner.memory = "They like tea."
@@ -79,7 +79,7 @@ async def test_the_prompt_is_made_anew_with_the_summary_and_not_before(tmp_path:
         assert "tea" in talk.conversation.session.system
 
 
-async def test_another_process_sees_the_same(tmp_path: Path) -> None:
+async def test_another_process_sees_the_same_view(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk)
         await talk.say("and now?")
@@ -93,7 +93,7 @@ async def test_another_process_sees_the_same(tmp_path: Path) -> None:
         assert list(again.messages[: len(one.messages)]) == list(one.messages)
 
 
-async def test_what_was_taken_back_makes_the_whole_past_visible_again(tmp_path: Path) -> None:
+async def test_undo_past_the_cut_restores_the_whole_transcript(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk)
         assert await talk.times() == 1
@@ -104,7 +104,7 @@ async def test_what_was_taken_back_makes_the_whole_past_visible_again(tmp_path: 
         assert "3: word" in request_text(last)
 
 
-async def test_a_branch_goes_on_with_the_view_of_its_parent(tmp_path: Path) -> None:
+async def test_branch_continues_with_the_view_of_its_parent(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk)
         summaries = talk.model.summaries
@@ -115,7 +115,9 @@ async def test_a_branch_goes_on_with_the_view_of_its_parent(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("strange", [True, False])
-async def test_strangers_stay_strangers_in_a_summary(tmp_path: Path, *, strange: bool) -> None:
+async def test_summary_of_untrusted_content_stays_untrusted(
+    tmp_path: Path, *, strange: bool
+) -> None:
     """The second summary tells of the first, so their words stay theirs through all of them."""
 
     async def page(args: dict[str, object], context: ToolContext) -> ToolOutput:
@@ -140,7 +142,7 @@ async def test_strangers_stay_strangers_in_a_summary(tmp_path: Path, *, strange:
         assert found.strangers == expected
 
 
-async def test_pins_questions_and_the_list_of_tasks_survive(tmp_path: Path) -> None:
+async def test_pins_questions_and_task_list_survive(tmp_path: Path) -> None:
     todo = b'{"todos": [{"id": "1", "content": "paint the fence"}]}'
 
     def answering(request: ModelRequest) -> list[ScriptStep]:
@@ -196,7 +198,7 @@ def open_question(talk: CompactionHarness, text: str) -> StateRecord:
     )
 
 
-async def test_a_failed_summary_is_put_together_from_the_words(tmp_path: Path) -> None:
+async def test_failed_summary_falls_back_to_a_plain_one(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         talk.model.trouble = Overloaded("busy")
         await fill(talk)
@@ -208,7 +210,7 @@ async def test_a_failed_summary_is_put_together_from_the_words(tmp_path: Path) -
         assert record.cool_until == talk.clock.now() + COOL_DOWN
 
 
-async def test_after_a_failure_it_rests_then_tries_twice_at_most(tmp_path: Path) -> None:
+async def test_after_a_failure_it_pauses_then_tries_twice(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path, CountingModel(window=80_000)) as talk:
         talk.model.trouble = Overloaded("busy")
         await fill(talk, 60)
@@ -224,7 +226,7 @@ async def test_after_a_failure_it_rests_then_tries_twice_at_most(tmp_path: Path)
         assert talk.model.summaries == 3
 
 
-async def test_a_clock_that_is_put_back_does_not_prolong_the_rest(tmp_path: Path) -> None:
+async def test_clock_set_back_does_not_extend_the_pause(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path, CountingModel(window=80_000)) as talk:
         talk.model.trouble = Overloaded("busy")
         await fill(talk, 60)
@@ -234,7 +236,7 @@ async def test_a_clock_that_is_put_back_does_not_prolong_the_rest(tmp_path: Path
         assert talk.model.summaries == 2
 
 
-async def test_the_settings_may_want_no_summary_rather_than_a_plain_one(tmp_path: Path) -> None:
+async def test_abort_setting_prefers_no_summary_to_a_plain_one(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path, limits=CompactionLimits(abort=True)) as talk:
         talk.model.trouble = Overloaded("busy")
         await fill(talk, 11)
@@ -243,7 +245,7 @@ async def test_the_settings_may_want_no_summary_rather_than_a_plain_one(tmp_path
         assert "No model" not in request_text(talk.model.asked[-1])
 
 
-async def test_a_request_that_was_refused_as_too_long_is_made_shorter(tmp_path: Path) -> None:
+async def test_request_rejected_as_too_long_is_compacted(tmp_path: Path) -> None:
     refused = 0
 
     def answering(request: ModelRequest) -> list[ScriptStep]:
@@ -261,7 +263,7 @@ async def test_a_request_that_was_refused_as_too_long_is_made_shorter(tmp_path: 
         assert await talk.times() == 1
 
 
-async def test_what_cannot_be_made_shorter_fails_as_it_is(tmp_path: Path) -> None:
+async def test_incompressible_request_fails_unchanged(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         talk.model.answering = lambda request: [ContextTooLong("too long")]
         assert await talk.say("hello") is Outcome.FAILED
@@ -269,7 +271,7 @@ async def test_what_cannot_be_made_shorter_fails_as_it_is(tmp_path: Path) -> Non
         assert talk.model.summaries == 0
 
 
-async def test_a_turn_of_many_steps_is_compressed_while_it_runs(tmp_path: Path) -> None:
+async def test_turn_with_many_steps_is_compacted_while_it_runs(tmp_path: Path) -> None:
     async def long(args: object, context: object) -> str:
         return f"result {steps} " * 1_000
 
@@ -290,7 +292,7 @@ async def test_a_turn_of_many_steps_is_compressed_while_it_runs(tmp_path: Path) 
         assert all("Look at everything" in request_text(one) for one in talk.model.asked)
 
 
-async def test_the_ledger_has_every_call_and_no_more(tmp_path: Path) -> None:
+async def test_every_summary_call_is_metered_once(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await fill(talk, 30)
         (use,) = await talk.conversation.usage()
@@ -299,7 +301,7 @@ async def test_the_ledger_has_every_call_and_no_more(tmp_path: Path) -> None:
         assert use.calls == len(talk.model.requests)
 
 
-async def test_by_hand_with_a_wish(tmp_path: Path) -> None:
+async def test_manual_compaction_with_a_focus(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await talk.say("hello")
         with pytest.raises(UsageError, match="nothing to compress"):
@@ -318,7 +320,7 @@ async def test_by_hand_with_a_wish(tmp_path: Path) -> None:
         assert ("4: word" in last, "5: word" in last, "3: word" in last) == (True, True, False)
 
 
-async def test_a_running_session_is_not_compressed_by_hand(tmp_path: Path) -> None:
+async def test_running_session_is_not_compacted_manually(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         await talk.say("hello")
         talk.model.answering = lambda request: [Notice("one moment"), Pause.FOREVER]
@@ -334,7 +336,7 @@ async def test_a_running_session_is_not_compressed_by_hand(tmp_path: Path) -> No
                     await anyio.lowlevel.checkpoint()
 
 
-async def test_a_summary_that_the_provider_refuses_costs_nothing(tmp_path: Path) -> None:
+async def test_summary_refused_by_the_provider_costs_nothing(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as talk:
         talk.model.trouble = BadRequest("no")
         await fill(talk)

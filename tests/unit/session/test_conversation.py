@@ -1,4 +1,4 @@
-"""A talk as a surface sees it: say, interrupt, undo, retry, resume, start anew."""
+"""Conversations: submit, interrupt, undo, retry, resume, start new sessions."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def texts(one: ConversationHarness) -> list[str]:
     return [text_of(row.message) for row in await one.rows()]
 
 
-async def test_a_session_is_on_disk_with_its_first_message(tmp_path: Path) -> None:
+async def test_session_is_stored_with_its_first_message(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         assert not one.conversation.started
         assert await one.conversation.messages() == []
@@ -47,7 +47,7 @@ async def test_a_session_is_on_disk_with_its_first_message(tmp_path: Path) -> No
         assert await one.sessions() == [one.conversation.session.id]
 
 
-async def test_starting_anew_leaves_no_empty_session(tmp_path: Path) -> None:
+async def test_starting_new_leaves_no_empty_session(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Hi."), answer_script("Ho.")) as one:
         await one.say("hello")
         first = one.conversation.session.id
@@ -62,19 +62,19 @@ async def test_starting_anew_leaves_no_empty_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [Text("")], [Text(" \n"), Text("\t")]])
-async def test_nothing_said_is_nothing_asked(tmp_path: Path, parts: list[Text]) -> None:
+async def test_blank_message_is_refused(tmp_path: Path, parts: list[Text]) -> None:
     async with conversation_harness(tmp_path) as one:
         with pytest.raises(UsageError):
             await one.conversation.say(parts, one.ear)
         assert await one.sessions() == []
 
 
-async def test_a_picture_alone_is_a_question(tmp_path: Path) -> None:
+async def test_image_alone_is_a_question(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("A cat.")) as one:
         assert await one.conversation.say([PICTURE], one.ear) is Outcome.DONE
 
 
-async def test_interrupting_ends_this_turn_and_no_other(tmp_path: Path) -> None:
+async def test_interrupt_ends_only_the_current_turn(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("Here I am.")) as one:
         assert not one.conversation.interrupt()
         async with anyio.create_task_group() as group:
@@ -89,7 +89,7 @@ async def test_interrupting_ends_this_turn_and_no_other(tmp_path: Path) -> None:
         assert ear.texts == ["second", "Here I am."]
 
 
-async def test_a_word_after_an_interrupt_is_answered_with_all_that_was_said(
+async def test_message_after_an_interrupt_sees_the_whole_history(
     tmp_path: Path,
 ) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as one:
@@ -101,7 +101,7 @@ async def test_a_word_after_an_interrupt_is_answered_with_all_that_was_said(
     assert [text_of(m) for m in one.model.requests[1].messages] == ["first\n\nsecond"]
 
 
-async def test_undo_takes_back_the_last_turn_but_keeps_it_on_disk(tmp_path: Path) -> None:
+async def test_undo_hides_the_last_turn_but_keeps_it_stored(tmp_path: Path) -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],
@@ -118,7 +118,7 @@ async def test_undo_takes_back_the_last_turn_but_keeps_it_on_disk(tmp_path: Path
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
-async def test_undo_takes_back_several_turns(tmp_path: Path) -> None:
+async def test_undo_hides_several_turns(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
     ) as one:
@@ -135,7 +135,7 @@ async def test_undo_takes_back_several_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turns", [0, -1])
-async def test_undoing_nothing_is_refused(tmp_path: Path, turns: int) -> None:
+async def test_undo_without_turns_is_refused(tmp_path: Path, turns: int) -> None:
     async with conversation_harness(tmp_path, answer_script("1")) as one:
         with pytest.raises(UsageError):
             await one.conversation.undo()
@@ -145,7 +145,7 @@ async def test_undoing_nothing_is_refused(tmp_path: Path, turns: int) -> None:
         assert await texts(one) == ["one", "1"]
 
 
-async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> None:
+async def test_steering_is_undone_with_its_turn(tmp_path: Path) -> None:
     async def look(args: object, context: object) -> str:
         assert await one.conversation.steer("msg_steered", "rather left")
         return "seen"
@@ -159,7 +159,7 @@ async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> No
         assert await texts(one) == ["one", "1"]
 
 
-async def test_what_was_undone_after_a_crash_does_not_come_back(tmp_path: Path) -> None:
+async def test_undone_message_does_not_return_after_a_crash(tmp_path: Path) -> None:
     """The question is in the transcript, and its turn never came to an end."""
     async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
         await one.say("one")
@@ -203,7 +203,7 @@ async def test_retry_of_a_crashed_turn_asks_once(tmp_path: Path) -> None:
         assert await texts(one) == ["one", "1", "half answered", "2"]
 
 
-async def test_a_retry_that_cannot_begin_loses_nothing(tmp_path: Path) -> None:
+async def test_failed_retry_loses_nothing(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
     ) as one:
@@ -219,7 +219,7 @@ async def test_a_retry_that_cannot_begin_loses_nothing(tmp_path: Path) -> None:
         assert await texts(one) == ["one", "1", "two", "3"]
 
 
-async def test_the_place_of_a_retry_is_forgotten_when_people_move_on(tmp_path: Path) -> None:
+async def test_pending_retry_is_forgotten_on_session_change(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
     ) as one:
@@ -233,13 +233,13 @@ async def test_the_place_of_a_retry_is_forgotten_when_people_move_on(tmp_path: P
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
-async def test_there_is_nothing_to_retry_at_the_start(tmp_path: Path) -> None:
+async def test_retry_without_turns_is_refused(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as one:
         with pytest.raises(UsageError):
             await one.conversation.retry(one.ear)
 
 
-async def test_resume_by_id_title_and_beginning(tmp_path: Path) -> None:
+async def test_resume_by_id_title_and_prefix(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
     ) as one:
@@ -256,7 +256,7 @@ async def test_resume_by_id_title_and_beginning(tmp_path: Path) -> None:
         assert await texts(one) == ["one", "1", "three", "3"]
 
 
-async def test_resuming_the_unknown_changes_nothing(tmp_path: Path) -> None:
+async def test_resuming_an_unknown_session_changes_nothing(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("1")) as one:
         before = one.conversation.session
         with pytest.raises(NotFound):
@@ -267,7 +267,7 @@ async def test_resuming_the_unknown_changes_nothing(tmp_path: Path) -> None:
         assert one.conversation.session is before
 
 
-async def test_the_latest_session_is_the_one_that_was_active_last(tmp_path: Path) -> None:
+async def test_latest_session_is_the_most_recently_active(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
@@ -285,7 +285,7 @@ async def test_the_latest_session_is_the_one_that_was_active_last(tmp_path: Path
         assert (await one.conversation.resume_latest()).id == first
 
 
-async def test_a_title_given_before_the_first_word_is_kept(tmp_path: Path) -> None:
+async def test_title_set_before_the_first_message_is_kept(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("1")) as one:
         await one.conversation.change(SessionChange(title="Cats"))
         assert await one.sessions() == []
@@ -296,14 +296,14 @@ async def test_a_title_given_before_the_first_word_is_kept(tmp_path: Path) -> No
         assert one.conversation.session.title == ""
 
 
-async def test_a_title_can_be_taken_back_before_the_first_word(tmp_path: Path) -> None:
+async def test_title_can_be_removed_before_the_first_message(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as one:
         await one.conversation.change(SessionChange(title="Cats", model="m"))
         await one.conversation.change(SessionChange(title=""))
         assert (one.conversation.session.title, one.conversation.session.model) == ("", "m")
 
 
-async def test_a_title_has_one_session(tmp_path: Path) -> None:
+async def test_title_is_unique(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
         await one.say("one")
         await one.conversation.change(SessionChange(title="Cats"))
@@ -316,7 +316,7 @@ async def test_a_title_has_one_session(tmp_path: Path) -> None:
             await one.conversation.change(SessionChange(title="Cats"))
 
 
-async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> None:
+async def test_conversation_continues_from_given_messages(tmp_path: Path) -> None:
     asked = tool_call("look")
     past = [
         user_message("old"),
@@ -333,7 +333,7 @@ async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> 
     assert list(one.model.requests[0].messages[:4]) == past
 
 
-async def test_a_talk_that_begins_with_nothing_is_not_on_disk(tmp_path: Path) -> None:
+async def test_conversation_from_no_messages_is_not_stored(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         await one.conversation.begin_with([], "s1")
         assert await one.sessions() == []
@@ -341,7 +341,7 @@ async def test_a_talk_that_begins_with_nothing_is_not_on_disk(tmp_path: Path) ->
         assert await one.sessions() == ["s1"]
 
 
-async def test_a_recap_tells_the_last_words_of_people(tmp_path: Path) -> None:
+async def test_recap_shows_the_last_messages(tmp_path: Path) -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],

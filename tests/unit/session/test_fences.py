@@ -1,4 +1,4 @@
-"""Whatever a run writes, it writes under its lease: who has lost the session changes nothing."""
+"""All writes of a run are fenced by its lease."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -64,7 +64,7 @@ async def watched(folder: Path, *messages: Message) -> AsyncGenerator[Watched]:
         yield Watched(one)
 
 
-async def test_results_that_were_handed_in(tmp_path: Path) -> None:
+async def test_client_results_are_fenced(tmp_path: Path) -> None:
     handed = tool_call("weather")
     results = (Result("r1", handed.id, (Text("rain"),)),)
     async with watched(tmp_path, user_message(), assistant_message(handed)) as one:
@@ -75,14 +75,14 @@ async def test_results_that_were_handed_in(tmp_path: Path) -> None:
         assert one.unfenced == []
 
 
-async def test_ends_of_lost_calls(tmp_path: Path) -> None:
+async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
     async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as one:
         turn = TurnRequest(session=SESSION, asked=user_message("and?"), listen=EventRecorder())
         assert await one.runner.run(turn) is Outcome.DONE
         assert one.unfenced == []
 
 
-async def test_what_was_heard_before_and_is_settled_now(tmp_path: Path) -> None:
+async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
     heard = user_message("heard")
     async with conversation_harness(tmp_path) as talking:
         await said_before(talking, heard)
@@ -99,7 +99,7 @@ async def test_what_was_heard_before_and_is_settled_now(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "left", [RecoveredQuestions(), RecoveredQuestions(told={"c1": "Not done."})]
 )
-async def test_who_lost_the_session_closes_no_calls(
+async def test_runner_without_the_session_closes_no_calls(
     tmp_path: Path, left: RecoveredQuestions
 ) -> None:
     async with conversation_harness(tmp_path) as one:
@@ -115,7 +115,7 @@ async def test_who_lost_the_session_closes_no_calls(
         assert len(await one.rows()) == 2
 
 
-async def test_a_lease_is_given_back_whatever_else_fails(tmp_path: Path) -> None:
+async def test_lease_is_released_whatever_fails(tmp_path: Path) -> None:
     class Questions:
         async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
             return RecoveredQuestions()

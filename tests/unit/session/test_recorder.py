@@ -1,4 +1,4 @@
-"""Facts are on disk, for everybody to read, before anybody hears of them."""
+"""Facts are durable before they are emitted."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -63,7 +63,7 @@ class Reader(EventRecorder):
                 assert waiting
 
 
-async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: Path) -> None:
+async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -> None:
     tools = [
         FakeTool("look"),
         FakeTool("change", effect=Effect.WRITE),
@@ -125,14 +125,14 @@ def broken_sink(
     return recorder.sink(accepted, ear, own=own)
 
 
-async def test_what_cannot_be_written_is_not_told() -> None:
+async def test_fact_that_cannot_be_written_is_not_emitted() -> None:
     ear = EventRecorder()
     with pytest.raises(StoreError):
         await broken_sink(ear)(MessageAdded(assistant_message("Good.")))
     assert ear.events == []
 
 
-async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one() -> None:
+async def test_failed_write_of_answer_and_end_fails_the_run() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, own=True)
     await emit(MessageAdded(assistant_message("Good.")))
@@ -143,7 +143,7 @@ async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one(
     assert ended == RunEnded("run_1", Outcome.FAILED, "The disk is full.", "store")
 
 
-async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -> None:
+async def test_intermediate_answer_is_written_before_what_follows() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, own=True)
     await emit(MessageAdded(assistant_message("Good.")))
@@ -152,7 +152,7 @@ async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -
     assert ear.events == []
 
 
-async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
+async def test_end_is_emitted_even_if_it_cannot_be_written() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, AcceptedMessages((user_message("hello"),)))
     with pytest.raises(StoreError):

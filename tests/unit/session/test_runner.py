@@ -1,4 +1,4 @@
-"""One turn of a session: accepted before it is answered, run by one, ended for all to see."""
+"""Running a turn: accepted durably, run by one process, ended visibly."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -75,7 +75,7 @@ async def beat(clock: FakeClock) -> None:
     await clock.advance(RENEW_INTERVAL)
 
 
-async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Path) -> None:
+async def test_turn_stores_transcript_and_session_and_empties_the_inbox(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
         assert await one.say("hello") is Outcome.DONE
         rows = await one.rows()
@@ -88,7 +88,7 @@ async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Pat
     assert session.cwd == "/work"
 
 
-async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path: Path) -> None:
+async def test_next_turn_knows_the_last_one_and_reuses_its_prompt(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.say("first")
         await one.say("second")
@@ -97,14 +97,14 @@ async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path:
     assert [text_of(m) for m in second.messages] == ["first", "one", "second"]
 
 
-async def test_a_failed_turn_is_settled_too(tmp_path: Path) -> None:
+async def test_failed_turn_is_completed_too(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as one:
         assert await one.say("hello") is Outcome.FAILED
         assert await waiting(one) == []
         assert len(await one.rows()) == 1
 
 
-async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_failing_planner_leaves_nothing_behind(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Better now.")) as one:
         one.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
@@ -117,7 +117,7 @@ async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> Non
         assert await one.say("hello") is Outcome.DONE
 
 
-async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> None:
+async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("later")) as one:
         session = one.conversation.session.id
         generation = await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
@@ -132,7 +132,7 @@ async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> No
         assert await one.say("hello") is Outcome.DONE
 
 
-async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
+async def test_expired_lease_is_taken_over(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
     async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as one:
         await one.store.leases.hold(one.conversation.session.id, ELSEWHERE, LEASE_TTL)
@@ -140,7 +140,7 @@ async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
         assert await one.say("hello") is Outcome.DONE
 
 
-async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
+async def test_lease_of_a_dead_process_is_taken_over_immediately(tmp_path: Path) -> None:
     host, boot, _, start = process_id().split("/")
     async with conversation_harness(tmp_path, answer_script("mine")) as one:
         session = one.conversation.session.id
@@ -148,7 +148,7 @@ async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path)
         assert await one.say("hello") is Outcome.DONE
 
 
-async def test_a_turn_in_this_process_is_not_disturbed_by_another(tmp_path: Path) -> None:
+async def test_second_turn_in_this_process_is_refused(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as one:
         async with anyio.create_task_group() as group:
             group.start_soon(one.say, "first")
@@ -166,7 +166,7 @@ async def test_a_turn_in_this_process_is_not_disturbed_by_another(tmp_path: Path
         assert await one.say("fourth", EventRecorder()) is Outcome.DONE
 
 
-async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
+async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
     clock = FakeClock()
     async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
         session = one.conversation.session.id
@@ -182,7 +182,7 @@ async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
         await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
 
 
-async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
+async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         lease_renewer = LeaseRenewer(clock)
@@ -219,7 +219,7 @@ async def settled(clock: FakeClock) -> int:
     return clock.sleepers
 
 
-async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
+async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     gates = GatedBody()
     act = FakeTool("act", gates)
@@ -269,7 +269,7 @@ class FlakyLeases:
         return await self._inner.held(session)
 
 
-async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Path) -> None:
+async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
     clock = FakeClock()
     async with conversation_harness(tmp_path, clock=clock) as one:
         leases = FlakyLeases(one.store.leases)
@@ -288,7 +288,7 @@ async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Pat
     assert one.ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: Path) -> None:
+async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> None:
     """As after a crash between the inbox and the transcript."""
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("both")) as one:
         await one.say("first")
@@ -306,7 +306,7 @@ async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: P
     check_request(one.model.requests[-1].messages)
 
 
-async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> None:
+async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.say("first")
@@ -324,7 +324,7 @@ async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> No
         assert await waiting(one) == []
 
 
-async def test_messages_of_other_sessions_stay_where_they_are(tmp_path: Path) -> None:
+async def test_messages_of_other_sessions_are_untouched(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("one")) as one:
         other = user_message("for somebody else")
         await one.store.queues.put(parcel(other, "another"))
@@ -332,7 +332,7 @@ async def test_messages_of_other_sessions_stay_where_they_are(tmp_path: Path) ->
         assert await waiting(one) == [other.id]
 
 
-async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path) -> None:
+async def test_unreadable_inbox_item_is_parked(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
         session = one.conversation.session.id
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
@@ -345,7 +345,7 @@ async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path)
         assert all("cannot be read" in p.reason for p in parked)
 
 
-async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) -> None:
+async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
     reached = anyio.Event()
 
     class Slow(FakePlanner):
@@ -372,7 +372,7 @@ async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) ->
         await one.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE_TTL)
 
 
-async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_path: Path) -> None:
+async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path: Path) -> None:
     reached, go = anyio.Event(), anyio.Event()
 
     async with conversation_harness(tmp_path) as one:
@@ -398,7 +398,7 @@ async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_p
         assert await waiting(one) == []
 
 
-async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path: Path) -> None:
+async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path) -> None:
     """As it must be when older ones come before it, so that it is not written as it is accepted."""
     async with conversation_harness(tmp_path, answer_script("To all.")) as one:
         await one.store.queues.put(parcel(user_message("oldest"), "s"))
@@ -421,7 +421,7 @@ async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path
     assert [text_of(m) for m in one.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
 
-async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
+async def test_steering_is_stored_in_the_same_turn(tmp_path: Path) -> None:
     async def look(args: object, context: object) -> str:
         assert await one.conversation.steer("msg_steered", "rather left")
         return "seen"
@@ -436,7 +436,7 @@ async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
     assert len({row.run for row in rows}) == 1
 
 
-async def test_an_ended_session_is_alive_again_with_its_next_turn(tmp_path: Path) -> None:
+async def test_ended_session_is_reopened_by_its_next_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with conversation_harness(
         tmp_path, answer_script("one"), answer_script("two"), clock=clock
@@ -452,7 +452,7 @@ async def test_an_ended_session_is_alive_again_with_its_next_turn(tmp_path: Path
         assert one.conversation.session.end_reason == ""
 
 
-async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -> None:
+async def test_failing_listener_raises_but_loses_nothing(tmp_path: Path) -> None:
     class Broken(EventRecorder):
         async def __call__(self, event: object) -> None:
             if isinstance(event, TextDelta | RunEnded):
@@ -468,7 +468,7 @@ async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -
         assert await one.say("once more") is Outcome.DONE
 
 
-async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
+async def test_program_messages_are_stored_as_such(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, [assistant_message()], answer_script("words")) as one:
         await one.say("hello")
         rows = await one.rows()
@@ -476,7 +476,7 @@ async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
     assert trusts == [Trust.OWNER, Trust.PROGRAM]
 
 
-async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> None:
+async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
     """Its last results come too late: somebody else goes on from what is on disk."""
     gates = GatedBody()
     act = FakeTool("act", gates)
@@ -499,7 +499,7 @@ async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> 
     assert one.ear.ended.code == "lease_lost"
 
 
-async def test_two_runners_of_one_process_keep_each_other_out(tmp_path: Path) -> None:
+async def test_two_runners_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT) as one:
         session = one.conversation.session.id
         other = Runner(one.store, FakeClock(), one.planner, fixed_price, "default")

@@ -1,4 +1,4 @@
-"""Words to a turn that is running: heard by it, given back, or kept for the next one."""
+"""Messages to a running turn: taken, returned, or kept for the next one."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ class Steers(EventRecorder):
             self.passed.append(await self._one.conversation.steer("msg_1", "the other one"))
 
 
-async def test_the_next_step_hears_it(tmp_path: Path) -> None:
+async def test_next_step_takes_the_message(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path,
         [assistant_message(tool_call("look"))],
@@ -51,7 +51,7 @@ async def test_the_next_step_hears_it(tmp_path: Path) -> None:
         assert not await inbox(one)
 
 
-async def test_without_a_turn_nobody_hears_it(tmp_path: Path) -> None:
+async def test_without_a_turn_the_message_is_refused(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
         assert not await one.conversation.steer("msg_1", "hello?")
         await one.say("hello")
@@ -60,7 +60,7 @@ async def test_without_a_turn_nobody_hears_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
+async def test_untaken_message_is_returned_or_kept_for_the_next_turn(
     tmp_path: Path, gone: bool
 ) -> None:
     """Left to it only where whoever said it is gone."""
@@ -81,7 +81,7 @@ async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
         assert not await inbox(one)
 
 
-async def test_it_is_on_disk_before_it_is_heard(tmp_path: Path) -> None:
+async def test_message_is_stored_before_it_is_taken(tmp_path: Path) -> None:
     """So that whoever goes on after a crash finds it."""
     async with (
         conversation_harness(tmp_path, HANGING_SCRIPT) as one,

@@ -1,4 +1,4 @@
-"""What a turn costs, counted: commits, errands to other threads, and tasks."""
+"""The cost of a turn in commits, thread calls, tasks and statements."""
 
 import asyncio
 from collections import Counter
@@ -109,13 +109,13 @@ async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
         await store.close()
 
 
-async def test_a_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
+async def test_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
     async with counted(tmp_path, answer_script("Good day.")) as one:
         took = await one.turn(new=True)
     assert took == {"commits": 2, "write": 2, "tasks": 1}
 
 
-async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_path: Path) -> None:
+async def test_next_turn_adds_one_commit_and_reads_nothing(tmp_path: Path) -> None:
     """The task that renews leases is still there from the first one."""
     async with counted(tmp_path, answer_script("one"), answer_script("two")) as one:
         await one.turn(new=True)
@@ -123,7 +123,7 @@ async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_pa
     assert took == {"commits": 3, "write": 3}
 
 
-async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> None:
+async def test_read_only_call_adds_two_commits(tmp_path: Path) -> None:
     """One for the answer that calls, one for the result."""
     async with counted(
         tmp_path, [assistant_message(tool_call("look"))], answer_script("seen")
@@ -132,7 +132,7 @@ async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> N
     assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)
 
 
-async def test_a_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
+async def test_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
     """Seven for the lease, the session and what is asked, six for the answer and the end."""
     async with counted(tmp_path, [assistant_message("Good day.", usage=Usage(10, 2))]) as one:
         assert await one.statements(new=True) == 13

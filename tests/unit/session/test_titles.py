@@ -1,4 +1,4 @@
-"""A session gets a name from how it began, unless it has one or nobody can give one."""
+"""Generated session titles."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def titles(
     ), model
 
 
-async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
+async def test_title_comes_from_the_beginning(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("They are far away.")) as one:
         await one.say("Tell me about stars")
         usage = Usage(input=10, output=5)
@@ -46,7 +46,7 @@ async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
         assert use.cost == pytest.approx(15 * PRICE_PER_TOKEN)
 
 
-async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> None:
+async def test_duplicate_title_gets_a_suffix(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Yes."), answer_script("No.")) as one:
         await one.say("hi")
         await one.conversation.change(SessionChange(title="Stars"))
@@ -59,7 +59,7 @@ async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> No
         assert one.conversation.session.title == f"Stars ({session.id[-6:]})"
 
 
-async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
+async def test_title_set_meanwhile_is_kept(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
         await one.say("hi")
         before = one.conversation.session
@@ -73,7 +73,7 @@ async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("trouble", "told"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
 )
-async def test_trouble_stays_without_consequences(
+async def test_failure_has_no_consequences(
     tmp_path: Path, trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def found() -> Model:
