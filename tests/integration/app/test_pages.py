@@ -38,7 +38,7 @@ PAGE = """<!doctype html><html><head><title>Boats &amp; ships</title><style>p {}
 
 
 class Lookup(AbstractResolver):
-    """Names as a stranger's server would tell them: other addresses each time."""
+    """Resolves names like a hostile server: to different addresses each time."""
 
     def __init__(self, *meanings: list[str]) -> None:
         self.meanings = list(meanings)
@@ -60,7 +60,7 @@ class Lookup(AbstractResolver):
 async def served(
     at: tuple[str, int] = ("127.0.0.1", 0), /, **answers: Answers
 ) -> AsyncGenerator[str]:
-    """A server of our own; each answer under its name."""
+    """A local server with these answers."""
     app = web.Application()
     for name, answer in answers.items():
         app.router.add_get(f"/{name}", answer)

@@ -59,12 +59,12 @@ async def test_unreadable_proxied_call_is_not_run_and_reported(written: bytes) -
     assert (found.name, bytes(found.args)) == ("look", b"{}")
     assert found.broken
     look = FakeTool("look")
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("Done."), tools=[look, FakeTool(PROXY_TOOL)]
     )
     assert look.asked == []
-    assert not [event for event in ear.events if isinstance(event, ToolStarted)]
-    (result,) = ear.results
+    assert not [event for event in recorder.events if isinstance(event, ToolStarted)]
+    (result,) = recorder.results
     assert result.failed
     assert "nothing was run" in text_of(result)
 
@@ -85,12 +85,12 @@ def test_without_the_proxy_tool_nothing_is_unwrapped() -> None:
 async def test_turn_runs_the_unwrapped_call_and_stores_the_original() -> None:
     act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(PROXY_TOOL)
     asked = tool_call(PROXY_TOOL, name="act", arguments={"at": 1})
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("Done."), tools=[act, bridge]
     )
     assert act.asked == [{"at": 1}]
     assert bridge.asked == []
-    started = [event for event in ear.events if isinstance(event, ToolStarted)]
+    started = [event for event in recorder.events if isinstance(event, ToolStarted)]
     assert [(one.call.id, one.call.name, one.effect) for one in started] == [
         (asked.id, "act", Effect.OUTSIDE)
     ]
@@ -109,7 +109,7 @@ async def test_untrusted_results_are_detected_through_the_proxy() -> None:
     page = FakeTool("page")
     page.spec = structs.replace(page.spec, foreign=True)
     tools = [page, FakeTool(PROXY_TOOL), FakeTool("listen", listens)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("listen"))],
         [assistant_message(tool_call(PROXY_TOOL, name="page"))],
         [assistant_message(tool_call("listen"))],
@@ -117,4 +117,4 @@ async def test_untrusted_results_are_detected_through_the_proxy() -> None:
         tools=tools,
     )
     assert heard == [False, True]
-    assert all(isinstance(one, Result) and text_of(one) for one in ear.results)
+    assert all(isinstance(one, Result) and text_of(one) for one in recorder.results)

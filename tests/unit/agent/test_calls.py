@@ -35,15 +35,15 @@ async def test_reads_run_in_parallel() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look), ear
+        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look), recorder
     ):
         await gates.reached("0", "1", "2")
         assert look.now == 3
         for n in range(3):
             gates.open(str(n))
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
 async def test_read_marked_alone_runs_alone() -> None:
@@ -80,24 +80,24 @@ async def test_parallel_reads_are_limited() -> None:
 async def test_results_are_reported_in_order() -> None:
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(4)]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
+    async with running_turn(make_plan(model, FakeTool("look", gates)), recorder):
         await gates.reached("0", "1", "2", "3")
         gates.open("2")
         gates.open("1")
         await anyio.wait_all_tasks_blocked()
-        assert ear.results == []
+        assert recorder.results == []
         gates.open("0")
-        await ear.until(lambda event: told(event, calls[2]))
-        assert [r.call for r in ear.results] == [c.id for c in calls[:3]]
+        await recorder.until(lambda event: told(event, calls[2]))
+        assert [r.call for r in recorder.results] == [c.id for c in calls[:3]]
         gates.open("3")
-    assert [r.call for r in ear.results] == [c.id for c in calls]
-    assert [text_of(r) for r in ear.results] == [f"through {n}" for n in range(4)]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
+    assert [text_of(r) for r in recorder.results] == [f"through {n}" for n in range(4)]
 
 
 async def test_slow_listener_does_not_change_the_order() -> None:
-    """The next result ends while the one before it is still being told."""
+    """The next result is ready while the previous one is still being reported."""
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
     hold = anyio.Event()
@@ -108,21 +108,21 @@ async def test_slow_listener_does_not_change_the_order() -> None:
                 await hold.wait()
             await super().__call__(event)
 
-    ear = Slow()
+    recorder = Slow()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
+    async with running_turn(make_plan(model, FakeTool("look", gates)), recorder):
         for n in range(3):
             gates.open(str(n))
         await anyio.wait_all_tasks_blocked()
-        told_early = list(ear.results)
+        told_early = list(recorder.results)
         hold.set()
     assert told_early == []
-    assert [r.call for r in ear.results] == [c.id for c in calls]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.OUTSIDE])
 async def test_calls_with_effects_run_alone(effect: Effect) -> None:
-    """Readers before a writer are told before it starts; readers after it wait for it."""
+    """Reads before a write are reported before it starts; reads after it wait."""
     gates = GatedBody()
     look, change = FakeTool("look", gates), FakeTool("change", gates, effect=effect)
     calls = [
@@ -132,9 +132,9 @@ async def test_calls_with_effects_run_alone(effect: Effect) -> None:
         tool_call("change", gate="d"),
         tool_call("look", gate="e"),
     ]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, look, change), ear):
+    async with running_turn(make_plan(model, look, change), recorder):
         await gates.reached("a", "b")
         await anyio.wait_all_tasks_blocked()
         assert change.asked == []
@@ -143,7 +143,7 @@ async def test_calls_with_effects_run_alone(effect: Effect) -> None:
         await gates.reached("c")
         await anyio.wait_all_tasks_blocked()
         assert (look.now, change.now) == (0, 1)
-        assert [r.call for r in ear.results] == [c.id for c in calls[:2]]
+        assert [r.call for r in recorder.results] == [c.id for c in calls[:2]]
         gates.open("c")
         await gates.reached("d")
         assert (look.now, change.now) == (0, 1)
@@ -151,22 +151,24 @@ async def test_calls_with_effects_run_alone(effect: Effect) -> None:
         await gates.reached("e")
         gates.open("e")
     assert change.most == 1
-    assert [r.call for r in ear.results] == [c.id for c in calls]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
 
 
 async def test_start_is_emitted_before_the_tool_runs() -> None:
     seen: list[bool] = []
-    ear = EventRecorder()
+    recorder = EventRecorder()
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
-        seen.append(any(isinstance(event, ToolStarted) for event in ear.events))
+        seen.append(any(isinstance(event, ToolStarted) for event in recorder.events))
         return "ok"
 
     model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("act", body, effect=Effect.OUTSIDE)), ear):
+    async with running_turn(
+        make_plan(model, FakeTool("act", body, effect=Effect.OUTSIDE)), recorder
+    ):
         pass
     assert seen == [True]
-    (start,) = [event for event in ear.events if isinstance(event, ToolStarted)]
+    (start,) = [event for event in recorder.events if isinstance(event, ToolStarted)]
     assert start.effect is Effect.OUTSIDE
 
 
@@ -178,11 +180,11 @@ async def test_progress_and_shown_text_are_passed_on() -> None:
         return ToolOutput((Text("words"), picture), shown="+ a line", failed=True)
 
     asked = tool_call("draw")
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("draw", body)]
     )
-    assert ToolProgress(asked.id, "half way") in ear.events
-    (drawn,) = ear.results
+    assert ToolProgress(asked.id, "half way") in recorder.events
+    (drawn,) = recorder.results
     assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
 
 
@@ -238,14 +240,14 @@ async def _leaked_cancel(args: dict[str, Any], context: ToolContext) -> str:
 async def test_failing_tool_gives_a_failed_result(
     body: Any, effect: Effect, words: str, without: str, beside: int
 ) -> None:
-    """Also when others run beside it, which are not touched by its failure."""
+    """Other calls of the same batch are not affected."""
     fake, look = FakeTool("fake", body, effect=effect, timeout=0.01), FakeTool("look")
     others = [tool_call("look", at=n) for n in range(beside)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("fake"), *others)], answer_script("ok"), tools=[fake, look]
     )
-    assert ear.ended.outcome is Outcome.DONE
-    failed, *fine = ear.results
+    assert recorder.ended.outcome is Outcome.DONE
+    failed, *fine = recorder.results
     assert failed.failed
     assert words in text_of(failed)
     assert without not in text_of(failed)
@@ -253,13 +255,13 @@ async def test_failing_tool_gives_a_failed_result(
 
 
 async def test_unknown_tool_error_lists_known_tools() -> None:
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("lok"))],
         answer_script("ok"),
         tools=[FakeTool("look"), FakeTool("act")],
     )
-    assert text_of(ear.results[0]) == "There is no tool named 'lok'. Tools: act, look."
-    assert ear.started == []
+    assert text_of(recorder.results[0]) == "There is no tool named 'lok'. Tools: act, look."
+    assert recorder.started == []
 
 
 @pytest.mark.parametrize(
@@ -273,11 +275,13 @@ async def test_unknown_tool_error_lists_known_tools() -> None:
 )
 async def test_broken_arguments_run_nothing(broken: ToolCall, words: str) -> None:
     look = FakeTool("look")
-    _, ear = await run_scripted_turn([assistant_message(broken)], answer_script("ok"), tools=[look])
+    _, recorder = await run_scripted_turn(
+        [assistant_message(broken)], answer_script("ok"), tools=[look]
+    )
     assert look.asked == []
-    assert ear.started == []
-    assert words in text_of(ear.results[0])
-    assert ear.results[0].failed
+    assert recorder.started == []
+    assert words in text_of(recorder.results[0])
+    assert recorder.results[0].failed
 
 
 @pytest.mark.parametrize("kind", [ToolStarted, MessageAdded])
@@ -291,13 +295,13 @@ async def test_failing_listener_in_a_batch_ends_the_turn_with_its_error(
             if isinstance(event, kind) and self.started:
                 raise StoreError("The disk is full.")
 
-    ear = Broken()
+    recorder = Broken()
     calls = [tool_call("look", at=n) for n in range(1 + beside)]
     script: list[ScriptStep] = [assistant_message(*calls)]
-    async with running_turn(make_plan(ScriptedModel(script), FakeTool("look")), ear):
+    async with running_turn(make_plan(ScriptedModel(script), FakeTool("look")), recorder):
         pass
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "store")
-    assert sum(isinstance(event, RunEnded) for event in ear.events) == 1
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "store")
+    assert sum(isinstance(event, RunEnded) for event in recorder.events) == 1
 
 
 @pytest.mark.parametrize(
@@ -310,10 +314,10 @@ async def test_oversized_result_is_cut_with_a_note(sizes: list[int]) -> None:
         return ToolOutput((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
     )
-    (told,) = ear.results
+    (told,) = recorder.results
     *kept, cut = (part.text for part in told.parts if isinstance(part, Text))
     size = len("".join(kept))
     assert size <= MAX_TEXT
@@ -328,10 +332,10 @@ async def test_small_result_is_unchanged() -> None:
         return ToolOutput((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
     )
-    assert ear.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
+    assert recorder.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
 
 
 @pytest.mark.parametrize("effect", list(Effect))
@@ -341,11 +345,11 @@ async def test_long_error_is_cut(effect: Effect) -> None:
         raise ToolError("e" * MAX_TEXT * 2)
 
     tool = FakeTool("fail", fail, effect=effect)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("fail"))], answer_script("ok"), tools=[tool]
     )
-    assert len(text_of(ear.results[0])) < MAX_TEXT + 100
-    (progress,) = (event for event in ear.events if isinstance(event, ToolProgress))
+    assert len(text_of(recorder.results[0])) < MAX_TEXT + 100
+    (progress,) = (event for event in recorder.events if isinstance(event, ToolProgress))
     assert len(progress.text) == MAX_PROGRESS
 
 
@@ -354,15 +358,15 @@ async def test_long_names_and_ids_are_cut_and_results_still_match() -> None:
     names = ["n" * 1_000_000, "look", "look", "look"]
     ids = ["i" * 1_000_000, "i" * 500_000, "i" * 64, "i" * 64]
     calls = [tool_call(name, own) for name, own in zip(names, ids, strict=True)]
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(*calls)], answer_script("ok"), tools=[look]
     )
-    messages = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    messages = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
     said = next(message for message in messages if isinstance(message, Assistant))
-    assert [result.call for result in ear.results] == [made.id for made in said.calls]
+    assert [result.call for result in recorder.results] == [made.id for made in said.calls]
     assert len({made.id for made in said.calls}) == 4
     assert all(len(made.id) <= 64 and len(made.name) <= 64 for made in said.calls)
-    assert len(text_of(ear.results[0])) < 200
-    assert [result.failed for result in ear.results] == [True, False, False, False]
+    assert len(text_of(recorder.results[0])) < 200
+    assert [result.failed for result in recorder.results] == [True, False, False, False]
     sent = [m.call for m in model.requests[-1].messages if isinstance(m, Result)]
     assert sent == [made.id for made in said.calls]

@@ -40,7 +40,7 @@ Body = Callable[[RuntimeRequest, EmitRuntimeEvent], Awaitable[TurnEnd]]
 
 
 class FakeRuntime:
-    """Runs one body after the other and remembers what it was sent for."""
+    """Runs one body after the other and records its requests."""
 
     name = "Somebody"
 
@@ -71,9 +71,11 @@ def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: obje
 
 async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
     past = History([user_message("before"), assistant_message("yes")])
-    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
     assert (
-        await run_turn(plan_for(runtime, past), [user_message("one"), user_message("two")], ear)
+        await run_turn(
+            plan_for(runtime, past), [user_message("one"), user_message("two")], recorder
+        )
         is Outcome.DONE
     )
     (runtime_request,) = runtime.errands
@@ -84,9 +86,9 @@ async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
         "two",
     ]
     assert (runtime_request.scope, runtime_request.system) == (SCOPE, "Hi.")
-    assert isinstance(ear.events[0], RunStarted)
-    assert ear.texts == ["one", "two", "Good."]
-    assert (ear.ended.usage, ear.ended.steps) == (Usage(3, 2), 1)
+    assert isinstance(recorder.events[0], RunStarted)
+    assert recorder.texts == ["one", "two", "Good."]
+    assert (recorder.ended.usage, recorder.ended.steps) == (Usage(3, 2), 1)
     assert [text_of(message) for message in past][-1] == "Good."
 
 
@@ -145,11 +147,11 @@ async def test_tools_of_the_runtime_are_reported_in_order() -> None:
         await tell(MessageAdded(tool_result("c1")))
         return await replies("Good.")(runtime_request, tell)
 
-    ear = EventRecorder()
-    await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], ear)
-    assert ear.started == ["c1"]
-    assert ear.texts == ["go", "", "fine", "Good."]
-    assert ear.ended.steps == 2
+    recorder = EventRecorder()
+    await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], recorder)
+    assert recorder.started == ["c1"]
+    assert recorder.texts == ["go", "", "fine", "Good."]
+    assert recorder.ended.steps == 2
 
 
 async def test_late_steering_starts_another_request() -> None:
@@ -158,9 +160,12 @@ async def test_late_steering_starts_another_request() -> None:
     async def steer() -> Sequence[User]:
         return meanwhile.pop(0)
 
-    runtime, ear = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
-    assert await run_turn(plan_for(runtime, steer=steer), [user_message("go")], ear) is Outcome.DONE
-    assert ear.texts == ["go", "Slow.", "faster", "Fast."]
+    runtime, recorder = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
+    assert (
+        await run_turn(plan_for(runtime, steer=steer), [user_message("go")], recorder)
+        is Outcome.DONE
+    )
+    assert recorder.texts == ["go", "Slow.", "faster", "Fast."]
     assert [text_of(one) for one in runtime.errands[1].messages] == ["go", "Slow.", "faster"]
 
 
@@ -169,12 +174,13 @@ async def test_runtime_error_ends_the_turn_once() -> None:
         await tell(MessageAdded(assistant_message("Half")))
         raise Unreachable("The line broke.", hint="Ask again.")
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(breaks)), [user_message("go")], ear) is Outcome.FAILED
+        await run_turn(plan_for(FakeRuntime(breaks)), [user_message("go")], recorder)
+        is Outcome.FAILED
     )
-    assert (ear.ended.reason, ear.ended.code) == ("The line broke. Ask again.", "network")
-    assert ear.texts == ["go", "Half"]
+    assert (recorder.ended.reason, recorder.ended.code) == ("The line broke. Ask again.", "network")
+    assert recorder.texts == ["go", "Half"]
 
 
 async def test_unsuccessful_end_is_passed_on() -> None:
@@ -182,29 +188,31 @@ async def test_unsuccessful_end_is_passed_on() -> None:
         await tell(MessageAdded(assistant_message("Half")))
         return TurnEnd(Outcome.EXHAUSTED, "That is all.", "truncated")
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(ends)), [user_message("go")], ear) is Outcome.EXHAUSTED
+        await run_turn(plan_for(FakeRuntime(ends)), [user_message("go")], recorder)
+        is Outcome.EXHAUSTED
     )
-    assert (ear.ended.reason, ear.ended.code) == ("That is all.", "truncated")
+    assert (recorder.ended.reason, recorder.ended.code) == ("That is all.", "truncated")
 
 
 async def test_runtime_without_an_answer_is_an_error() -> None:
     async def nothing(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         return DONE
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], ear) is Outcome.FAILED
+        await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], recorder)
+        is Outcome.FAILED
     )
-    assert ear.ended.reason == "Somebody came back without an answer. Try again."
+    assert recorder.ended.reason == "Somebody came back without an answer. Try again."
 
 
 async def test_turn_without_a_question_is_refused() -> None:
-    runtime, ear = FakeRuntime(), EventRecorder()
+    runtime, recorder = FakeRuntime(), EventRecorder()
     past = [user_message("go"), assistant_message("done")]
-    assert await run_turn(plan_for(runtime, past), [], ear) is Outcome.FAILED
-    assert (runtime.errands, ear.ended.code) == ([], "usage")
+    assert await run_turn(plan_for(runtime, past), [], recorder) is Outcome.FAILED
+    assert (runtime.errands, recorder.ended.code) == ([], "usage")
 
 
 async def test_cancelling_stops_the_runtime_and_keeps_its_last_event() -> None:
@@ -218,23 +226,23 @@ async def test_cancelling_stops_the_runtime_and_keeps_its_last_event() -> None:
             await tell(MessageAdded(assistant_message("Half")))
         return DONE
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user_message("go")], ear)
+            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user_message("go")], recorder)
             await begun.wait()
             group.cancel_scope.cancel()
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert ear.texts == ["go", "Half"]
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts == ["go", "Half"]
 
 
 async def test_cancel_before_the_request_starts_nothing() -> None:
-    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await run_turn(plan_for(runtime), [user_message("go")], ear)
-    assert (runtime.errands, ear.ended.outcome) == ([], Outcome.CANCELLED)
-    assert ear.texts == ["go"]
+        await run_turn(plan_for(runtime), [user_message("go")], recorder)
+    assert (runtime.errands, recorder.ended.outcome) == ([], Outcome.CANCELLED)
+    assert recorder.texts == ["go"]
 
 
 async def test_run_that_lost_its_session_is_ignored() -> None:

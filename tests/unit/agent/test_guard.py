@@ -15,11 +15,11 @@ from hermes.testing.scripted_model import answer_script
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 SOON = 8
-"""Within how many steps a circle is to be noticed."""
+"""Number of steps within which a loop must be detected."""
 
 
 class Act(Struct, frozen=True):
-    """One call and what it came to."""
+    """One call and its result."""
 
     tool: str
     args: dict[str, object]
@@ -172,7 +172,7 @@ HONEST: dict[str, Steps] = {
 
 
 def drive(steps: Steps, limits: GuardLimits, most: int) -> tuple[int, list[str], str]:
-    """How many steps were taken, the texts given to the model, the verdict."""
+    """The number of steps taken, the texts given to the model, and the verdict."""
     guard = LoopGuard(limits)
     texts: list[str] = []
     taken = 0
@@ -256,7 +256,7 @@ async def test_waiting_is_measured_with_the_plan_clock() -> None:
         return "still running"
 
     steps = [[assistant_message(tool_call("wait"))] for _ in range(20)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         *steps, answer_script("over"), tools=[FakeTool("wait", wait)], clock=clock
     )
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE

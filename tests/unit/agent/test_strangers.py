@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Listener:
-    """A counsel that allows everything, and remembers what was wished."""
+    """Allows everything and records the requests."""
 
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []

@@ -68,12 +68,12 @@ async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
         plan = await planned(app, tmp_path)
     (tmp_path / "home" / "first.json").write_text(json.dumps(EXAMPLES))
     home = Home(root=tmp_path / "home", path=tmp_path / "home")
-    model, ear = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
+    model, recorder = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
     given = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
-    await run_turn(given, [user_message("hello")], ear)
+    await run_turn(given, [user_message("hello")], recorder)
     (request,) = model.requests
     assert [text_of(one) for one in request.messages] == ["Hi", "Ahoy!", "hello"]
-    assert [text_of(one) for one in ear.said] == ["hello", "Ahoy again!"]
+    assert [text_of(one) for one in recorder.said] == ["hello", "Ahoy again!"]
 
 
 @pytest.mark.anyio

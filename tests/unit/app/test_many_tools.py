@@ -99,13 +99,13 @@ async def test_found_tool_is_called_through_the_proxy(tmp_path: Path) -> None:
         wanted = tool_call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
         scripts = [assistant_message(found)], [assistant_message(wanted)], answer_script("Done.")
         plan, model = await planned(app, scope_in(tmp_path), *scripts)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
-        assert '"calendar_delete_event"' in text_of(ear.results[0])
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
+        assert '"calendar_delete_event"' in text_of(recorder.results[0])
         assert tools["calendar_delete_event"].asked == [{"id": "e1"}]
-        assert ear.results[1].failed
-        assert "nobody can be asked here" in text_of(ear.results[1])
-        started = [event for event in ear.events if isinstance(event, ToolStarted)]
+        assert recorder.results[1].failed
+        assert "nobody can be asked here" in text_of(recorder.results[1])
+        started = [event for event in recorder.events if isinstance(event, ToolStarted)]
         assert [(one.call.name, one.effect) for one in started] == [
             ("tool_search", Effect.READ),
             ("calendar_delete_event", Effect.OUTSIDE),
@@ -122,9 +122,9 @@ async def test_unlisted_tool_can_be_called_by_name(tmp_path: Path) -> None:
         app.toolbox.join(list(many().values()))
         script = [assistant_message(tool_call("weather_forecast"))], answer_script("Rain.")
         plan, _ = await planned(app, scope_in(tmp_path), *script)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
-        assert text_of(ear.results[0]) == "It will rain."
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
+        assert text_of(recorder.results[0]) == "It will rain."
 
 
 async def test_guest_finds_only_permitted_tools(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ async def test_guest_finds_only_permitted_tools(tmp_path: Path) -> None:
             answer_script("No."),
         )
         plan, _ = await planned(app, scope_in(tmp_path, role=Role.GUEST), *script)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
         assert "bank_create_transfer" not in plan.tools
-        assert "no tool named" in text_of(ear.results[0])
+        assert "no tool named" in text_of(recorder.results[0])
 
 
 async def test_tool_search_follows_the_settings(tmp_path: Path) -> None:

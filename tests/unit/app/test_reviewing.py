@@ -34,33 +34,35 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
 
 
 async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
+    async with app(tmp_path / "home") as harness:
         told: list[Address] = []
-        one.reviews.set_posted_callback(told.append)
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        harness.reviews.set_posted_callback(told.append)
+        await harness.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         assert told == [CHAT]
-        assert await one.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
-        assert not one.reviews.has_notice("s")
+        assert await harness.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
+        assert not harness.reviews.has_notice("s")
 
 
 async def test_posted_notice_is_an_outbox_message(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
-        (parcel,) = await one.store.queues.claim(outbox_name("fake"), None, "me", timedelta(days=1))
+    async with app(tmp_path / "home") as harness:
+        await harness.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        (parcel,) = await harness.store.queues.claim(
+            outbox_name("fake"), None, "me", timedelta(days=1)
+        )
         assert read_outbox_message(parcel).text == "💾 Kept."
 
 
 async def test_notice_at_a_terminal_is_returned_once(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s"), "first")
-        await one.reviews.tell(ReviewedTurn(session="s"), "second")
-        assert one.reviews.has_notice("s")
-        assert one.reviews.notices("s") == ["first", "second"]
-        assert one.reviews.notices("s") == []
+    async with app(tmp_path / "home") as harness:
+        await harness.reviews.tell(ReviewedTurn(session="s"), "first")
+        await harness.reviews.tell(ReviewedTurn(session="s"), "second")
+        assert harness.reviews.has_notice("s")
+        assert harness.reviews.notices("s") == ["first", "second"]
+        assert harness.reviews.notices("s") == []
         for number in range(MAX_SESSIONS + 5):
-            await one.reviews.tell(ReviewedTurn(session=f"s{number}"), "x")
-        assert not one.reviews.has_notice("s0")
-        assert one.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
+            await harness.reviews.tell(ReviewedTurn(session=f"s{number}"), "x")
+        assert not harness.reviews.has_notice("s0")
+        assert harness.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ async def test_unused_skills_are_archived_when_idle(tmp_path: Path) -> None:
     (folder / "SKILL.md").write_text("---\nname: tea\ndescription: Tea.\n---\n\nx\n")
     record = {"created_by": "agent", "created_at": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}
     (home / "skills/.usage.json").write_bytes(msgspec.json.encode({"tea": record}))
-    async with app(home, "curator:\n  enabled: false\n") as one:
-        await curate_if_due(one)
+    async with app(home, "curator:\n  enabled: false\n") as harness:
+        await curate_if_due(harness)
         assert folder.is_dir()
-    async with app(home) as one:
-        await curate_if_due(one)
+    async with app(home) as harness:
+        await curate_if_due(harness)
         assert not folder.exists()
         assert len(list((home / "skills/.archive").iterdir())) == 1
 
@@ -116,13 +118,13 @@ async def test_duplicates_are_proposed_for_removal(tmp_path: Path) -> None:
     (home / "memories").mkdir()
     said = "likes green tea in the morning"
     (home / "memories/USER.md").write_text(f"{said}\n§\n{said}, without sugar")
-    async with app(home) as one:
-        await propose_merges(one)
-        waiting = await one.learning.ledger.waiting()
+    async with app(home) as harness:
+        await propose_merges(harness)
+        waiting = await harness.learning.ledger.waiting()
         assert sorted(proposal.kind for proposal in waiting) == ["memory", "skill"]
-        await propose_merges(one)
-        assert len(await one.learning.ledger.waiting()) == 2
+        await propose_merges(harness)
+        assert len(await harness.learning.ledger.waiting()) == 2
         for proposal in waiting:
-            await one.learning.accept(proposal)
+            await harness.learning.accept(proposal)
         assert (home / "memories/USER.md").read_text() == f"{said}, without sugar"
         assert len(list((home / "skills/.archive").iterdir())) == 1

@@ -29,7 +29,7 @@ def test_cached_transcript_is_valid_for_the_next_generation_only() -> None:
     assert recall.take("s", 4) is kept
     assert recall.take("s", 4) is None
     recall.keep("s", 3, kept)
-    # Somebody else held the session in between.
+    # Another process held the session in between.
     assert recall.take("s", 5) is None
 
 

@@ -24,7 +24,7 @@ ABOUT: ContextVar[str] = ContextVar("ABOUT", default="nobody")
 
 
 class FailingClock(FakeClock):
-    """Fails whoever sleeps for the first time."""
+    """Fails on the first sleep."""
 
     async def sleep(self, seconds: float) -> None:
         if not self.slept:
@@ -34,7 +34,7 @@ class FailingClock(FakeClock):
 
 
 class NotingLeases:
-    """Real ones that note about whom the renewing task is."""
+    """Real leases that record the log context of the renewing task."""
 
     def __init__(self, inner: Leases) -> None:
         self._inner = inner
@@ -101,13 +101,13 @@ async def test_failed_renewal_task_without_turns_is_not_restarted(tmp_path: Path
 
 async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
-            await one.wait_until_hanging()
+            group.start_soon(harness.say, "hello")
+            await harness.wait_until_hanging()
             await asleep(clock, 1)
-            one.conversation.interrupt()
+            harness.conversation.interrupt()
         assert clock.sleepers == 1
-        await one.runner.aclose()
+        await harness.runner.aclose()
         assert clock.sleepers == 0
-        await one.runner.aclose()
+        await harness.runner.aclose()

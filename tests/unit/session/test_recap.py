@@ -83,7 +83,7 @@ def test_calls_of_a_finished_turn_are_not_shown() -> None:
 
 
 def test_rows_without_a_run_are_not_interrupted() -> None:
-    """It was brought, or said elsewhere."""
+    """A follow-up, or a message from another conversation."""
     told = rows(("", asks("hi")), ("", asks("hello")), ("", asks("news", Trust.DATA)))
     assert interrupted_at(told) == frozenset()
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Reader(EventRecorder):
-    """Looks through another connection at everything it hears of."""
+    """Reads every event's facts through another connection."""
 
     def __init__(self, other: Store, session: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Reader(EventRecorder):
                 assert open_now == []
                 assert list(waiting) == []
             case MessageAdded(message=Assistant() as message) if not message.calls:
-                # The last answer is settled together with the end of its run.
+                # The last answer is committed together with the end of its run.
                 assert not waiting or not message.text
             case _:
                 assert waiting
@@ -82,11 +82,11 @@ async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -
         answer_script("Done."),
     )
     async with (
-        conversation_harness(tmp_path, *scripts, tools=tools) as one,
+        conversation_harness(tmp_path, *scripts, tools=tools) as harness,
         open_store(tmp_path / "state.db", FakeClock()) as other,
     ):
-        ear = Reader(other, one.conversation.session.id)
-        assert await one.say("go", ear) is Outcome.DONE
+        ear = Reader(other, harness.conversation.session.id)
+        assert await harness.say("go", ear) is Outcome.DONE
     assert len(ear.results) == 5
     kinds = {type(event) for event in ear.events}
     assert kinds == {RunStarted, MessageAdded, TextDelta, ToolStarted, RunEnded}
@@ -98,16 +98,16 @@ async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> Non
         [assistant_message("Done.", usage=Usage(200, 20, 50))],
         [assistant_message("Free.")],
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
-        await one.say("go")
-        await one.say("again")
-        (use,) = await one.conversation.usage()
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+        await harness.say("go")
+        await harness.say("again")
+        (use,) = await harness.conversation.usage()
     assert (use.model, use.provider, use.calls) == ("scripted", "testing", 2)
     assert (use.usage, use.cost) == (Usage(300, 30, 50), pytest.approx(0.01))
 
 
 class FullDisk:
-    """A store that takes nothing any more."""
+    """A store that refuses every write."""
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         raise StoreError("The disk is full.")

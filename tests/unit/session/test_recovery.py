@@ -27,7 +27,7 @@ CLOCK = FakeClock()
 async def crashed(
     one: ConversationHarness, *messages: Message, begun: tuple[ToolCall, ...] = ()
 ) -> None:
-    """The disk as a dead process left it."""
+    """The store as a crashed process left it."""
     session = Session(id="s1", started_at=CLOCK.now())
     writes: list[Write] = [OpenSession(session)]
     writes += [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
