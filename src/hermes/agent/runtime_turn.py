@@ -43,12 +43,12 @@ class RuntimeTurn:
         if not messages:
             self._untrusted.resume(self._history)
         for message in messages:
-            await self._say(message)
+            await self._add_message(message)
         for message in await hook_messages(self._plan, messages, new=new):
-            await self._say(message)
-        ending = await self._entrust()
-        while ending.outcome is Outcome.DONE and await self._hear(ending.late_messages):
-            ending = await self._entrust()
+            await self._add_message(message)
+        ending = await self._run_request()
+        while ending.outcome is Outcome.DONE and await self._take_steering(ending.late_messages):
+            ending = await self._run_request()
         return ending
 
     async def emit_facts(self, event: Event) -> None:
@@ -56,7 +56,7 @@ class RuntimeTurn:
         with anyio.CancelScope(shield=True):
             await self._emit(event)
 
-    async def _entrust(self) -> TurnEnd:
+    async def _run_request(self) -> TurnEnd:
         # Shielded work may have hidden a cancellation; do not start anything then.
         await anyio.lowlevel.checkpoint_if_cancelled()
         plan = self._plan
@@ -70,11 +70,11 @@ class RuntimeTurn:
             messages,
             plan.steer,
             specs,
-            self._use,
+            self._run_tool,
             self._untrusted.present,
             self._mark_untrusted,
         )
-        ending = await plan.runtime.run(runtime_request, self._pass_on)
+        ending = await plan.runtime.run(runtime_request, self._forward)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
         return ending
@@ -82,16 +82,16 @@ class RuntimeTurn:
     def _mark_untrusted(self) -> None:
         self._untrusted.present = True
 
-    async def _pass_on(self, event: RuntimeEvent) -> None:
+    async def _forward(self, event: RuntimeEvent) -> None:
         match event:
             case MessageAdded(message=message):
-                await self._say(message)
+                await self._add_message(message)
             case ToolStarted() | QuestionAsked() | QuestionAnswered():
                 await self.emit_facts(event)
             case _:
                 await self._emit(event)
 
-    async def _use(self, call: ToolCall) -> Result:
+    async def _run_tool(self, call: ToolCall) -> Result:
         """Run one of our tools for the runtime, as in a turn of our own."""
         results: list[Result] = []
 
@@ -102,7 +102,7 @@ class RuntimeTurn:
         self._untrusted.tool_used(call.name)
         return results[0]
 
-    async def _say(self, message: Message) -> None:
+    async def _add_message(self, message: Message) -> None:
         await self.emit_facts(MessageAdded(message))
         self._history.add(message)
         self._untrusted.add(message)
@@ -110,10 +110,10 @@ class RuntimeTurn:
             self.usage += message.usage
             self.steps += 1
 
-    async def _hear(self, late: Sequence[User]) -> bool:
+    async def _take_steering(self, late: Sequence[User]) -> bool:
         """Add what people said meanwhile; False if nothing."""
         new = (*late, *await self._plan.steer())
         messages = [message for message in new if has_content(message)]
         for message in messages:
-            await self._say(message)
+            await self._add_message(message)
         return bool(messages)

@@ -93,12 +93,12 @@ class _Turn:
         self._guard: LoopGuard | None = None
         self._untrusted = UntrustedContent(plan.tools)
         # A stable order keeps the start of each request the same for the provider's cache.
-        self._handed = tuple(spec.name for spec in plan.client_tools)
-        listed = plan.tools.keys() - {*self._handed, *plan.unlisted}
+        self._client_tools = tuple(spec.name for spec in plan.client_tools)
+        listed = plan.tools.keys() - {*self._client_tools, *plan.unlisted}
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
         self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed() if plan.compact else 0)
+        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
         self._too_long = 0
         self._refunded = 0
         self.usage = Usage()
@@ -111,9 +111,9 @@ class _Turn:
         if not messages:
             self._untrusted.resume(self._history)
         for message in messages:
-            self._note(message)
+            self._remember(message)
         for message in await hook_messages(self._plan, messages, new=new):
-            await self._say(message)
+            await self._add_message(message)
         if self._open:
             await self._run_calls(self._open)
             if (ending := await self._after_calls()) is not None:
@@ -141,25 +141,25 @@ class _Turn:
         match kind:
             case AnswerKind.CALLS:
                 calls = runnable_calls(answer)
-                own = [call for call in calls if call.broken or call.name not in self._handed]
+                own = [call for call in calls if call.broken or call.name not in self._client_tools]
                 await self._run_calls(own)
                 self._refund(calls)
                 if len(own) < len(calls):
                     return TurnEnd(Outcome.DONE, code=CLIENT_CALLS)
                 return await self._after_calls()
             case AnswerKind.EMPTY:
-                await self._say(nudge("empty"))
+                await self._add_message(nudge("empty"))
             case AnswerKind.CUT_OFF:
-                await self._say(nudge("continue"))
+                await self._add_message(nudge("continue"))
             case AnswerKind.REFUSED:
-                await self._leave(answer.calls, "the provider declined the answer")
+                await self._skip_calls(answer.calls, "the provider declined the answer")
                 error = PolicyRefused(
                     "The provider declined to answer this.",
                     hint="Rephrase it, or use another model.",
                 )
                 return TurnEnd(Outcome.FAILED, error.sentence, error.code)
             case AnswerKind.FINAL:
-                if not await self._hear():
+                if not await self._take_steering():
                     return TurnEnd(Outcome.DONE)
         return None
 
@@ -171,7 +171,7 @@ class _Turn:
 
     async def _after_calls(self) -> TurnEnd | None:
         """A message from a person resets the loop guard."""
-        if await self._hear():
+        if await self._take_steering():
             self._guard = None
         elif self._guard is not None and self._guard.verdict:
             reason = f"Stopped because {self._guard.verdict}. Tell me how to continue."
@@ -181,32 +181,32 @@ class _Turn:
     async def _summarize(self) -> TurnEnd:
         """All steps are used: ask once more, without tools, for a status summary."""
         reason = f"The limit of {self._plan.steps} steps was reached."
-        await self._say(nudge("exhausted"))
+        await self._add_message(nudge("exhausted"))
         try:
             answer = await self._ask([])
         except ModelError as error:
             reason = f"{reason} The closing summary failed: {error.sentence}"
         else:
-            await self._leave(answer.calls, "the turn has used all its steps")
+            await self._skip_calls(answer.calls, "the turn has used all its steps")
         return TurnEnd(Outcome.EXHAUSTED, reason, "steps")
 
-    async def _say(self, message: Message) -> None:
+    async def _add_message(self, message: Message) -> None:
         await self.emit_facts(MessageAdded(message))
-        self._note(message)
+        self._remember(message)
 
-    def _note(self, message: Message) -> None:
+    def _remember(self, message: Message) -> None:
         self._history.add(message)
         self._untrusted.add(message)
 
-    async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
+    async def _skip_calls(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
-            await self._say(failed_result(call, f"Not run: {why}."))
+            await self._add_message(failed_result(call, f"Not run: {why}."))
 
-    async def _hear(self) -> bool:
+    async def _take_steering(self) -> bool:
         """Add what people said meanwhile; False if nothing."""
         messages = [message for message in await self._plan.steer() if has_content(message)]
         for message in messages:
-            await self._say(message)
+            await self._add_message(message)
         return bool(messages)
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
@@ -214,7 +214,7 @@ class _Turn:
 
         async def tell(finished: FinishedCall) -> None:
             result = guard.observe(finished.call, finished.effect, finished.result, finished.took)
-            await self._say(result)
+            await self._add_message(result)
 
         await ToolCallRunner(self._plan, calls, self._emit, tell, self._untrusted).run()
         guard.end_step()
@@ -224,16 +224,16 @@ class _Turn:
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._plan.check_spend is not None:
             await self._plan.check_spend()
-        await self._make_room()
+        await self._compact()
         try:
             return await self._request(specs)
         except ContextTooLong:
             self._too_long += 1
-            if self._too_long > MAX_TOO_LONG or not await self._make_room(refused=True):
+            if self._too_long > MAX_TOO_LONG or not await self._compact(refused=True):
                 raise
         return await self._ask(specs)
 
-    async def _make_room(self, *, refused: bool = False) -> bool:
+    async def _compact(self, *, refused: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""
         compress = self._plan.compact
         if compress is None:
@@ -243,10 +243,10 @@ class _Turn:
         if system is None:
             return False
         self._system = system
-        self._token_gauge.reset(self._fixed())
+        self._token_gauge.reset(self._fixed_tokens())
         return True
 
-    def _fixed(self) -> int:
+    def _fixed_tokens(self) -> int:
         """Tokens of the constant part of every request."""
         fixed = text_tokens(self._system) + tool_tokens(self._specs)
         return fixed + total_tokens(self._plan.prefill)
@@ -270,15 +270,15 @@ class _Turn:
             answer = await stream.read(request)
         except BaseException:
             if partial := stream.partial():
-                answer = await self._take(partial)
-                await self._leave(answer.calls, "the turn was interrupted before this call")
+                answer = await self._add_answer(partial)
+                await self._skip_calls(answer.calls, "the turn was interrupted before this call")
             raise
-        return await self._take(answer)
+        return await self._add_answer(answer)
 
-    async def _take(self, answer: Assistant) -> Assistant:
+    async def _add_answer(self, answer: Assistant) -> Assistant:
         answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
-        await self._say(answer)
+        await self._add_message(answer)
         self._token_gauge.set_count(answer.usage, self._history.size)
         return answer
 

@@ -86,7 +86,7 @@ class App:
         self.env = parts.env
         self.redactor = parts.redactor
         self._logs = parts.logs
-        self._origin = parts.options
+        self._options = parts.options
         source = self._source = parts.options.source
         self.warnings = [
             *map(str, loaded.warnings),
@@ -145,7 +145,7 @@ class App:
         planner = RuntimePlanner(runtime, self.planner)
         runner = Runner(self.store, self.clock, planner, price, self.home.profile)
         runner.lease_renewer = self.runner.lease_renewer
-        self.conversation = Conversation(self.store, self.clock, runner, self._origin)
+        self.conversation = Conversation(self.store, self.clock, runner, self._options)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)

@@ -215,7 +215,7 @@ class Codex:
     """Chooses the runtime, and opens codex on first use."""
 
     def __init__(self, deps: CodexHostDeps, group: TaskGroup) -> None:
-        self._near = deps
+        self._deps = deps
         self._group = group
         self._opening = anyio.Lock()
         self._parts: CodexDeps | None = None
@@ -231,7 +231,7 @@ class Codex:
 
     async def choose(self, name: str) -> str:
         """Switch the runtime from the next message on, permanently. Returns a message."""
-        near = self._near
+        near = self._deps
         if name not in {AUTO_RUNTIME, CODEX_RUNTIME}:
             raise UsageError(
                 f"/codex-runtime takes {AUTO_RUNTIME} or {CODEX_RUNTIME}, not {name!r}."
@@ -251,14 +251,14 @@ class Codex:
 
     async def version(self) -> str:
         """Raises `UsageError` if codex is missing or too old."""
-        program = codex_program(self._near.env)
+        program = codex_program(self._deps.env)
         start = SpawnRequest(
-            argv=(program, "--version"), cwd="/", env=codex_env(self._near.env), label="codex"
+            argv=(program, "--version"), cwd="/", env=codex_env(self._deps.env), label="codex"
         )
         output = b""
         try:
             with anyio.fail_after(20):
-                async with self._near.spawner.open(start) as child:
+                async with self._deps.spawner.open(start) as child:
                     while data := await child.read():
                         output = (output + data)[:10_000]
                     await child.wait()
@@ -274,7 +274,7 @@ class Codex:
         return ".".join(part.decode() for part in found.groups())
 
     def planner(self, standard: StandardPlanner, usual: Planner) -> "CodexPlanner":
-        return CodexPlanner(self, standard, usual, self._near)
+        return CodexPlanner(self, standard, usual, self._deps)
 
     async def open(self) -> "CodexDeps":
         """Open it; the process starts with the first turn."""
@@ -287,7 +287,7 @@ class Codex:
         from hermes.runtimes.codex.runtime import CodexDeps  # noqa: PLC0415 - as above
         from hermes.runtimes.codex.service import CodexService  # noqa: PLC0415 - as above
 
-        deps = self._near
+        deps = self._deps
         program = codex_program(deps.env)
         parts = codex_service_deps(deps.home, deps.config, deps.env, deps.spawner, program)
         return CodexDeps(
@@ -296,22 +296,22 @@ class Codex:
             clock=deps.clock,
             blobs=deps.blobs,
             approvals=deps.hooked_approvals,
-            watch_command=self._look,
+            watch_command=self._watch_command,
         )
 
-    def _look(
+    def _watch_command(
         self, command: str, folder: str, began: float | None, others: str, scope: Scope
     ) -> "WatchedCommand":
         """Observe a codex command as our own commands are observed."""
         from hermes.tools.provenance.command_provenance import WatchedCommand  # noqa: PLC0415 - as above
 
         at_work = Path(others) if others else None
-        return WatchedCommand(self._origins, command, folder, began, at_work, scope=scope)
+        return WatchedCommand(self._provenance, command, folder, began, at_work, scope=scope)
 
     @cached_property
-    def _origins(self) -> "FileProvenance":
+    def _provenance(self) -> "FileProvenance":
         """Records file provenance in the same file as our own tools."""
-        return file_provenance(self._near.home, self._near.clock)
+        return file_provenance(self._deps.home, self._deps.clock)
 
 
 class _CodexModel(Struct, frozen=True):
@@ -331,7 +331,7 @@ class CodexPlanner:
         self._codex = codex
         self._standard = standard
         self._usual = usual
-        self._near = deps
+        self._deps = deps
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
@@ -339,11 +339,11 @@ class CodexPlanner:
         if self._applies_to(session, scope):
             offered = self._standard.offered(scope)
             if REQUIRED_TOOL in offered:
-                return await self._entrust(session, scope, history, offered)
+                return await self._runtime_plan(session, scope, history, offered)
         return await self._usual.plan(session, scope, history)
 
     def _applies_to(self, session: Session, scope: Scope) -> bool:
-        near = self._near
+        near = self._deps
         if not self._codex.enabled or (near.proxied and scope.address is not None):
             return False
         if near.flags.base_url or scope.source in EXCLUDED_SOURCES:
@@ -352,10 +352,10 @@ class CodexPlanner:
 
     def _provider(self, session: Session) -> str:
         return (
-            session.provider or self._near.flags.provider or self._near.config.main_model.provider
+            session.provider or self._deps.flags.provider or self._deps.config.main_model.provider
         )
 
-    async def _entrust(
+    async def _runtime_plan(
         self,
         session: Session,
         scope: Scope,
@@ -365,7 +365,7 @@ class CodexPlanner:
         from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - rarely used
         from hermes.runtimes.codex.threads import ThreadSettings  # noqa: PLC0415 - as above
 
-        deps = self._near
+        deps = self._deps
         model = session.model or deps.flags.model or deps.config.main_model.default
         settings = ThreadSettings(
             model=model.removeprefix("openai/"),

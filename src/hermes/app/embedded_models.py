@@ -98,7 +98,7 @@ class ModelServerPool:
     """
 
     def __init__(self, spawner: Spawner, group: TaskGroup) -> None:
-        self._door = spawner
+        self._spawner = spawner
         self._group = group
         self._engines: EnginePool | None = None
         self._users = 0
@@ -111,7 +111,7 @@ class ModelServerPool:
             )
 
             parts = EngineDeps(
-                launch=process_launcher(self._door, "the embedded model"),
+                launch=process_launcher(self._spawner, "the embedded model"),
                 env=engine_env(env),
                 threads=thread_count(),
             )

@@ -32,7 +32,7 @@ class FollowupRouter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.chats = ChatFollowups()
-        self._news: dict[str, None] = {}
+        self._sessions: dict[str, None] = {}
         self._wake_elsewhere: Callable[[Scope], None] = _ignore_wake
 
     def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
@@ -55,19 +55,19 @@ class FollowupRouter:
             self.chats.wake(scope)
         else:
             # Keep the most recent session last: the oldest ones are dropped first.
-            self._news.pop(scope.session, None)
-            self._news[scope.session] = None
-            while len(self._news) > MAX_SESSIONS:
-                del self._news[next(iter(self._news))]
+            self._sessions.pop(scope.session, None)
+            self._sessions[scope.session] = None
+            while len(self._sessions) > MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
             self._wake_elsewhere(scope)
 
     async def has_followups(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""
-        if session not in self._news:
+        if session not in self._sessions:
             return False
         if session in await self._store.queues.topics(INBOX):
             return True
-        self._news.pop(session, None)
+        self._sessions.pop(session, None)
         return False
 
 

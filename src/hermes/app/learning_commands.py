@@ -57,13 +57,13 @@ class LearningCommands:
         return [proposal_line(proposal) for proposal in await self._learning.ledger.waiting(kind)]
 
     async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
-        proposals = await self._meant(name, kind)
+        proposals = await self._find_proposals(name, kind)
         if not proposals:
             return ["Nothing is waiting for a decision."]
-        return [await self._accepted(proposal) for proposal in proposals]
+        return [await self._accept(proposal) for proposal in proposals]
 
     async def reject(self, name: str, kind: str | None = None) -> int:
-        proposals = await self._meant(name, kind)
+        proposals = await self._find_proposals(name, kind)
         for proposal in proposals:
             await self._learning.ledger.decide(proposal, accepted=False)
         return len(proposals)
@@ -124,7 +124,7 @@ class LearningCommands:
 
     async def pin(self, name: str, *, pinned: bool) -> None:
         def pin() -> None:
-            self._learning.usage.pin(self._found(name).name, pinned=pinned)
+            self._learning.usage.pin(self._find_skill(name).name, pinned=pinned)
 
         await run_sync(pin)
 
@@ -137,7 +137,7 @@ class LearningCommands:
         return "" if skill.name in self._learning.environment((), ()).disabled else skill.name
 
     async def skill_instructions(self, name: str, session: str) -> str:
-        return await run_sync(self._opened, name, session)
+        return await run_sync(self._skill_text, name, session)
 
     def _skills(self) -> list[SkillSummary]:
         records = self._learning.usage.records()
@@ -152,17 +152,17 @@ class LearningCommands:
         ]
 
     def _skill(self, name: str) -> str:
-        skill = self._found(name)
+        skill = self._find_skill(name)
         record = self._learning.usage.of(skill.name)
         labels = ", ".join(record.labels(builtin=skill.builtin)) or "yours"
         body = self._learning.skill_catalog.read(skill).body
         head = f"{skill.name}: {skill.head.description}\n{skill.folder}  ({labels})"
         return f"{head}\n\n{body}"
 
-    def _opened(self, name: str, session: str) -> str:
+    def _skill_text(self, name: str, session: str) -> str:
         bundle = self._bundle(name) if self._learning.skill_catalog.find(name) is None else None
         if bundle is None:
-            return self._followed(name, session)
+            return self._instructions_of(name, session)
         disabled = self._learning.environment((), ()).disabled
         available = [
             skill
@@ -172,7 +172,7 @@ class LearningCommands:
         missing = [skill for skill in bundle.skills if skill not in available]
         if not available:
             raise UsageError(f"None of the skills of {name} is available.", hint="See /skills.")
-        parts = [self._followed(skill, session) for skill in available]
+        parts = [self._instructions_of(skill, session) for skill in available]
         if missing:
             parts.append(f"[Not available, from the same bundle: {', '.join(missing)}.]")
         return "\n\n".join([*parts, bundle.instruction]).strip()
@@ -183,8 +183,8 @@ class LearningCommands:
         home = self._home.path
         return find_bundle(home, name) or find_bundle(home, name.replace("_", "-"))
 
-    def _followed(self, name: str, session: str) -> str:
-        skill = self._found(name)
+    def _instructions_of(self, name: str, session: str) -> str:
+        skill = self._find_skill(name)
         self._learning.usage.used(skill.name)
         body = fill_placeholders(self._learning.skill_catalog.read(skill).body, skill, session)
         return (
@@ -192,18 +192,18 @@ class LearningCommands:
             f"Its instructions are:]\n\n{body.strip()}\n\n[These were the instructions.]"
         )
 
-    def _found(self, name: str) -> Skill:
+    def _find_skill(self, name: str) -> Skill:
         skill = self._learning.skill_catalog.find(name)
         if skill is None:
             raise UsageError(f"There is no skill {name!r}.", hint="See /skills.")
         return skill
 
-    async def _meant(self, name: str, kind: str | None) -> Sequence[Proposal]:
+    async def _find_proposals(self, name: str, kind: str | None) -> Sequence[Proposal]:
         if name == ALL_PROPOSALS:
             return await self._learning.ledger.waiting(kind)
         return [await self._learning.ledger.proposal(name)]
 
-    async def _accepted(self, proposal: Proposal) -> str:
+    async def _accept(self, proposal: Proposal) -> str:
         try:
             await self._learning.accept(proposal)
         except (InvalidOperation, MemoryFull, InvalidSkill) as error:

@@ -136,13 +136,13 @@ class McpServers:
         self._parts = parts
         self._group = group
         self._stderr = stderr
-        self._given = parts.loaded.config.mcp_servers
+        self._settings = parts.loaded.config.mcp_servers
         self._extra_redactor = Redactor()
         """Secrets from reloaded settings."""
         self._reloading = anyio.Lock()
-        self._links: dict[str, _ServerTask] = {}
+        self._tasks: dict[str, _ServerTask] = {}
         self._acting: ActingTools | None = None
-        self._begun = False
+        self._started = False
         self._loaded = anyio.Event()
         self._until = 0.0
         self.errors: dict[str, str] = {}
@@ -150,24 +150,24 @@ class McpServers:
 
     def start(self) -> None:
         """Start connecting, once."""
-        if self._given and not self._begun:
-            self._begun = True
+        if self._settings and not self._started:
+            self._started = True
             self._group.start_soon(self._load)
 
     async def wait_ready(self) -> None:
         """Wait before a plan: fast servers are there for the first turn, others for later ones."""
-        if not self._given:
+        if not self._settings:
             return
         self.start()
         with anyio.move_on_after(SDK_TIMEOUT):
             await self._loaded.wait()
         with anyio.CancelScope(deadline=self._until):
-            for task in [*self._links.values()]:
+            for task in [*self._tasks.values()]:
                 await task.connection.settled.wait()
 
     async def _load(self) -> None:
         """Load the SDK, which takes about a second, and connect."""
-        usable, self.errors = self._looked_at()
+        usable, self.errors = self._usable_servers()
         if usable and (why := await run_sync(load_sdk)):
             self.errors |= {server.name: why for server in usable}
         elif usable:
@@ -181,7 +181,7 @@ class McpServers:
         self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
         self._loaded.set()
 
-    def _looked_at(self) -> tuple[list["ServerConfig"], dict[str, str]]:
+    def _usable_servers(self) -> tuple[list["ServerConfig"], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
         from hermes.app.mcp_settings import ServerFolders, server_config  # noqa: PLC0415 - only with servers
 
@@ -191,7 +191,7 @@ class McpServers:
         may_offer = parts.toolbox.may_offer
         folders = ServerFolders(parts.env, parts.home.path, parts.workspace)
         enabled = {
-            name: one for name, one in self._given.items() if one.enabled and may_offer(name)
+            name: one for name, one in self._settings.items() if one.enabled and may_offer(name)
         }
         for name, settings in enabled.items():
             try:
@@ -206,13 +206,13 @@ class McpServers:
 
     def warnings(self) -> list[str]:
         """Problems with the settings, or a missing package."""
-        return list(dict.fromkeys(self._looked_at()[1].values())) if self._given else []
+        return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
 
     def _connect(self, server: "ServerConfig") -> None:
         from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - only with servers
 
         link = McpConnection(server, self._connection_deps())
-        task = self._links[server.name] = _ServerTask(link)
+        task = self._tasks[server.name] = _ServerTask(link)
         self._parts.toolbox.add_tools((), toolset=server.name)
         link.wake()
         self._group.start_soon(task.run)
@@ -224,15 +224,15 @@ class McpServers:
             launch=partial(launch_program, self._parts.toolbox.sandboxes.local),
             log_stderr=self._write_log,
             redact=self._redact,
-            on_tools_changed=self._listed,
+            on_tools_changed=self._add_tools,
             acting_tools=self._acting,
         )
 
-    def _listed(self, link: "McpConnection") -> None:
+    def _add_tools(self, link: "McpConnection") -> None:
         from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
         from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
 
-        task = self._links.get(link.server.name)
+        task = self._tasks.get(link.server.name)
         if task is None or task.connection is not link:
             return
         tools = server_tools(link, ResultReader(self._parts.blobs, self._redact))
@@ -253,7 +253,7 @@ class McpServers:
     def states(self) -> list[tuple[str, str]]:
         """Each server's name and status, for people."""
         states = dict(self.errors)
-        for name, task in self._links.items():
+        for name, task in self._tasks.items():
             link = task.connection
             tools = plural(len(link.tools), "tool")
             states[name] = (
@@ -271,7 +271,7 @@ class McpServers:
     async def reload(self) -> str:
         """Reconnect with the current settings; running calls fail."""
         async with self._reloading:
-            if self._begun:
+            if self._started:
                 await self._loaded.wait()
             return await self._reload()
 
@@ -279,18 +279,18 @@ class McpServers:
         parts = self._parts
         env = profile_env(parts.home.dotenv, parts.env)
         loaded = await run_sync(load_config, parts.home, env)
-        before, self._links, self.errors = self._links, {}, {}
+        before, self._tasks, self.errors = self._tasks, {}, {}
         async with anyio.create_task_group() as stopping:
             for name, task in before.items():
                 parts.toolbox.remove_toolset(name)
                 stopping.start_soon(task.stop)
         parts.toolbox.update_settings(loaded.config)
-        self._given = loaded.config.mcp_servers
+        self._settings = loaded.config.mcp_servers
         redacts = loaded.config.security.redact_secrets
         self._extra_redactor = Redactor(secrets_in(loaded.raw) if redacts else ())
         self._parts = structs.replace(parts, loaded=loaded, env=env)
-        self._loaded, self._begun = anyio.Event(), False
-        if not self._given:
+        self._loaded, self._started = anyio.Event(), False
+        if not self._settings:
             return "No MCP servers are configured."
         await self.wait_ready()
         states = self.states() or [("all", "disabled")]

@@ -67,7 +67,7 @@ class ModelSelector:
         self._engine: Callable[[], EngineQueue] | None = None
         self._blobs = blobs
         self._clock = clock
-        self._given = given
+        self._start_flags = given
         self._built: dict[ModelOverrides, ResilientModel] = {}
         self._fallback_notes: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
@@ -78,16 +78,18 @@ class ModelSelector:
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""
-        return await self._model(self._given)
+        return await self._model(self._start_flags)
 
     async def model_for(self, session: Session, default: ModelOverrides | None = None) -> Model:
         """The model of a session; `wish` is used if neither session nor flags name one.
 
         Raises `ConfigError` with the next command to type if there is none.
         """
-        if not session.model or self._given.base_url or self._given.api_key:
+        if not session.model or self._start_flags.base_url or self._start_flags.api_key:
             return await self._model(
-                self._given if self._given != ModelOverrides() else default or ModelOverrides()
+                self._start_flags
+                if self._start_flags != ModelOverrides()
+                else default or ModelOverrides()
             )
         pinned = session.provider, session.model
         self._fallback_notes.pop(pinned, None)
@@ -97,7 +99,7 @@ class ModelSelector:
             if default := await self._at_usual_address(session):
                 return default
             log.warning("session %s cannot keep its model: %s", session.id, error)
-            fallback = await self._model(self._given)
+            fallback = await self._model(self._start_flags)
             self._fallback_notes[pinned] = (
                 f"{session.provider}/{session.model} is unavailable ({error}); "
                 f"using {fallback.provider}/{fallback.name}. Choose another with /model NAME."
@@ -107,7 +109,7 @@ class ModelSelector:
     async def _at_usual_address(self, session: Session) -> Model | None:
         """Try the configured address, which has no provider name of its own."""
         try:
-            default = await self._model(structs.replace(self._given, model=session.model))
+            default = await self._model(structs.replace(self._start_flags, model=session.model))
         except ConfigError:
             # The default provider may not know the session's model.
             return None
@@ -135,7 +137,7 @@ class ModelSelector:
 
     def _flags(self, session: Session | None) -> ModelOverrides:
         """The given flags, unless the session has a usable model of its own."""
-        given = self._given
+        given = self._start_flags
         if session is None or not session.model or given.base_url or given.api_key:
             return given
         if self.fallback_note(session):
@@ -180,14 +182,16 @@ class ModelSelector:
             return chosen | dict.fromkeys(unowned or PROVIDER_SETTINGS)
 
         removed = await run_sync(change_settings, self._home, self._env, changes)
-        if not (self._given.base_url or self._given.api_key):
-            self._given = structs.replace(self._given, model=model.name, provider=model.provider)
+        if not (self._start_flags.base_url or self._start_flags.api_key):
+            self._start_flags = structs.replace(
+                self._start_flags, model=model.name, provider=model.provider
+            )
         return removed
 
     def current(self, session: Session | None = None) -> str:
         """The current model, or the one that would be used; makes no requests."""
         given = self._flags(session)
-        if session is not None and given is not self._given:
+        if session is not None and given is not self._start_flags:
             return f"{session.provider}/{session.model}"
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"
@@ -207,7 +211,7 @@ class ModelSelector:
         if (current := self.current()) != NO_MODEL:
             return current
         try:
-            target = (await self.resolve(self._given)).primary
+            target = (await self.resolve(self._start_flags)).primary
         except ConfigError:
             return NO_MODEL
         return f"{target.provider}/{target.model}, found on this machine"
@@ -235,9 +239,9 @@ class ModelSelector:
     async def resolve(self, flags: ModelOverrides) -> ResolvedModels:
         env = self._env.get
         settings = await self._pool.with_renewed_keys(self._settings)
-        return await resolve_with_discovery(settings, env, flags, self._look_around, list_models)
+        return await resolve_with_discovery(settings, env, flags, self._find_local, list_models)
 
-    async def _look_around(self) -> Sequence[LocalServer]:
+    async def _find_local(self) -> Sequence[LocalServer]:
         """Local servers, and last the embedded model, if installed."""
         from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - last resort
 

@@ -74,21 +74,21 @@ class StandardPlanner:
         soul: Path,
         clock: Clock,
     ) -> None:
-        self._desk = models
+        self._models = models
         self._toolbox = toolbox
         self._chats = chats
         self._settings = settings
         self._effort = settings.effort
         self._soul = _SoulFile(soul)
         self._clock = clock
-        self._counsel: Approvals | None = None
+        self._approvals: Approvals | None = None
         self.hooks: TurnHooks | None = None
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
     def set_approvals(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
         """Set the approvals and hooks of turns."""
-        self._counsel, self.hooks = approvals, hooks
+        self._approvals, self.hooks = approvals, hooks
 
     def set_ready(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Set what to await before every plan, such as tools still being loaded."""
@@ -101,7 +101,7 @@ class StandardPlanner:
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self._ready is not None:
             await self._ready()
-        model = await self._desk.model_for(
+        model = await self._models.model_for(
             session, _override_flags(self._chats.override(scope.address))
         )
         offer = self._offered(scope)
@@ -127,7 +127,7 @@ class StandardPlanner:
             effort=session.effort or self._effort_of(model),
             prefill=self._settings.prefill,
             clock=self._clock,
-            approvals=self._counsel,
+            approvals=self._approvals,
             unlisted=unlisted,
             hooks=self.hooks,
         )
@@ -146,7 +146,7 @@ class StandardPlanner:
         self, offer: "_ToolOffer", model: ModelInfo
     ) -> tuple[Mapping[str, Tool], Collection[str]]:
         tools, unlisted = offer.limited(self._toolbox, model.window)
-        if few := self._desk.profile_of(model).tools:
+        if few := self._models.profile_of(model).tools:
             tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
         return tools, unlisted
 
@@ -173,7 +173,7 @@ class StandardPlanner:
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> str:
         """Build the prompt of a new session, or rebuild it after compaction."""
-        if short := self._desk.profile_of(model).prompt:
+        if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
         return build_prompt(

@@ -143,18 +143,18 @@ class _ProxyPlanner:
     """
 
     def __init__(self, local: StandardPlanner, runtime: Runtime) -> None:
-        self._here = local
+        self._local = local
         self._runtime = runtime
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | RuntimePlan:
         if scope.address is None or scope.address.channel == API_SOURCE:
-            return await self._here.plan(session, scope, history)
+            return await self._local.plan(session, scope, history)
         return RuntimePlan(
             scope=scope,
             runtime=self._runtime,
-            system=self._here.extra_instructions(session, scope),
+            system=self._local.extra_instructions(session, scope),
             history=history,
-            hooks=self._here.hooks,
+            hooks=self._local.hooks,
         )

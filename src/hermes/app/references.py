@@ -100,14 +100,14 @@ class References:
                 reference, scope, min(MAX_REFERENCE_CHARACTERS, room)
             )
             room -= min(len(block), room)
-            blocks[self._head(reference, scope) if attached else FILES_HEADER].append(block)
+            blocks[self._header(reference, scope) if attached else FILES_HEADER].append(block)
         if len(references) > MAX_REFERENCES:
             left = plural(len(references) - MAX_REFERENCES, "reference")
             blocks[FILES_HEADER].append(f"({left} more: not attached.)")
         found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
         return (*parts, *found)
 
-    def _head(self, reference: Reference, scope: Scope) -> str:
+    def _header(self, reference: Reference, scope: Scope) -> str:
         """The header: whether the owner wrote it, as far as known."""
         if reference.kind == "url":
             return PAGES_HEADER

@@ -55,14 +55,14 @@ class StrongestSandbox:
         fallback: bool,
     ) -> None:
         self._local = LocalSandbox(spawner)
-        self._door = spawner
+        self._spawner = spawner
         self._probe = probe
-        self._kinds = backends
-        self._tidy = clean_up
+        self._backends = backends
+        self._clean_up = clean_up
         self._owner = owner_git
         self._fallback = fallback
         self._found: Sandbox | None = None
-        self._wall: IsolationBackend | None = None
+        self._backend: IsolationBackend | None = None
         self._reasons: list[str] = []
         self._failed = False
         self._known = False
@@ -75,9 +75,9 @@ class StrongestSandbox:
     @property
     def isolation(self) -> str:
         if self._known:
-            return self._wall.label if self._wall else ""
+            return self._backend.label if self._backend else ""
         self._reasons = []
-        for kind in self._kinds:
+        for kind in self._backends:
             result = self._probe().guess(kind)
             if result.backend is not None:
                 return result.backend.label
@@ -95,17 +95,17 @@ class StrongestSandbox:
         isolation = self.isolation
         reasons = "; ".join(dict.fromkeys(self._reasons))
         if not isolation:
-            return f"{self._without()}: {reasons}."
+            return f"{self._unsandboxed_state()}: {reasons}."
         weaker = f", {WEAKER_NOTE}: {reasons}" if reasons else ""
-        partial = f"; {PARTIAL_NOTE}" if self._wall and not self._wall.complete else ""
+        partial = f"; {PARTIAL_NOTE}" if self._backend and not self._backend.complete else ""
         return f"commands run in {isolation}{weaker}{partial}"
 
     async def confinement(self) -> Confinement:
         await self.refresh()
-        if self._wall is not None:
-            return Confinement(self._wall.label, complete=self._wall.complete)
+        if self._backend is not None:
+            return Confinement(self._backend.label, complete=self._backend.complete)
         if not self._fallback:
-            return Confinement(self._kinds[0])
+            return Confinement(self._backends[0])
         return Confinement(failed="; ".join(self._reasons) if self._failed else "")
 
     async def run(
@@ -129,34 +129,37 @@ class StrongestSandbox:
         """The sandbox that works now; None if the configured one cannot be used."""
         reasons: list[str] = []
         failed = False
-        for kind in self._kinds:
+        for kind in self._backends:
             result = await self._probe().probe(kind)
             if result.backend is not None:
-                await self._use(result.backend)
+                await self._switch_to(result.backend)
                 break
             reasons.append(result.why)
             failed = failed or result.failed
         else:
-            self._wall = None
+            self._backend = None
             self._found = self._local if self._fallback else None
         self._reasons, self._failed, self._known = reasons, failed, True
         self._log_change()
         return self._found
 
-    async def _use(self, backend: "IsolationBackend") -> None:
-        if self._wall is backend:
+    async def _switch_to(self, backend: "IsolationBackend") -> None:
+        if self._backend is backend:
             return
         from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
-        await self._tidy()
-        self._wall, self._found = backend, IsolatedSandbox(self._door, backend, owner=self._owner())
+        await self._clean_up()
+        self._backend, self._found = (
+            backend,
+            IsolatedSandbox(self._spawner, backend, owner=self._owner()),
+        )
 
     def _log_change(self) -> None:
         now = (self.isolation, self._failed)
         before, self._logged = self._logged, now
         if now == before:
             return
-        if self.isolation == self._kinds[0]:
+        if self.isolation == self._backends[0]:
             if before is not None:
                 log.info("the sandbox works again: %s", self.state)
             return
@@ -182,7 +185,7 @@ class StrongestSandbox:
 
         If it works, only this job is refused. Raises `SandboxError`.
         """
-        backend = None if job.permissions.unsandboxed else self._wall
+        backend = None if job.permissions.unsandboxed else self._backend
         try:
             yield
         except NotStarted as error:
@@ -194,10 +197,10 @@ class StrongestSandbox:
             raise SandboxError(str(error), hint=_CHANGED) from error
 
     def _is_weaker_than(self, promised: str) -> bool:
-        order = ["", *reversed(self._kinds)]
+        order = ["", *reversed(self._backends)]
         return promised in order and order.index(self.isolation) < order.index(promised)
 
-    def _without(self) -> str:
+    def _unsandboxed_state(self) -> str:
         if not self._fallback:
-            return f"{COMMANDS_REFUSED}: the {self._kinds[0]} sandbox cannot be used"
+            return f"{COMMANDS_REFUSED}: the {self._backends[0]} sandbox cannot be used"
         return APPROVAL_REQUIRED if self._failed else NO_SANDBOX

@@ -99,7 +99,8 @@ class Sandboxes:
     def report(self) -> list[str]:
         """The state of each sandbox for people, without a trial run."""
         return [
-            f"sandbox {name}: {self._line(name, self._sandbox(name))}" for name in self._names()
+            f"sandbox {name}: {self._description(name, self._sandbox(name))}"
+            for name in self._names()
         ]
 
     async def check(self) -> list[str]:
@@ -125,7 +126,7 @@ class Sandboxes:
         online = sandbox.isolation and network_on(terminal, platform)
         sockets = sandbox.isolation == ISOLATION_BACKENDS[0] and terminal.unix_sockets
         more = ", with network access" if online else ""
-        return self._line(name, sandbox) + more + (", with Unix sockets" if sockets else "")
+        return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
     def remote_location(self, platform: str) -> str:
         """For the model: where commands run, if not on the machine with the files."""
@@ -141,7 +142,7 @@ class Sandboxes:
         names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
         return [name for name in names if not unsupported_reason(name)]
 
-    def _line(self, name: str, sandbox: Sandbox) -> str:
+    def _description(self, name: str, sandbox: Sandbox) -> str:
         if isinstance(sandbox, StrongestSandbox):
             return sandbox.state
         if sandbox.isolation:

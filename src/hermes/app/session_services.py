@@ -166,7 +166,7 @@ class ProjectInstructions:
         self._clock = clock
 
     @cached_property
-    def _origins(self) -> FileProvenance:
+    def _provenance(self) -> FileProvenance:
         return file_provenance(self._home, self._clock)
 
     def list_files(self, workspace: str) -> list[InstructionFile]:
@@ -175,7 +175,7 @@ class ProjectInstructions:
             return []
         return [
             InstructionFile(
-                printable(path), self._origins.may_be_followed(path, data, folder), _decode(data)
+                printable(path), self._provenance.may_be_followed(path, data, folder), _decode(data)
             )
             for path, data in instruction_files(folder)
         ]
@@ -205,7 +205,7 @@ class ProjectInstructions:
 
     def _keep(self, real: Path, data: bytes) -> None:
         try:
-            self._origins.trusted.trust_permanently(real, data)
+            self._provenance.trusted.trust_permanently(real, data)
         except OSError as error:
             raise UsageError(
                 f"{printable(real)} is not trusted: cannot save that to {error.filename}: "

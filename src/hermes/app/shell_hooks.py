@@ -196,7 +196,7 @@ class ShellHooks:
     def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], deps: HookDeps) -> None:
         self._hooks = hooks
         self._deps = deps
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
 
     async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
         hook_call = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
@@ -216,18 +216,20 @@ class ShellHooks:
         self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
     ) -> None:
         extra = {"result": head_and_tail(result, MAX_OUTPUT), "failed": failed}
-        await self._tell(HookCall(event=AFTER_TOOL, scope=scope, tool=tool, args=args, extra=extra))
+        await self._notify(
+            HookCall(event=AFTER_TOOL, scope=scope, tool=tool, args=args, extra=extra)
+        )
 
     async def turn_started(self, scope: Scope, text: str, *, new: bool) -> str:
         if new:
-            await self._tell(HookCall(event=SESSION_STARTED, scope=scope))
+            await self._notify(HookCall(event=SESSION_STARTED, scope=scope))
         extra = {"user_message": text, "is_first_turn": new}
-        answers = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
+        answers = await self._notify(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
         texts = (self._deps.redact(answer.fields.get("context", "")).strip() for answer in answers)
         return head_and_tail("\n\n".join(filter(None, texts)), MAX_CONTEXT)
 
     async def turn_ended(self, scope: Scope, outcome: Outcome) -> None:
-        await self._tell(
+        await self._notify(
             HookCall(event=SESSION_ENDED, scope=scope, extra={"outcome": outcome.value})
         )
 
@@ -272,7 +274,7 @@ class ShellHooks:
             return HookAnswer(failure=f"ended with code {result.exit_code}: {output}")
         return answer
 
-    async def _tell(self, hook_call: HookCall) -> list[HookAnswer]:
+    async def _notify(self, hook_call: HookCall) -> list[HookAnswer]:
         """Run hooks that do not decide; a failing one is logged once."""
         answers: list[HookAnswer] = []
         for hook in self._for(hook_call):
@@ -282,8 +284,8 @@ class ShellHooks:
                 if why
                 else await self.run(hook, hook_call)
             )
-            if answer.failure and hook.command not in self._complained:
-                self._complained.add(hook.command)
+            if answer.failure and hook.command not in self._logged:
+                self._logged.add(hook.command)
                 log.warning("the hook %s %s", hook.command, answer.failure)
             answers.append(answer)
         return answers
@@ -311,16 +313,16 @@ class HookedApprovals:
     """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
 
     def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
-        self._watch = hooks
-        self._counsel = approvals
+        self._hooks = hooks
+        self._approvals = approvals
         self.ask_person = approvals.ask_person
 
     async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         argument = "command" if request.shell else "path" if request.tool == "patch" else "action"
         args = Raw(msgspec.json.encode({argument: request.action, "workdir": request.folder}))
-        if why := await self._watch.before_tool(scope, request.tool, args):
+        if why := await self._hooks.before_tool(scope, request.tool, args):
             return Decision(allowed=False, why=why)
-        return await self._counsel.decide(scope, request, emit)
+        return await self._approvals.decide(scope, request, emit)
 
 
 def configured_hooks(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:

@@ -255,9 +255,9 @@ class Toolbox:
         self._build = build
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
-        self._asked = selection
+        self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
-        self._joined: dict[str, Mapping[str, Tool]] = {}
+        self._added: dict[str, Mapping[str, Tool]] = {}
         self._builtin = frozenset(tools_of(known_toolsets()))
 
     def tools_on(self, platform: str) -> Mapping[str, Tool]:
@@ -268,7 +268,7 @@ class Toolbox:
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
-            self._offered[platform] = {**self._others(platform), **self._offered[platform]}
+            self._offered[platform] = {**self._added_tools(platform), **self._offered[platform]}
         return self._offered[platform]
 
     def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
@@ -287,15 +287,15 @@ class Toolbox:
                 log.warning("skipped %s of %s: there is already a tool of that name", name, own)
             else:
                 siblings[name] = tool
-        self._joined |= added
+        self._added |= added
         self._offered.clear()
 
     def _is_taken(self, name: str, toolset: str) -> bool:
-        return any(name in tools for one, tools in self._joined.items() if one != toolset)
+        return any(name in tools for one, tools in self._added.items() if one != toolset)
 
     def remove_toolset(self, toolset: str) -> None:
         """Remove a toolset added by `join`."""
-        self._joined.pop(toolset, None)
+        self._added.pop(toolset, None)
         self._offered.clear()
 
     def update_settings(self, config: Config) -> None:
@@ -312,34 +312,34 @@ class Toolbox:
 
     @property
     def _disabled(self) -> frozenset[str]:
-        return self._asked.disabled.union(self._config.agent.disabled_toolsets)
+        return self._selection.disabled.union(self._config.agent.disabled_toolsets)
 
     def may_offer(self, server: str) -> bool:
         """Whether any platform could get its tools."""
-        excluded = self._asked.tools is not None and server not in self._asked.servers
+        excluded = self._selection.tools is not None and server not in self._selection.servers
         return server not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
         names = list(names)
-        others = {*self._config.mcp_servers, *self._joined}
-        joined = [tool for name in names for tool in self._joined.get(name, ())]
+        others = {*self._config.mcp_servers, *self._added}
+        joined = [tool for name in names for tool in self._added.get(name, ())]
         return [*tools_of(name for name in names if name not in others), *joined]
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset."""
         builtin = {name: tools_of([name]) for name in known_toolsets()}
-        return {**{name: [*tools] for name, tools in self._joined.items()}, **builtin}
+        return {**{name: [*tools] for name, tools in self._added.items()}, **builtin}
 
-    def _others(self, platform: str) -> dict[str, Tool]:
+    def _added_tools(self, platform: str) -> dict[str, Tool]:
         """Tools of servers and plugins enabled on a platform."""
-        enabled = mcp_servers_on(self._config, platform, self._joined)
+        enabled = mcp_servers_on(self._config, platform, self._added)
         sets = [name for name in enabled if self.may_offer(name)]
-        return {name: tool for one in sets for name, tool in self._joined.get(one, {}).items()}
+        return {name: tool for one in sets for name, tool in self._added.get(one, {}).items()}
 
     def limit(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
         """If there are too many tools to list, the reduced list; otherwise None."""
-        if not self._joined:
+        if not self._added:
             return None
         from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - only with servers
 
@@ -357,7 +357,7 @@ class Toolbox:
     def warnings(self, platform: str) -> list[str]:
         """Settings that have no effect on a platform."""
         warnings = _unsupported_settings(self._config, platform)
-        if self._asked.tools is not None:
+        if self._selection.tools is not None:
             return warnings
         known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
         unknown = [name for name in self._configured(platform) if name not in known]
@@ -366,8 +366,8 @@ class Toolbox:
         ]
 
     def _names(self, platform: str) -> Collection[str]:
-        if self._asked.tools is not None:
-            return self._asked.tools
+        if self._selection.tools is not None:
+            return self._selection.tools
         known = known_toolsets()
         return tools_of(name for name in self._configured(platform) if name in known)
 

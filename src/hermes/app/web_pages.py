@@ -63,7 +63,7 @@ class PageReader:
         limits: PageLimits | None = None,
         lookup: AbstractResolver | None = None,
     ) -> None:
-        self._inside = allow_internal
+        self._allow_internal = allow_internal
         self._allow_internal_redirects = allow_internal_redirects
         self._blocked_sites = blocked_sites
         self._limits = limits or PageLimits()
@@ -91,7 +91,7 @@ class PageReader:
                 raise ToolError(f"security.website_blocklist contains {site}")
             typed = typed or _site_of(parts)
             may = _is_not_metadata if self._allow_internal_redirects else is_public
-            if self._inside and _site_of(parts) == typed:
+            if self._allow_internal and _site_of(parts) == typed:
                 may = _any_address
             result = await self._open(url, parts, _CheckedResolver(names, may))
             if result.text is not None:

@@ -62,8 +62,8 @@ class Compactor:
         self._views = views
         self._clock = clock
         self._price = price
-        self._scribe = writer
-        self._at_work: set[str] = set()
+        self._writer = writer
+        self._running: set[str] = set()
 
     async def record(self, session: Session) -> CompactionState:
         return (await self._views.find(session)).record
@@ -82,7 +82,7 @@ class Compactor:
         if not need.rejected and self._is_paused(found.record, need.tokens):
             return None
         system = _current_prompt(job.plan)
-        result = await self._press(
+        result = await self._run_pass(
             job, found, history, need, CompactionOptions(automatic=True), system
         )
         return None if result is None else system
@@ -95,7 +95,7 @@ class Compactor:
         )
         history = History(job.plan.history)
         need = CompactionNeed(_request_tokens(job.plan, history), _ignore_event)
-        result = await self._press(job, found, history, need, options, _current_prompt(job.plan))
+        result = await self._run_pass(job, found, history, need, options, _current_prompt(job.plan))
         if result is None:
             raise _nothing_to_compact()
         return result
@@ -119,7 +119,7 @@ class Compactor:
             messages=len(omitted),
         )
 
-    async def _press(
+    async def _run_pass(
         self,
         job: CompactionJob,
         found: StoredView,
@@ -142,8 +142,8 @@ class Compactor:
                 return None
             source = _summary_input(record, messages, cut, options)
             abort = self.limits.abort and options.automatic
-            summary = await self._written(job, source, record, abort=abort)
-            meters = [self._meter(job, answer) for answer in summary.answers]
+            summary = await self._write_summary(job, source, record, abort=abort)
+            meters = [self._usage(job, answer) for answer in summary.answers]
             record = _with_cost(record, summary, meters)
             if not summary.body:
                 record = structs.replace(record, cool_until=self._clock.now() + COOL_DOWN)
@@ -172,12 +172,12 @@ class Compactor:
         await need.emit(Notice(describe_result(result)))
         return result
 
-    async def _written(
+    async def _write_summary(
         self, job: CompactionJob, source: SummaryInput, record: CompactionState, *, abort: bool
     ) -> WrittenSummary:
         if self._is_cooling_down(record):
-            return self._scribe.plain(source)
-        return await self._scribe.write(source, job.plan.model, abort=abort)
+            return self._writer.plain(source)
+        return await self._writer.write(source, job.plan.model, abort=abort)
 
     def _updated_state(
         self, record: CompactionState, summary: WrittenSummary, before: int, after: int
@@ -213,7 +213,7 @@ class Compactor:
         )
         return find_cut(messages, ends, self.limits.stateful)
 
-    def _meter(self, job: CompactionJob, answer: Assistant) -> RecordUsage:
+    def _usage(self, job: CompactionJob, answer: Assistant) -> RecordUsage:
         cost = self._price(answer.model, answer.provider, answer.usage)
         session, run, now = job.session.id, job.plan.scope.run, self._clock.now()
         return RecordUsage(session, run, answer.model, answer.provider, answer.usage, cost, now)
@@ -232,13 +232,13 @@ class Compactor:
 
     @contextmanager
     def _exclusive(self, session: str) -> Generator[None]:
-        if session in self._at_work:
+        if session in self._running:
             raise AssertionError(f"session {session} is compacted twice at the same time")
-        self._at_work.add(session)
+        self._running.add(session)
         try:
             yield
         finally:
-            self._at_work.discard(session)
+            self._running.discard(session)
 
 
 def _summary_input(

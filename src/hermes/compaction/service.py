@@ -71,17 +71,17 @@ class CompactionService:
         self._make = make
 
     @cached_property
-    def _press(self) -> "Compactor":
+    def _compactor(self) -> "Compactor":
         return self._make(self.limits)
 
     async def record(self, session: Session) -> "CompactionState":
-        return await self._press.record(session)
+        return await self._compactor.record(session)
 
     async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
         for name in filter(None, (session.id, session.parent)):
             if await self._store.records.get(VIEW_KIND, name) is not None:
-                return await self._press.visible_messages(session, messages)
+                return await self._compactor.visible_messages(session, messages)
         return messages
 
     def trigger(self, plan: Plan) -> int:
@@ -102,20 +102,20 @@ class CompactionService:
             and len(history) < self.limits.max_messages
         ):
             return None
-        system = await self._press.compact_if_needed(job, history, need)
+        system = await self._compactor.compact_if_needed(job, history, need)
         if system is None:
             return None
         return "\n\n".join(filter(None, [system, instructions]))
 
     async def compact_now(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
-        return await self._press.compact_now(job, options)
+        return await self._compactor.compact_now(job, options)
 
     async def preview(
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
         """What `by_hand` would do. Raises `UsageError`."""
-        return await self._press.preview(session, plan, options)
+        return await self._compactor.preview(session, plan, options)
 
 
 class RuntimeCompactor:

@@ -85,7 +85,7 @@ class Runner:
         self._holder = new_holder_id()
         self.lease_renewer = LeaseRenewer(clock)
         self._reserved: set[str] = set()
-        self._recall = TranscriptCache()
+        self._transcripts = TranscriptCache()
         self._after: list[AfterTurn] = []
         self._observer: ObserveTurn | None = None
         self._questions: PendingQuestions | None = None
@@ -175,7 +175,7 @@ class Runner:
         plan = await self._planner.plan(session, scope, history)
         failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
-            turn, plan = await self._going_on(turn, plan, history, lease)
+            turn, plan = await self._resume(turn, plan, history, lease)
         # A request cancelled before it was accepted leaves no trace.
         await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = AcceptedMessages()
@@ -201,7 +201,7 @@ class Runner:
             )
         if outcome is Outcome.DONE and not turn.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
-            self._recall.put(session.id, lease.generation, history)
+            self._transcripts.put(session.id, lease.generation, history)
         return outcome
 
     def _with_observer(self, turn: TurnRequest, scope: Scope) -> Emit:
@@ -215,7 +215,7 @@ class Runner:
 
         return listen
 
-    async def _going_on(
+    async def _resume(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
     ) -> tuple[TurnRequest, Plan | RuntimePlan]:
         """Resume calls that only waited for a person; a runtime cannot, so they are closed."""
@@ -277,7 +277,7 @@ class Runner:
         session = turn.session
         if turn.new:
             return History([]), _NO_IDS
-        history = self._recall.take(session.id, lease.generation)
+        history = self._transcripts.take(session.id, lease.generation)
         if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)

@@ -70,11 +70,11 @@ class SpendGuard:
         day = f"{self._clock.now():%Y-%m-%d}:{name}"
         found = await self._store.records.get(SPEND_KIND, day)
         if found is None:
-            found = await self._begin(day, total)
+            found = await self._record_day(day, total)
         # Deleting a session removes its costs, so the difference may be negative.
         return max(total - msgspec.json.decode(found.body, type=_EarlierSpend).dollars, 0.0)
 
-    async def _begin(self, day: str, total: float) -> StateRecord:
+    async def _record_day(self, day: str, total: float) -> StateRecord:
         now = self._clock.now()
         record = StateRecord(
             kind=SPEND_KIND,

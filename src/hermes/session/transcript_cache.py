@@ -26,12 +26,12 @@ class _CachedTranscript(Struct, frozen=True):
 class TranscriptCache:
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._kept: OrderedDict[str, _CachedTranscript] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedTranscript] = OrderedDict()
         self._size = 0
 
     def take(self, session: str, generation: int) -> History | None:
         """Take the current transcript out of the cache; None if it must be read from the store."""
-        cached = self._kept.pop(session, None)
+        cached = self._cached.pop(session, None)
         if cached is None:
             return None
         self._size -= cached.size
@@ -41,8 +41,8 @@ class TranscriptCache:
         """Put a transcript back; the least recently used ones are evicted."""
         self.take(session, -1)
         size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
-        self._kept[session] = _CachedTranscript(generation, history, size)
+        self._cached[session] = _CachedTranscript(generation, history, size)
         self._size += size
         while self._size > self._limit:
-            _, oldest = self._kept.popitem(last=False)
+            _, oldest = self._cached.popitem(last=False)
             self._size -= oldest.size

@@ -1,4 +1,4 @@
-"""A process that dies at any place of a turn loses nothing and repeats nothing."""
+"""A process killed anywhere in a turn loses nothing and repeats nothing."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def effects(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
-async def test_the_session_goes_on_after_kill_9(tmp_path: Path, place: str) -> None:
+async def test_session_continues_after_kill_9(tmp_path: Path, place: str) -> None:
     await check_going_on(tmp_path, place)
 
 
@@ -109,7 +109,7 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
         check_request(request.messages)
 
 
-async def test_what_was_not_accepted_leaves_no_trace(tmp_path: Path) -> None:
+async def test_message_not_yet_accepted_leaves_no_trace(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(kill_at, tmp_path, "plan")
     async with reopened(tmp_path) as (one, _):
         assert await one.sessions() == []
@@ -120,7 +120,7 @@ async def test_what_was_not_accepted_leaves_no_trace(tmp_path: Path) -> None:
         assert [text_of(row.message) for row in await one.rows()] == ["again", "Here we are."]
 
 
-async def test_an_effect_in_doubt_is_told_as_such(tmp_path: Path) -> None:
+async def test_effect_with_unknown_outcome_is_reported_as_such(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(kill_at, tmp_path, "tool:act")
     assert effects(tmp_path) == 1
     async with reopened(tmp_path) as (one, _):
@@ -134,7 +134,7 @@ async def test_an_effect_in_doubt_is_told_as_such(tmp_path: Path) -> None:
     assert "Nothing was changed" in told["call_peek"]
 
 
-async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
+async def test_two_processes_do_not_run_the_same_session(tmp_path: Path) -> None:
     child = await anyio.to_thread.run_sync(start_child, tmp_path, "tool:act")
     try:
         async with reopened(tmp_path) as (one, _):
@@ -157,7 +157,7 @@ async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(child.wait)
 
 
-def test_the_places_cover_the_whole_turn(tmp_path: Path) -> None:
+def test_failpoints_cover_the_whole_turn(tmp_path: Path) -> None:
     """The last event's number is right: one more is never reached."""
     with pytest.raises(EOFError):
         kill_at(tmp_path, f"event:{EVENTS}")

@@ -1,4 +1,4 @@
-"""Words of strangers in a turn are known to tools and go along with every wish."""
+"""Tools and approvals know whether a turn contains untrusted content."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Listener:
-    """A counsel that allows everything, and remembers what was wished."""
+    """Allows everything and records the requests."""
 
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
@@ -62,20 +62,20 @@ async def wished(trust: Trust, *calls: str) -> list[bool]:
     return [one.foreign for one in counsel.wishes]
 
 
-async def test_who_speaks_decides_at_first() -> None:
+async def test_sender_role_decides_at_first() -> None:
     assert await wished(Trust.OWNER, "act") == [False]
     assert await wished(Trust.PROGRAM, "act") == [False]
     assert await wished(Trust.GUEST, "act") == [True]
     assert await wished(Trust.DATA, "act") == [True]
 
 
-async def test_then_what_tools_bring() -> None:
+async def test_untrusted_tool_result_marks_the_turn() -> None:
     assert await wished(Trust.OWNER, "look", "act", "web", "act", "look", "act") == [
         False, True, True,
     ]  # fmt: skip
 
 
-def test_a_turn_that_goes_on_remembers() -> None:
+def test_resumed_turn_remembers_untrusted_content() -> None:
     tools = {"web": web(), "look": FakeTool("look")}
     one = tool_call("web", id="c1")
     past = [user_message("before"), assistant_message(one), tool_result("c1")]

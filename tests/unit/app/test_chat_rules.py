@@ -1,4 +1,4 @@
-"""What the settings say about chats becomes the rules of their gateway."""
+"""Chat settings become the rules of the gateway."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -46,7 +46,7 @@ def test_each_setting_reaches_its_rule() -> None:
     assert rules.delivery_on("other").replies == "first"
 
 
-def test_what_is_not_set_is_as_people_know_it() -> None:
+def test_unset_settings_have_their_defaults() -> None:
     rules = rules_of({})
     assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (
         180,
@@ -62,7 +62,7 @@ def test_what_is_not_set_is_as_people_know_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_session_is_kept_for_the_processes_that_run_in_it(tmp_path: Path) -> None:
+async def test_session_is_kept_while_its_processes_run(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "terminal:\n  backend: local\n") as app:
         session = Session(id="s", started_at=app.clock.now())
         await call_tool(app, make_scope(tmp_path), "terminal", command="sleep 600", background=True)
@@ -90,7 +90,7 @@ KNOWN = {
 
 
 @pytest.mark.anyio
-async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
+async def test_hanging_channel_times_out(tmp_path: Path) -> None:
     settings = "gateway: {platform_connect_timeout: 0.1}\n"
     async with (
         open_profile(tmp_path, settings) as app,
@@ -106,9 +106,7 @@ async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("limit", [30, 0])
-async def test_what_a_channel_opens_outlives_the_time_it_is_given(
-    tmp_path: Path, limit: int
-) -> None:
+async def test_channel_resources_outlive_the_connect_timeout(tmp_path: Path, limit: int) -> None:
     settings = f"gateway: {{platform_connect_timeout: {limit}}}\n"
     async with (
         open_profile(tmp_path, settings) as app,

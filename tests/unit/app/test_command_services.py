@@ -1,4 +1,4 @@
-"""What commands ask of a real profile: its settings are written, its tools and models listed."""
+"""Command services of a real profile."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -87,7 +87,7 @@ async def test_settings_are_written(tmp_path: Path) -> None:
         assert config.display.tool_progress == "new"
 
 
-async def test_delegated_work_is_seen_and_ended(tmp_path: Path) -> None:
+async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
     async with opened(tmp_path, CONFIG) as app:
         session = Session(id="s-1", started_at=app.clock.now(), source="fake", key="chat")
         scope = Scope("default", session.id, "r", str(tmp_path), source="fake", key="chat")
@@ -104,7 +104,7 @@ async def test_delegated_work_is_seen_and_ended(tmp_path: Path) -> None:
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:
+async def test_home_channel_is_saved_and_used_immediately(tmp_path: Path) -> None:
     address = Address("fake", '-100: "x"', "t")
     async with opened(tmp_path) as app:
         settings = command_services(app).settings
@@ -115,7 +115,7 @@ async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:
         assert reread(app).platforms["fake"].enabled
 
 
-async def test_a_home_that_a_variable_names_cannot_be_moved(tmp_path: Path) -> None:
+async def test_home_channel_set_by_a_variable_cannot_be_changed(tmp_path: Path) -> None:
     async with opened(tmp_path, env={"FAKE_HOME_CHANNEL": "7"}) as app:
         settings = command_services(app).settings
         assert settings is not None
@@ -145,7 +145,7 @@ async def test_effort_and_personality_reach_the_plan(tmp_path: Path) -> None:
         assert await planned() == ("low", plain)
 
 
-async def test_a_session_from_elsewhere_has_the_tools_of_the_place(tmp_path: Path) -> None:
+async def test_session_from_a_platform_has_the_tools_of_the_platform(tmp_path: Path) -> None:
     config = CONFIG + "platform_toolsets:\n  fake: [todo]\n"
     async with opened(tmp_path, config) as app:
         here = Scope(profile="default", session="s", run="r", workspace="/w", source="cli")
@@ -174,7 +174,7 @@ async def test_models_and_tools_are_listed(tmp_path: Path) -> None:
         assert services.toolsets.toolsets()["todo"] == ["todo"]
 
 
-async def test_the_report_has_no_secrets(tmp_path: Path) -> None:
+async def test_report_contains_no_secrets(tmp_path: Path) -> None:
     async with opened(tmp_path, env={"OPENAI_API_KEY": "sk-secret-secret"}) as app:
         house = command_services(app).program
         assert house is not None
@@ -186,7 +186,7 @@ async def test_the_report_has_no_secrets(tmp_path: Path) -> None:
         assert str(tmp_path) not in str(report)
 
 
-async def test_a_picture_is_taken_in(tmp_path: Path) -> None:
+async def test_image_is_loaded(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         pictures = command_services(app).images
         assert pictures is not None
@@ -197,7 +197,7 @@ async def test_a_picture_is_taken_in(tmp_path: Path) -> None:
             await pictures.load(str(tmp_path / "b.png"))
 
 
-async def test_platforms_of_a_supervisor() -> None:
+async def test_platform_states_come_from_the_supervisor() -> None:
     channel = FakeChannel()
     supervisor = Supervisor({"fake": channel}, FakeClock())
     platforms = GatewayPlatforms(supervisor)
@@ -209,7 +209,7 @@ async def test_platforms_of_a_supervisor() -> None:
     await anyio.lowlevel.checkpoint()
 
 
-def test_personalities(tmp_path: Path) -> None:
+def test_personalities_are_listed(tmp_path: Path) -> None:
     home = Home(root=tmp_path, path=tmp_path)
     home.config.write_text(CONFIG + "display:\n  personality: captain\n")
     config = load_config(home, {}).config
@@ -222,7 +222,7 @@ def test_personalities(tmp_path: Path) -> None:
     assert personality_text(config, "none") == personality_text(config, "gone") == ""
 
 
-async def test_only_what_differs_is_shown_and_nothing_secret(tmp_path: Path) -> None:
+async def test_changed_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     config = CONFIG.replace("base_url:", "api_key: sk-very-secret-12345\n    base_url:")
     async with opened(tmp_path, config) as app:
         settings = command_services(app).settings
@@ -249,7 +249,7 @@ async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
                 await toolbox.switch(names, platform, on=True)
 
 
-async def test_a_prompt_of_a_person_is_always_begun(tmp_path: Path) -> None:
+async def test_prompt_of_a_person_is_always_started(tmp_path: Path) -> None:
     """Also after many reports to which nobody said anything; and it comes back as one message."""
     async with opened(tmp_path) as app:
         session = app.conversation.session
@@ -290,7 +290,7 @@ HOMELY = CONFIG.replace(
 )
 
 
-async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
+async def test_session_is_handed_off_to_a_chat(tmp_path: Path) -> None:
     async with opened(tmp_path, HOMELY) as app:
         handing, chat = command_services(app).handoff, _Chat()
         assert handing is not None
@@ -312,7 +312,7 @@ async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])
-async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, lost: str) -> None:
+async def test_handoff_with_a_lost_lease_changes_nothing(tmp_path: Path, lost: str) -> None:
     async with opened(tmp_path, HOMELY) as app:
         old, session = await _Chat().begin(app), app.conversation.session
         await app.store.commit(OpenSession(session))
@@ -327,7 +327,7 @@ async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, l
         assert await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10) == []
 
 
-async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
+async def test_handoff_without_a_target_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path, HOMELY) as app:
         handing = command_services(app).handoff
         assert handing is not None

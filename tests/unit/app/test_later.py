@@ -1,4 +1,4 @@
-"""What ended after its turn is looked for by who may still be there, and forgotten in the end."""
+"""Sessions with pending follow-ups are remembered up to a limit."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def scope(session: str) -> Scope:
     return Scope("default", session, "run", "/work", source="cli")
 
 
-async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
+async def test_number_of_remembered_sessions_is_limited(store: SqliteStore) -> None:
     home = FollowupRouter(store)
     for name in ("first", "last"):
         await store.commit(*home.rows(scope(name), f"news of {name}", "It has ended."))
@@ -26,7 +26,7 @@ async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
     assert await home.has_followups("last")
 
 
-async def test_who_was_rung_for_again_is_not_the_first_to_be_forgotten(store: SqliteStore) -> None:
+async def test_recently_woken_session_is_kept(store: SqliteStore) -> None:
     home = FollowupRouter(store)
     await store.commit(*home.rows(scope("first"), "news", "It has ended."))
     home.wake(scope("first"))

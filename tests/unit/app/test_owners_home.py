@@ -1,4 +1,4 @@
-"""A member's question finds the owner's home channel, as the settings name it."""
+"""A member's question is forwarded to the owner's home channel."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -19,19 +19,19 @@ def at(root: Path, channel: str) -> Scope:
     return structs.replace(make_scope(root, channel), address=Address(channel, "1"))
 
 
-async def test_the_home_of_the_same_platform_or_else_another(tmp_path: Path) -> None:
+async def test_home_channel_of_the_same_platform_is_preferred(tmp_path: Path) -> None:
     async with open_profile(tmp_path, HOMES) as app:
         assert app.sender.owner_chat(at(tmp_path, "discord")) == Address("discord", "7")
         assert app.sender.owner_chat(at(tmp_path, "telegram")) == Address("telegram", "42")
         assert app.sender.owner_chat(at(tmp_path, "slack")) is not None
 
 
-async def test_nobody_is_at_home_where_none_is_named(tmp_path: Path) -> None:
+async def test_without_a_home_channel_there_is_no_address(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         assert app.sender.owner_chat(at(tmp_path, "telegram")) is None
 
 
-async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
+async def test_forwarded_question_is_in_the_outbox_once(tmp_path: Path) -> None:
     heard: list[Address] = []
     async with open_profile(tmp_path, HOMES) as app:
         app.sender.set_posted_callback(heard.append)

@@ -60,7 +60,7 @@ def shell(parts: SandboxDeps, command: str, **reach: object) -> ProcessSpec:
 
 
 @pytest.mark.parametrize("own", ["default", "work"])
-def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, own: str):
+def test_workspace_in_a_home_does_not_open_blocked_files(parts: SandboxDeps, own: str):
     root = parts.home.root
     folder = root / "profiles" / "work"
     for name in ("config.yaml", "local-model/engine.so", "cache/fetched", "skill-bundles/a.yaml"):
@@ -79,7 +79,7 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, 
         assert found[str(folder / "skill-bundles")] is PathAccess.READ
 
 
-async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
+async def test_strongest_sandbox_is_chosen_by_default(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
     assert (sandbox.name, sandbox.isolation) == ("bubblewrap", "bubblewrap")
     work = parts.home.root.parent / "work"
@@ -89,7 +89,7 @@ async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
     assert (work / "ok").exists()
 
 
-async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxDeps):
+async def test_secrets_of_the_home_are_hidden_and_skills_visible(parts: SandboxDeps):
     root = parts.home.root
     (root / "profiles/other").mkdir(parents=True)
     (root / "skills").mkdir()
@@ -107,7 +107,7 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
         assert not (root / "y").exists()
 
 
-async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxDeps):
+async def test_data_of_others_is_hidden(parts: SandboxDeps):
     for name in ("blobs/ab/letter", "output/out_1.txt", "output/processes/p", "sandbox/other"):
         path = parts.home.cache / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxDeps):
 
 
 @pytest.mark.slow  # The wall has a /dev of its own, and `make check` may keep its files there.
-async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxDeps):
+async def test_own_programs_can_search_long_output(parts: SandboxDeps):
     path = parts.home.cache / "output/out_1.txt"
     path.parent.mkdir(parents=True)
     path.write_text("found")
@@ -133,9 +133,7 @@ async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxDeps
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
-    parts: SandboxDeps, backend: str
-):
+async def test_command_cannot_start_in_a_hidden_folder(parts: SandboxDeps, backend: str):
     """Not even where homes lie below the `/tmp` that it does not see."""
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
     for name in ("cache/output", "cache/sandbox/tmp", "profiles/other"):
@@ -147,7 +145,7 @@ async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
             await sandbox.run(job)
 
 
-async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxDeps):
+async def test_command_can_start_in_its_temporary_folder(parts: SandboxDeps):
     folder = parts.home.cache / "sandbox" / "tmp" / "below"
     folder.mkdir(parents=True)
     job = structs.replace(shell(parts, "pwd; touch made"), cwd=str(folder))
@@ -155,7 +153,7 @@ async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxDe
     assert (folder / "made").exists()
 
 
-def test_a_profile_made_later_opens_nothing_either(parts: SandboxDeps):
+def test_new_profile_opens_nothing(parts: SandboxDeps):
     view = filesystem_policy(parts)
     third = parts.home.root / "profiles" / "third"
     third.mkdir(parents=True)
@@ -166,7 +164,7 @@ def test_a_profile_made_later_opens_nothing_either(parts: SandboxDeps):
     assert found[str(third / ".env")] is PathAccess.HIDDEN
 
 
-async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxDeps):
+async def test_workspace_of_the_profile_is_writable(parts: SandboxDeps):
     """It lies in the home, of which nothing else may be."""
     folder = parts.home.path / "workspace"
     folder.mkdir()
@@ -182,7 +180,7 @@ async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxDeps):
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_temporary_files_of_one_are_not_anothers(parts: SandboxDeps, backend: str):
+async def test_temporary_files_are_separate_per_principal(parts: SandboxDeps, backend: str):
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
     names = ("owner", "chat:1", "chat:2")
     find = f"cat $TMPDIR/*; cat {parts.home.cache}/sandbox/*/*; echo of-$1 > $TMPDIR/note"
@@ -200,21 +198,21 @@ async def test_temporary_files_of_one_are_not_anothers(parts: SandboxDeps, backe
     assert b"of-chat:2" in done.output
 
 
-async def test_temporary_files_are_there_for_the_next_command(parts: SandboxDeps):
+async def test_temporary_files_are_kept_for_the_next_command(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
     await sandbox.run(shell(parts, "echo kept > /tmp/note"))
     assert (await sandbox.run(shell(parts, "cat /tmp/note"))).output == b"kept\n"
     assert (parts.home.cache / "sandbox/tmp/note").read_text() == "kept\n"
 
 
-async def test_beyond_the_wall_when_somebody_approved(parts: SandboxDeps, tmp_path: Path):
+async def test_approved_command_runs_outside_the_sandbox(parts: SandboxDeps, tmp_path: Path):
     sandbox = sandbox_for(parts)
     job = shell(parts, f"echo here > {tmp_path}/note", beyond=True)
     assert (await sandbox.run(job)).exit_code == 0
     assert (tmp_path / "note").read_text() == "here\n"
 
 
-async def test_a_wall_of_this_name_or_nothing(parts: SandboxDeps, tmp_path: Path):
+async def test_named_sandbox_is_used_or_commands_are_refused(parts: SandboxDeps, tmp_path: Path):
     """Where the wall that was asked for cannot be had, no command runs without it."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
@@ -225,7 +223,7 @@ async def test_a_wall_of_this_name_or_nothing(parts: SandboxDeps, tmp_path: Path
     assert "No permissions" in (await walls.check())[0]
 
 
-async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tmp_path: Path):
+async def test_next_sandbox_is_used_if_the_first_fails(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)
@@ -240,7 +238,7 @@ async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tm
     assert await walls.check() == walls.report() == [f"sandbox auto: {walls.describe('cli')}"]
 
 
-async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps, tmp_path: Path):
+async def test_missing_sandbox_is_reported(parts: SandboxDeps, tmp_path: Path):
     """Our own programs still run; `/status` and `hermes doctor` say what commands need, and why."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
@@ -263,7 +261,7 @@ async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps,
     )
 
 
-async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxDeps, tmp_path: Path):
+async def test_slow_sandbox_trial_is_reported(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
@@ -275,7 +273,7 @@ async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxDeps, tmp_pa
     assert verdict.why == "bubblewrap did not answer within 0 s"
 
 
-async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: SandboxDeps):
+async def test_too_many_files_to_hide_do_not_weaken_the_sandbox(parts: SandboxDeps):
     folder = parts.home.root.parent / ".cargo"
     folder.mkdir()
     for number in range(MAX_HIDDEN_FILES + 1):
@@ -289,7 +287,7 @@ async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: Sa
 DEEP_REPOSITORIES = f"mkdir -p {{/tmp/,}}many/{{1..60}}{'/d' * 60}/.git/objects"
 
 
-async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
+async def test_unguardable_folders_refuse_only_their_own_commands(
     parts: SandboxDeps,
 ):
     """More mounts than bubblewrap takes, wherever a command may write: that command is refused."""
@@ -310,7 +308,7 @@ async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
     assert sandbox.isolation == "bubblewrap"
 
 
-async def test_each_channel_may_have_its_own(parts: SandboxDeps):
+async def test_each_platform_can_have_its_own_sandbox(parts: SandboxDeps):
     walls = Sandboxes(with_terminal(parts, backend="local", backend_by_platform={"chat": "auto"}))
     assert (walls.for_platform("cli").name, walls.for_platform("cli").isolation) == ("local", "")
     assert walls.for_platform("chat").isolation == "bubblewrap"
@@ -333,7 +331,7 @@ def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
     assert chat_workspace(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
 
 
-def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
+def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):
     """The model is told, and the file tools know that theirs is this one."""
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
@@ -347,19 +345,19 @@ def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
 
 
 @pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])
-def test_backends_we_do_not_have_are_refused(parts: SandboxDeps, backend: str):
+def test_unsupported_backends_are_refused(parts: SandboxDeps, backend: str):
     with pytest.raises(SandboxError, match="not supported") as error:
         sandbox_for(with_terminal(parts, backend=backend))
     assert "bubblewrap" in error.value.hint
     assert Sandboxes(with_terminal(parts, backend=backend)).report() == []
 
 
-def test_a_backend_nobody_knows(parts: SandboxDeps):
+def test_unknown_backend_is_refused(parts: SandboxDeps):
     with pytest.raises(SandboxError, match="'dokcer' is not known"):
         sandbox_for(with_terminal(parts, backend="dokcer"))
 
 
-def test_far_sandboxes_are_made_from_the_settings(parts: SandboxDeps):
+def test_remote_sandboxes_follow_the_settings(parts: SandboxDeps):
     walls = Sandboxes(
         with_terminal(
             parts, backend="ssh", ssh_host="box.example", backend_by_platform={"x": "docker"}
