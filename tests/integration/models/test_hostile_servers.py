@@ -55,7 +55,7 @@ async def server(handle: Handle) -> AsyncIterator[str]:
 @asynccontextmanager
 async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
     endpoint = Endpoint(
-        EndpointSettings(base_url=url, **{"idle": 30.0, "grace": 0.05, "ceiling": 20.0, **limits})
+        EndpointSettings(base_url=url, **{"idle": 30.0, "grace": 0.05, "total": 20.0, **limits})
     )
     try:
         yield endpoint
@@ -104,7 +104,7 @@ def endless_stream(piece: bytes, *before: bytes) -> Handle:
 )
 @pytest.mark.parametrize("before", [(), (TOKEN,)], ids=["at once", "in mid-answer"])
 async def test_keep_alives_are_not_progress(sign: bytes, before: tuple[bytes, ...]):
-    async with model_with(endless_stream(sign, *before), patience=0.1) as model:
+    async with model_with(endless_stream(sign, *before), progress_timeout=0.1) as model:
         with pytest.raises(Unreachable, match=r"only keep-alives for 0\.1 s"):
             await read_stream(model)
 
@@ -117,7 +117,7 @@ async def test_whitespace_before_an_answer_is_not_progress():
         await anyio.sleep_forever()
         return response
 
-    async with model_with(handle, patience=0.1) as model:
+    async with model_with(handle, progress_timeout=0.1) as model:
         with pytest.raises(Unreachable, match="only keep-alives"):
             await read_stream(model)
 
@@ -132,7 +132,7 @@ async def test_keep_alives_extend_the_idle_timeout():
         await response.write(TOKEN + LAST + DONE)
         return response
 
-    async with model_with(handle, idle=1.0, patience=60.0) as model:
+    async with model_with(handle, idle=1.0, progress_timeout=60.0) as model:
         assert (await read_stream(model)).answer.text == "x"
 
 
@@ -142,13 +142,13 @@ async def test_keep_alives_after_the_end_do_not_delay_the_answer():
 
 
 async def test_endless_answer_times_out():
-    async with model_with(endless_stream(TOKEN), ceiling=0.2) as model:
+    async with model_with(endless_stream(TOKEN), total=0.2) as model:
         with pytest.raises(Unreachable, match=r"longer than 0\.2 s"):
             await read_stream(model)
 
 
 async def test_endless_answer_is_bounded_in_size():
-    async with model_with(endless_stream(TOKEN), most_bytes=100_000) as model:
+    async with model_with(endless_stream(TOKEN), max_bytes=100_000) as model:
         with pytest.raises(Unreachable, match="more than 100,000 bytes"):
             await read_stream(model)
 
@@ -286,7 +286,7 @@ async def test_deeply_nested_json_is_an_invalid_stream():
 
 
 async def listing(endpoint: Endpoint) -> bytes:
-    origin = RequestOrigin(provider="mock", model="", base_url=endpoint.place.base_url)
+    origin = RequestOrigin(provider="mock", model="", base_url=endpoint.settings.base_url)
     headers = {"authorization": "Bearer sk-secret"}
     return await endpoint.get("/models", headers, origin, SystemClock())
 
@@ -344,6 +344,6 @@ async def test_undecodable_answer_is_closed_and_uncounted():
         model = WireModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), FailingWire(served))
         with pytest.raises(RuntimeError, match="not ready"):
             await read_stream(model)
-        assert endpoint.crowd.answers == 0
+        assert endpoint.coalescer.answers == 0
         with anyio.fail_after(60):
             await left.wait()

@@ -29,7 +29,7 @@ from support.api_server import KEY, api_harness
 pytestmark = pytest.mark.anyio
 
 KEEPING = ServedModel(
-    model="mock-model", provider="mock", window=128_000, profile=ModelProfile(keeps=True)
+    model="mock-model", provider="mock", window=128_000, profile=ModelProfile(stores_responses=True)
 )
 FIRST = User("u1", (Text("hello"),))
 

@@ -105,7 +105,7 @@ class ResponsesRequestCodec(RequestCodec):
 
     @cached_property
     def kept(self) -> PreviousResponses:
-        return PreviousResponses(on=self._profile.keeps)
+        return PreviousResponses(on=self._profile.stores_responses)
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head, messages = self._head(request), request.messages
