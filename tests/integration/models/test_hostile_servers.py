@@ -242,15 +242,15 @@ def compressed_response(content_type: str, data: bytes) -> Handle:
 
 
 @pytest.mark.parametrize(
-    ("content_type", "said"),
+    ("content_type", "message"),
     [
         ("application/json", "more than 33,554,432 bytes"),
         ("text/event-stream", "larger than 16,777,216 bytes"),
     ],
 )
-async def test_compressed_bomb_is_not_decompressed(content_type: str, said: str):
+async def test_compressed_bomb_is_not_decompressed(content_type: str, message: str):
     async with model_with(compressed_response(content_type, b" " * 36_000_000)) as model:
-        with pytest.raises(Unreachable, match=said):
+        with pytest.raises(Unreachable, match=message):
             await read_stream(model)
 
 
@@ -270,12 +270,12 @@ async def test_too_many_calls_are_cut_off_with_a_notice():
         return response
 
     async with model_with(handle) as model:
-        heard = await read_stream(model)
-    assert [chunk for chunk in heard.chunks if isinstance(chunk, Notice)] == [
+        record = await read_stream(model)
+    assert [chunk for chunk in record.chunks if isinstance(chunk, Notice)] == [
         Notice("The answer was cut off: more than 128 calls.")
     ]
-    assert len(heard.answer.calls) == 128
-    assert heard.answer.stop is Stop.LENGTH
+    assert len(record.answer.calls) == 128
+    assert record.answer.stop is Stop.LENGTH
 
 
 async def test_deeply_nested_json_is_an_invalid_stream():
@@ -313,14 +313,14 @@ async def test_fast_stream_is_throttled_and_read_completely():
             for _ in range(100):
                 await anyio.lowlevel.checkpoint()
 
-    heard = StreamRecord()
+    record = StreamRecord()
     async with model_with(handle) as model, model.stream(REQUEST) as chunks:
         with anyio.fail_after(60):
             async for chunk in chunks:
-                if not heard.chunks:
+                if not record.chunks:
                     await wait_until_server_is_blocked()
-                heard.chunks.append(chunk)
-    assert heard.answer.text == "x" * 100_000
+                record.chunks.append(chunk)
+    assert record.answer.text == "x" * 100_000
 
 
 class FailingWire(ChatWire):
