@@ -68,7 +68,7 @@ def _endpoint(target: ModelTarget, endpoints: dict[EndpointSettings, Endpoint]) 
         base_url=target.base_url,
         connect=target.connect,
         idle=target.idle,
-        ceiling=max(MAX_REQUEST_SECONDS, target.idle),
+        total=max(MAX_REQUEST_SECONDS, target.idle),
         proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,

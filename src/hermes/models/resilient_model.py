@@ -56,9 +56,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
     tries: int = 3
     attempts: int = 8
-    longest_wait: float = 60.0
-    cool_down: float = 60.0
-    bad_key_rest: float = 3600.0
+    max_wait: float = 60.0
+    cooldown: float = 60.0
+    bad_key_cooldown: float = 3600.0
     backoff: Backoff = Backoff()
 
 
@@ -253,9 +253,9 @@ class ResilientModel:
         now = self._clock.monotonic()
         match error:
             case Unauthorized() | OutOfCredit():
-                cooldown = self._policy.bad_key_rest
+                cooldown = self._policy.bad_key_cooldown
             case RateLimited():
-                cooldown = error.wait or self._policy.cool_down
+                cooldown = error.wait or self._policy.cooldown
             case _:
                 return None
         route.ring.start_cooldown(key, now, cooldown, error.code)
@@ -270,7 +270,7 @@ class ResilientModel:
         wait = policy.backoff.delay(state.tries, self._chance)
         if error.wait is not None:
             wait = max(error.wait, 0.1)
-        if wait > policy.longest_wait:
+        if wait > policy.max_wait:
             return None
         state.tries += 1
         return _NextStep(
@@ -281,7 +281,7 @@ class ResilientModel:
 
     def _another_model(self, error: ModelError, state: _RequestState) -> _NextStep:
         failed = state.model
-        cooldown = max(self._policy.cool_down, error.wait or 0.0)
+        cooldown = max(self._policy.cooldown, error.wait or 0.0)
         failed.cooling_until = self._clock.monotonic() + cooldown
         if not state.remaining:
             raise _final_error(error, state) from error

@@ -72,11 +72,11 @@ class WireModel:
         self._images = images
         self._clock = clock
         self._wire = wire
-        self._path = wire.path(endpoint.place.base_url)
+        self._path = wire.path(endpoint.settings.base_url)
         self._origin = RequestOrigin(
             provider=served.provider,
             model=served.model,
-            base_url=endpoint.place.base_url,
+            base_url=endpoint.settings.base_url,
             key_env=served.key_env,
             key=key,
             local=served.local,
@@ -129,7 +129,7 @@ class WireModel:
             self._endpoint.release(response)
 
     def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
-        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
+        return AnswerEvents(response, self._endpoint.settings, self._endpoint.coalescer)
 
     async def _respond(self, request: ModelRequest) -> aiohttp.ClientResponse:
         """Open the response; retry once without optional parts that the provider refuses."""
@@ -176,7 +176,7 @@ class WireModel:
                 f"{self._origin.address} redirects to {redacted_message(target)}",
                 hint=url_hint(self._origin),
             )
-        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.place.idle)
+        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.settings.idle)
         raise self._classified(response.status, body, response.headers)
 
     def _classified(
@@ -194,7 +194,7 @@ class WireModel:
                 raise Unreachable(f"{provider} sent an invalid stream: {error}") from error
             case _:
                 if not stream.finish_reason:
-                    raise connection_error(error, self._origin, self._endpoint.place) from error
+                    raise connection_error(error, self._origin, self._endpoint.settings) from error
 
     def _end(self, stream: WireStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
         """Return the last deltas; raise if the answer is incomplete."""

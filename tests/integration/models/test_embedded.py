@@ -90,13 +90,13 @@ async def test_model_calls_tools_caches_and_stops(
         again = second.answer
         assert again.usage.cache_read >= 150
 
-        heard = StreamRecord()
+        record = StreamRecord()
         async with model.stream(LONG) as chunks:
             async for chunk in chunks:
-                heard.chunks.append(chunk)
-                if len([one for one in heard.chunks if isinstance(one, TextDelta)]) == 3:
+                record.chunks.append(chunk)
+                if len([one for one in record.chunks if isinstance(one, TextDelta)]) == 3:
                     break
-        assert heard.text
+        assert record.text
         await wait_until_idle(engine.pid)
         assert engine.started == 1
 
@@ -157,9 +157,9 @@ def home_with(tiny: tuple[Weights, ModelFolder], folder: Path) -> Home:  # noqa:
     return resolve_home(Env({"HERMES_HOME": str(folder)}))
 
 
-async def ask_app(app: App, words: str) -> Assistant:
+async def ask_app(app: App, text: str) -> Assistant:
     model = await app.models.find()
-    return (await read_stream(model, ModelRequest(words, [HELLO], TOOLS, max_output=8))).answer
+    return (await read_stream(model, ModelRequest(text, [HELLO], TOOLS, max_output=8))).answer
 
 
 async def test_profiles_share_one_child_until_the_last_closes(

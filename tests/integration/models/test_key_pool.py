@@ -40,9 +40,9 @@ async def test_cooldown_outlives_the_process(tmp_path: Path, named: str):
     bad = Reply(fault=Fault("status", named=named))
     async with serve_provider(AnthropicDialect(), Script(replies=[bad, bad])) as server:
         for _ in range(2):
-            house = selector(tmp_path, server.url, "anthropic_messages")
-            heard = await read_stream(await house.find())
-            await house.aclose()
+            cli = selector(tmp_path, server.url, "anthropic_messages")
+            heard = await read_stream(await cli.find())
+            await cli.aclose()
             assert heard.answer.text
     used = [one.headers["x-api-key"] for one in server.requests]
     assert used == ["k0", "k1", "k2", "k2"]
@@ -57,11 +57,11 @@ async def test_models_are_listed_for_every_api_mode(tmp_path: Path):
             custom = CustomProvider(name="mine", base_url=server.url, api_mode=mode, api_key="k")
             settings = ModelSettings(provider="mine", custom_providers=(custom,))
             home = Home(tmp_path, tmp_path)
-            house = ModelSelector(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
-            model = await house.find()
+            cli = ModelSelector(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
+            model = await cli.find()
             assert model.name == "m-1"
             assert (await read_stream(model)).answer.text
-            await house.aclose()
+            await cli.aclose()
 
 
 class AuthCli:

@@ -63,8 +63,8 @@ class LoginServer:
     async def device(self, request: web.Request) -> web.Response:
         form = dict(await request.post())
         self.challenge = str(form["code_challenge"])
-        told = {"device_code": "dev", "user_code": "ABCD-EFGH", "interval": 2, "expires_in": 60}
-        return web.json_response(told | {"verification_uri": "https://portal.example/go"})
+        shown = {"device_code": "dev", "user_code": "ABCD-EFGH", "interval": 2, "expires_in": 60}
+        return web.json_response(shown | {"verification_uri": "https://portal.example/go"})
 
     async def token(self, request: web.Request) -> web.Response:
         form = {name: str(value) for name, value in (await request.post()).items()}
@@ -124,11 +124,11 @@ async def test_login_stores_a_credential(file: AuthFile):
     assert kept.expires == clock.now().timestamp() + 600
 
 
-@pytest.mark.parametrize("said", ["access_denied", "expired_token"])
-async def test_declined_login_is_reported(file: AuthFile, said: str):
+@pytest.mark.parametrize("error", ["access_denied", "expired_token"])
+async def test_declined_login_is_reported(file: AuthFile, error: str):
     broker = OAuthClient(file, FakeClock(auto=True))
-    async with login_server(said) as one:
-        with pytest.raises(Unauthorized, match=said):
+    async with login_server(error) as one:
+        with pytest.raises(Unauthorized, match=error):
             await broker.wait_for_approval(one.login, await broker.begin(one.login))
     assert not file.path.exists()
 
@@ -272,15 +272,15 @@ async def test_model_is_called_with_a_renewed_token(tmp_path: Path, file: AuthFi
     clock = FakeClock()
     expiring(file, clock)
     async with login_server() as one, serve_provider(AnthropicDialect()) as server:
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
-        first = await desk.find()
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
+        first = await selector.find()
         await read_stream(first)
-        assert await desk.find() is first
+        assert await selector.find() is first
         await clock.advance(595)
-        second = await desk.find()
+        second = await selector.find()
         await read_stream(second)
         await read_stream(first)
-        await desk.aclose()
+        await selector.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["a1", "a2", "a1"]
 
 
@@ -324,20 +324,20 @@ async def test_running_turn_keeps_the_model_with_its_old_token(tmp_path: Path, f
     clock = FakeClock()
     expiring(file, clock)
     async with login_server() as one, serve_provider(AnthropicDialect()) as server:
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
-        old = await desk.find()
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
+        old = await selector.find()
         await read_stream(old)
         await clock.advance(2 * 3600)
-        assert await desk.find() is not old
+        assert await selector.find() is not old
         # Leftover tasks of other tests do not count.
         gc.collect()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter("always", ResourceWarning)
             assert (await read_stream(old)).answer.text
             del old
             gc.collect()
-        assert [one for one in told if "nclosed c" in str(one.message)] == []
-        await desk.aclose()
+        assert [one for one in shown if "nclosed c" in str(one.message)] == []
+        await selector.aclose()
 
 
 def test_all_secrets_are_listed(file: AuthFile):
@@ -354,9 +354,9 @@ async def test_token_refused_early_is_renewed(tmp_path: Path, file: AuthFile):
         login_server() as one,
         serve_provider(AnthropicDialect(), Script(api_key="a1")) as server,
     ):
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
         with pytest.raises(Unauthorized):
-            await read_stream(await desk.find())
-        assert (await read_stream(await desk.find())).answer.text
-        await desk.aclose()
+            await read_stream(await selector.find())
+        assert (await read_stream(await selector.find())).answer.text
+        await selector.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["old", "a1"]

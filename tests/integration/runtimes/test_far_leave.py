@@ -162,8 +162,8 @@ async def test_local_answer_is_sent_to_the_remote_gateway(tmp_path: Path) -> Non
     far.asks = {"event": "clarify.request", "question_id": "q2", "description": "Which?"}
     async with served(far) as url:
         recorder = await ask(remote_runtime(tmp_path, url, person))
-    told = {"answer": "The second.", "question_id": "q2"}
-    assert far.decided == [("/v1/runs/run_1/clarify", told)]
+    notices = {"answer": "The second.", "question_id": "q2"}
+    assert far.decided == [("/v1/runs/run_1/clarify", notices)]
     assert recorder.texts[-1] == "Done."
 
 
@@ -215,8 +215,8 @@ async def test_too_many_questions_are_refused(tmp_path: Path) -> None:
     path, body = far.decided[0]
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
     assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
-    told = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert "8 questions of the remote gateway are open; one more was refused." in told
+    notices = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert "8 questions of the remote gateway are open; one more was refused." in notices
     assert recorder.texts[-1] == "Done."
 
 
@@ -229,8 +229,8 @@ async def test_question_is_shown_without_an_approver(tmp_path: Path) -> None:
                 group.start_soon(run_turn, plan, [user_message("Clean up.")], recorder)
                 await recorder.until(lambda event: isinstance(event, Notice))
                 far.go_on()
-    told = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert told == ["The remote gateway asks for approval: rm -r build"]
+    notices = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert notices == ["The remote gateway asks for approval: rm -r build"]
     assert (far.decided, recorder.texts[-1]) == ([], "Done.")
 
 

@@ -239,9 +239,9 @@ async def test_permanently_broken_link_is_reported(tmp_path: Path) -> None:
                 link.hang_up()
     assert recorder.ended.code == "network"
     assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
-    heard = recorder.said[-1]
-    assert text_of(heard).startswith("one")
-    assert "one two three".startswith(text_of(heard))
+    partial = recorder.said[-1]
+    assert text_of(partial).startswith("one")
+    assert "one two three".startswith(text_of(partial))
 
 
 async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
@@ -295,9 +295,9 @@ async def test_restarted_remote_gateway_reports_the_interruption(tmp_path: Path)
                 again = await ask(remote_plan(parts, *recorder.said), "Still there?")
     assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "interrupted")
     assert "was restarted during this turn" in recorder.ended.reason
-    heard = recorder.said[-1]
-    assert text_of(heard).startswith("one")
-    assert getattr(heard, "stop", None) is Stop.CANCELLED
+    partial = recorder.said[-1]
+    assert text_of(partial).startswith("one")
+    assert getattr(partial, "stop", None) is Stop.CANCELLED
     assert again.texts[-1] == "Yes."
     assert len(mock.requests) == 2
 

@@ -52,8 +52,8 @@ class FakeAnswer:
         place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
         self.events = AnswerEvents(response, place, coalescer)
 
-    def comes(self, *words: str) -> None:
-        for word in words:
+    def comes(self, *texts: str) -> None:
+        for word in texts:
             self.content.feed_data(f"data: {word}\n\n".encode())
 
     async def next(self) -> list[bytes]:
@@ -67,19 +67,19 @@ async def coalesced_next(
     answer: FakeAnswer, coalescer: ManualCoalescer, meanwhile: Callable[[], object]
 ) -> list[bytes]:
     """Return the next events, with `meanwhile` called during the pause."""
-    heard: list[list[bytes]] = []
+    received: list[list[bytes]] = []
     async with anyio.create_task_group() as group:
 
         async def listen() -> None:
-            heard.append(await answer.next())
+            received.append(await answer.next())
 
         group.start_soon(listen)
         await coalescer.resting()
-        assert heard == []
+        assert received == []
         meanwhile()
         if not coalescer.rests[0].done():
             coalescer.rests[0].set_result(None)
-    return heard[0]
+    return received[0]
 
 
 async def test_pause_depends_on_the_number_of_answers() -> None:
@@ -144,19 +144,19 @@ async def test_empty_pause_is_followed_by_a_normal_read() -> None:
     answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
-    heard: list[list[bytes]] = []
+    received: list[list[bytes]] = []
 
     async def listen() -> None:
-        heard.append(await answer.next())
+        received.append(await answer.next())
 
     async with anyio.create_task_group() as group:
         group.start_soon(listen)
         await coalescer.resting()
         coalescer.rests[0].set_result(None)
         await asyncio.sleep(0)
-        assert heard == []
+        assert received == []
         answer.comes("two")
-    assert heard == [[b"two"]]
+    assert received == [[b"two"]]
     assert len(coalescer.rests) == 1
 
 

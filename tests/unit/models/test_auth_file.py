@@ -119,18 +119,18 @@ def test_cooldowns_of_stored_and_other_keys(file: AuthFile):
 
 
 def test_cooldown_without_a_reset_time_ends(file: AuthFile):
-    told = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
+    value = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
     file.path.parent.mkdir()
-    file.path.write_text(json.dumps({"credential_pool": {"openai": [told]}}))
+    file.path.write_text(json.dumps({"credential_pool": {"openai": [value]}}))
     assert file.cooldowns("openai")[fingerprint("k")].until == NOW.timestamp() + 3600
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"),
+    ("value", "wanted"),
     [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
 )
-def test_timestamps_are_parsed(told: float | str | None, wanted: float | None):
-    assert parse_timestamp(told) == wanted
+def test_timestamps_are_parsed(value: float | str | None, wanted: float | None):
+    assert parse_timestamp(value) == wanted
 
 
 async def test_cooldowns_outlive_the_process(file: AuthFile):
@@ -173,7 +173,7 @@ def test_pool_is_added_to_the_settings(file: AuthFile):
 
 
 @pytest.mark.parametrize(
-    ("rests", "strategy", "place", "why"),
+    ("rests", "strategy", "index", "why"),
     [
         ((0, 0), KeyStrategy.FILL_FIRST, 0, "first key that is ready"),
         ((9, 0), KeyStrategy.FILL_FIRST, 1, "all other keys are on cooldown"),
@@ -182,12 +182,12 @@ def test_pool_is_added_to_the_settings(file: AuthFile):
         ((0, 0), KeyStrategy.ROUND_ROBIN, 0, "round_robin"),
     ],
 )
-def test_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: int, why: str):
-    told = [(f"k{number}", "VAR") for number in range(len(rests))]
+def test_next_key(rests: tuple[float, ...], strategy: KeyStrategy, index: int, why: str):
+    value = [(f"k{number}", "VAR") for number in range(len(rests))]
     resting = {fingerprint(f"k{n}"): Cooldown(100.0 + left, "auth") for n, left in enumerate(rests)}
-    verdict = next_key(key_statuses(told, [], resting, 100.0), strategy)
+    verdict = next_key(key_statuses(value, [], resting, 100.0), strategy)
     assert verdict is not None
-    assert verdict.index == place
+    assert verdict.index == index
     assert why in verdict.reason
 
 

@@ -381,7 +381,7 @@ def test_any_failures_end_within_bounds(failures, models: int, keys: int):
 
     anyio.run(run)
     assert sum(len(one.requests) for one in players) <= RetryPolicy().attempts
-    assert all(wait <= RetryPolicy().longest_wait for wait in clock.slept)
+    assert all(wait <= RetryPolicy().max_wait for wait in clock.slept)
 
 
 async def test_replaced_model_is_closed_when_idle():

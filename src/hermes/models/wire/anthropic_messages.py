@@ -77,7 +77,7 @@ class AnthropicRequestCodec(RequestCodec):
         )
 
     def _head(self, request: ModelRequest) -> Block:
-        limit = request.max_output or self._max_output or self._profile.most_output
+        limit = request.max_output or self._max_output or self._profile.default_max_output
         head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
         if request.effort and self._allows_thinking(request):
             head |= self._effort(request.effort, limit)

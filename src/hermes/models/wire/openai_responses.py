@@ -105,7 +105,7 @@ class ResponsesRequestCodec(RequestCodec):
 
     @cached_property
     def previous_responses(self) -> PreviousResponses:
-        return PreviousResponses(enabled=self._profile.keeps)
+        return PreviousResponses(enabled=self._profile.stores_responses)
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head, messages = self._head(request), request.messages

@@ -54,7 +54,7 @@ class OpenThread(Struct, frozen=True):
     id: str
     model: str = ""
     provider: str = ""
-    asked: Sequence[User] = ()
+    questions: Sequence[User] = ()
     known: str = ""
     marks: Sequence[ForkPoint] = ()
     filled: ContextFill = ContextFill()
@@ -114,7 +114,7 @@ class Threads:
         await self._unsubscribe_idle(server)
         before = len(runtime_request.messages) - len(asked)
         known = runtime_request.messages[before - 1].id if before else ""
-        return structs.replace(opened, asked=asked, known=known)
+        return structs.replace(opened, questions=asked, known=known)
 
     async def _open(
         self, server: AppServer, runtime_request: RuntimeRequest

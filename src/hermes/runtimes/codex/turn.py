@@ -133,7 +133,7 @@ class CodexTurn:
         return await self._end()
 
     async def _begin(self) -> None:
-        asked = self._thread.asked
+        asked = self._thread.questions
         params: Json = {
             "threadId": self._thread.id,
             "input": await user_input(asked, self._deps.blobs),

@@ -84,12 +84,12 @@ async def test_our_tools_are_available_in_a_branch(tmp_path: Path, program: str)
     call = Reply(calls=[Call("session_search", {"query": "boats"})])
     rules = [Rule(contains="look", steps=[call, Reply(text="found")])]
     async with serve(Script(rules=rules)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
-        async with codex_harness(bench) as later:
+        async with codex_harness(setup) as later:
             start_branch(later, "ses_2", "ses_1", harness.messages)
             assert await later.ask("look") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
@@ -117,11 +117,11 @@ async def test_repeated_undo_forks_at_earlier_turns(tmp_path: Path, program: str
 
 async def test_branch_without_a_thread_gets_the_history(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("go")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_harness(bench) as later:
+        async with codex_harness(setup) as later:
             start_branch(later, "ses_2", "ses_1", harness.messages)
             assert await later.ask("in the branch") is Outcome.DONE, later.ended
     assert OUTPUT not in last_request(model)

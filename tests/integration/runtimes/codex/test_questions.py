@@ -80,10 +80,10 @@ def output_of(model: FakeOpenAiServer) -> str:
 async def test_file_change_needs_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("exec_command", {"cmd": PATCH}))) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.tool == "patch"
@@ -100,14 +100,14 @@ async def test_mcp_tool_needs_approval(tmp_path: Path, program: str, allowed: bo
     given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
             settings=ThreadSettings(config=given),
             approvals=rules,
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.tool == "mcp.s"
@@ -123,10 +123,10 @@ async def test_question_is_answered(tmp_path: Path, program: str, answer: str | 
     question = {"id": "q1", "header": "H", "question": "Which?", "options": options}
     rules = FakeApprovals(allowed=False, answer=answer)
     async with serve(call_script(Call("request_user_input", {"questions": [question]}))) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     assert rules.questions == [("Which?", ["A", "B"])]
     assert ('["B"]' in output_of(model)) is (answer == "B")
@@ -137,10 +137,10 @@ async def test_permissions_need_approval(tmp_path: Path, program: str, allowed: 
     wanted = {"reason": "I need the net", "permissions": {"network": {"enabled": True}}}
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("request_permissions", wanted))) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.reason == "I need the net"
@@ -166,7 +166,7 @@ ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "requ
 
 async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: str) -> None:
     async with serve(call_script(ESCALATED)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
@@ -174,7 +174,7 @@ async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: 
             approvals=SlowApprovals(5.0),
             patience=CodexTimeouts(deadline=4.5),
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     assert text_of(result_of(harness.messages)) == "hi\n"
 
@@ -182,10 +182,10 @@ async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: 
 async def test_interrupt_withdraws_the_question(tmp_path: Path, program: str) -> None:
     rules = SlowApprovals(600)
     async with serve(call_script(ESCALATED)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 async with anyio.create_task_group() as group:
                     group.start_soon(harness.ask, "go")
@@ -200,10 +200,10 @@ async def test_interrupt_withdraws_the_question(tmp_path: Path, program: str) ->
 
 async def test_sessions_share_one_process(tmp_path: Path, program: str) -> None:
     async with serve(call_script(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             others = [
-                CodexHarness(harness.runtime, harness.service, bench, harness.door)
+                CodexHarness(harness.runtime, harness.service, setup, harness.door)
                 for _ in range(4)
             ]
             async with anyio.create_task_group() as group:

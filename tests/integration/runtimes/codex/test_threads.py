@@ -22,10 +22,10 @@ pytestmark = pytest.mark.anyio
 
 async def test_thread_continues_in_another_process(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
-        async with codex_harness(bench) as later:
+        async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
@@ -35,11 +35,11 @@ async def test_thread_continues_in_another_process(tmp_path: Path, program: str)
 
 async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_harness(bench) as later:
+        async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
@@ -81,12 +81,12 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
-        async with codex_harness(bench) as later:
+        async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             assert await later.ask("go") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
@@ -95,8 +95,8 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
 async def test_idle_process_is_ended(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="Yes."))) as model:
         patience = CodexTimeouts(idle=0.3)
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
             with anyio.fail_after(TEST_TIMEOUT):
                 while codex_pids(tmp_path):

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.anyio
 async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="Hello from far away.", reasoning="They greet me."))
     async with serve(script) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("hi", system="Be kind.")
             assert outcome is Outcome.DONE, harness.ended
             deltas = [event.text for event in harness.events if isinstance(event, TextDelta)]
@@ -59,8 +59,8 @@ async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:
 
 async def test_image_is_sent(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             media = await FileBlobs(tmp_path / "blobs").put(tiny_png(), "image/png", "dot.png")
             await harness.ask("look", media)
     assert "data:image/png;base64," in model.requests[0].body.decode()
@@ -94,10 +94,10 @@ async def test_command_output_is_streamed(tmp_path: Path, program: str) -> None:
 async def test_approved_command_runs(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=True)
     async with serve(escalation_script("echo yes > made")) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     (wish,) = rules.wishes
@@ -109,10 +109,10 @@ async def test_approved_command_runs(tmp_path: Path, program: str) -> None:
 async def test_denied_command_does_not_run(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=False)
     async with serve(escalation_script("echo yes > made")) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     assert len(rules.wishes) == 1
@@ -139,10 +139,10 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     assert tool.asked == [{"query": "boats"}]
@@ -153,8 +153,8 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
 
 async def test_new_model_applies_from_the_next_turn(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
             harness.choose(ThreadSettings(model="mock-two", effort="high"))
             assert await harness.ask("hello again") is Outcome.DONE, harness.ended
@@ -170,8 +170,8 @@ async def test_plan_is_shown(tmp_path: Path, program: str) -> None:
     script = Script(rules=[Rule(contains="go", steps=[plan, Reply(text="done")])])
     async with serve(script) as model:
         settings = ThreadSettings(config={"tools": {"update_plan": {"enabled": True}}})
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     notices = [event.text for event in harness.events if isinstance(event, Notice)]
     assert "Plan: [x] look; [>] leap" in notices

@@ -17,11 +17,11 @@ from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 
 
-def step(number: int, name: str, args: str, told: str, *, failed: bool = False) -> list[Message]:
+def step(number: int, name: str, args: str, output: str, *, failed: bool = False) -> list[Message]:
     made = ToolCall(f"c{number}", name, Raw(args.encode()))
     return [
         Assistant(f"a{number}", (made,), Stop.TOOLS),
-        Result(f"r{number}", f"c{number}", (Text(told),), failed=failed),
+        Result(f"r{number}", f"c{number}", (Text(output),), failed=failed),
     ]
 
 

@@ -109,8 +109,8 @@ def test_call_is_required_while_a_name_is_untouched() -> None:
     ]
     request = ModelRequest(small_prompt(), history, offered())
     assert offers(request) == ALL
-    told = sent(request)["messages"][-1]["content"]
-    assert told.endswith("Not done yet: first.txt, a kite. Take the next step.")
+    output = sent(request)["messages"][-1]["content"]
+    assert output.endswith("Not done yet: first.txt, a kite. Take the next step.")
     assert repeats_calls(request, made)
     assert offers(request, made) == ALL[1:]
     history += [
@@ -298,7 +298,7 @@ def test_unknown_tool_keeps_its_own_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("output", "words"),
     [
         ('{"output":"a\\nb\\n","exit_code":0,"error":null}', "a\nb"),
         ('{"output":"","exit_code":0,"error":null}', "It worked. No output."),
@@ -312,8 +312,8 @@ def test_unknown_tool_keeps_its_own_schema() -> None:
         ("{ no json", "{ no json"),
     ],
 )  # fmt: skip
-def test_results_become_plain_text(told: str, words: str) -> None:
-    assert plain_text(told) == words
+def test_results_become_plain_text(output: str, words: str) -> None:
+    assert plain_text(output) == words
 
 
 def test_long_texts_keep_both_ends() -> None:

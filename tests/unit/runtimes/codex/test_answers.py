@@ -104,7 +104,7 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
 
 
 @pytest.mark.parametrize(
-    ("said", "strange"),
+    ("said", "untrusted"),
     [
         ([GUEST, CALLED, tool_result("c1")], True),
         ([user_message("go"), CALLED, UNTRUSTED], True),
@@ -134,7 +134,7 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
     ],
 )
 async def test_resumed_turn_remembers_untrusted_text(
-    said: Sequence[Message], *, strange: bool
+    said: Sequence[Message], *, untrusted: bool
 ) -> None:
     person, mapper = FakeApprovals(), EventMapper()
     web = ToolSpec("web", "", {}, foreign=True)
@@ -143,11 +143,11 @@ async def test_resumed_turn_remembers_untrusted_text(
     )
     params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
     await answers.answer(RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params))
-    assert (person.wishes[0].foreign, mapper.has_untrusted_text) == (strange, strange)
+    assert (person.wishes[0].foreign, mapper.has_untrusted_text) == (untrusted, untrusted)
 
 
-@pytest.mark.parametrize("strange", [False, True])
-async def test_our_tools_know_about_pending_untrusted_results(*, strange: bool) -> None:
+@pytest.mark.parametrize("untrusted", [False, True])
+async def test_our_tools_know_about_pending_untrusted_results(*, untrusted: bool) -> None:
     """A running command delays the results of all later items."""
     order: list[str] = []
 
@@ -160,10 +160,10 @@ async def test_our_tools_know_about_pending_untrusted_results(*, strange: bool) 
     )
     mapper = EventMapper()
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, _ignore, mapper)
-    mapper.has_untrusted_text = strange
+    mapper.has_untrusted_text = untrusted
     params = Raw(b'{"tool":"look","callId":"c1","arguments":{}}')
     await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
-    assert order == (["heard", "used"] if strange else ["used"])
+    assert order == (["heard", "used"] if untrusted else ["used"])
 
 
 async def test_untrusted_text_affects_later_requests_of_the_turn() -> None:
@@ -258,17 +258,17 @@ async def test_unknown_form_mode_is_declined(mode: str) -> None:
 
 
 async def test_unknown_tool_is_reported_and_recorded() -> None:
-    told: list[RuntimeEvent] = []
+    emitted: list[RuntimeEvent] = []
 
     async def tell(event: RuntimeEvent, /) -> None:
-        told.append(event)
+        emitted.append(event)
 
     params = Raw(b'{"tool":"nothing","callId":"c1","arguments":"{\\"a\\":1}"}')
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))])
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
     given = await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert given["success"] is False
-    call, result = [event.message for event in told if isinstance(event, MessageAdded)]
+    call, result = [event.message for event in emitted if isinstance(event, MessageAdded)]
     assert isinstance(call, Assistant)
     assert bytes(call.calls[0].args) == b'{"a":1}'
     assert isinstance(result, Result)
@@ -285,11 +285,11 @@ async def test_unknown_tool_is_reported_and_recorded() -> None:
     ],
 )
 async def test_invalid_arguments_are_recorded_readably(written: bytes) -> None:
-    told: list[RuntimeEvent] = []
+    emitted: list[RuntimeEvent] = []
     used: list[ToolCall] = []
 
     async def tell(event: RuntimeEvent, /) -> None:
-        told.append(event)
+        emitted.append(event)
 
     async def use(call: ToolCall, /) -> Result:
         used.append(call)
@@ -300,7 +300,7 @@ async def test_invalid_arguments_are_recorded_readably(written: bytes) -> None:
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
     await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert [(bytes(one.args), bool(one.broken)) for one in used] == [(b"{}", True)]
-    for event in told:
+    for event in emitted:
         if isinstance(event, MessageAdded):
             row = msgspec.json.encode(event.message)
             assert b"\n" not in row

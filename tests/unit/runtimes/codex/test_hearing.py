@@ -90,11 +90,11 @@ def test_reasoning_and_text_belong_to_the_next_call() -> None:
         note(protocol.USAGE_UPDATED, tokenUsage={"last": tokens, "total": tokens}),
         begun("a"),
     )
-    said = events[0]
-    assert isinstance(said, MessageAdded)
-    assert isinstance(said.message, Assistant)
-    assert said.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
-    assert (said.message.stop, said.message.usage) == (Stop.TOOLS, Usage(7, 2, 3))
+    messages = events[0]
+    assert isinstance(messages, MessageAdded)
+    assert isinstance(messages.message, Assistant)
+    assert messages.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
+    assert (messages.message.stop, messages.message.usage) == (Stop.TOOLS, Usage(7, 2, 3))
 
 
 def test_usage_of_another_turn_is_not_counted() -> None:
@@ -103,10 +103,10 @@ def test_usage_of_another_turn_is_not_counted() -> None:
     tokens = {"last": {"inputTokens": 7, "outputTokens": 2}}
     other = note(protocol.USAGE_UPDATED, turnId="before", tokenUsage=tokens)
     fed(mapper, other, note(protocol.ITEM_COMPLETED, item=words("m1", "Hi.")))
-    (said,) = mapper.close()
-    assert isinstance(said, MessageAdded)
-    assert isinstance(said.message, Assistant)
-    assert said.message.usage == Usage()
+    (messages,) = mapper.close()
+    assert isinstance(messages, MessageAdded)
+    assert isinstance(messages.message, Assistant)
+    assert messages.message.usage == Usage()
 
 
 def test_open_calls_are_closed_at_the_end() -> None:
@@ -131,10 +131,10 @@ def test_steering_message_is_emitted_once_read() -> None:
     mapper.add_steering(word)
     fed(mapper, note(protocol.TEXT_DELTA, itemId="m", delta="half"))
     read: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_1", "content": []}
-    half, said = fed(mapper, note(protocol.ITEM_COMPLETED, item=read))
+    half, messages = fed(mapper, note(protocol.ITEM_COMPLETED, item=read))
     assert isinstance(half, MessageAdded)
     assert text_of(half.message) == "half"
-    assert said == MessageAdded(word)
+    assert messages == MessageAdded(word)
     assert mapper.unread_steering == ()
 
 
@@ -142,8 +142,13 @@ def test_unread_steering_message_is_kept() -> None:
     mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
     mapper.add_steering(word)
-    strange: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_0", "content": []}
-    assert fed(mapper, note(protocol.ITEM_COMPLETED, item=strange)) == []
+    untrusted: dict[str, Any] = {
+        "type": "userMessage",
+        "id": "u",
+        "clientId": "msg_0",
+        "content": [],
+    }
+    assert fed(mapper, note(protocol.ITEM_COMPLETED, item=untrusted)) == []
     assert mapper.unread_steering == (word,)
 
 
@@ -256,12 +261,12 @@ class FakeCommand:
 
 
 def foreign(events: list[RuntimeEvent]) -> list[bool]:
-    said = [one.message for one in events if isinstance(one, MessageAdded)]
-    return [one.foreign for one in said if isinstance(one, Result)]
+    messages = [one.message for one in events if isinstance(one, MessageAdded)]
+    return [one.foreign for one in messages if isinstance(one, Result)]
 
 
 @pytest.mark.parametrize(
-    ("item", "strange"),
+    ("item", "untrusted"),
     [
         ({"type": "webSearch", "query": "news"}, True),
         ({"type": "mcpToolCall", "server": "s", "tool": "t", "status": "completed"}, True),
@@ -277,13 +282,13 @@ def foreign(events: list[RuntimeEvent]) -> list[bool]:
         ({"type": "commandExecution", "command": "ls", "status": "completed"}, False),
     ],
 )
-def test_untrusted_items_are_marked(item: dict[str, object], *, strange: bool) -> None:
+def test_untrusted_items_are_marked(item: dict[str, object], *, untrusted: bool) -> None:
     mapper = EventMapper()
     item = {"id": "a", **item}
     events = fed(
         mapper, note(protocol.ITEM_STARTED, item=item), note(protocol.ITEM_COMPLETED, item=item)
     )
-    assert (foreign(events), mapper.has_untrusted_text) == ([strange], strange)
+    assert (foreign(events), mapper.has_untrusted_text) == ([untrusted], untrusted)
 
 
 @pytest.mark.parametrize(
@@ -357,10 +362,10 @@ def test_program_of_an_earlier_turn_is_untrusted() -> None:
 def test_codex_agent_is_tracked_to_the_end_of_the_turn() -> None:
     mapper, watching = EventMapper(), FakeCommand()
     item = {"type": "collabAgentToolCall", "id": "a", "tool": "spawnAgent", "status": "completed"}
-    told = note(protocol.ITEM_STARTED, item=item)
-    assert mapper.started_item(told) is not None
+    emitted = note(protocol.ITEM_STARTED, item=item)
+    assert mapper.started_item(emitted) is not None
     mapper.watch_command("a", watching)
-    fed(mapper, told, note(protocol.ITEM_COMPLETED, item=item))
+    fed(mapper, emitted, note(protocol.ITEM_COMPLETED, item=item))
     assert watching.told == ["brings"]
     mapper.close()
     assert watching.told == ["brings", "over"]
@@ -431,8 +436,8 @@ def test_command_may_start_before_it_is_reported() -> None:
     assert began(mapper, note(protocol.ITEM_STARTED, item=command("b"), startedAtMs=12_000)) == 11.5
 
 
-def began(mapper: EventMapper, told: RpcMessage) -> float | None:
-    found = mapper.started_item(told)
+def began(mapper: EventMapper, emitted: RpcMessage) -> float | None:
+    found = mapper.started_item(emitted)
     assert found is not None
     return found[1]
 

@@ -20,9 +20,9 @@ from support.turns import assistant_message, user_message
 
 
 def test_thread_is_forked_after_the_last_common_turn() -> None:
-    first, said, second = user_message(), assistant_message("yes"), user_message()
-    kept = StoredThread("th", "msg_x", [ForkPoint(said.id, "tu1"), ForkPoint("msg_x", "tu2")])
-    assert kept.common_fork_points([first, said, second]) == [ForkPoint(said.id, "tu1")]
+    first, messages, second = user_message(), assistant_message("yes"), user_message()
+    kept = StoredThread("th", "msg_x", [ForkPoint(messages.id, "tu1"), ForkPoint("msg_x", "tu2")])
+    assert kept.common_fork_points([first, messages, second]) == [ForkPoint(messages.id, "tu1")]
     assert kept.common_fork_points([first]) == ()
 
 
