@@ -123,8 +123,8 @@ class ApprovalService:
     async def sweep(self) -> None:
         await self._rows.sweep()
 
-    async def rule(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
-        decision = await self._rule(scope, request, tell)
+    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+        decision = await self._rule(scope, wish, tell)
         # A resumed call may be decided without its earlier question.
         await self._waiting.drop_expected(scope.call)
         return decision

@@ -208,7 +208,7 @@ async def check(one: LearningHarness, before: dict[str, bytes], named: str, show
     return False
 
 
-class DenyingApprovals:
+class Refuses:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
@@ -231,7 +231,7 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
         answer_script("Done."),
     ]
     async with learning_harness(tmp_path, *scripts, words=POISON) as one:
-        one.talk.planner.counsel = person = DenyingApprovals()
+        one.talk.planner.counsel = person = Refuses()
         session = one.talk.conversation.session
         turn = TurnRequest(
             session=session, asked=user_message("go"), listen=one.talk.ear, new=True, attended=True
