@@ -53,11 +53,11 @@ def by_tool(tool: str, **args: object) -> Carrier:
 def by_message(trust: Trust) -> Carrier:
     async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
         session = one.talk.conversation.session
-        said = User(new_id("msg"), (Text(POISON),), trust)
+        message = User(new_id("msg"), (Text(POISON),), trust)
         one.talk.model.scripts += [answer_script("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
         turn = TurnRequest(
-            session=session, asked=said, listen=one.talk.ear, new=True,
+            session=session, asked=message, listen=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
