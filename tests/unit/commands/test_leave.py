@@ -14,9 +14,7 @@ from hermes.testing.scripted_model import answer_script
 from support.slash_commands import CommandHarness, command_harness
 
 pytestmark = pytest.mark.anyio
-ONLY_ONCE = (
-    "Allowed once: rm -rf a; ls\nThis cannot be saved, so it is allowed once only."
-)
+ONLY_ONCE = "Allowed once: rm -rf a; ls\nThis cannot be saved, so it is allowed once only."
 
 
 async def asked(at: CommandHarness, line: str, command: str = "rm -rf build") -> tuple[bool, str]:
