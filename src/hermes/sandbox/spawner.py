@@ -396,7 +396,7 @@ def _wait_or_kill(reaper: subprocess.Popen[bytes]) -> None:
     try:
         reaper.wait(REAPER_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
-        log.warning("the reaper did not go by itself and was killed")
+        log.warning("the reaper did not exit and was killed")
         reaper.kill()
         with suppress(subprocess.TimeoutExpired):
             reaper.wait(REAPER_EXIT_TIMEOUT)

@@ -200,7 +200,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="a locked file at the start", moment=FaultMoment.OPENING, open_fault=_locked,
-        faults=[ExpectedMessage("locked", "is locked by another process", "hermes gateway stop", 75)],
+        faults=[ExpectedMessage("locked", "locked by another process", "hermes gateway stop", 75)],
         cannot=IN_STORES,
     ),
     FaultScenario(
@@ -213,7 +213,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="a locked file in a turn", open_fault=_locked, long=True, kept=False,
-        faults=[ExpectedMessage("hello", "is locked by another process", "hermes gateway stop", 75)],
+        faults=[ExpectedMessage("hello", "locked by another process", "hermes gateway stop", 75)],
         differs={
             Surface.CHAT: ExpectedMessage("hello", "has locked my database", "hermes doctor")
         },

@@ -53,11 +53,11 @@ def by_tool(tool: str, **args: object) -> Carrier:
 def by_message(trust: Trust) -> Carrier:
     async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
         session = one.talk.conversation.session
-        said = User(new_id("msg"), (Text(POISON),), trust)
+        message = User(new_id("msg"), (Text(POISON),), trust)
         one.talk.model.scripts += [answer_script("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
         turn = TurnRequest(
-            session=session, message=said, emit=one.talk.ear, new=True,
+            session=session, message=message, emit=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
@@ -208,7 +208,7 @@ async def check(one: LearningHarness, before: dict[str, bytes], named: str, show
     return False
 
 
-class DenyingApprovals:
+class Refuses:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
@@ -231,7 +231,7 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
         answer_script("Done."),
     ]
     async with learning_harness(tmp_path, *scripts, words=POISON) as one:
-        one.talk.planner.approvals = person = DenyingApprovals()
+        one.talk.planner.approvals = person = Refuses()
         session = one.talk.conversation.session
         turn = TurnRequest(
             session=session, message=user_message("go"), emit=one.talk.ear, new=True, attended=True

@@ -75,10 +75,10 @@ async def test_saved_change_is_announced_and_can_be_undone(tmp_path: Path) -> No
             session.id,
             one.talk.conversation.session.id,
         )
-        (told,) = one.notices
-        assert told.startswith("💾")
-        assert "prefers short answers" in told
-        assert "/changes" in told
+        (notice,) = one.notices
+        assert notice.startswith("💾")
+        assert "prefers short answers" in notice
+        assert "/changes" in notice
         await one.learning.ledger.undo(entry.change.id)
         assert one.files() == {}
 

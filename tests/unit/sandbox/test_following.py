@@ -10,7 +10,7 @@ from hermes.sandbox.spawner import NotStarted
 pytestmark = pytest.mark.anyio
 
 
-class FailedProcess:
+class Unbegun:
     """Fails immediately; its error output arrives a little later."""
 
     pid = 0
@@ -43,5 +43,5 @@ async def test_error_output_is_read_after_a_failed_start() -> None:
     job = ProcessSpec(argv=("x",), cwd="/", env={}, timeout=60)
     capture = OutputCapture(job.keep, job.overflow_file, SPILL_LIMIT)
     with pytest.raises(NotStarted):
-        await run_to_end(FailedProcess(), job, capture, None)
+        await run_to_end(Unbegun(), job, capture, None)
     assert capture.kept() == b"bwrap: no such thing"

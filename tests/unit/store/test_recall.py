@@ -146,7 +146,7 @@ async def test_role_filter_applies(store: SqliteStore):
     archive = store.archive_for(OWNER)
     for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
         hits = await archive.search_by_meaning("kitten medication", 9, role)
-        assert sorted(hit.snippet for hit in hits) == sorted(texts[place] for place in expected)
+        assert sorted(hit.snippet for hit in hits) == sorted(texts[index] for index in expected)
 
 
 async def test_phrases_and_prefixes_search_words_only(store: SqliteStore):
