@@ -135,7 +135,7 @@ def test_what_is_said_twice_is_proposed_to_go(house: House) -> None:
     house.learn("likes green tea in the morning")
     house.learn("likes green tea in the morning, without sugar")
     assert "says nearly the same" in house.memory("curate", "--dry-run")
-    assert "Nothing is pending" in house.memory("pending")
+    assert "Nothing waits" in house.memory("pending")
     assert "proposed: remove" in house.memory("curate")
     assert "proposed:" not in house.memory("curate").splitlines()[0]
     house.memory("approve", "all")
@@ -156,7 +156,7 @@ def test_skills_that_say_the_same_are_proposed_to_merge(house: House) -> None:
 
 
 def test_what_waits_is_decided(house: House) -> None:
-    assert "Nothing is pending" in house.memory("pending")
+    assert "Nothing waits" in house.memory("pending")
     house.learn("likes tea", proposed=True)
     house.learn("likes milk", proposed=True)
     pending = house.memory("pending")
@@ -195,7 +195,7 @@ def test_what_was_changed_again_is_named_when_it_cannot_be_undone(house: House, 
 
 
 def test_a_proposed_skill_is_decided(house: House) -> None:
-    assert "Nothing is pending" in house.skills("pending")
+    assert "Nothing waits" in house.skills("pending")
     house.propose_skill()
     house.learn("likes tea", proposed=True)
     shown = house.skills("pending")
