@@ -132,8 +132,8 @@ def registry_deps(
         store=store,
         clock=clock,
         logs=folder / "logs",
-        later=followups,
-        present=followups.current_scope,
+        followups=followups,
+        current_scope=followups.current_scope,
         redact=redact,
     )
 

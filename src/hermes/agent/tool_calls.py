@@ -332,7 +332,9 @@ class _CallContext(Struct, frozen=True):
         return find_sources(text, self._messages, self.plan.tools, self.untrusted.nested_sources)
 
     def quotes(self, text: str) -> bool:
-        return quotes_untrusted(text, self._messages, self.plan.tools, self.untrusted.nested_sources)
+        return quotes_untrusted(
+            text, self._messages, self.plan.tools, self.untrusted.nested_sources
+        )
 
     @property
     def _messages(self) -> Sequence[Message]:

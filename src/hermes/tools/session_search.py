@@ -125,7 +125,6 @@ class SessionSearch:
     ) -> ToolOutput:
         role = None if isinstance(arguments.role_filter, UnsetType) else arguments.role_filter
         hits = await archive.search_by_meaning(
-            
             arguments.query, _MAX_HITS, "result" if role == "tool" else role
         )
         chosen = _best_per_session([hit for hit in hits if hit.session.id != here])

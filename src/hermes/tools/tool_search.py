@@ -67,7 +67,9 @@ class ToolRanking:
 
     def best(self, query: str, limit: int) -> list[ToolSpec]:
         """Return the best tools first; a tool named exactly like the query always leads."""
-        query_words = [dict(self._similar_words(word)) for word in dict.fromkeys(stemmed_words(query))]
+        query_words = [
+            dict(self._similar_words(word)) for word in dict.fromkeys(stemmed_words(query))
+        ]
         exact = query.strip().casefold()
         scores = [
             (spec.name.casefold() == exact, self._score(query_words, number), spec.name, spec)

@@ -140,9 +140,7 @@ def test_show_prints_what_differs_and_how_to_see_the_rest(hermes):
     shown = hermes("config", "show").stdout
     differs = {"model": "x", "agent": {"max_turns": 3}, "plugin_of_mine": {"a": 1}}
     assert yaml.safe_load(shown) == differs
-    assert shown.startswith(
-        "# Other settings have their defaults. To see them: "
-    )
+    assert shown.startswith("# Other settings have their defaults. To see them: ")
     assert json.loads(hermes("config", "show", "--json").stdout) == differs
 
 

@@ -356,7 +356,9 @@ def test_order_check_detects_errors() -> None:
 async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
     reply: list[tuple[str, str]] = []
     async with delivery_harness(tmp_path, SendFault.REFUSED) as harness:
-        harness.delivery.set_arrived_callback(lambda address, text: reply.append((address.chat, text)))
+        harness.delivery.set_arrived_callback(
+            lambda address, text: reply.append((address.chat, text))
+        )
         await harness.post("news", brought=True)
         await wait_until(lambda: harness.channel.calls == 1)
         assert reply == []

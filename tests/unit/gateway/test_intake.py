@@ -158,7 +158,9 @@ async def test_command_for_another_bot_is_ignored(tmp_path: Path) -> None:
         await harness.channel.type(typed("/title Mine", "3", group))
         await harness.channel.type(typed("mail me@home", "4", group))
         called = "Session title: “{}”."
-        await harness.wait_for_posts(called.format("Ours"), called.format("Mine"), "re: mail me@home")
+        await harness.wait_for_posts(
+            called.format("Ours"), called.format("Mine"), "re: mail me@home"
+        )
 
 
 async def test_retry_repeats_the_question(tmp_path: Path) -> None:

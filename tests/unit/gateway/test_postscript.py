@@ -68,7 +68,9 @@ def test_footer_shows_the_configured_fields() -> None:
         assistant_message("Yes.", usage=Usage(input=400, output=20)),
     ]
     assert script.text_for(messages) == "scripted · 42% · ~/work"
-    assert AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").text_for(messages) == "/srv"
+    assert (
+        AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").text_for(messages) == "/srv"
+    )
     assert AnswerFooter(fields=("context_pct",)).text_for(messages) == ""
 
 

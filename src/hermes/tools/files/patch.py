@@ -91,7 +91,9 @@ class Patch:
             _check(arguments)
             shown = _preview(arguments)
             files = {
-                arguments.path: await self._editor.resolve_writable(ctx, arguments.path, "patch", shown)
+                arguments.path: await self._editor.resolve_writable(
+                    ctx, arguments.path, "patch", shown
+                )
             }
 
             def work() -> _PreparedPatch:

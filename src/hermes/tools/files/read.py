@@ -186,7 +186,9 @@ class ReadFile:
         stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         extract = await documents.text(found.document, found.data, found.path, stamp)
         text = extract.text.encode("utf-8", "replace")
-        page = await self._deps.threads.run(partial(self._page, BytesIO(text), len(text), arguments))
+        page = await self._deps.threads.run(
+            partial(self._page, BytesIO(text), len(text), arguments)
+        )
         return self._text(page, stat.st_size, arguments, extract.note)
 
     def _text(self, page: Page, size: int, arguments: ReadArgs, note: str = "") -> ToolOutput:

@@ -50,7 +50,9 @@ class WriteFile:
         arguments = self._arguments.decode(args)
         if len(arguments.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
-        path = await self._editor.resolve_writable(ctx, arguments.path, "write_file", arguments.content)
+        path = await self._editor.resolve_writable(
+            ctx, arguments.path, "write_file", arguments.content
+        )
         async with self._editor.locks.holding([path]):
             return await self._write(path, arguments.content, ctx)
 

@@ -70,7 +70,9 @@ class Chat(TranscriptScreen):
         self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
         self._quit = QuitConfirmation(self, deps.clock)
         self._debounce = KeyDebounce(self.prompt, deps.clock)
-        self._display_commands = DisplayCommands(self, self._renderer, self._status, self.return_text)
+        self._display_commands = DisplayCommands(
+            self, self._renderer, self._status, self.return_text
+        )
 
     def compose(self) -> ComposeResult:
         yield self.transcript
@@ -112,7 +114,9 @@ class Chat(TranscriptScreen):
     # ConversationView
 
     async def show_user_message(self, text: str) -> None:
-        message = UserMessage(text, self._deps.clock.now() if self._renderer.display.times else None)
+        message = UserMessage(
+            text, self._deps.clock.now() if self._renderer.display.times else None
+        )
         message.add_class(TURN)
         await self.transcript.add(message)
         self.transcript.go_to_end()
@@ -145,7 +149,9 @@ class Chat(TranscriptScreen):
     async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._renderer.used = await show_history(self.transcript, self._deps, self._renderer.display)
+        self._renderer.used = await show_history(
+            self.transcript, self._deps, self._renderer.display
+        )
         self._refresh_state()
 
     async def adjust(self, action: ScreenReply, typed: str) -> None:

