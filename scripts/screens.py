@@ -68,7 +68,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
         text = "\n".join(line.rstrip() for line in svg.splitlines())
         (place / f"{name}.svg").write_text(text + "\n")
 
-    async with tui_screen(partner, folder, size=SIZE, look=look) as screen:
+    async with tui_screen(partner, folder, size=SIZE, theme=look) as screen:
         await screen.submit("The greeting looks wrong. Can you fix it?")
         await screen.wait_until_idle()
         keep(screen, f"chat-{look}")

@@ -289,15 +289,15 @@ class CommandHarness:
             services=structs.replace(
                 self.fake_services.services(),
                 approvals=ApprovalService(one.store, FakeClock(), ApprovalRules(home="/home/ann")),
-                lessons=LearningCommands(home, Env({}), self.learning),
-                guides=ProjectInstructions(home, FakeClock()),
+                learning=LearningCommands(home, Env({}), self.learning),
+                instruction_files=ProjectInstructions(home, FakeClock()),
             ),
         )
         self._registry = standard_commands()
 
     def as_terminal(self, role: Role = Role.OWNER, **seat: object) -> None:
         self.context = structs.replace(
-            self.context, role=role, seat=structs.replace(self.context.caller, **seat)
+            self.context, role=role, caller=structs.replace(self.context.caller, **seat)
         )
 
     def as_chat(self, role: Role = Role.OWNER, **seat: object) -> None:

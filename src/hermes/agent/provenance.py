@@ -126,7 +126,7 @@ def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator
                 found = source_of_call(call, tools, text_of(message)) if call is not None else None
                 if found is not None:
                     strange = found.untrusted or message.foreign
-                    yield structs.replace(found, strange=strange, unverified=message.unverified)
+                    yield structs.replace(found, untrusted=strange, unverified=message.unverified)
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"
@@ -227,7 +227,7 @@ class UntrustedContent:
         source = source_of_call(call, self._tools, text)
         if source is not None and len(self.nested_sources) < MAX_TOOL_SOURCES:
             strange = source.untrusted or output.foreign
-            found = structs.replace(source, strange=strange, unverified=output.unverified)
+            found = structs.replace(source, untrusted=strange, unverified=output.unverified)
             self.nested_sources.append(found)
 
     def resume(self, history: Sequence[Message]) -> None:

@@ -243,7 +243,7 @@ class TurnGate:
         self.running[ask.run] = running
         try:
             with scope:
-                return await app.runner.run(structs.replace(turn, listen=listen))
+                return await app.runner.run(structs.replace(turn, emit=listen))
         finally:
             del self.running[ask.run]
             running.ended.set()

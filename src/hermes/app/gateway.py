@@ -96,7 +96,7 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         services = command_services(app, platforms=platforms, restart=restart)
         if remote is None:
             return CommandContext(conversation, app.models, app, services=services)
-        services = structs.replace(services, offers=remote)
+        services = structs.replace(services, model_offers=remote)
         return CommandContext(conversation, remote, app, services=services)
 
     registry = standard_commands()

@@ -96,8 +96,8 @@ class ModelSelector:
         try:
             return await self._model(ModelOverrides(model=session.model, provider=session.provider))
         except ConfigError as error:
-            if default := await self._at_usual_address(session):
-                return default
+            if usual := await self._at_usual_address(session):
+                return usual
             log.warning("session %s cannot keep its model: %s", session.id, error)
             fallback = await self._model(self._start_flags)
             self._fallback_notes[pinned] = (

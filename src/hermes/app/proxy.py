@@ -92,14 +92,14 @@ def with_proxy(
     from hermes.runtimes.proxy.remote_runtime import RemoteRuntime  # noqa: PLC0415 - as above
     from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps  # noqa: PLC0415 - as above
 
-    deps = RemoteTurnDeps(
+    turn_deps = RemoteTurnDeps(
         remote=gateway,
         blobs=deps.blobs,
         clock=deps.clock,
         approvals=deps.approvals,
         followups=remote_followups,
     )
-    return _ProxyPlanner(planner, RemoteRuntime(deps))
+    return _ProxyPlanner(planner, RemoteRuntime(turn_deps))
 
 
 class RemoteModels:

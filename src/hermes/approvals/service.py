@@ -123,8 +123,8 @@ class ApprovalService:
     async def close_abandoned(self) -> None:
         await self._rows.close_abandoned()
 
-    async def decide(self, scope: Scope, wish: ApprovalRequest, emit: Emit) -> Decision:
-        decision = await self._apply_rules(scope, wish, emit)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        decision = await self._apply_rules(scope, request, emit)
         # A resumed call may be decided without its earlier question.
         await self._waiting.drop_expected(scope.call)
         return decision

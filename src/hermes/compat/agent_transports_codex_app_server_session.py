@@ -97,7 +97,7 @@ class CodexAppServerSession:
             spawner = self._stack.enter_context(Spawner())
             program = self._program or codex_program(env)
             deps = codex_service_deps(home, config, env, spawner, program)
-            deps = structs.replace(deps, patience=timeouts or self._timeouts)
+            deps = structs.replace(deps, timeouts=timeouts or self._timeouts)
             self._portal = self._stack.enter_context(start_blocking_portal())
             opened: AbstractContextManager[Any] = self._portal.wrap_async_context_manager(
                 open_service(deps)

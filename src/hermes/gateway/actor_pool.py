@@ -114,8 +114,8 @@ class ActorPool:
     def set_callbacks(self, callbacks: ActorCallbacks) -> None:
         """Set the actors' callbacks; call before the first wake."""
         self._progress_message = callbacks.progress_message
-        own = structs.replace(callbacks, bubble=self._new_progress_message)
-        self._deps = structs.replace(self._deps, surroundings=own)
+        own = structs.replace(callbacks, progress_message=self._new_progress_message)
+        self._deps = structs.replace(self._deps, callbacks=own)
 
     def wake(self, key: str, at: Address | None = None) -> None:
         """Wake the session's actor; `at` is the address the message came from."""

@@ -163,7 +163,9 @@ class CommandRunner:
             control=ChatControl(self, request),
             question=question,
         )
-        return structs.replace(context, conversation=conversation, role=admitted.role, seat=caller)
+        return structs.replace(
+            context, conversation=conversation, role=admitted.role, caller=caller
+        )
 
     async def _conversation(self, request: CommandRequest) -> Conversation:
         """Return the chat's conversation; if none is open, a new one that is not stored yet."""

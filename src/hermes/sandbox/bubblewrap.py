@@ -103,9 +103,9 @@ class Bubblewrap:
             env=env,
             cwd="/",
             files=files,
-            places=tuple(held.paths),
-            there=tuple(held.covered),
-            tells=True,
+            held_paths=tuple(held.paths),
+            required_paths=tuple(held.covered),
+            reports_status=True,
         )
 
     def translate_exit(self, ended: ProcessExit) -> ProcessExit:

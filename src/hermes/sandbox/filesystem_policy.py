@@ -130,7 +130,7 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
 def policy_for(policy: FilesystemPolicy, principal: str) -> FilesystemPolicy:
     """The policy of a principal: everyone but the owner has a separate temporary folder."""
     own = tuple(policy.reader_paths_for(principal))
-    return structs.replace(policy, tmp=tmp_for(policy.tmp, principal), to_readers=own)
+    return structs.replace(policy, tmp=tmp_for(policy.tmp, principal), reader_paths=own)
 
 
 def tmp_for(owners: str, principal: str) -> str:

@@ -154,7 +154,7 @@ class IsolatedSandbox:
         read_only = tuple(guard.read_only) if guard else ()
         reach = structs.replace(job.permissions, read_only=read_only)
         try:
-            isolated = self._backend.wrap(start, structs.replace(job, reach=reach))
+            isolated = self._backend.wrap(start, structs.replace(job, permissions=reach))
             if known is not None and not known.issuperset(isolated.held_paths):
                 raise SandboxError(f"{start.label}: its folders changed while it was starting")
             async with self._spawner.open(isolated) as child:

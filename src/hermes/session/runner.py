@@ -221,7 +221,7 @@ class Runner:
         """Resume calls that only waited for a person; a runtime cannot, so they are closed."""
         if isinstance(plan, Plan):
             return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
-                plan, resumes=True
+                plan, resumes_calls=True
             )
         closed = await close_lost_calls(self._store, self._clock, lease.fence, history)
         for message in closed[len(history) :]:
@@ -241,9 +241,9 @@ class Runner:
             system=system,
             tools=_tools(plan, turn),
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
-            handed=turn.client_tools,
-            calling=turn.constraints,
-            compress=self._compaction_check(plan, turn, lease),
+            client_tools=turn.client_tools,
+            constraints=turn.constraints,
+            compact=self._compaction_check(plan, turn, lease),
         )
 
     def _compaction_check(

@@ -146,7 +146,7 @@ async def test_unusual_valid_request_is_answered(tmp_path: Path) -> None:
 async def test_model_names(tmp_path: Path) -> None:
     routes = {"fast": ModelRoute(model="quick-model", provider="openai")}
     async with api_harness(
-        tmp_path, given=api_settings(model_routes=routes, model_name="Ada")
+        tmp_path, settings=api_settings(model_routes=routes, model_name="Ada")
     ) as harness:
         names = [card["id"] for card in (await harness.ask("GET", "/v1/models")).json["data"]]
         assert names == ["Ada", "fast"]

@@ -115,7 +115,7 @@ async def texts_in(harness: ApiHarness, session: str) -> list[str]:
 async def test_end_of_a_run_is_sent_to_the_callback(
     tmp_path: Path, words_: str, kind: str, status: str
 ) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         begun = (await post(harness, "/v1/runs", {"input": words_, **there.callback})).json
         response = await there.events_of_kind(kind)
         assert (response["run_id"], response["session_id"]) == (
@@ -128,7 +128,7 @@ async def test_end_of_a_run_is_sent_to_the_callback(
 
 
 async def test_database_alone_does_not_reveal_the_secret(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         await post(harness, "/v1/runs", {"input": "hi", **there.callback})
         await there.events_of_kind("run.completed")
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))
@@ -141,7 +141,7 @@ async def test_database_alone_does_not_reveal_the_secret(tmp_path: Path) -> None
 
 
 async def test_unencrypted_legacy_secret_still_signs(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         await post(harness, "/api/sessions", {"id": "old", **there.callback})
         matter = await harness.app.store.records.get(CALLBACK_KIND, "old")
         assert matter is not None
@@ -152,7 +152,10 @@ async def test_unencrypted_legacy_secret_still_signs(tmp_path: Path) -> None:
 
 
 async def test_failed_callback_is_retried_with_the_same_id(tmp_path: Path) -> None:
-    async with receiving(500, 302) as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with (
+        receiving(500, 302) as there,
+        api_harness(tmp_path, SCRIPT, settings=OPEN) as harness,
+    ):
         await post(harness, "/v1/runs", {"input": "hi", **there.callback})
         await there.events_of_kind("run.completed")
         assert len(there.ids) == 3
@@ -169,7 +172,7 @@ async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> N
                     async with http.post(f"{url}/v1/runs", json=body, headers=headers) as response:
                         begun = await response.json()
                         assert response.status == 202, begun
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        async with api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
             assert await end_abandoned_runs(harness.app.store, harness.app.clock) == 1
             harness.server.context.followup_services["default"].wake_delivery(begun["session_id"])
             reply = await there.events_of_kind("run.failed")
@@ -177,7 +180,7 @@ async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> N
 
 
 async def test_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         made = await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         assert made.json["callback_url"] == there.url
         assert SECRET not in made.body.decode()
@@ -200,7 +203,7 @@ async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
         rules=[Rule("slow", [Reply("Slowly.", first_byte=0.4)]), *SCRIPT.rules],
         default=Reply("Hello."),
     )
-    async with receiving() as there, api_harness(tmp_path, script, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, script, settings=OPEN) as harness:
         await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         async with anyio.create_task_group() as group:
             group.start_soon(post, harness, "/api/sessions/mine/chat", {"message": "slow"})
@@ -213,13 +216,13 @@ async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
 
 async def test_waiting_event_wakes_the_session_after_a_restart(tmp_path: Path) -> None:
     async with receiving() as there:
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        async with api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
             await post(harness, "/api/sessions", {"id": "mine", **there.callback})
             scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
             await harness.app.store.commit(
                 *harness.app.followups.rows(scope, "p", "the build has ended")
             )
-        async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+        async with api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
             response = await there.events_of_kind("session.message")
             assert response["text"] == "The build is done."
 
@@ -256,7 +259,7 @@ async def promise_of(harness: ApiHarness, session: str) -> bool:
 async def test_notification_is_promised_only_if_it_can_be_delivered(tmp_path: Path) -> None:
     async with (
         receiving() as there,
-        api_harness(tmp_path, BACKGROUND_SCRIPT, given=OPEN) as harness,
+        api_harness(tmp_path, BACKGROUND_SCRIPT, settings=OPEN) as harness,
     ):
         words_ = "Do it in the background."
         await post(harness, "/api/sessions", {"id": "called", **there.callback})
@@ -293,7 +296,7 @@ async def test_background_result_appears_on_the_session_events(tmp_path: Path) -
 
 
 async def test_callback_can_be_removed(tmp_path: Path) -> None:
-    async with receiving() as there, api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
+    async with receiving() as there, api_harness(tmp_path, SCRIPT, settings=OPEN) as harness:
         await post(harness, "/api/sessions", {"id": "mine", **there.callback})
         path = "/api/sessions/mine"
         response = await harness.ask("PATCH", path, b'{"callback_url": null}')

@@ -134,7 +134,7 @@ async def test_input_items_can_be_listed(tmp_path: Path) -> None:
 
 
 async def test_one_model_can_be_looked_up(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(model_name="ada")) as harness:
+    async with api_harness(tmp_path, settings=api_settings(model_name="ada")) as harness:
         client = harness.client()
         assert (await client.models.retrieve("ada")).id == "ada"
         assert (await client.models.retrieve(MODEL)).id == MODEL
@@ -176,7 +176,7 @@ async def test_reasoning_is_returned_where_supported(tmp_path: Path) -> None:
 
 async def test_response_is_rejected_when_full(tmp_path: Path) -> None:
     async with (
-        api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as harness,
+        api_harness(tmp_path, SCRIPT, settings=api_settings(most=1)) as harness,
         anyio.create_task_group() as group,
     ):
 

@@ -117,7 +117,7 @@ async def test_model_route_with_its_own_base_url(tmp_path: Path) -> None:
             model="m2", provider="custom:api-far", base_url=other.url, api_key="other-key"
         )
         async with api_harness(
-            tmp_path, given=api_settings(model_routes={"far": route})
+            tmp_path, settings=api_settings(model_routes={"far": route})
         ) as harness:
             asked = {"messages": [{"role": "user", "content": "hi"}], "model": "far"}
             response = await harness.chat(asked)

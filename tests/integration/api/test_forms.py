@@ -73,7 +73,7 @@ async def test_model_without_json_support_is_not_called(tmp_path: Path) -> None:
     given = api_settings(model_routes={"other": route})
     (tmp_path / ".env").write_text("ANTHROPIC_API_KEY=sk-ant-none-0123456789\n")
     form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
-    async with api_harness(tmp_path, SCRIPT, given=given) as harness:
+    async with api_harness(tmp_path, SCRIPT, settings=given) as harness:
         response = await harness.chat(
             {"model": "other", "messages": MESSAGES, "response_format": form}
         )

@@ -445,7 +445,7 @@ async def send_all(
     folder: Path, api: dict[str, Any], corpus: list[GeneratedRequest], read: dict[str, set[str]]
 ) -> Trial:
     changing = Mutator(corpus)
-    async with api_harness(folder, also=lambda server: watch(server, read)) as harness:
+    async with api_harness(folder, configure=lambda server: watch(server, read)) as harness:
         disk = Disk(folder)
         try:
             trial = Trial(harness, api, disk)

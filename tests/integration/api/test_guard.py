@@ -39,7 +39,7 @@ async def check_error(response: ApiResponse, status: int, code: str) -> None:
 
 
 async def test_every_route_requires_a_key(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(cors_origins=(ORIGIN,))) as harness:
+    async with api_harness(tmp_path, settings=api_settings(cors_origins=(ORIGIN,))) as harness:
         for method, path in places(harness):
             free = path.removeprefix("/p/default") in FREE
             if not free:
@@ -72,7 +72,7 @@ async def test_rejected_keys_are_logged_without_the_key_and_limited(
 
 
 async def test_allowed_origin_gets_cors_headers(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(cors_origins=(ORIGIN,))) as harness:
+    async with api_harness(tmp_path, settings=api_settings(cors_origins=(ORIGIN,))) as harness:
         response = await harness.ask(
             "OPTIONS",
             "/v1/chat/completions",
@@ -290,11 +290,13 @@ async def test_allowed_host_names_are_answered(tmp_path: Path) -> None:
         await check_error(response, 403, "host_not_allowed")
         assert "allowed_hosts" in response.json["error"]["message"]
     named = api_settings(allowed_hosts=("host.docker.internal", "hermes"))
-    async with api_harness(tmp_path / "two", given=named) as harness:
+    async with api_harness(tmp_path / "two", settings=named) as harness:
         for host in ("host.docker.internal:8642", "HERMES", "localhost"):
             assert (await harness.ask("GET", "/health", Host=host)).status == 200
         assert (await harness.ask("GET", "/health", Host="evil.example")).status == 403
-    async with api_harness(tmp_path / "three", given=api_settings(allowed_hosts=("*",))) as harness:
+    async with api_harness(
+        tmp_path / "three", settings=api_settings(allowed_hosts=("*",))
+    ) as harness:
         assert (await harness.ask("GET", "/health", Host="any.example")).status == 200
 
 
@@ -373,7 +375,7 @@ async def test_body_size_is_limited(tmp_path: Path) -> None:
 
 
 async def test_turn_limit_and_draining_server(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(most=1)) as harness:
+    async with api_harness(tmp_path, settings=api_settings(most=1)) as harness:
         slot = harness.server.turn_gate.take()
         response = await harness.chat({"messages": [{"role": "user", "content": "hi"}]})
         await check_error(response, 429, "rate_limit_exceeded")

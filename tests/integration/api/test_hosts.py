@@ -61,7 +61,7 @@ async def status(
 
 async def test_only_local_hosts_are_answered(tmp_path: Path) -> None:
     given = api_settings(allowed_hosts=("xn--bcher-kva.example",))
-    async with api_harness(tmp_path, given=given) as harness:
+    async with api_harness(tmp_path, settings=given) as harness:
         for host in LOCAL:
             assert await status(harness, f"Host: {host}") == 200, host
         for host in FOREIGN:
@@ -86,6 +86,6 @@ async def test_second_host_is_rejected(tmp_path: Path) -> None:
 
 
 async def test_two_hosts_are_rejected_even_if_any_is_allowed(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, given=api_settings(allowed_hosts=("*",))) as harness:
+    async with api_harness(tmp_path, settings=api_settings(allowed_hosts=("*",))) as harness:
         assert await status(harness, "Host: any.example") == 200
         assert await status(harness, "Host: any.example", "Host: other.example") == 400

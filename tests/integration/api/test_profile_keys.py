@@ -152,7 +152,7 @@ async def test_profile_key_is_limited_to_its_share_of_turns(tmp_path: Path) -> N
     given, limits = api_settings(most=4), ApiLimits(drain=0.05)
     async with (
         api_harness(
-            tmp_path / "home", Script(replies=hanging), given=given, limits=limits
+            tmp_path / "home", Script(replies=hanging), settings=given, limits=limits
         ) as harness,
         opened(tmp_path / "work", harness, OWN) as work,
         anyio.create_task_group() as group,

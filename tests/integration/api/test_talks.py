@@ -98,7 +98,7 @@ async def test_ids_cannot_be_derived_from_the_messages(tmp_path: Path) -> None:
     async with api_harness(one_home, SCRIPT) as harness:
         first = session_of(await harness.chat(messages("q1")))
     key = "another-key-0123456789"
-    async with api_harness(other_home, SCRIPT, given=api_settings(key=key)) as two:
+    async with api_harness(other_home, SCRIPT, settings=api_settings(key=key)) as two:
         response = await two.ask(
             "POST",
             "/v1/chat/completions",

@@ -117,7 +117,7 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
                 one = WebhookHarness(listener, clock, session)
                 delivery = "guid" if scheme is Scheme.STANDARD else f"guid-{start}"
                 async with gateway_harness(
-                    tmp_path, channel=channel, clock=clock, door=admit_guest
+                    tmp_path, channel=channel, clock=clock, authorize=admit_guest
                 ) as house:
                     codes: list[str] = []
                     with anyio.fail_after(60):

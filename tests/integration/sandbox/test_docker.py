@@ -90,7 +90,7 @@ async def test_container_is_hardened_and_reused(
 async def test_workspace_is_mounted_at_a_second_path(
     spawner: Spawner, docker: FakeDocker, tmp_path: Path
 ):
-    container = structs.replace(CONTAINER, second_name="/workspace")
+    container = structs.replace(CONTAINER, extra_mount="/workspace")
     await docker.sandbox(spawner, container).run(job(tmp_path))
     (call,) = docker.calls("run")
     assert {f"--volume={tmp_path}:{tmp_path}", f"--volume={tmp_path}:/workspace"} <= {*call}

@@ -234,7 +234,7 @@ async def test_startup_files_cannot_be_created(
         "mv notes .zsh; echo new > notes/new"
     )
     reach = ProcessPermissions(writable=(str(sample.home),))
-    job = structs.replace(sample.job(command), reach=reach)
+    job = structs.replace(sample.job(command), permissions=reach)
     await IsolatedSandbox(spawner, backend(sample)).run(job)
     assert sorted(path.name for path in sample.home.iterdir()) == [".bashrc", "notes", "work"]
     assert (sample.home / ".bashrc").read_text() == "# mine\n"
@@ -246,7 +246,7 @@ async def test_secret_in_a_renamed_folder_stays_hidden(sample: SampleHome, spawn
     secrets = (".config/gh/hosts.yml", ".cargo/credentials.toml", ".ssh/id")
     for name in secrets:
         sample.write(name, "SECRET")
-    plain = structs.replace(sample.policy, person="")
+    plain = structs.replace(sample.policy, user_home="")
     program = find_bubblewrap(os.environ["PATH"])
     assert program is not None
     sandbox = IsolatedSandbox(spawner, Bubblewrap(program, plain))

@@ -134,10 +134,10 @@ async def world(
             store=one.store,
             clock=clock,
             logs=path / "logs",
-            later=followups,
-            present=followups.current_scope,
+            followups=followups,
+            current_scope=followups.current_scope,
             redact=str,
-            most=10_000,
+            max_processes=10_000,
         )
         async with open_process_registry(deps) as registry:
             yield GatewayWithProcesses(one, registry, sandbox)

@@ -342,7 +342,7 @@ async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> 
     recorder, counsel = EventRecorder(), Thinking(allowed)
     model = ScriptedModel([assistant_message(tool_call("act"))])
     plan = structs.replace(
-        make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), counsel=counsel
+        make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), approvals=counsel
     )
     async with running_turn(plan, recorder) as scope:
         await counsel.asked.wait()
@@ -400,7 +400,7 @@ class Twofold:
     def plan(self) -> Plan:
         model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
         tool = FakeTool("act", self, effect=Effect.OUTSIDE, timeout=20.0)
-        return structs.replace(make_plan(model, tool), counsel=self.counsel)
+        return structs.replace(make_plan(model, tool), approvals=self.counsel)
 
 
 async def test_tool_time_limit_pauses_until_the_last_of_two_questions_is_answered() -> None:
@@ -455,7 +455,7 @@ async def test_suspended_call_is_not_reported() -> None:
     first, second, third = tool_call("act"), tool_call("act"), tool_call("act")
     model = ScriptedModel([assistant_message(first, second, third)])
     act = FakeTool("act", acts, effect=Effect.OUTSIDE)
-    plan = structs.replace(make_plan(model, act), counsel=counsel)
+    plan = structs.replace(make_plan(model, act), approvals=counsel)
     async with running_turn(plan, recorder):
         pass
     assert recorder.ended.outcome is Outcome.CANCELLED
@@ -469,7 +469,10 @@ async def test_suspended_call_is_not_reported() -> None:
         ScriptedModel(answer_script("ok")),
     )
     plan = structs.replace(
-        make_plan(model, act), counsel=counsel, history=[user_message(), *history], resumes=True
+        make_plan(model, act),
+        approvals=counsel,
+        history=[user_message(), *history],
+        resumes_calls=True,
     )
     assert await run_turn(plan, (), recorder) is Outcome.DONE
     assert counsel.calls == [second.id, third.id]
@@ -500,7 +503,7 @@ async def test_only_calls_that_did_nothing_can_be_repeated(
 ) -> None:
     counsel = Leaving(answers=2)
     model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
-    plan = structs.replace(make_plan(model, tool), counsel=counsel)
+    plan = structs.replace(make_plan(model, tool), approvals=counsel)
     async with running_turn(plan, EventRecorder()):
         pass
     assert list(map(bool, counsel.calls)) == named

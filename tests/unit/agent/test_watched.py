@@ -66,7 +66,7 @@ async def run(
     guard: Guard, *tools: FakeTool, script: tuple[list[ScriptStep], ...]
 ) -> EventRecorder:
     recorder = EventRecorder()
-    plan = structs.replace(make_plan(ScriptedModel(*script), *tools), watch=guard)
+    plan = structs.replace(make_plan(ScriptedModel(*script), *tools), hooks=guard)
     await run_turn(plan, [user_message("go", id="m1")], recorder)
     return recorder
 
@@ -173,7 +173,7 @@ async def test_cancelled_turn_does_not_wait_for_hooks() -> None:
     guard, gates, recorder = Guard(), GatedBody(), EventRecorder()
     guard.hangs = True
     model = ScriptedModel([assistant_message(tool_call("look", gate="1"))], answer_script("ok"))
-    plan = structs.replace(make_plan(model, FakeTool("look", gates)), watch=guard)
+    plan = structs.replace(make_plan(model, FakeTool("look", gates)), hooks=guard)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(run_turn, plan, [user_message("go")], recorder)

@@ -123,7 +123,7 @@ async def test_own_programs_can_search_long_output(parts: SandboxDeps):
     path = parts.home.cache / "output/out_1.txt"
     path.parent.mkdir(parents=True)
     path.write_text("found")
-    job = structs.replace(shell(parts, f"cat {path}"), reach=ProcessPermissions())
+    job = structs.replace(shell(parts, f"cat {path}"), permissions=ProcessPermissions())
     for backend in ("bubblewrap", "landlock"):
         sandbox = sandbox_for(with_terminal(parts, backend=backend))
         assert (await sandbox.run(job)).output == b"found"
@@ -171,7 +171,7 @@ async def test_workspace_of_the_profile_is_writable(parts: SandboxDeps):
     for backend in ("bubblewrap", "landlock"):
         job = shell(parts, f"echo x > {backend}; echo x > ../skills; echo x > ../../.profile")
         job = structs.replace(
-            job, cwd=str(folder), reach=ProcessPermissions(writable=(str(folder),))
+            job, cwd=str(folder), permissions=ProcessPermissions(writable=(str(folder),))
         )
         await sandbox_for(with_terminal(parts, backend=backend)).run(job)
     assert {path.name for path in folder.iterdir()} == {"bubblewrap", "landlock"}
@@ -295,7 +295,7 @@ async def test_unguardable_folders_refuse_only_their_own_commands(
     work.mkdir()
     job = shell(parts, f"cd {work} && {DEEP_REPOSITORIES} && echo done")
     allowed = structs.replace(job.permissions, writable=(str(work),))
-    job = structs.replace(job, cwd=str(work), reach=allowed)
+    job = structs.replace(job, cwd=str(work), permissions=allowed)
     sandbox = sandbox_for(parts)
     assert (await sandbox.run(job)).output == b"done\n"
     next_job = structs.replace(job, argv=("echo", "ran"))

@@ -52,7 +52,7 @@ async def test_help_lists_available_commands(tmp_path: Path) -> None:
 async def test_unavailable_command_is_not_listed_and_says_why(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         harness.context = structs.replace(
-            harness.context, seat=CommandCaller(), services=CommandServices()
+            harness.context, caller=CommandCaller(), services=CommandServices()
         )
         missing = {
             "clear",

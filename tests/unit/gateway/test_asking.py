@@ -137,7 +137,7 @@ async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
 
 async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, door=people
+        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=people
     ) as harness:
         await say(harness, "clean up", "1", "bob")
         await asked(harness)
@@ -188,7 +188,7 @@ async def test_member_question_is_posted_to_owner_chat(
     tmp_path: Path, line: str, result: str
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
+        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness, Address("fake", "9"))
         await say(harness, "clean up", "1", "bob")
@@ -216,7 +216,7 @@ async def test_request_is_denied_for_guests_and_without_owner_chat(
     tmp_path: Path, sender: str, home: Address | None
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
+        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness, home)
         await say(harness, "clean up", "1", sender)

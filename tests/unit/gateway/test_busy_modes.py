@@ -154,7 +154,7 @@ async def test_other_principals_do_not_steer_a_run(tmp_path: Path, mode: BusyMod
         answer_script("done", id="a9"),
         tools=[tool],
         rules=gateway_rules(mode),
-        door=by_sender,
+        authorize=by_sender,
     ) as harness:
         await harness.channel.say("work", sender="me")
         await gates.reached("a")

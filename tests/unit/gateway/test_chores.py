@@ -122,7 +122,7 @@ async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
 
     clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
-        tmp_path, clock=clock, urgent={"dig": digging}, door=authorize
+        tmp_path, clock=clock, urgent={"dig": digging}, authorize=authorize
     ) as harness:
         await dig(harness, clock)
         await harness.channel.say("/stop", sender="eve")

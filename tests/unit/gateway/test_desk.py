@@ -105,7 +105,7 @@ async def test_resume_moves_a_session_to_the_chat(tmp_path: Path) -> None:
 
 
 async def test_owner_can_resume_a_session_from_elsewhere(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         await last(harness, "mine", chat="2", sender="bob")
         theirs = await session_at(harness, "agent:main:fake:dm:2")
         assert theirs.system
@@ -118,7 +118,7 @@ async def test_owner_can_resume_a_session_from_elsewhere(tmp_path: Path) -> None
 
 
 async def test_member_cannot_resume_sessions_of_others(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         await last(harness, "mine")
         mine = await session_at(harness)
         await last(harness, "/title Secret")
@@ -133,7 +133,7 @@ async def test_member_cannot_resume_sessions_of_others(tmp_path: Path) -> None:
 
 async def test_shared_chat_lists_only_own_sessions(tmp_path: Path) -> None:
     """The chat's session is the owner's; a member sees none of the owner's other sessions."""
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         await last(harness, "private", chat="9")
         await last(harness, "hello all")
         reply = await last(harness, "/sessions", sender="bob")
@@ -180,7 +180,7 @@ async def test_branch_in_a_chat(tmp_path: Path) -> None:
 
 
 async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         fake_services = add_commands(harness)
         assert "interrupt it" in await last(harness, "/busy")
         refused = await last(harness, "/busy queue", sender="bob")
@@ -191,7 +191,7 @@ async def test_busy_is_owner_only_and_applies_to_the_next_turn(tmp_path: Path) -
 
 
 async def test_whoami(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         lines = (await last(harness, "/whoami", sender="bob")).splitlines()
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert (facts["id"], facts["platform"], facts["role"]) == ("bob", "fake", "member")
@@ -201,7 +201,7 @@ async def test_whoami(tmp_path: Path) -> None:
 
 
 async def test_sethome_and_restart(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=owner_or_member) as harness:
+    async with gateway_harness(tmp_path, authorize=owner_or_member) as harness:
         fake_services = add_commands(harness)
         for line in ("/sethome", "/restart", "/debug", "/platform"):
             assert "Only an owner" in await last(harness, line, chat="2", sender="bob")

@@ -35,7 +35,7 @@ class AccessHarness:
         self.pairing = Pairing(folder, FakeClock())
         platform = PlatformRules(**rules)  # type: ignore[arg-type]
         keys = keys or SessionKeyRules()
-        keys = structs.replace(keys, space="work")
+        keys = structs.replace(keys, namespace="work")
         self.door = AccessControl("work", {"chat": platform}, self.pairing, COMMANDS, keys)
 
 

@@ -39,7 +39,7 @@ async def admit_bob(inbound: Inbound) -> Admitted | Rejected:
 
 
 async def test_only_owner_sees_the_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with gateway_harness(tmp_path, door=admit_bob) as harness:
+    async with gateway_harness(tmp_path, authorize=admit_bob) as harness:
         harness.planner.broken = ERROR
         await harness.channel.say("hello")
         await harness.wait_for_posts(ERROR + SHELL_NOTE)

@@ -23,7 +23,7 @@ async def member(inbound: Inbound) -> Admitted:
 
 async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
     async with gateway_harness(
-        tmp_path, door=member, rules=gateway_rules(BusyMode.QUEUE)
+        tmp_path, authorize=member, rules=gateway_rules(BusyMode.QUEUE)
     ) as harness:
         for _ in range(INBOUND_BURST + 1):
             await harness.channel.type(make_inbound("hello", "k1"))
@@ -41,7 +41,7 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(
 ) -> None:
     clock = FakeClock()
     async with gateway_harness(
-        tmp_path, door=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
+        tmp_path, authorize=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
     ) as harness:
         # A command that is accepted and says nothing, so that replies can be told apart.
         for number in range(INBOUND_BURST):
@@ -64,7 +64,7 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(
 async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel(name="webhook")
-    async with gateway_harness(tmp_path, door=member, channel=channel, clock=clock) as harness:
+    async with gateway_harness(tmp_path, authorize=member, channel=channel, clock=clock) as harness:
         calls = [
             make_inbound("hi", f"w{number}", channel="webhook")
             for number in range(INBOUND_BURST + 1)

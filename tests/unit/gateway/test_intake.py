@@ -53,7 +53,7 @@ async def test_message_from_unknown_user_starts_nothing(tmp_path: Path) -> None:
     async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Rejected("Who are you?" if inbound.sender == "ann" else "")
 
-    async with gateway_harness(tmp_path, door=authorize) as harness:
+    async with gateway_harness(tmp_path, authorize=authorize) as harness:
         await harness.channel.say("hello")
         await harness.channel.say("hello", sender="bob", chat="2")
         await harness.channel.say("/stop", sender="bob", chat="2")
@@ -67,7 +67,7 @@ async def test_principal_is_stored_with_the_session(tmp_path: Path) -> None:
     async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Admitted(key="agent:main:fake:dm:1", principal="fake:ann", trust=Trust.GUEST)
 
-    async with gateway_harness(tmp_path, door=authorize) as harness:
+    async with gateway_harness(tmp_path, authorize=authorize) as harness:
         await harness.channel.say("hello")
         await harness.wait_for_posts("re: hello")
         session = await harness.store.archive_for("fake:ann").by_key("agent:main:fake:dm:1")
@@ -128,7 +128,7 @@ async def test_forbidden_command_is_refused(tmp_path: Path) -> None:
     async def authorize(inbound: Inbound) -> Admitted | Rejected:
         return Admitted(key="agent:main:fake:dm:1", commands=frozenset({"help"}))
 
-    async with gateway_harness(tmp_path, door=authorize) as harness:
+    async with gateway_harness(tmp_path, authorize=authorize) as harness:
         await harness.channel.say("/new")
         await harness.wait_for_posts("You may not use /new here. /help lists your commands.")
 
@@ -266,7 +266,7 @@ async def test_update_is_not_acknowledged_while_the_store_fails(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_two_hundred_concurrent_sessions(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=admit_everyone) as harness:
+    async with gateway_harness(tmp_path, authorize=admit_everyone) as harness:
         async with anyio.create_task_group() as group:
             for chat in range(200):
                 group.start_soon(

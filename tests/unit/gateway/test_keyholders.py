@@ -44,12 +44,12 @@ async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
     opened: Authorize = authorize
     clock = FakeClock()
     assert chat_id_of_address(WHOLE).key == chat_id_of_address(SPLIT).key
-    async with gateway_harness(tmp_path, door=opened, clock=clock) as harness:
+    async with gateway_harness(tmp_path, authorize=opened, clock=clock) as harness:
         await harness.channel.type(make_message("1", WHOLE))
         await harness.channel.type(make_message("2", SPLIT))
         await wait_until(lambda: len(harness.channel.posts) == 2)
         await harness.wait_until_idle()
-    async with gateway_harness(tmp_path, door=opened, clock=clock) as two:
+    async with gateway_harness(tmp_path, authorize=opened, clock=clock) as two:
         await two.channel.type(make_message("3", SPLIT))
         await wait_until(lambda: len(two.channel.posts) == 1)
         (request,) = two.model.requests

@@ -82,7 +82,7 @@ async def test_footer_is_delivered_but_not_in_the_transcript(tmp_path: Path) -> 
     tools = [FakeTool("patch", refuses)]
     script = AnswerFooter(show_failed_files=True, fields=("model", "cwd"), folder="/work")
     steps = [assistant_message(tool_call("patch", path="f"))], [assistant_message("Changed f.")]
-    async with gateway_harness(tmp_path, *steps, tools=tools, postscript=script) as harness:
+    async with gateway_harness(tmp_path, *steps, tools=tools, footer=script) as harness:
         await harness.channel.say("change f")
         await wait_until(lambda: len(harness.channel.texts_in("1")) == 1)
         (seen,) = harness.channel.texts_in("1")

@@ -131,7 +131,7 @@ async def test_reply_answers_the_question_replied_to(
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
@@ -156,7 +156,7 @@ async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> No
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
@@ -334,7 +334,7 @@ async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=by_thread
     ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
@@ -380,7 +380,7 @@ async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=shared
     ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")

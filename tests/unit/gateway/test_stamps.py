@@ -32,7 +32,7 @@ def test_image_only_message_gets_a_timestamp() -> None:
 async def test_messages_get_timestamps_but_commands_do_not(tmp_path: Path) -> None:
     clock = FakeClock()
     stamp = format_timestamp(clock.now().astimezone(TOKYO))
-    rules = structs.replace(NO_POLLING, stamps=True, resets=ResetPolicy(zone=TOKYO))
+    rules = structs.replace(NO_POLLING, timestamps=True, resets=ResetPolicy(zone=TOKYO))
     async with gateway_harness(tmp_path, rules=rules, clock=clock) as harness:
         await harness.channel.say("hello")
         await harness.wait_for_posts(f"re: {stamp} hello")

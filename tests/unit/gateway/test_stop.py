@@ -182,7 +182,7 @@ async def gated_by_sender(inbound: Inbound) -> Admitted:
 
 async def test_member_stops_only_their_own_run(tmp_path: Path) -> None:
     async with gateway_harness(
-        tmp_path, HANGING_SCRIPT, HANGING_SCRIPT, door=gated_by_sender
+        tmp_path, HANGING_SCRIPT, HANGING_SCRIPT, authorize=gated_by_sender
     ) as harness:
         await harness.channel.say("work", sender="ann")
         await wait_until(lambda: harness.running() is not None)

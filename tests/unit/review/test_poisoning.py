@@ -178,7 +178,7 @@ async def test_untrusted_content_is_not_saved_unnoticed(
     tmp_path: Path, name: str, route: str
 ) -> None:
     carrier, named = CARRIERS[name]
-    async with learning_harness(tmp_path, words=f"# Notes\n\n{POISON}.\n") as one:
+    async with learning_harness(tmp_path, content=f"# Notes\n\n{POISON}.\n") as one:
         await add_existing_content(one)
         before = one.files()
         for text in TEXTS:
@@ -230,7 +230,7 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
         [assistant_message(call)],
         answer_script("Done."),
     ]
-    async with learning_harness(tmp_path, *scripts, words=POISON) as one:
+    async with learning_harness(tmp_path, *scripts, content=POISON) as one:
         one.talk.planner.approvals = person = Refuses()
         session = one.talk.conversation.session
         turn = TurnRequest(
@@ -255,6 +255,6 @@ async def test_own_statements_are_saved_immediately(tmp_path: Path) -> None:
         [assistant_message(call)],
         answer_script("Done."),
     ]
-    async with learning_harness(tmp_path, *scripts, words=POISON) as one:
+    async with learning_harness(tmp_path, *scripts, content=POISON) as one:
         await one.talk.submit(f"Read notes.md. And remember: {text}!")
         assert one.files() == {"memories/MEMORY.md": text.encode()}

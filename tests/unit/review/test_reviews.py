@@ -129,7 +129,7 @@ async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
         [assistant_message(tool_call("read_file", path="a"))], answer_script("Done."),
         answer_script("Nothing to keep."),
     ]  # fmt: skip
-    async with learning_harness(tmp_path, *scripts, words="text", rules=EACH) as one:
+    async with learning_harness(tmp_path, *scripts, content="text", rules=EACH) as one:
         await one.talk.submit("look into a")
         await finished_reviews(one)
         first, last, review = one.talk.model.requests
@@ -182,7 +182,7 @@ async def test_review_writes_a_skill(tmp_path: Path) -> None:
         answer_script("Done."),
         write,
         answer_script("Kept."),
-        words="x",
+        content="x",
         rules=rules,
     ) as one:
         await one.talk.submit("make tea")
@@ -305,7 +305,7 @@ async def test_turn_with_client_tools_is_not_reviewed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", list(NotificationLevel))
 async def test_notification_level_applies(tmp_path: Path, how: NotificationLevel) -> None:
-    rules = structs.replace(EACH, notifying=how)
+    rules = structs.replace(EACH, notifications=how)
     scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
     async with learning_harness(tmp_path, *scripts, rules=rules) as one:
         await one.talk.submit("I like tea")
@@ -372,7 +372,7 @@ async def test_other_model_gets_a_digest_and_knows_the_sources(tmp_path: Path) -
         [assistant_message(tool_call("web_extract", url="u"))],
         answer_script("Read."),
     ]
-    async with learning_harness(tmp_path, *scripts, words="tea") as one:
+    async with learning_harness(tmp_path, *scripts, content="tea") as one:
         await one.talk.submit("read u")
         reviewer = Reviewer(structs.replace(one.review_parts(), model=choose))
         occasion = ReviewedTurn(session=one.talk.conversation.session.id, source="cli")

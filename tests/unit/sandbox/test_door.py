@@ -225,7 +225,9 @@ async def test_extra_files_and_held_paths_are_open(spawner: Spawner, tmp_path: P
     command = (
         f"cat <&{FIRST_EXTRA_FD}; readlink /proc/self/fd/{FIRST_EXTRA_FD + 1}; ls /proc/self/fd"
     )
-    request = structs.replace(shell(command), files=(str(folder / "note"),), places=(str(folder),))
+    request = structs.replace(
+        shell(command), files=(str(folder / "note"),), held_paths=(str(folder),)
+    )
     async with spawner.open(request) as child:
         output, *descriptors = (await read_all(child)).decode().splitlines()
         assert (await child.wait()).exit_code == 0
@@ -239,7 +241,7 @@ async def test_extra_files_and_held_paths_are_open(spawner: Spawner, tmp_path: P
 async def test_held_path_behind_a_link_is_rejected(spawner: Spawner, tmp_path: Path, path: str):
     (tmp_path / "real/deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
-    request = structs.replace(shell("echo begun"), places=(str(tmp_path.resolve() / path),))
+    request = structs.replace(shell("echo begun"), held_paths=(str(tmp_path.resolve() / path),))
     async with spawner.open(request) as child:
         with pytest.raises(SandboxError, match="symbolic links"):
             await child.wait()
@@ -248,7 +250,7 @@ async def test_held_path_behind_a_link_is_rejected(spawner: Spawner, tmp_path: P
 
 async def test_stderr_can_be_separate(spawner: Spawner) -> None:
     both = shell("echo out; echo err >&2; read line; echo $line >&2", talk=True)
-    async with spawner.open(structs.replace(both, apart=True)) as child:
+    async with spawner.open(structs.replace(both, separate_stderr=True)) as child:
         await child.write_stdin(b"more\n")
         assert await read_all(child) == b"out\n"
         output = b""

@@ -107,7 +107,7 @@ async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
 
     async with (
         delegation_harness(tmp_path, echo_task) as (built, _),
-        open_delegations(structs.replace(built.deps, present=moved)) as delegations,
+        open_delegations(structs.replace(built.deps, current_scope=moved)) as delegations,
     ):
         await delegations.dispatch(SCOPE, [Task(goal="a")])
         await wait_until_settled(built, delegations)

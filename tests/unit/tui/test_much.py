@@ -150,7 +150,7 @@ async def test_no_color_uses_symbols(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_dark_and_light_themes(tmp_path: Path) -> None:
-    async with tui_screen(FakeTuiClient(), tmp_path, look="light") as screen:
+    async with tui_screen(FakeTuiClient(), tmp_path, theme="light") as screen:
         assert screen.ui.theme == "hermes-light"
         await screen.pilot.press("ctrl+t")
         assert screen.ui.theme == "hermes-dark"

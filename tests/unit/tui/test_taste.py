@@ -59,7 +59,7 @@ def test_every_setting_is_mapped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 async def test_reasoning_is_shown_or_hidden(tmp_path: Path, *, wanted: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A thought."), *answer_events("The answer.")])
-    async with tui_screen(companion, tmp_path, taste=DisplayOptions(reasoning=wanted)) as screen:
+    async with tui_screen(companion, tmp_path, display=DisplayOptions(reasoning=wanted)) as screen:
         await screen.submit("go")
         await screen.wait_for("The answer.")
         assert ("thought" in screen.text) is wanted
@@ -68,7 +68,7 @@ async def test_reasoning_is_shown_or_hidden(tmp_path: Path, *, wanted: bool) -> 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_reasoning_is_expanded(tmp_path: Path, *, whole: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A deep idea."), *answer_events("The answer.")])
-    async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=whole)) as screen:
+    async with tui_screen(companion, tmp_path, display=DisplayOptions(open=whole)) as screen:
         await screen.submit("go")
         await screen.wait_for("The answer.")
         assert ("A deep idea." in screen.text) is whole
@@ -77,7 +77,7 @@ async def test_reasoning_is_expanded(tmp_path: Path, *, whole: bool) -> None:
 async def test_raw_answer(tmp_path: Path) -> None:
     words = "# Title\n\nSome *text*.\n\n```sh\nls [copy]\n```\n- the end"
     async with tui_screen(
-        FakeTuiClient(answer_events(words)), tmp_path, taste=DisplayOptions(raw=True)
+        FakeTuiClient(answer_events(words)), tmp_path, display=DisplayOptions(raw=True)
     ) as screen:
         await screen.submit("go")
         await screen.wait_for("- the end")
@@ -91,7 +91,7 @@ async def test_long_raw_answer(tmp_path: Path) -> None:
     async with tui_screen(
         FakeTuiClient(answer_events("\n".join(lines))),
         tmp_path,
-        taste=DisplayOptions(raw=True),
+        display=DisplayOptions(raw=True),
         size=(80, 120),
     ) as screen:
         await screen.submit("go")
@@ -106,7 +106,7 @@ async def test_short_diffs_are_expanded(tmp_path: Path, *, wanted: bool) -> None
     companion = FakeTuiClient(
         [*tool_events("patch", '{"path": "x"}', DIFF), *answer_events("Done.")]
     )
-    async with tui_screen(companion, tmp_path, taste=DisplayOptions(diffs=wanted)) as screen:
+    async with tui_screen(companion, tmp_path, display=DisplayOptions(diffs=wanted)) as screen:
         await screen.submit("go")
         await screen.wait_for("Done.")
         await screen.wait_until_idle()
@@ -120,7 +120,7 @@ async def test_preview_limits_the_call(tmp_path: Path) -> None:
         *answer_events("Done."),
     ]
     async with tui_screen(
-        FakeTuiClient(steps), tmp_path, taste=DisplayOptions(preview=9)
+        FakeTuiClient(steps), tmp_path, display=DisplayOptions(preview=9)
     ) as screen:
         await screen.submit("go")
         await screen.wait_for("Done.")
@@ -131,7 +131,7 @@ async def test_timestamps(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     shown = f"{at.astimezone():%H:%M} go"
     async with tui_screen(
-        FakeTuiClient(), tmp_path, clock=FakeClock(at), taste=DisplayOptions(times=True)
+        FakeTuiClient(), tmp_path, clock=FakeClock(at), display=DisplayOptions(times=True)
     ) as screen:
         await screen.submit("go")
         await screen.wait_for(shown)
@@ -145,7 +145,7 @@ async def test_compact_spacing(tmp_path: Path) -> None:
     heights: list[int] = []
     for compact in (False, True):
         async with tui_screen(
-            FakeTuiClient(), tmp_path, taste=DisplayOptions(compact=compact)
+            FakeTuiClient(), tmp_path, display=DisplayOptions(compact=compact)
         ) as screen:
             await screen.submit("go")
             await screen.wait_for("Plain answer.")
@@ -158,7 +158,9 @@ async def test_compact_spacing(tmp_path: Path) -> None:
 
 
 async def test_long_pastes_are_collapsed(tmp_path: Path) -> None:
-    async with tui_screen(FakeTuiClient(), tmp_path, taste=DisplayOptions(paste_lines=2)) as screen:
+    async with tui_screen(
+        FakeTuiClient(), tmp_path, display=DisplayOptions(paste_lines=2)
+    ) as screen:
         screen.ui.chat.prompt.post_message(Paste("a\nb\nc"))
         await screen.wait_for("[pasted text 1: 3 lines]")
 
@@ -209,7 +211,7 @@ async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
     companion.history = RecentHistory(
         rows=(StoredMessage(1, at, "r1", asked), StoredMessage(2, at, "r1", thought))
     )
-    async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=True)) as screen:
+    async with tui_screen(companion, tmp_path, display=DisplayOptions(open=True)) as screen:
         await screen.submit("/ts on")
         await screen.wait_for("Timestamps are shown from now on.")
         await screen.submit("/resume s7")

@@ -211,7 +211,7 @@ class _ScriptWalker(WordReader):
         match node.type:
             case "herestring_redirect":
                 words = [word for child in node.named_children for word in self._words(child)]
-                return structs.replace(feed, fed=" ".join(words), piped=True)
+                return structs.replace(feed, stdin=" ".join(words), piped=True)
             case "heredoc_redirect":
                 return self._with_heredoc(node, feed)
             case _:
@@ -230,7 +230,7 @@ class _ScriptWalker(WordReader):
             self._add_backticks(self._text(one))
         text = "".join(self._value(one) if one.named_children else self._text(one)
                        for one in bodies)  # fmt: skip
-        return structs.replace(feed, fed=text, piped=True)
+        return structs.replace(feed, stdin=text, piped=True)
 
     def _file_redirect(self, node: "Node", feed: CommandInput) -> CommandInput:
         first, *others = node.children_by_field_name("destination") or [None]
@@ -242,7 +242,7 @@ class _ScriptWalker(WordReader):
         if not any(">" in one.type for one in node.children if not one.is_named):
             inner = [one for one in node.named_children if one.type == "process_substitution"]
             if inner:
-                return structs.replace(feed, fed="\n".join(paths), piped=True)
+                return structs.replace(feed, stdin="\n".join(paths), piped=True)
             return structs.replace(feed, piped=True, sources=(*feed.sources, *paths))
         return structs.replace(feed, targets=(*feed.targets, *paths))
 

@@ -113,7 +113,7 @@ def _env_command(one: ParsedCommand) -> Iterator[ParsedCommand]:
         elif equals and re.fullmatch(r"\w+", name):
             known[name] = value
         else:
-            yield structs.replace(_with_argv(one, [word, *rest]), folder=folder, known=known)
+            yield structs.replace(_with_argv(one, [word, *rest]), folder=folder, variables=known)
             return
 
 

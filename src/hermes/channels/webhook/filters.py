@@ -99,7 +99,7 @@ def _matches(filter_: Filter, facts: FilterInput) -> bool:
         case GroupKind.NOT:
             return not any(outcomes)
         case _:
-            assert_never(filter_.every)
+            assert_never(filter_.kind)
 
 
 def _passes(test: FieldTest, found: bool, value: object) -> bool:
@@ -117,7 +117,7 @@ def _passes(test: FieldTest, found: bool, value: object) -> bool:
         case Operator.CONTAINS:
             return found and _contains(value, test.value)
         case _:
-            assert_never(test.word)
+            assert_never(test.operator)
 
 
 def _contains(value: object, wanted: object) -> bool:

@@ -146,10 +146,10 @@ class Reviewer:
             tools=tools,
             steps=min(plan.steps, self._deps.steps),
             steer=no_steering,
-            handed=(),
-            counsel=None,
-            compress=None,
-            renew=None,
+            client_tools=(),
+            approvals=None,
+            compact=None,
+            rebuild_prompt=None,
         )
         return review_plan, User(new_id("msg"), (Text(prompt),), Trust.PROGRAM)
 

@@ -111,7 +111,7 @@ class EmbeddedWire:
         others = [one for one in self._short_tools if one.name not in used]
         stuck = bool(self._again) and turn.has_failed
         if (turn.untouched_names or stuck) and others and not turn.is_looping:
-            return others, structs.replace(calling, must=True)
+            return others, structs.replace(calling, required=True)
         done = self._again or turn.is_known or turn.is_looping
         return [] if done else self._short_tools, calling
 

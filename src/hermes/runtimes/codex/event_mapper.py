@@ -64,11 +64,11 @@ class WatchedCommand(Protocol):
         """Whether it could read files written by others."""
         ...
 
-    def brings(self) -> None:
+    def start_recording(self) -> None:
         """Mark everything it writes as untrusted."""
         ...
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Stop tracking it."""
         ...
 
@@ -136,7 +136,7 @@ class EventMapper:
         """Codex may write what it has read, also through a command that is still running."""
         if heard and not self._foreign:
             for running in self._running.values():
-                running.brings()
+                running.start_recording()
         self._foreign = heard
 
     def add_steering(self, message: User) -> None:
@@ -176,7 +176,7 @@ class EventMapper:
         """The command of an item has started; codex may read its output long before its end."""
         unsandboxed = not self._unsandboxed.isdisjoint({item, ALL_ITEMS})
         if self.has_untrusted_text or unsandboxed:
-            running.brings()
+            running.start_recording()
         self.has_untrusted_text |= running.shown or unsandboxed
         self._running[item] = running
 
@@ -185,7 +185,7 @@ class EventMapper:
         self._unsandboxed.add(item)
         found = [one for key, one in self._running.items() if item in {key, ALL_ITEMS}]
         for running in found if self.has_untrusted_text else ():
-            running.brings()
+            running.start_recording()
         self.has_untrusted_text |= bool(found)
 
     @property
@@ -274,7 +274,7 @@ class EventMapper:
         found = self._open.setdefault(item.id, _OpenCall(work, untrusted=outcome.foreign))
         found.outcome = self._with_trust(item.id, outcome)
         if item.type not in protocol.AGENT_ITEMS and (running := self._running.pop(item.id, None)):
-            running.over()
+            running.end()
         self.has_untrusted_text |= found.outcome.foreign
         return self._open_events()
 
@@ -390,7 +390,7 @@ class EventMapper:
                 outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.untrusted)
                 one.outcome = self._with_trust(key, outcome)
         for running in self._running.values():
-            running.over()
+            running.end()
         self._running.clear()
         events += self._open_events()
         events += self._close_partial(Stop.CANCELLED if cut else Stop.END)

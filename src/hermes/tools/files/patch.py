@@ -121,7 +121,7 @@ class Patch:
             others = frozenset(paths if others else ())
         return WriteProvenance(
             foreign=provenance.foreign | others,
-            vouched=NO_PATHS if moves else provenance.vouched,
+            trusted=NO_PATHS if moves else provenance.trusted,
             whole=provenance.whole,
         )
 

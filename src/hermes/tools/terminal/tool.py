@@ -171,9 +171,11 @@ class Terminal:
                 return await self._run_in_background(arguments, ctx, folder, permit)
             return await self._run(arguments, ctx, folder, permit)
         except SandboxError as error:
-            note = ""
+            note = (
+                ""
                 if arguments.workdir
                 else reset_remote_folder(self._deps.paths, ctx.scope.session)
+            )
             raise ToolError(f"terminal: {error}", hint=f"{error.hint} {note}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:

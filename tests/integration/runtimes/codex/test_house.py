@@ -247,7 +247,7 @@ async def test_review_covers_codex_turns(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
         settings = SETTINGS.format(url=model.url, runtime="codex_app_server")
         (tmp_path / "config.yaml").write_text(settings + "memory:\n  nudge_interval: 1\n")
-        async with open_codex_profile(tmp_path, model.url, program, looks_back=True) as app:
+        async with open_codex_profile(tmp_path, model.url, program, reviews=True) as app:
             answer = await collect(app, [Text("my cat is called Tom")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
             with anyio.fail_after(TEST_TIMEOUT):

@@ -186,10 +186,10 @@ async def test_permissions_for_the_turn_apply_to_every_command(*, allowed: bool)
         shown = False
         unverified = False
 
-        def brings(self) -> None:
+        def start_recording(self) -> None:
             brought.append("brought")
 
-        def over(self) -> None:
+        def end(self) -> None:
             """Do nothing."""
 
     runtime_request = RuntimeRequest(SCOPE, "", [user_message("go")])

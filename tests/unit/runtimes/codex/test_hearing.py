@@ -253,10 +253,10 @@ class FakeCommand:
         self.unverified = False
         self.told: list[str] = []
 
-    def brings(self) -> None:
+    def start_recording(self) -> None:
         self.told.append("brings")
 
-    def over(self) -> None:
+    def end(self) -> None:
         self.told.append("over")
 
 
