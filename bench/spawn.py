@@ -1,4 +1,4 @@
-"""What a wall costs: one command through the door, plain and behind each wall of this machine."""
+"""Measure the cost of a command without a sandbox and with each sandbox of this machine."""
 
 import os
 import statistics
@@ -30,14 +30,14 @@ def measure() -> Iterator[Number]:
     for name, seconds in times.items():
         took = statistics.median(seconds) * 1000
         if name == "plain":
-            yield Number(name="a plain command through the door", value=took, unit="ms")
+            yield Number(name="a command without a sandbox", value=took, unit="ms")
         else:
             over = took - plain * 1000
-            yield Number(name=f"{name}, over a plain command", value=over, unit="ms", bar=BAR)
+            yield Number(name=f"{name}, added to that", value=over, unit="ms", bar=BAR)
 
 
 async def _times(folder: Path) -> dict[str, list[float]]:
-    """Interleaved, so that a noisy neighbour disturbs all of them alike."""
+    """Alternate the sandboxes, so that other load affects all of them equally."""
     times: dict[str, list[float]] = {}
     with Spawner() as door:
         found = sandboxes(door, folder)

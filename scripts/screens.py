@@ -1,4 +1,4 @@
-"""Pictures of the terminal UI for the README: a small talk, played on a screen nobody sees.
+"""Write screenshots of the terminal UI for the documentation, from a scripted conversation.
 
 python scripts/screens.py            writes docs/screens/*.svg
 """
@@ -38,9 +38,9 @@ def greet(name: str) -> None:
 TESTS = "............\n12 passed in 0.31s"
 
 
-def companion() -> FakeTuiClient:
-    one = FakeTuiClient()
-    one.turns = [
+def scripted_client() -> FakeTuiClient:
+    client = FakeTuiClient()
+    client.turns = [
         [
             *tool_events("read_file", '{"path": "greet.py"}', "def greet(name):", call="c1"),
             *tool_events("patch", '{"path": "greet.py"}', DIFF, call="c2"),
@@ -49,26 +49,26 @@ def companion() -> FakeTuiClient:
         ],
         [
             tool_events("terminal", '{"command": "pytest -q --slow"}', TESTS, call="c4")[0],
-            one.wait_until_stopped,
+            client.wait_until_stopped,
         ],
         [
             approval_asked(subject="git push origin main", reason="you asked for it"),
-            one.wait_until_decided,
+            client.wait_until_decided,
         ],
     ]
-    return one
+    return client
 
 
 async def take(look: str, folder: Path, place: Path) -> None:
-    """`folder` is for what the program itself writes."""
-    partner = companion()
+    """Write the screenshots to `place`; `folder` is the home of the program."""
+    client = scripted_client()
 
     def keep(screen: TuiScreen, name: str) -> None:
         svg = screen.ui.export_screenshot(title="hermes")
         text = "\n".join(line.rstrip() for line in svg.splitlines())
         (place / f"{name}.svg").write_text(text + "\n")
 
-    async with tui_screen(partner, folder, size=SIZE, look=look) as screen:
+    async with tui_screen(client, folder, size=SIZE, look=look) as screen:
         await screen.says("The greeting looks wrong. Can you fix it?")
         await screen.rests()
         keep(screen, f"chat-{look}")
@@ -80,7 +80,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
         await screen.pilot.press("escape")
         await screen.says("Run the slow tests, too")
         await screen.shows("running")
-        partner.hears = False
+        client.hears = False
         await screen.types("Not those with the network", "ctrl+g")
         await screen.types("and then push", "ctrl+n")
         await screen.shows("1 queued")
@@ -91,7 +91,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
         await screen.says("Push it")
         await screen.shows("Allow once")
         keep(screen, "approval")
-        partner.interrupt()
+        client.interrupt()
         await screen.rests()
         await screen.types("/re")
         await screen.shows(" /retry")
@@ -99,7 +99,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
 
 
 async def take_all(place: Path) -> None:
-    """Into a folder that is there."""
+    """`place` must exist."""
     with TemporaryDirectory() as folder:
         for look in ("dark", "light"):
             await take(look, Path(folder), place)
