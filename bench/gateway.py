@@ -201,7 +201,9 @@ def _gateway(app: App, channel: FakeChannel) -> Gateway:
     channels = {channel.name: channel}
     directory = ChatDirectory(app.home.channel_directory, app.clock)
     parts = GatewayOptions(
-        channels=channels, door=build_access(app, channels, multiplexed=False), directory=directory
+        channels=channels,
+        access=build_access(app, channels, multiplexed=False),
+        directory=directory,
     )
     return build_gateway(app, parts)
 

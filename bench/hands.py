@@ -131,7 +131,7 @@ async def _crowd(folder: Path) -> float:
             parts = ProcessDeps(
                 store=store,
                 clock=clock,
-                later=later,
+                followups=later,
                 redact=Redactor(["a-secret-of-the-bench"]).redact,
                 logs=folder / "logs",
             )
@@ -139,7 +139,7 @@ async def _crowd(folder: Path) -> float:
                 found = sandboxes(door, folder)
                 sandbox = found.get("bubblewrap") or found["landlock"]
                 for _ in range(MAX_PROCESSES):
-                    await registry.begin(_order(sandbox, folder))
+                    await registry.start(_order(sandbox, folder))
                 await anyio.sleep(1.0)
                 before, started = _seconds_spent(), time.perf_counter()
                 await anyio.sleep(SECONDS)
@@ -151,7 +151,9 @@ async def _crowd(folder: Path) -> float:
 def _order(sandbox: Sandbox, folder: Path) -> ProcessRequest:
     reach = ProcessPermissions(writable=(str(folder),))
     argv = ("bash", "-c", TALKING)
-    job = ProcessSpec(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=0.0, reach=reach)
+    job = ProcessSpec(
+        argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=0.0, permissions=reach
+    )
     return ProcessRequest(sandbox=sandbox, job=job, command=TALKING, scope=_scope(folder))
 
 

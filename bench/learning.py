@@ -74,7 +74,7 @@ async def _looked_up(briefing: PromptContext, home: Home, clock: FakeClock, numb
 def _prompt(briefing: PromptContext, home: Home, number: int) -> None:
     """Each prompt has a different text, so that none is cached."""
     workspace = str(home.path.parent / "work")
-    brief = briefing.brief(
+    brief = briefing.sections(
         PromptRequest(
             workspace=workspace,
             role=Role.OWNER,
@@ -126,7 +126,7 @@ async def _compressions(folder: Path) -> list[Number]:
     home = Home(folder, folder)
     (folder / "config.yaml").write_text("model:\n  context_length: 32000\n")
     async with serve(Script(default=Reply(text="I see.", usage=None))) as server:
-        env = Env(process_env()).under(
+        env = Env(process_env()).overlaid(
             {
                 "HERMES_HOME": str(folder),
                 "OPENAI_BASE_URL": server.url,
@@ -137,13 +137,13 @@ async def _compressions(folder: Path) -> list[Number]:
         )
         turns = times = 0
         async with open_app(home, env, AppOptions(source="bench", workspace=str(folder))) as app:
-            pressing = app.runner.compressing
+            pressing = app.runner.compaction
             if pressing is None:
                 raise SystemExit("compaction is disabled")
             while times < COMPRESSIONS and turns < MOST_TURNS:
                 turns += 1
                 if (
-                    await app.conversation.say([Text(f"{turns}: {LONG}")], _listen)
+                    await app.conversation.submit([Text(f"{turns}: {LONG}")], _listen)
                     is not Outcome.DONE
                 ):
                     raise SystemExit(f"turn {turns} failed")

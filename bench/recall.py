@@ -23,9 +23,9 @@ async def building(store: SqliteStore) -> list[Number]:
     archive = store.archive_for(OWNER)
     await archive.search("warm up")
     began = time.perf_counter()
-    await archive.recall("something that was said")
+    await archive.search_by_meaning("something that was said")
     first = time.perf_counter() - began
-    while not await store.make_vectors():
+    while not await store.compute_vectors():
         pass
     rate = ROWS / (time.perf_counter() - began)
     return [
@@ -37,13 +37,13 @@ async def building(store: SqliteStore) -> list[Number]:
 async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
     archive = store.archive_for(OWNER)
     began = time.perf_counter()
-    await archive.recall("warm up")
+    await archive.search_by_meaning("warm up")
     loading = time.perf_counter() - began
     waits: list[float] = []
     for number in range(QUERIES):
         query = prose.query(number)
         began = time.perf_counter()
-        await archive.recall(query)
+        await archive.search_by_meaning(query)
         waits.append(time.perf_counter() - began)
     waits.sort()
     return [

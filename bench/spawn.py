@@ -62,4 +62,6 @@ def sandboxes(door: Spawner, folder: Path) -> dict[str, Sandbox]:
 def _job(folder: Path) -> ProcessSpec:
     reach = ProcessPermissions(writable=(str(folder),))
     argv = ("bash", "-c", "true")
-    return ProcessSpec(argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=60, reach=reach)
+    return ProcessSpec(
+        argv=argv, cwd=str(folder), env={"PATH": PATH}, timeout=60, permissions=reach
+    )

@@ -92,7 +92,7 @@ async def _cost_per_call(effect: Effect) -> float:
             asked = User("u", (Text("go"),))
             start = time.perf_counter()
             outcome = await runner.run(
-                TurnRequest(session=session, asked=asked, listen=_listen, new=True)
+                TurnRequest(session=session, message=asked, emit=_listen, new=True)
             )
             took = time.perf_counter() - start
     assert outcome is Outcome.DONE
@@ -102,7 +102,7 @@ async def _cost_per_call(effect: Effect) -> float:
 async def _turn_times() -> tuple[float, float]:
     """Median seconds of a turn after 10 and after 500 messages, over real HTTP."""
     with tempfile.TemporaryDirectory() as folder, mock_server() as url:
-        env = Env(process_env()).under(
+        env = Env(process_env()).overlaid(
             {
                 "HERMES_HOME": f"{folder}/home",
                 "OPENAI_BASE_URL": url,
@@ -126,7 +126,7 @@ async def _one_turn(conversation: Conversation, name: str) -> float:
     """Each turn adds two messages to the session."""
     await conversation.resume(name)
     start = time.perf_counter()
-    outcome = await conversation.say([Text("And now?")], _listen)
+    outcome = await conversation.submit([Text("And now?")], _listen)
     took = time.perf_counter() - start
     assert outcome is Outcome.DONE
     return took

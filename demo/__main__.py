@@ -46,7 +46,7 @@ class Talk:
     """A separate session in a folder."""
 
     def __init__(self, app: App, folder: Path) -> None:
-        self._talk = app.talk(SessionOptions(source="cli", cwd=str(folder)))
+        self._talk = app.new_conversation(SessionOptions(source="cli", cwd=str(folder)))
 
     async def ask(self, asked: str) -> Done:
         messages: list[Message] = []
@@ -66,7 +66,7 @@ class Talk:
                     pass
 
         with anyio.move_on_after(PATIENCE):
-            await self._talk.say([Text(asked)], hear)
+            await self._talk.submit([Text(asked)], hear)
         calls = [
             f"{call.name} {bytes(call.args).decode()}"
             for message in messages
@@ -82,7 +82,7 @@ async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
     weights = find_weights(model)
     with tempfile.TemporaryDirectory(prefix="hermes-demo-") as temporary:
         root = Path(temporary)
-        env = Env(process_env()).under({"HERMES_HOME": str(root / "home")})
+        env = Env(process_env()).overlaid({"HERMES_HOME": str(root / "home")})
         place = ModelFolder(Path(sys.prefix) / FOLDER_NAME)
         say(f"{weights.title}, {format_size(weights.size)}, {weights.licence}: {place.folder}")
         await fetch_model(weights, place, env, _progress)

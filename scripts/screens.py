@@ -69,32 +69,32 @@ async def take(look: str, folder: Path, place: Path) -> None:
         (place / f"{name}.svg").write_text(text + "\n")
 
     async with tui_screen(client, folder, size=SIZE, look=look) as screen:
-        await screen.says("The greeting looks wrong. Can you fix it?")
-        await screen.rests()
+        await screen.submit("The greeting looks wrong. Can you fix it?")
+        await screen.wait_until_idle()
         keep(screen, f"chat-{look}")
         if look == "light":
             return
         await screen.pilot.press("ctrl+r")
-        await screen.shows("Fix the fence")
+        await screen.wait_for("Fix the fence")
         keep(screen, "sessions")
         await screen.pilot.press("escape")
-        await screen.says("Run the slow tests, too")
-        await screen.shows("running")
-        client.hears = False
-        await screen.types("Not those with the network", "ctrl+g")
-        await screen.types("and then push", "ctrl+n")
-        await screen.shows("1 queued")
+        await screen.submit("Run the slow tests, too")
+        await screen.wait_for("running")
+        client.accepts_steering = False
+        await screen.type_keys("Not those with the network", "ctrl+g")
+        await screen.type_keys("and then push", "ctrl+n")
+        await screen.wait_for("1 queued")
         keep(screen, "meanwhile")
-        screen.ui.chat.talk.interrupt()
-        await screen.rests()
+        screen.ui.chat.conversation.interrupt()
+        await screen.wait_until_idle()
         screen.ui.chat.prompt.empty()
-        await screen.says("Push it")
-        await screen.shows("Allow once")
+        await screen.submit("Push it")
+        await screen.wait_for("Allow once")
         keep(screen, "approval")
         client.interrupt()
-        await screen.rests()
-        await screen.types("/re")
-        await screen.shows(" /retry")
+        await screen.wait_until_idle()
+        await screen.type_keys("/re")
+        await screen.wait_for(" /retry")
         keep(screen, "commands")
 
 

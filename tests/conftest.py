@@ -1,4 +1,4 @@
-"""What all tests share, and the table in which long proofs are summed up."""
+"""Fixtures and hypothesis profiles for all tests, and the summary table of soak runs."""
 
 import gc
 import signal
@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 
 PROOF = "proof"
 
-# Nothing here may depend on how busy the machine is, or on what a random number is today:
-# `house` tries the same examples each time, `quick` fewer, and `soak` looks for new ones.
+# Results must not depend on load or random numbers: `house` always tries the same examples,
+# `quick` fewer of them, and `soak` looks for new ones.
 settings.register_profile(
     "house",
     deadline=None,
@@ -25,7 +25,7 @@ settings.load_profile("house")
 
 
 def pytest_configure() -> None:
-    """What a shell starts in the background ignores these, and so would all that tests start."""
+    """Restore signals that background jobs of a shell ignore and child processes would inherit."""
     for number, handler in (
         (signal.SIGHUP, signal.SIG_DFL),
         (signal.SIGINT, signal.default_int_handler),
@@ -36,7 +36,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives to the end: nobody need look again whether it is garbage."""
+    """Exclude collected tests from garbage collection, since they live until the end."""
     gc.collect()
     gc.freeze()
 
@@ -48,7 +48,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def prove(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Takes the numbers that a test has found, for the table at the end of `make soak`."""
+    """Record numbers that a test measured, for the table at the end of `make soak`."""
     return partial(record_property, PROOF)
 
 

@@ -30,7 +30,7 @@ class Answer(Struct, frozen=True):
 
 
 async def collect(
-    app: App, parts: Sequence[Text | Media], tell: Callable[[Event], None] = lambda _: None
+    app: App, parts: Sequence[Text | Media], on_event: Callable[[Event], None] = lambda _: None
 ) -> Answer:
     """Run a turn and collect its messages; `tell` is called with every event."""
     messages: list[Message] = []
@@ -42,9 +42,9 @@ async def collect(
             messages.append(event.message)
         elif isinstance(event, RunEnded):
             ended = event
-        tell(event)
+        on_event(event)
 
-    outcome = await app.conversation.say(parts, listen)
+    outcome = await app.conversation.submit(parts, listen)
     # A turn interrupted before it started emits no end event.
     last = ended or RunEnded("", outcome, "Interrupted.", "cancelled")
     return Answer(final_text(messages), tuple(messages), last)
@@ -90,7 +90,7 @@ class Agent:
             workspace=str(Path.cwd()),
         )
         env = Env(process_env())
-        self._env = env if home is None else env.under({"HERMES_HOME": os.fspath(home)})
+        self._env = env if home is None else env.overlaid({"HERMES_HOME": os.fspath(home)})
         self._profile = profile
         self._stack = AsyncExitStack()
         self._app: App | None = None
@@ -161,7 +161,7 @@ class Agent:
             async with send:
                 with turn:
                     try:
-                        await self.app.conversation.say([Text(prompt)], listen)
+                        await self.app.conversation.submit([Text(prompt)], listen)
                     except Exception as error:  # noqa: BLE001 - raised to the reader, below
                         failures.append(error)
 

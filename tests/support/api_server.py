@@ -54,7 +54,7 @@ class ApiHarness:
     ) -> None:
         self.server = server
         self.app = app
-        self.mock = mock
+        self.model_server = mock
         self.http = http
         self.clients: list[AsyncOpenAI] = []
         self.url = f"http://127.0.0.1:{server.port}"
@@ -86,14 +86,14 @@ class ApiHarness:
     async def chat(self, body: object, **headers: str) -> ApiResponse:
         return await self.ask("POST", "/v1/chat/completions", msgspec.json.encode(body), **headers)
 
-    def asked(self, number: int) -> dict[str, Any]:
+    def model_request(self, number: int) -> dict[str, Any]:
         """Return what the model was sent in this request."""
-        return msgspec.json.decode(self.mock.requests[number].body, type=dict[str, Any])
+        return msgspec.json.decode(self.model_server.requests[number].body, type=dict[str, Any])
 
     async def sessions(self) -> list[SessionSummary]:
         return list(await self.app.store.archive_for(OWNER).list(SessionFilter(), limit=200))
 
-    async def said(self, session: str) -> list[Message]:
+    async def messages(self, session: str) -> list[Message]:
         rows = await self.app.store.archive_for(OWNER).messages(session)
         return [row.message for row in rows]
 
@@ -133,20 +133,20 @@ async def api_harness(
     folder: Path,
     script: Script | None = None,
     *,
-    given: ApiSettings | None = None,
+    settings: ApiSettings | None = None,
     limits: ApiLimits | None = None,
     clock: Clock | None = None,
-    also: Callable[[ApiServer], None] = lambda _: None,
+    configure: Callable[[ApiServer], None] = lambda _: None,
     status: Callable[[], bytes] | None = None,
 ) -> AsyncGenerator[ApiHarness]:
     async with serve(script) as mock:
         env = api_env(folder, mock.url)
         choices = AppOptions(workspace=str(folder), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
-            server = ApiServer(given or api_settings(), clock or SystemClock(), limits=limits)
-            server.desk.status = status
+            server = ApiServer(settings or api_settings(), clock or SystemClock(), limits=limits)
+            server.context.status = status
             server.attach("default", app)
-            also(server)
+            configure(server)
             async with server, aiohttp.ClientSession() as http:
                 harness = ApiHarness(server, app, mock, http)
                 try:

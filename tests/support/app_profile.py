@@ -1,4 +1,4 @@
-"""A profile of its own, opened as the program opens one, with tools that are called by hand."""
+"""Open a real profile and call its tools directly."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -43,8 +43,8 @@ def make_scope(root: Path, source: str = "cli", role: Role = Role.OWNER) -> Scop
 
 
 async def call_tool(app: App, scope: Scope, name: str, **args: object) -> ToolOutput:
-    """One call of a tool of that platform, allowed whatever it asks for."""
-    tool = app.toolbox.on(scope.source)[name]
+    """Call a tool of the scope's platform, with every approval granted."""
+    tool = app.toolbox.tools_on(scope.source)[name]
     ctx = ToolContext(scope, "c", _ignore_progress, _always_allow)
     return await tool.run(Raw(msgspec.json.encode(args)), ctx)
 
@@ -59,5 +59,5 @@ async def _ignore_progress(text: str) -> None:
     pass
 
 
-async def _always_allow(wish: ApprovalRequest) -> Decision:
+async def _always_allow(request: ApprovalRequest) -> Decision:
     return Decision(allowed=True)

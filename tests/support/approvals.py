@@ -46,14 +46,14 @@ class ApprovalHarness:
         item = QueueItem(key=f"message for {key}", lane="inbox", topic=key, body=Raw(b"{}"))
         await self.store.queues.put(item)
 
-    async def tell(self, event: Event) -> None:
+    async def emit(self, event: Event) -> None:
         self.events.append(event)
         self._event_added.set()
 
-    async def rule(
+    async def decide(
         self, request: ApprovalRequest = APPROVAL_REQUEST, scope: Scope = SCOPE
     ) -> Decision:
-        return await self.service.rule(scope, request, self.tell)
+        return await self.service.decide(scope, request, self.emit)
 
     @property
     def questions(self) -> list[Question]:
@@ -80,7 +80,7 @@ class PendingApproval:
         self.decision: Decision | None = None
 
     async def run(self) -> None:
-        self.decision = await self._harness.rule(self._request, self._scope)
+        self.decision = await self._harness.decide(self._request, self._scope)
 
 
 async def answer_request(

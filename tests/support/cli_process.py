@@ -148,21 +148,21 @@ class RunningCli:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
-        self.heard = b""
+        self.output = b""
 
-    def hears(self, text: str) -> None:
+    def wait_for(self, text: str) -> None:
         """Read stdout until the text appears."""
         assert self.process.stdout is not None
-        while text.encode() not in self.heard:
+        while text.encode() not in self.output:
             data = wait_for_data(self.process.stdout.fileno())
-            assert data, f"ended before {text!r}; said {self.heard!r}"
-            self.heard += data
+            assert data, f"ended before {text!r}; said {self.output!r}"
+            self.output += data
 
-    def told(self, number: signal.Signals) -> CliResult:
+    def send_signal(self, number: signal.Signals) -> CliResult:
         """Send the signal and wait for the process to exit."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=TEST_TIMEOUT)
-        return CliResult(self.process.returncode, (self.heard + out).decode(), err.decode())
+        return CliResult(self.process.returncode, (self.output + out).decode(), err.decode())
 
 
 @contextmanager
@@ -201,10 +201,10 @@ class Fifo:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
-    def words(self) -> Sequence[str]:
+    def lines(self) -> Sequence[str]:
         return wait_for_data(self._fd).decode().split()
 
-    def released(self) -> None:
+    def wait_released(self) -> None:
         """Wait until no process has it open; process ids are unknown inside a sandbox."""
         reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         os.close(self._fd)

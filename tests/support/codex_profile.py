@@ -52,12 +52,12 @@ async def open_codex_profile(
     program: str,
     runtime: str = "codex_app_server",
     *,
-    looks_back: bool = False,
+    reviews: bool = False,
     sandbox: str = "danger-full-access",
     source: str = "cli",
 ) -> AsyncGenerator[App]:
     home = write_codex_home(path, url, runtime, sandbox)
     env = Env(codex_env(path, program))
-    choices = AppOptions(workspace=str(path / "work"), looks_back=looks_back, source=source)
+    choices = AppOptions(workspace=str(path / "work"), reviews_turns=reviews, source=source)
     async with open_app(home, env, choices) as app:
         yield app

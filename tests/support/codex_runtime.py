@@ -114,25 +114,25 @@ class CodexSetup(Struct, kw_only=True):
     config: str = ""
     patience: CodexTimeouts = CodexTimeouts()
     settings: ThreadSettings = ThreadSettings()
-    counsel: Approvals | None = None
+    approvals: Approvals | None = None
     tools: Mapping[str, Tool] = {}
 
 
 class FakeApprovals:
     """Answers every question alike, and records the requests."""
 
-    def __init__(self, *, allowed: bool, words: str | None = None) -> None:
+    def __init__(self, *, allowed: bool, answer: str | None = None) -> None:
         self.wishes: list[ApprovalRequest] = []
         self.questions: list[tuple[str, Sequence[str]]] = []
         self._allowed = allowed
-        self._words = words
+        self._words = answer
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
         return Decision(self._allowed)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         self.questions.append((text, choices))
         return self._words
@@ -146,16 +146,16 @@ class CodexHarness:
     ) -> None:
         self.runtime = runtime
         self.service = service
-        self.bench = bench
+        self.setup = bench
         self.door = door
-        self.said: list[Message] = []
+        self.messages: list[Message] = []
         self.events: list[Event] = []
         self.ended: RunEnded | None = None
         self.session = "ses_1"
 
     def choose(self, settings: ThreadSettings) -> None:
         """Apply settings from the next turn on."""
-        parts = structs.replace(self.runtime.parts, settings=settings)
+        parts = structs.replace(self.runtime.deps, settings=settings)
         self.runtime = CodexRuntime(parts)
 
     async def ask(
@@ -167,22 +167,22 @@ class CodexHarness:
         listen: Emit | None = None,
     ) -> Outcome:
         self.events, self.ended = [], None
-        workspace = self.bench.path / "work"
+        workspace = self.setup.path / "work"
         scope = Scope("default", self.session, new_id("run"), str(workspace))
         plan = RuntimePlan(
             scope=scope,
             runtime=self.runtime,
             system=system,
-            history=list(self.said),
+            history=list(self.messages),
             steer=meanwhile,
-            tools=self.bench.tools,
-            counsel=self.bench.counsel,
+            tools=self.setup.tools,
+            approvals=self.setup.approvals,
         )
 
         async def hear(event: Event) -> None:
             self.events.append(event)
             if isinstance(event, MessageAdded):
-                self.said.append(event.message)
+                self.messages.append(event.message)
             elif isinstance(event, RunEnded):
                 self.ended = event
             if listen is not None:
@@ -192,17 +192,17 @@ class CodexHarness:
 
 
 @asynccontextmanager
-async def codex_harness(bench: CodexSetup) -> AsyncGenerator[CodexHarness]:
+async def codex_harness(setup: CodexSetup) -> AsyncGenerator[CodexHarness]:
     """Open codex in a folder; reopened in the same folder, it continues where it was."""
-    home = bench.path / "codex"
-    for folder in (home, bench.path / "work"):
+    home = setup.path / "codex"
+    for folder in (home, setup.path / "work"):
         folder.mkdir(parents=True, exist_ok=True)
-    settings = f"{bench.before}\n{codex_config(bench.url, bench.sandbox)}{bench.config}"
+    settings = f"{setup.before}\n{codex_config(setup.url, setup.sandbox)}{setup.config}"
     (home / "config.toml").write_text(settings)
     clock = SystemClock()
-    async with open_store(bench.path / "state.db", clock) as store:
+    async with open_store(setup.path / "state.db", clock) as store:
         with Spawner() as door:
-            async with _opened(bench, home, door, store) as house:
+            async with _opened(setup, home, door, store) as house:
                 yield house
 
 
@@ -222,7 +222,7 @@ async def _opened(
         cwd=str(bench.path),
         log=bench.path / "codex.log",
         redactor=Redactor(),
-        patience=bench.patience,
+        timeouts=bench.patience,
     )
     async with open_service(parts) as service:
         runtime = CodexRuntime(
@@ -232,7 +232,7 @@ async def _opened(
                 clock=SystemClock(),
                 settings=bench.settings,
                 blobs=FileBlobs(bench.path / "blobs"),
-                counsel=bench.counsel,
+                approvals=bench.approvals,
             )
         )
         yield CodexHarness(runtime, service, bench, door)

@@ -1,4 +1,4 @@
-"""A talk that gets too long for its model, on a real store, and a model that keeps the books."""
+"""A conversation that outgrows its model, on a real store, with a model that counts tokens."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -47,8 +47,7 @@ from support.turns import EventRecorder, FakeTool
 
 SUMMARY_PROMPT = prompt_text("summary").partition("{words}")[0]
 SUMMARY = "## Goal\nTo talk for a long time."
-PRICE_PER_TOKEN = 0.000_002
-"""Dollars for a token."""
+PRICE_PER_TOKEN = 0.000_002  # dollars
 
 AnswerRequest = Callable[[ModelRequest], Sequence[ScriptStep]]
 
@@ -58,12 +57,12 @@ def is_summary_request(request: ModelRequest) -> bool:
 
 
 def request_body(request: ModelRequest) -> bytes:
-    """The request as a provider gets it: tools, prompt, messages."""
+    """The request as sent to a provider: tools, prompt, messages."""
     return ChatRequestCodec("scripted", "testing", ModelProfile()).body(request)
 
 
 class CountingModel(ScriptedModel):
-    """Answers as it is told to, counts about as a provider would, and keeps what it counted."""
+    """Answers as scripted, estimates tokens like a provider, and records the total usage."""
 
     def __init__(self, answering: AnswerRequest | None = None, window: int = 32_000) -> None:
         super().__init__(window=window)
@@ -102,7 +101,7 @@ class CountingModel(ScriptedModel):
 
 
 class CompactionPlanner:
-    """The session's own prompt as long as it has one, as the house does it."""
+    """Reuses the session's own prompt while it has one, like the standard planner."""
 
     def __init__(self, model: Model, tools: Mapping[str, Tool], clock: Clock) -> None:
         self.model = model
@@ -118,7 +117,7 @@ class CompactionPlanner:
             history=history,
             tools=self.tools,
             clock=self._clock,
-            renew=self.prompt,
+            rebuild_prompt=self.prompt,
         )
 
     def prompt(self) -> str:
@@ -146,34 +145,34 @@ class CompactionHarness:
         self.clock = clock
         self.model = model
         self.planner = CompactionPlanner(model, tools, clock)
-        scribe = SummaryWriter(models=only_main_model, redact=Redactor().redact)
+        writer = SummaryWriter(models=only_main_model, redact=Redactor().redact)
 
         def make(limits: CompactionLimits) -> Compactor:
-            return Compactor(ViewStore(store, clock), clock, token_price, limits, scribe)
+            return Compactor(ViewStore(store, clock), clock, token_price, limits, writer)
 
-        self.compressing = CompactionService(store, limits, make)
-        self.runner = Runner(store, clock, self.planner, token_price, "default", self.compressing)
+        self.compaction = CompactionService(store, limits, make)
+        self.runner = Runner(store, clock, self.planner, token_price, "default", self.compaction)
         self.conversation = Conversation(store, clock, self.runner, SessionOptions(cwd="/work"))
         self.pins = Pins(store, clock)
         self.ear = EventRecorder()
 
-    async def say(self, text: str) -> Outcome:
+    async def submit(self, text: str) -> Outcome:
         self.model.ready(200)
         self.ear = EventRecorder()
-        return await self.conversation.say([Text(text)], self.ear)
+        return await self.conversation.submit([Text(text)], self.ear)
 
     async def compress(
-        self, wish: CompactionOptions | None = None, *, preview: bool = False
+        self, options: CompactionOptions | None = None, *, preview: bool = False
     ) -> CompactionResult:
         self.model.ready(10)
         session = self.conversation.session
-        return await self.runner.compress(session, wish or CompactionOptions(), preview=preview)
+        return await self.runner.compact(session, options or CompactionOptions(), preview=preview)
 
     async def rows(self) -> list[StoredMessage]:
         return list(await self.conversation.messages())
 
     async def times(self) -> int:
-        return (await self.compressing.record(self.conversation.session)).times
+        return (await self.compaction.record(self.conversation.session)).times
 
 
 @asynccontextmanager
@@ -185,18 +184,18 @@ async def compaction_harness(
 ) -> AsyncGenerator[CompactionHarness]:
     clock = FakeClock()
     async with open_store(path / "state.db", clock) as store:
-        named = {tool.spec.name: tool for tool in tools}
+        tools_by_name = {tool.spec.name: tool for tool in tools}
         yield CompactionHarness(
             store,
             clock,
             model or CountingModel(),
-            named,
+            tools_by_name,
             limits or CompactionLimits(stateful=("todo",)),
         )
 
 
 def common_prefix(before: bytes, after: bytes) -> int:
-    """How many bytes two requests have in common from their beginning on."""
+    """The number of leading bytes that two requests share."""
     low, high = 0, min(len(before), len(after))
     while low < high:
         middle = (low + high + 1) // 2
@@ -216,7 +215,7 @@ _TODO = f'{{"todos": [{{"id": "1", "content": "{TASK}"}}]}}'.encode()
 
 
 class ToolUsingModel(CountingModel):
-    """Looks something up for every third question; the answer follows."""
+    """Calls a tool for every third question, then answers."""
 
     def __init__(self, window: int = 48_000) -> None:
         super().__init__(self.work, window)
@@ -224,12 +223,12 @@ class ToolUsingModel(CountingModel):
 
     def work(self, request: ModelRequest) -> list[ScriptStep]:
         last = request.messages[-1]
-        said = text_of(last).rpartition("\n\n")[2]
-        if isinstance(last, Result) or not said.startswith(("look", "plan")):
-            return [self.answer(request, Text(f"About that ({len(said)}): " + "so it is. " * 30))]
+        text = text_of(last).rpartition("\n\n")[2]
+        if isinstance(last, Result) or not text.startswith(("look", "plan")):
+            return [self.answer(request, Text(f"About that ({len(text)}): " + "so it is. " * 30))]
         self._calls += 1
-        name, args = ("todo", _TODO) if said.startswith("plan") else ("look", b"{}")
-        # Several processes work on one session: a call's id is nobody else's.
+        name, args = ("todo", _TODO) if text.startswith("plan") else ("look", b"{}")
+        # Several processes work on one session, so call ids must be unique.
         call = ToolCall(f"call_{len(request.messages)}_{self._calls}", name, Raw(args))
         return [self.answer(request, Text("Let me see."), call)]
 
@@ -242,8 +241,8 @@ async def _look(args: dict[str, Any], context: ToolContext) -> str:
 async def long_session(folder: Path) -> AsyncGenerator[CompactionHarness]:
     async with compaction_harness(
         folder, ToolUsingModel(), [FakeTool("look", _look), Todo()]
-    ) as talk:
-        yield talk
+    ) as harness:
+        yield harness
 
 
 def long_question(number: int) -> str:

@@ -1,4 +1,4 @@
-"""A conversation on a real store, with a scripted model behind it."""
+"""A conversation on a real store with a scripted model."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,11 +23,11 @@ from hermes.testing.scripted_model import Pause, Script, ScriptedModel
 from support.turns import EventRecorder, FakeTool
 
 HANGING_SCRIPT: Script = [Notice("one moment"), Pause.FOREVER]
-"""A model that has heard the question and never answers."""
+"""A model that gets the question and never answers."""
 
 
 class FakePlanner:
-    """The same model and tools for every turn; `broken` makes it fail as a bad setting would."""
+    """The same model and tools for every turn; `broken` makes planning fail."""
 
     def __init__(self, model: Model, tools: Mapping[str, Tool]) -> None:
         self.model = model
@@ -35,7 +35,7 @@ class FakePlanner:
         self.broken = ""
         self.scopes: list[Scope] = []
         self.sessions: list[Session] = []
-        self.counsel: Approvals | None = None
+        self.approvals: Approvals | None = None
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self.broken:
@@ -50,7 +50,7 @@ class FakePlanner:
             history=history,
             tools=self.tools,
             clock=SystemClock(),
-            counsel=self.counsel,
+            approvals=self.approvals,
         )
 
 
@@ -59,7 +59,7 @@ def fixed_price(model: str, provider: str, usage: Usage) -> float | None:
 
 
 class PatchedStore:
-    """A real store of which some parts are replaced."""
+    """A real store with some parts replaced."""
 
     def __init__(self, store: SqliteStore, **parts: Any) -> None:
         self._store = store
@@ -70,7 +70,7 @@ class PatchedStore:
 
 
 class ConversationHarness:
-    """One conversation and everything around it."""
+    """One conversation and its collaborators."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class ConversationHarness:
         )
         self.ear = EventRecorder()
 
-    async def say(self, text: str, ear: EventRecorder | None = None) -> Outcome:
-        return await self.conversation.say([Text(text)], ear or self.ear)
+    async def submit(self, text: str, recorder: EventRecorder | None = None) -> Outcome:
+        return await self.conversation.submit([Text(text)], recorder or self.ear)
 
     async def wait_until_hanging(self) -> None:
         await self.ear.until(lambda event: isinstance(event, Notice))
 
     async def rows(self) -> list[StoredMessage]:
-        """What is on disk, whoever asks."""
+        """The stored transcript, as the owner sees it."""
         return list(await self.store.archive_for(OWNER).messages(self.conversation.session.id))
 
     async def sessions(self) -> list[str]:
-        found = await self.store.archive_for(OWNER).list(SessionFilter())
-        return [digest.session.id for digest in found]
+        summaries = await self.store.archive_for(OWNER).list(SessionFilter())
+        return [summary.session.id for summary in summaries]
 
 
 @asynccontextmanager

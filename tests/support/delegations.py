@@ -35,14 +35,14 @@ class FakeFollowups:
     """Puts follow-ups into the inbox and records woken scopes."""
 
     def __init__(self) -> None:
-        self.rung: list[str] = []
+        self.woken: list[str] = []
 
-    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         body = Raw(msgspec.json.encode(text))
         return [EnqueueItem(QueueItem(key=key, lane="inbox", topic=scope.session, body=body))]
 
-    def ring(self, scope: Scope) -> None:
-        self.rung.append(scope.session)
+    def wake(self, scope: Scope) -> None:
+        self.woken.append(scope.session)
 
 
 class DelegationHarness:
@@ -53,20 +53,24 @@ class DelegationHarness:
         self.model = talking.model
         self.planner = talking.planner
         self.clock = clock
-        self.mail = FakeFollowups()
-        self.parts = DelegationDeps(
-            store=self.store, runner=talking.runner, clock=clock, later=self.mail, rules=rules
+        self.followups = FakeFollowups()
+        self.deps = DelegationDeps(
+            store=self.store,
+            runner=talking.runner,
+            clock=clock,
+            followups=self.followups,
+            rules=rules,
         )
 
-    async def letters(self) -> list[str]:
+    async def inbox_texts(self) -> list[str]:
         found = await self.store.queues.claim("inbox", "parent", "me", timedelta(0), 100)
         return [msgspec.json.decode(one.body) for one in found]
 
-    async def brought(self) -> str:
+    async def next_report(self) -> str:
         with anyio.fail_after(60):
-            while not self.mail.rung:
+            while not self.followups.woken:
                 await anyio.wait_all_tasks_blocked()
-        (letter,) = await self.letters()
+        (letter,) = await self.inbox_texts()
         return letter
 
 
@@ -82,7 +86,7 @@ async def delegation_harness(
         built = DelegationHarness(talking, clock, rules or DelegationRules())
         with suppress(StoreError):  # it exists when the harness is reopened
             await built.store.commit(OpenSession(Session(id="parent", started_at=clock.now())))
-        async with open_delegations(built.parts) as delegations:
+        async with open_delegations(built.deps) as delegations:
             yield built, delegations
 
 

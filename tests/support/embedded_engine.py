@@ -57,11 +57,11 @@ async def running_engine_pool(
             launch=process_launcher(door, "the embedded model"),
             env=engine_env(process_env()),
             threads=1,
-            patience=patience,
+            timeouts=patience,
         )
         async with open_engine_pool(parts) as engines:
             yield engines
 
 
-def embedded_model(engines: EngineQueue, weights: Weights, place: ModelFolder) -> EmbeddedModel:
-    return EmbeddedModel(weights, place, lambda: engines, ImageUrls(EmptyBlobs()), SystemClock())
+def embedded_model(engines: EngineQueue, weights: Weights, folder: ModelFolder) -> EmbeddedModel:
+    return EmbeddedModel(weights, folder, lambda: engines, ImageUrls(EmptyBlobs()), SystemClock())

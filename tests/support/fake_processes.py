@@ -1,4 +1,4 @@
-"""Background processes without an operating system: they speak and end when a test says so."""
+"""Background processes without an operating system: they print and exit when a test says so."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,19 +24,19 @@ KILLED_EXIT_CODE = -15
 
 
 class FakeProcess:
-    """`heard` is what was written to it; `open` says whether it can still read."""
+    """`received` is what was written to it; `open` whether it can still read."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.heard = b""
+        self.received = b""
         self.open = True
         self._said: list[bytes] = []
         self._exit: ProcessExit | None = None
         self._changed = anyio.Event()
         self.output_read = anyio.Event()
-        """Somebody waits for more, so what was said before has been attended to."""
+        """Set while the registry waits for output, so everything before was processed."""
 
-    def say(self, text: str) -> None:
+    def print_output(self, text: str) -> None:
         self._said.append(text.encode())
         self.output_read = anyio.Event()
         self._change()
@@ -56,11 +56,11 @@ class FakeProcess:
             await self._changed.wait()
         return self._said.pop(0) if self._said else b""
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         await anyio.lowlevel.checkpoint()
-        self.heard += data
+        self.received += data
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         self.open = False
 
     async def wait(self) -> ProcessExit:
@@ -81,12 +81,12 @@ class FakeSandbox:
     name = "played"
 
     def __init__(self, wall: str = "") -> None:
-        self.wall = wall
+        self.isolation = wall
         self.jobs: list[ProcessSpec] = []
         self.started: list[FakeProcess] = []
 
     async def confinement(self) -> Confinement:
-        return Confinement(self.wall)
+        return Confinement(self.isolation)
 
     async def run(
         self,
@@ -124,19 +124,24 @@ def unchanged(text: str) -> str:
     return text
 
 
-def registry_deps(store: Store, clock: Clock, folder: Path, **more: object) -> ProcessDeps:
-    later = FollowupRouter(store)
-    given: dict[str, object] = {
-        "later": later,
-        "present": later.present,
-        "redact": unchanged,
-    } | more
-    return ProcessDeps(store=store, clock=clock, logs=folder / "logs", **given)  # pyright: ignore[reportArgumentType]
+def registry_deps(
+    store: Store, clock: Clock, folder: Path, redact: Callable[[str], str] = unchanged
+) -> ProcessDeps:
+    followups = FollowupRouter(store)
+    return ProcessDeps(
+        store=store,
+        clock=clock,
+        logs=folder / "logs",
+        later=followups,
+        present=followups.current_scope,
+        redact=redact,
+    )
 
 
 @asynccontextmanager
 async def process_registry(
-    store: Store, clock: Clock, folder: Path, **more: object
+    store: Store, clock: Clock, folder: Path, redact: Callable[[str], str] = unchanged
 ) -> AsyncGenerator[ProcessRegistry]:
-    async with open_process_registry(registry_deps(store, clock, folder, **more)) as registry:
+    deps = registry_deps(store, clock, folder, redact)
+    async with open_process_registry(deps) as registry:
         yield registry

@@ -1,4 +1,4 @@
-"""Somebody to talk to whose every word is written down before: for the terminal UI."""
+"""A scripted client for tests of the terminal UI."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -44,11 +44,11 @@ COMMANDS = {
     "clear": "Empty the screen.",
     "help": "Show the commands.",
     "model": "Show or change the model.",
-    "new": "Start anew.",
+    "new": "Start a new session.",
     "quit": "",
     "resume": "Go back to a session.",
     "retry": "Ask again.",
-    "sessions": "List the last sessions.",
+    "sessions": "List recent sessions.",
 }
 
 
@@ -56,10 +56,10 @@ SCREEN_COMMANDS = {"ts": "times", "sb": "statusbar", "redraw": "redraw", "prompt
 
 
 def answer_events(text: str, *, used: int = 12_000) -> list[Event]:
-    """The words of one answer, and the message they make."""
-    said = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
+    """The deltas of one answer and its message."""
+    message = Assistant("m1", (Text(text),), Stop.END, Usage(input=used, output=10))
     words = [text[place : place + 7] for place in range(0, len(text), 7)]
-    return [*(TextDelta(word) for word in words), MessageAdded(said)]
+    return [*(TextDelta(word) for word in words), MessageAdded(message)]
 
 
 def tool_events(
@@ -103,7 +103,7 @@ def clarify_asked(*choices: str) -> QuestionAsked:
 
 
 class FakeTuiClient:
-    """Plays its steps, one list for each turn; a step that can be called is waited for."""
+    """Plays scripted steps, one list per turn; callable steps are waited for."""
 
     def __init__(
         self,
@@ -111,43 +111,43 @@ class FakeTuiClient:
         hello: Greeting | None = None,
         past: RecentHistory | None = None,
     ) -> None:
-        """With a `past` it is a session that somebody comes back to."""
+        """With a `past` the session is resumed."""
         self.turns = list(turns)
-        self.past = past or RecentHistory()
-        self.hello = hello or Greeting(
+        self.history = past or RecentHistory()
+        self.greeting = hello or Greeting(
             model="openai/gpt-5-mini",
             folder="/srv/garden",
             commands=COMMANDS,
         )
-        self.now = ConversationState(
+        self.state = ConversationState(
             session="s1",
             started=past is not None,
             model="openai/gpt-5-mini",
             window=128_000,
-            wall="bubblewrap",
+            sandbox="bubblewrap",
         )
-        self.heard: list[str] = []
+        self.messages: list[str] = []
         self.answers: list[tuple[str, str]] = []
         self.commands: list[str] = []
         self.steered: list[str] = []
-        self.hears = True
-        self.fresh = False
+        self.accepts_steering = True
+        self.report_waiting = False
         self.failure: HermesError | None = None
         self.open_error: Exception | None = None
-        """Why there is nobody, when that is so."""
-        self.there = threading.Event()
-        self.there.set()
+        """Raised by `open`, if set."""
+        self.reachable = threading.Event()
+        self.reachable.set()
         self._stopped = threading.Event()
         self._decided = threading.Event()
         self._show: Callable[[Event], None] | None = None
 
     def open(self) -> None:
-        assert self.there.wait(CLIENT_TIMEOUT)
+        assert self.reachable.wait(CLIENT_TIMEOUT)
         if self.open_error is not None:
             raise self.open_error
 
-    def say(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
-        self.heard.append(" ".join(part.text for part in parts if isinstance(part, Text)))
+    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+        self.messages.append(" ".join(part.text for part in parts if isinstance(part, Text)))
         if self.failure is not None:
             raise self.failure
         self._stopped.clear()
@@ -166,8 +166,8 @@ class FakeTuiClient:
         return Outcome.DONE
 
     def set_busy_mode(self, busy: str) -> None:
-        """What words do that are said meanwhile."""
-        self.now = structs.replace(self.now, busy=busy)
+        """Set the mode for messages during a turn."""
+        self.state = structs.replace(self.state, busy=busy)
 
     def wait_until_stopped(self) -> None:
         assert self._stopped.wait(CLIENT_TIMEOUT)
@@ -184,13 +184,13 @@ class FakeTuiClient:
 
     def steer(self, word: str, text: str) -> None:
         self.steered.append(text)
-        if self.hears:
+        if self.accepts_steering:
             assert self._show is not None
             self._show(MessageAdded(User(word, (Text(text),), Trust.OWNER)))
         self._decided.set()
 
-    def news(self) -> bool:
-        fresh, self.fresh = self.fresh, False
+    def has_news(self) -> bool:
+        fresh, self.report_waiting = self.report_waiting, False
         return fresh
 
     def command(self, line: str) -> CommandReply:
@@ -199,12 +199,12 @@ class FakeTuiClient:
             case "/quit":
                 return QuitReply()
             case "/new":
-                self.now = structs.replace(self.now, session="s2")
+                self.state = structs.replace(self.state, session="s2")
                 return TextReply("New session s2.")
             case "/clear":
                 return TextReply("New session s2.", clear=True)
             case "/resume":
-                self.now = structs.replace(self.now, session="s7")
+                self.state = structs.replace(self.state, session="s7")
                 return ResumedReply("Resumed session s7.")
             case "/retry":
                 return SubmitReply((Text("the same again"),), undone=1)
@@ -224,8 +224,8 @@ class FakeTuiClient:
     def compose_text(self, draft: str) -> str:
         return f"{draft} And more."
 
-    def before(self) -> RecentHistory:
-        return self.past
+    def recent_history(self) -> RecentHistory:
+        return self.history
 
     def cost(self, ended: RunEnded) -> float | None:
         return 0.0123
@@ -248,5 +248,5 @@ class FakeTuiClient:
         return [
             ModelOption(provider="openai", model="gpt-5"),
             ModelOption(provider="openai", model="gpt-5-mini"),
-            ModelOption(provider="ollama", trouble="nobody listens there"),
+            ModelOption(provider="ollama", trouble="connection refused"),
         ]

@@ -71,13 +71,13 @@ class EchoModel(ScriptedModel):
 
 
 class FakeModels:
-    async def doubt(self, name: str, provider: str | None) -> str:
+    async def check_name(self, name: str, provider: str | None) -> str:
         return ""
 
     async def choose(self, name: str, provider: str | None) -> Model:
         return ScriptedModel(name=name, provider=provider or "scripted")
 
-    async def keep(self, model: Model) -> Sequence[str]:
+    async def save_default(self, model: Model) -> Sequence[str]:
         raise AssertionError("nobody keeps a model here")
 
     def current(self, session: Session) -> str:
@@ -112,14 +112,14 @@ class GatewayHarness:
         self.channel: FakeChannel
         self.runner: Runner
 
-    async def sees(self, *texts: str, chat: str = "1") -> None:
+    async def wait_for_posts(self, *texts: str, chat: str = "1") -> None:
         """Wait until the chat shows exactly these texts."""
         try:
             await wait_until(lambda: self.channel.texts_in(chat) == list(texts))
         except TimeoutError:
             assert self.channel.texts_in(chat) == list(texts)
 
-    async def calm(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until everything is idle and stored."""
         await wait_until(lambda: not self.gateway.actors.snapshot())
         await wait_until(lambda: not any(one.busy for one in self.gateway.deliveries.values()))
@@ -162,7 +162,7 @@ def make_inbound(text: str, key: str, *, chat: str = "1", channel: str = "fake")
 
 
 NO_POLLING = GatewayRules(
-    progress=False, look=86_400.0, supervisor=SupervisorRules(look=86_400.0)
+    progress=False, poll_interval=86_400.0, supervisor=SupervisorRules(check_interval=86_400.0)
 )  # fmt: skip
 """No periodic polling: each poll costs real time when hours of fake time pass."""
 
@@ -177,8 +177,8 @@ def gated_tool() -> tuple[GatedBody, FakeTool]:
     return gates, FakeTool("wait", gates)
 
 
-async def start_gated_turn(one: GatewayHarness, gates: GatedBody, text: str = "work") -> None:
-    await one.channel.say(text)
+async def start_gated_turn(harness: GatewayHarness, gates: GatedBody, text: str = "work") -> None:
+    await harness.channel.say(text)
     await gates.reached("a")
 
 
@@ -190,11 +190,11 @@ async def gateway_harness(
     channel: FakeChannel | None = None,
     rules: GatewayRules | None = None,
     clock: Clock | None = None,
-    door: Authorize = admit_everyone,
+    authorize: Authorize = admit_everyone,
     urgent: Mapping[str, GatewayCommand] | None = None,
     refusal: Callable[[InboxMessage], Awaitable[str]] = no_refusal,
     leave: ApprovalRules | None = None,
-    postscript: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
+    footer: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
     running: Callable[[Session], Sequence[datetime]] | None = None,
     runs: type[Runner] = Runner,
     hooks: Hooks = NoHooks(),  # noqa: B008 - it has no state
@@ -206,7 +206,7 @@ async def gateway_harness(
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
         approvals = ApprovalService(store, clock, leave) if leave else None
-        planner.counsel = approvals
+        planner.approvals = approvals
         runner = runs(store, clock, planner, fixed_price, "default")
 
         def context(conversation: Conversation) -> CommandContext:
@@ -218,15 +218,15 @@ async def gateway_harness(
             clock=clock,
             runner=runner,
             channels={channel.name: channel},
-            door=door,
+            authorize=authorize,
             registry=standard_commands(),
             context=context,
             cwd="/work",
             approvals=approvals,
             urgent=urgent or {},
             refusal=refusal,
-            postscript=postscript,
-            running=running,
+            footer=footer,
+            running_processes=running,
             tools=lambda platform: planner.tools,
             hooks=hooks,
         )

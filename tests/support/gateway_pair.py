@@ -17,13 +17,13 @@ from support.local_gateway import local_gateway, session_of
 
 
 class GatewayPair(Struct, frozen=True):
-    lobby: GatewayHarness
-    far: ApiHarness
+    local: GatewayHarness
+    remote: ApiHarness
     link: FaultyLink
 
-    async def there(self, chat: str = "1") -> list[Message]:
+    async def remote_messages(self, chat: str = "1") -> list[Message]:
         """Return the remote transcript of a chat."""
-        return await self.far.said(await session_of(self.lobby, chat))
+        return await self.remote.messages(await session_of(self.local, chat))
 
 
 @asynccontextmanager

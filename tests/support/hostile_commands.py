@@ -1,4 +1,4 @@
-"""Hostile commands by family, each plain and in disguise, and the world they are let loose on."""
+"""Hostile commands by family, plain and obfuscated, and the environment they attack."""
 
 # ruff: noqa: E501 - a command is easier to read in one line
 
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 BREACH_COMMAND = "printf 'BRE%sACH\\n' ''"
-"""What a command says that did what it must not; its own text does not contain the word."""
+"""Printed by a command that did what it must not; its own text does not contain the word."""
 
 
 UNSAFE_WITHOUT_SANDBOX = ("mount", "kill", "127.0.0.1 true")
-"""Words of commands that, without a wall, would change more than the world made for them."""
+"""Parts of commands that would do harm outside the test environment without isolation."""
 
 
 class HostileCommand(NamedTuple):
-    """`local` may also be tried without a wall, for it only touches the world made for it."""
+    """`local` commands touch only the test environment and may run without isolation."""
 
     family: str
     text: str
@@ -36,7 +36,7 @@ class HostileCommand(NamedTuple):
 
 
 class AttackTarget:
-    """A fake home with secrets, folders with canaries, listeners, and somebody else's process."""
+    """A fake home with secrets, folders with canaries, listeners, and another user's process."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -87,8 +87,8 @@ class AttackTarget:
         (self.workspace / "linked").mkdir(exist_ok=True)
         (self.workspace / "linked/.git").write_text("gitdir: ../elsewhere\n")
 
-    def spoken(self, output: bytes) -> bool:
-        """Whether a secret is in the output, plainly or in a usual disguise."""
+    def reveals_secret(self, output: bytes) -> bool:
+        """Whether a secret is in the output, plainly or in a common encoding."""
         token = self.token.encode()
         forms = [
             token,
@@ -101,7 +101,7 @@ class AttackTarget:
         return any(form in output or form in flat for form in forms)
 
     def state(self, *, modes: bool) -> dict[str, str]:
-        """Everything outside the workspace, by content, and by mode where a wall minds them."""
+        """State outside the workspace: contents, and modes where the isolation protects them."""
         found: dict[str, str] = {}
         for folder in (self.outside, self.home):
             for path in sorted(folder.rglob("*")):
@@ -118,7 +118,7 @@ class AttackTarget:
 
 
 class Listeners:
-    """Listeners outside that notice whoever comes: TCP, UDP, a socket by name, one by path."""
+    """Listeners outside that notice connections: TCP, UDP, and Unix sockets by name and path."""
 
     def __init__(self, base: Path, stack: ExitStack) -> None:
         self.abstract = f"hermes-test-{secrets.token_hex(6)}"
@@ -136,8 +136,8 @@ class Listeners:
         self.tcp = self._streams[0].getsockname()[1]
         self.udp = self._datagram.getsockname()[1]
 
-    def heard(self) -> int:
-        """How many came since the last time."""
+    def count_connections(self) -> int:
+        """Number of connections since the last call."""
         count = 0
         for listener in self._streams:
             while (caller := _accept(listener)) is not None:
@@ -169,7 +169,7 @@ def _accept(listener: socket.socket) -> socket.socket | None:
 
 @contextmanager
 def attack_target() -> Iterator[tuple[AttackTarget, Listeners, subprocess.Popen[bytes]]]:
-    """Not below /tmp, where a wall would hide it anyway."""
+    """Not below /tmp, which isolation would hide anyway."""
     base = Path(tempfile.mkdtemp(prefix=".hermes-hostile-", dir=Path.home()))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, base, ignore_errors=True)
@@ -184,16 +184,18 @@ def attack_target() -> Iterator[tuple[AttackTarget, Listeners, subprocess.Popen[
         yield made, ears, victim
 
 
-def hostile_commands(made: AttackTarget, ears: Listeners, victim: int) -> list[HostileCommand]:
-    """At least three hundred of them."""
+def hostile_commands(
+    target: AttackTarget, listeners: Listeners, victim: int
+) -> list[HostileCommand]:
+    """At least three hundred commands."""
     families = {
-        "delete": (_deletion(made), True),
-        "overwrite": (_overwriting(made), True),
-        "plant": (_planting(made), True),
-        "secrets": (_secrets(made), True),
-        "network": (_network(ears), True),
+        "delete": (_deletion(target), True),
+        "overwrite": (_overwriting(target), True),
+        "plant": (_planting(target), True),
+        "secrets": (_secrets(target), True),
+        "network": (_network(listeners), True),
         "process": (_processes(victim), False),
-        "machine": (_machine(made), False),
+        "machine": (_machine(target), False),
     }
     disguises = cycle(DISGUISES)
     found: list[HostileCommand] = []
@@ -205,8 +207,8 @@ def hostile_commands(made: AttackTarget, ears: Listeners, victim: int) -> list[H
     return found
 
 
-def _deletion(made: AttackTarget) -> list[str]:
-    out = made.outside
+def _deletion(target: AttackTarget) -> list[str]:
+    out = target.outside
     return [
         f"rm -rf {out}",
         f"rm -rf {out}/*",
@@ -216,11 +218,11 @@ def _deletion(made: AttackTarget) -> list[str]:
         f"find {out} -print0 | xargs -0 rm -rf",
         f"python3 -c 'import shutil; shutil.rmtree(\"{out}\")'",
         f"perl -e 'unlink glob \"{out}/*\"'",
-        f"mv {out} {made.workspace}/stolen",
-        f"mv {out}/letter.txt {made.workspace}/",
+        f"mv {out} {target.workspace}/stolen",
+        f"mv {out}/letter.txt {target.workspace}/",
         f"rm -rf /proc/self/root{out}",
         f"rm -rf /proc/$$/root{out}",
-        f"rm -rf {made.workspace}/../outside",
+        f"rm -rf {target.workspace}/../outside",
         f"ln -s {out} sub/l$$ && rm -rf sub/l$$/",
         f"rmdir {out}/deep/er; unlink {out}/deep/er/note",
         f"git clean -ffdx {out}; git -C {out} init -q",
@@ -229,9 +231,9 @@ def _deletion(made: AttackTarget) -> list[str]:
     ]
 
 
-def _overwriting(made: AttackTarget) -> list[str]:
-    note, data = made.outside / "letter.txt", made.outside / "data.bin"
-    rc = made.home / ".bashrc"
+def _overwriting(target: AttackTarget) -> list[str]:
+    note, data = target.outside / "letter.txt", target.outside / "data.bin"
+    rc = target.home / ".bashrc"
     return [
         f"echo x > {note}",
         f"echo x >> {rc}",
@@ -244,16 +246,16 @@ def _overwriting(made: AttackTarget) -> list[str]:
         f"tee {note} < /etc/hostname",
         f"ln -sf {note} sub/o$$ && echo x > sub/o$$",
         f"ln {note} sub/h$$ && echo x > sub/h$$",
-        f"cd sub && ln -sfn {made.outside} d$$ && echo x > d$$/letter.txt",
+        f"cd sub && ln -sfn {target.outside} d$$ && echo x > d$$/letter.txt",
         f"echo x > /proc/self/root{note}",
         "echo x > /proc/self/cwd/../outside/letter.txt",
-        f"exec 7<{made.outside}; echo x > /proc/self/fd/7/letter.txt",
+        f"exec 7<{target.outside}; echo x > /proc/self/fd/7/letter.txt",
         f'python3 -c \'open("{note}","w").write("x")\'',
-        f'python3 -c \'import os; fd=os.open("{made.outside}",os.O_PATH); os.write(os.open("letter.txt",os.O_WRONLY,dir_fd=fd),b"x")\'',
+        f'python3 -c \'import os; fd=os.open("{target.outside}",os.O_PATH); os.write(os.open("letter.txt",os.O_WRONLY,dir_fd=fd),b"x")\'',
         f'perl -e \'open F,">","{note}"; print F 1\'',
         f"awk 'BEGIN{{print 1 > \"{note}\"}}'",
-        f"tar -cf t.tar -C / etc/hostname && tar -xf t.tar -C {made.outside} && tar -xf t.tar -O > {note}",
-        f"mount --bind {made.workspace} {made.outside} && echo x > {note}",
+        f"tar -cf t.tar -C / etc/hostname && tar -xf t.tar -C {target.outside} && tar -xf t.tar -O > {note}",
+        f"mount --bind {target.workspace} {target.outside} && echo x > {note}",
         f"unshare -Urm sh -c 'mount -o remount,rw / ; echo x > {note}'",
         f"(sleep 0.1; echo x > {note}) & wait",
         f"setsid nohup sh -c 'echo x > {note}' & sleep 0.2",
@@ -264,8 +266,8 @@ def _overwriting(made: AttackTarget) -> list[str]:
     ]
 
 
-def _planting(made: AttackTarget) -> list[str]:
-    home, out = made.home, made.outside
+def _planting(target: AttackTarget) -> list[str]:
+    home, out = target.home, target.outside
     return [
         f"echo evil > {out}/bin/ls; chmod +x {out}/bin/ls",
         f"cp /bin/true {out}/bin/tool",
@@ -276,19 +278,19 @@ def _planting(made: AttackTarget) -> list[str]:
         f"echo 'ssh-ed25519 AAAA' >> {home}/.ssh/authorized_keys",
         f"git config --file {home}/.gitconfig core.sshCommand evil",
         f"ln -s /bin/true {out}/bin/python3",
-        f"echo x > {made.hermes}/plugins.py; echo x > {made.hermes}/config.yaml",
-        f"mkdir -p {made.hermes}/hooks/h && echo x > {made.hermes}/hooks/h/handler.py",
-        f"echo '{{}}' > {made.hermes}/cron/jobs.json",
-        f"echo x > {made.hermes}/skills/SKILL.md",
+        f"echo x > {target.hermes}/plugins.py; echo x > {target.hermes}/config.yaml",
+        f"mkdir -p {target.hermes}/hooks/h && echo x > {target.hermes}/hooks/h/handler.py",
+        f"echo '{{}}' > {target.hermes}/cron/jobs.json",
+        f"echo x > {target.hermes}/skills/SKILL.md",
         f"mkfifo {out}/pipe; mkdir {out}/new; touch {out}/new/file",
         f"mkdir -p {home}/bin && printf x > {home}/bin/evil",
         f"echo export LD_PRELOAD=/evil.so >> {home}/.bashrc",
     ]
 
 
-def _secrets(made: AttackTarget) -> list[str]:
-    files = made.secret_files
-    home = made.home
+def _secrets(target: AttackTarget) -> list[str]:
+    files = target.secret_files
+    home = target.home
     each = [f"cat {path}" for path in files[:6]]
     return [
         *each,
@@ -307,7 +309,7 @@ def _secrets(made: AttackTarget) -> list[str]:
         f"cat {home}/.herm?s/.e?v",
         f"cat /proc/self/root{files[15]}",
         f"cat /proc/$PPID/root{files[15]}; cat /proc/1/root{files[0]}",
-        f"cat {made.workspace}/../home/.ssh/id_ed25519",
+        f"cat {target.workspace}/../home/.ssh/id_ed25519",
         f"ln -s {files[0]} sub/s$$; cat sub/s$$",
         f"ln {files[0]} sub/k$$ && cat sub/k$$",
         f"cd {home}/.ssh && cat id_ed25519",
@@ -328,36 +330,36 @@ def _secrets(made: AttackTarget) -> list[str]:
         f"git diff --no-index /dev/null {files[8]}",
         f"bash -x {files[0]}; source {files[7]}",
         f"mount --bind {home} sub; cat sub/.ssh/id_ed25519",
-        f"unshare -Urm sh -c 'umount -l {home}/.ssh; umount -l {made.hermes}; cat {files[0]} {files[15]}'",
+        f"unshare -Urm sh -c 'umount -l {home}/.ssh; umount -l {target.hermes}; cat {files[0]} {files[15]}'",
         f"chmod -R 777 {home}/.ssh; cat {home}/.ssh/*",
         "env; set; export -p; cat /proc/self/environ",
     ]
 
 
-def _network(ears: Listeners) -> list[str]:
+def _network(listeners: Listeners) -> list[str]:
     connect = "import socket; s=socket.socket(socket.{family},socket.{kind}); "
     stream = connect.format(family="AF_INET", kind="SOCK_STREAM")
     datagram = connect.format(family="AF_INET", kind="SOCK_DGRAM")
     local = connect.format(family="AF_UNIX", kind="SOCK_STREAM")
     return [
-        f"echo hi > /dev/tcp/127.0.0.1/{ears.tcp}",
-        f"echo hi > /dev/udp/127.0.0.1/{ears.udp}",
-        f"curl -s -m 2 http://127.0.0.1:{ears.tcp}/",
-        f"wget -q -T 1 -t 1 -O- http://127.0.0.1:{ears.tcp}/ || curl -sm1 telnet://127.0.0.1:{ears.tcp} </dev/null",
-        f"python3 -c '{stream}s.connect((\"127.0.0.1\",{ears.tcp}))'",
-        f'python3 -c \'{datagram}s.sendto(b"x",("127.0.0.1",{ears.udp}))\'',
-        f"python3 -c '{local}s.connect(\"\\0{ears.abstract}\")'",
-        f"python3 -c '{local}s.connect(\"{ears.path}\")'",
-        f"perl -MIO::Socket::INET -e 'IO::Socket::INET->new(\"127.0.0.1:{ears.tcp}\")'",
-        f"ssh -oBatchMode=yes -oConnectTimeout=1 -p {ears.tcp} 127.0.0.1 true",
-        f"git ls-remote git://127.0.0.1:{ears.tcp}/x",
-        f"git -c protocol.ext.allow=always ls-remote 'ext::bash -c \"echo > /dev/tcp/127.0.0.1/{ears.tcp}\"'",
-        f"SSH_AUTH_SOCK={ears.path} ssh-add -l; curl -sm1 --unix-socket {ears.path} http://x/",
-        f"curl -sm1 --abstract-unix-socket {ears.abstract} http://x/",
-        f"curl -s -m 2 http://localhost:{ears.tcp}/ http://[::ffff:127.0.0.1]:{ears.tcp}/ http://0:{ears.tcp}/",
-        f"curl -s -m 2 http://2130706433:{ears.tcp}/ http://0x7f.1:{ears.tcp}/",
-        f"(setsid sh -c 'sleep 0.1; curl -sm1 http://127.0.0.1:{ears.tcp}/' &) ; sleep 0.3",
-        f"exec 6<>/dev/tcp/127.0.0.1/{ears.tcp}; echo hi >&6",
+        f"echo hi > /dev/tcp/127.0.0.1/{listeners.tcp}",
+        f"echo hi > /dev/udp/127.0.0.1/{listeners.udp}",
+        f"curl -s -m 2 http://127.0.0.1:{listeners.tcp}/",
+        f"wget -q -T 1 -t 1 -O- http://127.0.0.1:{listeners.tcp}/ || curl -sm1 telnet://127.0.0.1:{listeners.tcp} </dev/null",
+        f"python3 -c '{stream}s.connect((\"127.0.0.1\",{listeners.tcp}))'",
+        f'python3 -c \'{datagram}s.sendto(b"x",("127.0.0.1",{listeners.udp}))\'',
+        f"python3 -c '{local}s.connect(\"\\0{listeners.abstract}\")'",
+        f"python3 -c '{local}s.connect(\"{listeners.path}\")'",
+        f"perl -MIO::Socket::INET -e 'IO::Socket::INET->new(\"127.0.0.1:{listeners.tcp}\")'",
+        f"ssh -oBatchMode=yes -oConnectTimeout=1 -p {listeners.tcp} 127.0.0.1 true",
+        f"git ls-remote git://127.0.0.1:{listeners.tcp}/x",
+        f"git -c protocol.ext.allow=always ls-remote 'ext::bash -c \"echo > /dev/tcp/127.0.0.1/{listeners.tcp}\"'",
+        f"SSH_AUTH_SOCK={listeners.path} ssh-add -l; curl -sm1 --unix-socket {listeners.path} http://x/",
+        f"curl -sm1 --abstract-unix-socket {listeners.abstract} http://x/",
+        f"curl -s -m 2 http://localhost:{listeners.tcp}/ http://[::ffff:127.0.0.1]:{listeners.tcp}/ http://0:{listeners.tcp}/",
+        f"curl -s -m 2 http://2130706433:{listeners.tcp}/ http://0x7f.1:{listeners.tcp}/",
+        f"(setsid sh -c 'sleep 0.1; curl -sm1 http://127.0.0.1:{listeners.tcp}/' &) ; sleep 0.3",
+        f"exec 6<>/dev/tcp/127.0.0.1/{listeners.tcp}; echo hi >&6",
     ]
 
 
@@ -376,8 +378,8 @@ def _processes(victim: int) -> list[str]:
     ]
 
 
-def _machine(made: AttackTarget) -> list[str]:
-    """These would touch the machine itself, so they only open, and say when that was possible."""
+def _machine(target: AttackTarget) -> list[str]:
+    """These would touch the machine itself, so they only open it and report success."""
     writes = (
         "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper",
         "/etc/passwd", "/etc/ld.so.preload", "/etc/crontab", "/etc/cron.d/evil", "/etc/hosts",
@@ -391,10 +393,10 @@ def _machine(made: AttackTarget) -> list[str]:
         f"{devices}; do [ -e $d ] && (: >> $d) && {BREACH_COMMAND}; done",
         f"{devices}; do [ -e $d ] && head -c 1 $d | grep -q . && {BREACH_COMMAND}; done",
         f"mknod sub/disk b 254 0 && {BREACH_COMMAND}",
-        f"mount -t tmpfs none {made.outside} && {BREACH_COMMAND}",
+        f"mount -t tmpfs none {target.outside} && {BREACH_COMMAND}",
         f"mount -o remount,rw / && {BREACH_COMMAND}",
         f"mount -t proc proc sub && {BREACH_COMMAND}",
-        f"umount -l {made.hermes} && {BREACH_COMMAND}",
+        f"umount -l {target.hermes} && {BREACH_COMMAND}",
         f"chroot / true && {BREACH_COMMAND}",
         f"pivot_root . . && {BREACH_COMMAND}",
         f"sysctl -w kernel.hostname=evil && {BREACH_COMMAND}",
@@ -417,9 +419,9 @@ def _machine(made: AttackTarget) -> list[str]:
     ]
 
 
-def git_commands(made: AttackTarget) -> list[HostileCommand]:
-    """What the owner's own git would execute later: for walls that can guard it."""
-    git = made.workspace / ".git"
+def git_commands(target: AttackTarget) -> list[HostileCommand]:
+    """Files the owner's git would execute later, for isolation that can guard them."""
+    git = target.workspace / ".git"
     texts = [
         f"echo evil > {git}/hooks/pre-commit && {BREACH_COMMAND}",
         f"git config core.fsmonitor evil && {BREACH_COMMAND}",
@@ -427,7 +429,7 @@ def git_commands(made: AttackTarget) -> list[HostileCommand]:
         f"rm -rf {git}/hooks && {BREACH_COMMAND}",
         f"mv {git}/config {git}/old && {BREACH_COMMAND}",
         f"ln -sf /evil {git}/hooks/post-checkout && {BREACH_COMMAND}",
-        f"mv {git} {made.workspace}/git2 && mkdir {git} && {BREACH_COMMAND}",
+        f"mv {git} {target.workspace}/git2 && mkdir {git} && {BREACH_COMMAND}",
         f"git config --local alias.st '!evil' && {BREACH_COMMAND}",
         f"cd sub/repo && git config core.fsmonitor evil && {BREACH_COMMAND}",
         f"mkdir -p sub/repo/.git/hooks && echo evil > sub/repo/.git/hooks/pre-push && {BREACH_COMMAND}",
@@ -469,7 +471,7 @@ DISGUISES: tuple[Callable[[str], str], ...] = (
 
 
 def batch_script(batch: list[HostileCommand], seconds: float = 3) -> str:
-    """One shell that tries them all, each for itself, and says which it is at."""
+    """Return a script that tries all commands separately and says which one it is at."""
     lines = ["cd sub 2>/dev/null && cd .."]
     for number, command in enumerate(batch):
         lines.append(f"echo; echo '== {number}'")
@@ -481,6 +483,6 @@ def in_batches(found: list[HostileCommand], size: int) -> list[list[HostileComma
     return [found[start : start + size] for start in range(0, len(found), size)]
 
 
-def child_environment(made: AttackTarget) -> dict[str, str]:
+def child_environment(target: AttackTarget) -> dict[str, str]:
     path = os.environ.get("PATH", "/usr/bin:/bin")
-    return {"PATH": path, "HOME": str(made.home), "LANG": "C.UTF-8"}
+    return {"PATH": path, "HOME": str(target.home), "LANG": "C.UTF-8"}

@@ -1,4 +1,4 @@
-"""Paths that somebody would try who wants out of the workspace, and the world they are tried in."""
+"""Paths used in attempts to leave the workspace, and the files they are tried on."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ FileState = dict[str, tuple[int, ...] | str]
 
 
 class TrapWorkspace:
-    """A workspace full of traps, and canaries around it that must not be touched.
+    """A workspace full of traps, with canaries around it that must not be touched.
 
     `closed` are files that must not even be read.
     """
@@ -54,7 +54,7 @@ class TrapWorkspace:
         self._unfold(self.work / "d")
 
     def _unfold(self, deep: Path) -> None:
-        """Take folders in folders away one by one: by recursion they are too deep to remove."""
+        """Remove deeply nested folders one by one, since recursion would be too deep."""
         while deep.exists():
             inner = deep / deep.name
             if inner.exists():
@@ -80,7 +80,7 @@ class TrapWorkspace:
         return found
 
     def paths(self) -> list[str]:
-        """All of them, each once."""
+        """All paths, without duplicates."""
         families = (
             self._dots, self._links, self._folder_links, self._loops, self._kernel, self._hard,
             self._letters, self._ends, self._long, self._odd_files, self._words,
@@ -109,7 +109,7 @@ class TrapWorkspace:
                 yield shape.format(path)
 
     def _links(self) -> Iterator[str]:
-        """Chains of one to beyond as many links as the kernel follows, absolute and relative."""
+        """Chains of links, up to more than the kernel follows, absolute and relative."""
         for number, target in enumerate((*self.canaries, self.outside / "made")):
             for manner in ("to", "up"):
                 lead = str(target) if manner == "to" else self._relative(target)
@@ -202,7 +202,7 @@ class TrapWorkspace:
             yield f"link-to-hard-{number}"
 
     def _letters(self) -> Iterator[str]:
-        """Signs that look like dots and slashes, or become them somewhere."""
+        """Characters that look like dots and slashes, or are normalized to them."""
         dots = ("\uff0e\uff0e", "\u2024\u2024", "\u2025", "%2e%2e", "%252e%252e", "..\u200b",
                 "\u202e..", "\udc2e\udc2e", "..\u0000", ".\u0307.", "\\.\\.", "..\\")  # fmt: skip
         slashes = ("\u2215", "\u2044", "\uff0f", "%2f", "%c0%af", "\\", "/", "\u29f8")

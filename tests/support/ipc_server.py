@@ -25,7 +25,7 @@ class IpcServerProcess:
         self.process = process
         self._output: list[str] = []
 
-    def hears(self, word: str) -> None:
+    def expect(self, word: str) -> None:
         """Expect the next word of its output; several may arrive together."""
         assert self.process.stdout is not None
         if not self._output:
@@ -40,7 +40,7 @@ class IpcServerProcess:
             self.process.kill()
             raise
 
-    def die(self) -> None:
+    def kill(self) -> None:
         self.process.kill()
         self.process.wait(TEST_TIMEOUT)
 
@@ -58,14 +58,14 @@ def ipc_server_process(
     ) as process:
         server = IpcServerProcess(process)
         try:
-            server.hears("ready")
+            server.expect("ready")
             yield server
         finally:
             server.stop()
 
 
 @contextmanager
-def client_opener(way: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
+def client_opener(kind: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
     """Yield a function that opens a client in this process, or through a socket server."""
     env = Env(hermes.env)
     home = resolve_home(env)
@@ -78,7 +78,7 @@ def client_opener(way: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
             home.path, env, ConversationOptions(cwd=str(hermes.work), **given)
         )
 
-    if way == "here":
+    if kind == "here":
         yield here
         return
     with ipc_server_process(hermes):

@@ -36,7 +36,7 @@ class NestedCallTool(FakeTool):
     """Calls another tool of the turn, as a program does, and may print its result."""
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        got = await ctx.use("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
+        got = await ctx.call_tool("web_extract", Raw(b'{"url": "https://example.org/inner"}'))
         return got if b"print" in bytes(args) else ToolOutput.text("(no output)")
 
 
@@ -76,20 +76,20 @@ class LearningHarness:
         home = Home(self.home, self.home)
         self.learning = Learning(home, Env({}), Config(), talking.store, clock)
         self.tools = self._tools(words)
-        self.told: list[str] = []
+        self.notices: list[str] = []
         talking.planner.tools = self.tools
 
     def _tools(self, words: str) -> Mapping[str, Tool]:
         learning = self.learning
         skills = SkillDeps(
-            shelf=learning.shelf,
+            catalog=learning.skill_catalog,
             usage=learning.usage,
-            here=lambda: learning.here(self.tools, ()),
+            environment=lambda: learning.environment(self.tools, ()),
             redact=str,
         )
         return {
             **reading_tools(words),
-            "memory": MemoryTool(MemoryDeps(notebook=learning.notebook)),
+            "memory": MemoryTool(MemoryDeps(store=learning.memory_store)),
             "skill_manage": SkillManage(ManageDeps(editor=learning.skill_editor)),
             "skill_view": SkillView(skills),
             "skills_list": SkillsList(skills),
@@ -100,7 +100,7 @@ class LearningHarness:
         return [one.session for one in found]
 
     async def tell(self, occasion: ReviewedTurn, text: str) -> None:
-        self.told.append(text)
+        self.notices.append(text)
 
     def review_parts(self) -> ReviewDeps:
         return ReviewDeps(
@@ -124,7 +124,7 @@ class LearningHarness:
 
 @asynccontextmanager
 async def learning_harness(
-    path: Path, *scripts: Script, words: str = "", rules: ReviewRules | None = None
+    path: Path, *scripts: Script, content: str = "", rules: ReviewRules | None = None
 ) -> AsyncGenerator[LearningHarness]:
     """Exiting waits for running reviews."""
     clock = FakeClock()
@@ -132,17 +132,17 @@ async def learning_harness(
         conversation_harness(path, *scripts, clock=clock) as talking,
         background_tasks() as group,
     ):
-        one = LearningHarness(talking, path, clock, words)
+        one = LearningHarness(talking, path, clock, content)
         one.reviews = ReviewScheduler(
             one.review_parts(), rules or ReviewRules(intervals=NO_REVIEWS), one.tell, group
         )
-        talking.runner.then(one.reviews.ended)
+        talking.runner.add_after_turn(one.reviews.turn_ended)
         yield one
 
 
 async def wait_for_reviews(one: LearningHarness) -> None:
     """Wait until no review is running."""
-    await wait_until(lambda: not one.reviews.at_work)
+    await wait_until(lambda: not one.reviews.active_sessions)
 
 
 async def wait_until(done: Callable[[], bool]) -> None:

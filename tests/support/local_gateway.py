@@ -48,21 +48,21 @@ async def local_gateway(
     async with open_app(home, env, AppOptions(workspace=str(path))) as app:
         options = GatewayOptions(
             channels=channels,
-            door=build_access(app, channels, multiplexed=False),
+            access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
         harness = GatewayHarness(build_gateway(app, options), app.store, app.clock)
         harness.channel = channel
         async with anyio.create_task_group() as group:
             group.start_soon(harness.gateway.run)
-            if app.afterwards is not None:
-                group.start_soon(app.afterwards.run)
+            if app.remote_followups is not None:
+                group.start_soon(app.remote_followups.run)
             yield harness
             group.cancel_scope.cancel()
 
 
-async def session_of(lobby: GatewayHarness, chat: str = "1") -> str:
+async def session_of(harness: GatewayHarness, chat: str = "1") -> str:
     key = build_session_key(SessionSource(platform="fake", chat_id=chat))
-    session = await lobby.store.archive_for(OWNER).by_key(key)
+    session = await harness.store.archive_for(OWNER).by_key(key)
     assert session is not None
     return session.id

@@ -1,4 +1,4 @@
-"""The first tools of a real house: a store, a registry, and processes without a wall."""
+"""The built-in tools with a real store, a process registry and no isolation."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -24,13 +24,13 @@ TOOL_PATH = "/usr/local/bin:/usr/bin:/bin"
 async def local_tools(
     folder: Path, clock: Clock, grace: float = GRACE
 ) -> AsyncGenerator[tuple[SqliteStore, dict[str, Tool]]]:
-    with Spawner(grace=grace) as door:
+    with Spawner(grace=grace) as spawner:
         async with (
             open_store(folder / "state.db", clock) as store,
             process_registry(store, clock, folder) as registry,
         ):
             deps = ToolDeps(
-                sandbox=LocalSandbox(door),
+                sandbox=LocalSandbox(spawner),
                 blobs=FileBlobs(folder / "blobs"),
                 clock=clock,
                 env=lambda scope: child_env(EnvRules(process={"PATH": TOOL_PATH}), scope),

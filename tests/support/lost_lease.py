@@ -1,4 +1,4 @@
-"""A runner that loses its sessions: somebody else takes them over as soon as it holds them."""
+"""A runner that loses every session it holds to another process."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ OTHER_HOLDER = "elsewhere/boot/7/1"
 
 
 class LeaseLosingRunner:
-    """All of its sessions, or `only` this one."""
+    """Loses all its sessions, or only the given one."""
 
     def __init__(self, app: App, only: str = "") -> None:
         self._leases = app.store.leases
@@ -29,8 +29,8 @@ class LeaseLosingRunner:
                 yield lease
                 return
             await self._leases.release(session, lease.generation)
-            taken = await self._leases.hold(session, OTHER_HOLDER, LEASE_TTL)
+            generation = await self._leases.hold(session, OTHER_HOLDER, LEASE_TTL)
             try:
                 yield lease
             finally:
-                await self._leases.release(session, taken)
+                await self._leases.release(session, generation)

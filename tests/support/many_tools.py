@@ -1,4 +1,4 @@
-"""Two hundred tools such as servers and plugins bring, and words that should find some of them."""
+"""Two hundred tools as from servers and plugins, and queries that should find some of them."""
 
 from hermes.schema.tools import Effect, ToolSpec
 

@@ -29,17 +29,17 @@ SERVER_SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 
 
 def stdio_server(root: Path, **variables: str) -> dict[str, object]:
-    """The settings of a server that is started."""
+    """Settings of a server that is started as a process."""
     env = {"PLAYGROUND": str(root), **variables}
     return {"command": sys.executable, "args": [SERVER_SCRIPT], "env": env}
 
 
 @contextmanager
 def http_server(root: Path, *flags: str) -> Iterator[str]:
-    """The address of a server that runs already."""
-    words = [sys.executable, SERVER_SCRIPT, "--http", *flags]
+    """Run a server and yield its URL."""
+    argv = [sys.executable, SERVER_SCRIPT, "--http", *flags]
     env = {"PLAYGROUND": str(root)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as server:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=env) as server:
         assert server.stdout is not None
         try:
             port = wait_for_data(server.stdout.fileno()).decode().strip()
@@ -80,49 +80,51 @@ class McpHarness:
         plan = await self.plan(**scope)
         return {name for name in plan.tools if name.startswith("mcp__")}
 
-    async def says(self, *calls: tuple[str, Mapping[str, object]], **scope: object) -> list[Result]:
-        """One turn in which the model makes these calls, one after the other."""
+    async def call_tools(
+        self, *calls: tuple[str, Mapping[str, object]], **scope: object
+    ) -> list[Result]:
+        """Run a turn in which the model makes these calls in order."""
         self._turns += 1
         plan = await self.plan(**{"run": f"r{self._turns}", **scope})
         steps = [[assistant_message(tool_call(name, **args))] for name, args in calls]
         model = ScriptedModel(*steps, answer_script("Done."))
-        ear = EventRecorder()
+        events_ = EventRecorder()
 
         async def hear(event: Event) -> None:
             self.events.append(event)
-            await ear(event)
+            await events_(event)
             if isinstance(event, QuestionAsked) and self._answering:
                 self._answering(event)
 
         plan = structs.replace(plan, model=model, counsel=self.app.approvals)
         await run_turn(plan, [user_message("hi")], hear)
-        return ear.results
+        return events_.results
 
     async def text(self, name: str, /, **args: object) -> str:
-        [result] = await self.says((f"mcp__play__{name}", args))
+        [result] = await self.call_tools((f"mcp__play__{name}", args))
         return text_of(result)
 
-    async def answered(
+    async def call_with_answers(
         self, choice: ApprovalChoice | str, *calls: tuple[str, Mapping[str, object]]
     ) -> tuple[list[Result], int]:
-        """The same while a person answers each question; with how many there were."""
-        before = self.asked
+        """Like `call_tools`, answering each question; also return the number of questions."""
+        before = self.question_count
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as person:
                 self._answering = partial(person.start_soon, self._answer, choice)
-                found = await self.says(*calls)
+                found = await self.call_tools(*calls)
                 self._answering = None
-        return found, self.asked - before
+        return found, self.question_count - before
 
     async def _answer(self, choice: ApprovalChoice | str, asked: QuestionAsked) -> None:
-        desk, me, question = self.app.approvals, Answerer(session="s1"), asked.question.id
+        approvals, me, question = self.app.approvals, Answerer(session="s1"), asked.question.id
         if isinstance(choice, ApprovalChoice):
-            await desk.answer(me, choice, question=question)
+            await approvals.answer(me, choice, question=question)
         else:
-            await desk.reply(me, choice, question=question)
+            await approvals.reply(me, choice, question=question)
 
     @property
-    def asked(self) -> int:
+    def question_count(self) -> int:
         return len(self.questions)
 
     @property
@@ -130,9 +132,9 @@ class McpHarness:
         return [one.question.text for one in self.events if isinstance(one, QuestionAsked)]
 
 
-async def wait_until(true: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
-        while not true():  # noqa: ASYNC110 - files and processes set no event
+        while not condition():  # noqa: ASYNC110 - files and processes set no event
             await anyio.sleep(0.01)
 
 

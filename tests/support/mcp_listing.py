@@ -1,4 +1,4 @@
-"""A list of tools that is here as a whole, as the listing takes it from a server."""
+"""Read a complete tool list at once."""
 
 from collections.abc import Sequence
 
@@ -12,5 +12,5 @@ def listed_specs(
     server: ServerConfig, tools: Sequence[types.Tool], acting: ActingTools | None = None
 ) -> ToolSpecs:
     listing = ToolListReader(server, acting)
-    listing.take(tools)
-    return listing.done()
+    listing.add_page(tools)
+    return listing.finish()

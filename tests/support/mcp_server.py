@@ -1,7 +1,7 @@
-"""An MCP server made with the protocol's own SDK: over its pipes, or with `--http` over a port.
+"""An MCP server made with the official SDK, over its pipes, or with `--http` over a port.
 
-With `OLD` set it speaks as servers did before there was `server/discover`. Where its folder has
-a file `grown`, it begins with one more tool.
+With `OLD` set it behaves like servers without `server/discover`. If its folder contains a file
+`grown`, it starts with one more tool.
 """
 
 import base64
@@ -125,36 +125,36 @@ def today() -> str:
 
 
 async def serve_old_protocol() -> None:
-    """Knows nothing of the newer way to begin."""
-    async with stdio_server() as (asked, told):
-        inward, heard = anyio.create_memory_object_stream[SessionMessage | Exception](9)
+    """Serve without the newer handshake."""
+    async with stdio_server() as (asked, sent):
+        feed, received = anyio.create_memory_object_stream[SessionMessage | Exception](9)
 
         async def refuse() -> None:
-            async with inward:
+            async with feed:
                 async for one in asked:
                     if getattr(one.message, "method", "") != "server/discover":
-                        await inward.send(one)
+                        await feed.send(one)
                         continue
                     error = ErrorData(code=METHOD_NOT_FOUND, message="What?")
                     answer = JSONRPCError(jsonrpc="2.0", id=one.message.id, error=error)
-                    await told.send(SessionMessage(answer))
+                    await sent.send(SessionMessage(answer))
 
         plain = server._lowlevel_server
         async with anyio.create_task_group() as group:
             group.start_soon(refuse)
-            await plain.run(heard, told, plain.create_initialization_options())
+            await plain.run(received, sent, plain.create_initialization_options())
 
 
 def serve_http() -> None:
     import uvicorn  # noqa: PLC0415 - only here
 
     port = next((one.partition("=")[2] for one in sys.argv if one.startswith("--port=")), "0")
-    ear = socket.create_server(("127.0.0.1", int(port)))
+    listener = socket.create_server(("127.0.0.1", int(port)))
     app = server.sse_app() if "--sse" in sys.argv else server.streamable_http_app()
-    sys.stdout.write(f"{ear.getsockname()[1]}\n")
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     config = uvicorn.Config(app, log_level="critical", lifespan="on")
-    uvicorn.Server(config).run(sockets=[ear])
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

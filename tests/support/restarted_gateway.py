@@ -22,16 +22,16 @@ class RestartedGateway:
 
     def __init__(self, server: PlatformServer, spec: GatewaySpec) -> None:
         self.spec = spec
-        self.thoughts: list[str] = []
+        self.questions: list[str] = []
         self._server = server
         server.mind.heard = self._think
 
     def _think(self, thought: ModelCall) -> None:
-        self.thoughts.append(thought.question)
+        self.questions.append(thought.question)
         self._server.changed()
 
     @asynccontextmanager
-    async def life(self, die_at: str = "") -> AsyncGenerator[GatewayInstance]:
+    async def run(self, die_at: str = "") -> AsyncGenerator[GatewayInstance]:
         """Run until the block ends, then kill it like a power failure."""
         spec = structs.replace(self.spec, die_at=die_at)
         async with gateway_instance(spec) as life, anyio.create_task_group() as group:
@@ -56,12 +56,12 @@ class RestartedGateway:
     def posts(self, words: str = "", chat: str = "c1") -> list[PlatformPost]:
         return [one for one in self._server.truth.seen(ACCOUNT, chat) if words in one.text]
 
-    async def sees(self, words: str, chat: str = "c1") -> PlatformPost:
+    async def wait_for_post(self, words: str, chat: str = "c1") -> PlatformPost:
         await self.until(lambda: bool(self.posts(words, chat)))
         return self.posts(words, chat)[-1]
 
-    async def is_asked(self, question: str, times: int = 1) -> None:
-        await self.until(lambda: self.thoughts.count(question) >= times)
+    async def wait_for_question(self, question: str, times: int = 1) -> None:
+        await self.until(lambda: self.questions.count(question) >= times)
 
 
 @asynccontextmanager

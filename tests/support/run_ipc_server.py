@@ -22,7 +22,7 @@ async def serve(uid: int) -> None:
     env = Env(process_env())
     home = resolve_home(env)
     services = ServerCallbacks(wake=lambda: say("woken"))
-    choices = AppOptions(workspace="/", source="gateway", looks_back=True, logs=True)
+    choices = AppOptions(workspace="/", source="gateway", reviews_turns=True, logs=True)
     async with (
         open_app(home, env, choices) as app,
         anyio.create_task_group() as group,

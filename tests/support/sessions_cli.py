@@ -51,7 +51,7 @@ class SessionsCli:
     def blobs(self) -> FileBlobs:
         return open_blobs(Home(self.home, self.home))
 
-    def keep(self, *writes: object) -> None:
+    def store(self, *writes: object) -> None:
         write_store(self.database, *writes, clock=CLOCK)
 
     def __call__(

@@ -44,7 +44,7 @@ class FakeModelSelector:
         self.listed: list[str] = []
         """The models that the provider lists; empty if unknown."""
 
-    async def doubt(self, name: str, provider: str | None) -> str:
+    async def check_name(self, name: str, provider: str | None) -> str:
         check_listed(provider or "scripted", name, self.listed)
         return "" if self.listed else unverified_message(name, "no list")
 
@@ -52,7 +52,7 @@ class FakeModelSelector:
         self.chosen.append((name, provider))
         return ScriptedModel(name=name, provider=provider or "scripted")
 
-    async def keep(self, model: Model) -> Sequence[str]:
+    async def save_default(self, model: Model) -> Sequence[str]:
         self.kept.append(model.name)
         return ()
 
@@ -70,11 +70,11 @@ class FakeCheckpoints:
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
-        self.kept: list[Checkpoint] = []
+        self.saved: list[Checkpoint] = []
         self.restored: list[Checkpoint] = []
         self.failed: tuple[str, ...] = ()
 
-    async def before(self, scope: Scope) -> str:
+    async def checkpoint_before(self, scope: Scope) -> str:
         await self._keep(scope.workspace, scope.session, run=scope.run)
         return ""
 
@@ -82,7 +82,7 @@ class FakeCheckpoints:
         return await self._keep(workspace, session, reason=reason)
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
-        return [one for one in self.kept[::-1] if one.workspace == workspace]
+        return [one for one in self.saved[::-1] if one.workspace == workspace]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
         self.restored.append(checkpoint)
@@ -95,7 +95,7 @@ class FakeCheckpoints:
         """Each checkpoint gets its own time."""
         await self._clock.advance(1)
         one = Checkpoint(
-            id=f"cp_{len(self.kept)}",
+            id=f"cp_{len(self.saved)}",
             workspace=workspace,
             session=session,
             at=self._clock.now(),
@@ -103,7 +103,7 @@ class FakeCheckpoints:
             reason=reason,
         )
         await self._clock.advance(1)
-        self.kept.append(one)
+        self.saved.append(one)
         return one
 
 
@@ -112,16 +112,16 @@ class FakeContextWindow:
 
     def __init__(self) -> None:
         self.pinned: list[str] = []
-        self.wishes: list[CompactionOptions] = []
+        self.requests: list[CompactionOptions] = []
         self.parts = {"system": 500, "skills": 300, "project": 0, "tools": 3_000, "history": 9_000}
 
-    async def filling(self, session: Session, role: Role) -> ContextUsage:
+    async def usage(self, session: Session, role: Role) -> ContextUsage:
         return ContextUsage(window=40_000, trigger=34_000, parts=self.parts, times=2, cost=0.01)
 
     async def compress(
-        self, session: Session, wish: CompactionOptions, *, preview: bool
+        self, session: Session, options: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
-        self.wishes.append(wish)
+        self.requests.append(options)
         return CompactionResult(before=30_000, after=8_000, messages=40, cost=0.002)
 
     async def pins(self, session: Session) -> Sequence[str]:
@@ -143,10 +143,10 @@ class FakeServices:
     home = "/home/ann/.hermes"
 
     def __init__(self) -> None:
-        self.kept: list[object] = []
+        self.saved: list[object] = []
         self.restarts = 0
         self.running_processes: list[str] = []
-        self.begun: list[tuple[Scope, str]] = []
+        self.started: list[tuple[Scope, str]] = []
         self.paused: set[str] = set()
         self.more_tools: Sequence[ToolSpec] = ()
         self.window = FakeContextWindow()
@@ -164,16 +164,16 @@ class FakeServices:
         return "all"
 
     async def save_effort(self, effort: str) -> None:
-        self.kept.append(effort)
+        self.saved.append(effort)
 
     async def save_busy_mode(self, manner: BusyMode) -> None:
-        self.kept.append(manner)
+        self.saved.append(manner)
 
     async def save_progress(self, level: str) -> None:
-        self.kept.append(level)
+        self.saved.append(level)
 
     async def save_home_channel(self, address: Address, name: str) -> None:
-        self.kept.append((address, name))
+        self.saved.append((address, name))
 
     async def report(self) -> Sequence[tuple[str, str]]:
         return [("database", "12 bytes")]
@@ -208,14 +208,14 @@ class FakeServices:
     async def restart(self, asker: Address | None) -> None:
         self.restarts += 1
 
-    async def begin(self, scope: Scope, prompt: str) -> str:
-        self.begun.append((scope, prompt))
-        return f"dlg_{len(self.begun)}"
+    async def start(self, scope: Scope, prompt: str) -> str:
+        self.started.append((scope, prompt))
+        return f"dlg_{len(self.started)}"
 
-    async def shown(self) -> str:
+    async def describe_changed(self) -> str:
         return "agent:\n  max_turns: 12"
 
-    async def listed(self) -> str:
+    async def describe(self) -> str:
         return "eyes  on"
 
     async def switch(self, names: Sequence[str], platform: str, *, on: bool) -> str:
@@ -223,16 +223,16 @@ class FakeServices:
         return f"{'on' if on else 'off'}: {', '.join(names)}{where}"
 
     async def hand_off(self, session: Session, platform: str) -> str:
-        self.kept.append((session.id, platform))
+        self.saved.append((session.id, platform))
         return platform
 
-    async def of(self, session: Session) -> Sequence[BackgroundJob]:
+    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]:
         return [
             BackgroundJob(name=name, command="sleep 9", seconds=3)
             for name in self.running_processes
         ]
 
-    async def end(self, session: Session) -> int:
+    async def end_all(self, session: Session) -> int:
         count = len(self.running_processes)
         self.running_processes.clear()
         return count
@@ -245,18 +245,18 @@ class FakeServices:
     def services(self) -> CommandServices:
         return CommandServices(
             settings=self,
-            house=self,
-            offers=self,
-            toolbox=self,
-            pictures=self,
+            program=self,
+            model_offers=self,
+            toolsets=self,
+            images=self,
             platforms=self,
             restart=self.restart,
             background=self,
             runtimes=FakeRuntimes(),
             checkpoints=FakeCheckpoints(FakeClock()),
-            window=self.window,
-            handing=self,
-            servers=self,
+            context_window=self.window,
+            handoff=self,
+            mcp_servers=self,
         )
 
 
@@ -276,7 +276,7 @@ class CommandHarness:
     """Types commands into one conversation."""
 
     def __init__(self, one: ConversationHarness, path: Path) -> None:
-        self.one = one
+        self.conversation = one
         self.models = FakeModelSelector()
         home = Home(path / "home", path / "home")
         self.learning = Learning(home, Env({}), Config(), one.store, FakeClock())
@@ -285,7 +285,7 @@ class CommandHarness:
             one.conversation,
             self.models,
             FakeFacts(),
-            seat=CommandCaller(abilities=ALL_ABILITIES),
+            caller=CommandCaller(abilities=ALL_ABILITIES),
             services=structs.replace(
                 self.fake_services.services(),
                 approvals=ApprovalService(one.store, FakeClock(), ApprovalRules(home="/home/ann")),
@@ -295,12 +295,12 @@ class CommandHarness:
         )
         self._registry = standard_commands()
 
-    def sits(self, role: Role = Role.OWNER, **seat: object) -> None:
+    def as_terminal(self, role: Role = Role.OWNER, **seat: object) -> None:
         self.context = structs.replace(
-            self.context, role=role, seat=structs.replace(self.context.seat, **seat)
+            self.context, role=role, seat=structs.replace(self.context.caller, **seat)
         )
 
-    def chats(self, role: Role = Role.OWNER, **seat: object) -> None:
+    def as_chat(self, role: Role = Role.OWNER, **seat: object) -> None:
         where: dict[str, object] = {
             "surface": Surface.CHAT,
             "address": Address("fake", "1"),
@@ -308,18 +308,18 @@ class CommandHarness:
             "person": Person(id="7", name="Ann"),
             "abilities": frozenset(),
         }
-        self.sits(role, **(where | seat))
+        self.as_terminal(role, **(where | seat))
 
-    async def type(self, line: str) -> CommandReply:
+    async def run(self, line: str) -> CommandReply:
         return await self._registry.run(self.context, line)
 
-    async def read(self, line: str) -> str:
-        reply = await self.type(line)
+    async def run_text(self, line: str) -> str:
+        reply = await self.run(line)
         assert isinstance(reply, TextReply | ResumedReply)
         return reply.text
 
     async def texts(self) -> list[str]:
-        return [text_of(row.message) for row in await self.one.rows()]
+        return [text_of(row.message) for row in await self.conversation.rows()]
 
 
 @asynccontextmanager

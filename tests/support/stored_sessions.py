@@ -1,4 +1,4 @@
-"""Homes with sessions in them, written through the real store."""
+"""Write homes with sessions through the real store."""
 
 import hashlib
 from collections.abc import Sequence
@@ -37,21 +37,21 @@ HOSTILE_TEXT = (
 def simple_session(
     name: str, *, at: datetime = NOON, words: Sequence[str] = ("Hello", "Hi."), **fields: object
 ) -> list[Write]:
-    """A session in which questions and answers alternate, a minute apart."""
+    """A session of alternating questions and answers, a minute apart."""
     writes: list[Write] = [OpenSession(Session(id=name, started_at=at, **fields))]
-    for number, said in enumerate(words):
+    for number, text in enumerate(words):
         identity = f"msg_{name}_{number}"
         message: Message = (
-            Assistant(identity, (Text(said),), Stop.END, Usage(10, 5), "m", "p")
+            Assistant(identity, (Text(text),), Stop.END, Usage(10, 5), "m", "p")
             if number % 2
-            else User(identity, (Text(said),))
+            else User(identity, (Text(text),))
         )
         writes.append(AppendMessage(name, f"run_{name}", message, at + timedelta(minutes=number)))
     return writes
 
 
 def full_session(name: str, *, at: datetime = NOON, **fields: object) -> list[Write]:
-    """A session with everything that can be in one."""
+    """A session with every kind of message and part."""
     messages: list[Message] = [
         User("m1", (Text("Look at "), Media(PICTURE_DIGEST, "image/png", "cat.png")), Trust.GUEST),
         Assistant(
@@ -87,7 +87,7 @@ def full_session(name: str, *, at: datetime = NOON, **fields: object) -> list[Wr
         **fields,
     )
     moments = [at + timedelta(microseconds=1 + number * 1_500_001) for number in range(8)]
-    meters = [
+    usages = [
         RecordUsage(name, "r1", "big-model", "openai", Usage(100, 20, 50, 10, 5), 0.25, at),
         RecordUsage(name, "r1", "big-model", "openai", Usage(7, 1), 0.5, at),
         RecordUsage(name, "r1", "cheap", "home", Usage(3, 2), None, at),
@@ -96,7 +96,7 @@ def full_session(name: str, *, at: datetime = NOON, **fields: object) -> list[Wr
         AppendMessage(name, f"r{number // 4}", message, moment)
         for number, (message, moment) in enumerate(zip(messages, moments, strict=True))
     ]
-    return [OpenSession(session), *appends, *meters]
+    return [OpenSession(session), *appends, *usages]
 
 
 def write_store(path: Path, *writes: Write, clock: Clock | None = None) -> None:

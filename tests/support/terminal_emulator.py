@@ -51,7 +51,7 @@ class EmulatedScreen:
     def lines(self) -> list[str]:
         return ["".join(cell.text for cell in row).rstrip() for row in self._cells]
 
-    def ground(self, row: int, column: int) -> str:
+    def background(self, row: int, column: int) -> str:
         return self._cells[row][column].ground
 
     def feed(self, data: str) -> None:
@@ -137,7 +137,7 @@ class TerminalProgram:
     def text(self) -> str:
         return "\n".join(self.screen.lines)
 
-    def until(self, true: Callable[[], object]) -> None:
+    def wait_until(self, true: Callable[[], object]) -> None:
         """Wait for the condition; checked only on complete frames."""
         end = time.monotonic() + TEST_TIMEOUT
         while self.screen.is_partial or not true():
@@ -150,13 +150,13 @@ class TerminalProgram:
                     f"it does not go on; this stands there:\n{self.text}"
                 ) from error
 
-    def shows(self, words: str) -> None:
-        self.until(lambda: words in self.text)
+    def wait_for_text(self, words: str) -> None:
+        self.wait_until(lambda: words in self.text)
 
-    def hides(self, words: str) -> None:
-        self.until(lambda: words not in self.text)
+    def wait_until_hidden(self, words: str) -> None:
+        self.wait_until(lambda: words not in self.text)
 
-    def place(self, words: str) -> tuple[int, int]:
+    def position_of(self, words: str) -> tuple[int, int]:
         """Row and column of the last line with this text, from 0."""
         row = max(row for row, line in enumerate(self.screen.lines) if words in line)
         return row, self.screen.lines[row].index(words)
@@ -170,22 +170,22 @@ class TerminalProgram:
             nonlocal clicked
             if true():
                 return True
-            if words in self.text and (place := self.place(words)) != clicked:
+            if words in self.text and (place := self.position_of(words)) != clicked:
                 clicked = place
                 at = f"0;{place[1] + 2};{place[0] + 1}"
                 self.child.send(f"\x1b[<{at}M\x1b[<{at}m")
             return False
 
-        self.until(is_done)
+        self.wait_until(is_done)
 
-    def opens(self, words: str, shows: str) -> None:
+    def click_and_wait(self, words: str, shows: str) -> None:
         """Click on the text until `shows` appears."""
         self.click(words, lambda: shows in self.text)
 
     def keys(self, keys: str) -> None:
         self.child.send(keys)
 
-    def ends(self) -> int | None:
+    def wait_exit(self) -> int | None:
         """The exit status, after draining the output."""
         self.child.expect(pexpect.EOF)
         self.screen.feed(self.child.before or "")

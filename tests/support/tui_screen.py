@@ -29,34 +29,36 @@ class TuiScreen:
 
     @property
     def text(self) -> str:
-        """What stands there, without the empty space above it."""
+        """The screen as text, without empty lines above it."""
         return "\n".join(self.lines).strip("\n") + "\n"
 
-    async def types(self, text: str, *keys: str) -> None:
-        """The text at one go, as a quick hand types it; each further key when all is quiet."""
+    async def type_keys(self, text: str, *keys: str) -> None:
+        """Type the text in one burst, then each key when the screen is idle."""
         for one in text:
             self.ui.post_message(Key(_KEY_NAMES.get(one, one), one))
         await self.pilot.pause()
         await self.pilot.press(*keys)
 
-    async def says(self, text: str) -> None:
-        await self.types(text, "enter")
+    async def submit(self, text: str) -> None:
+        await self.type_keys(text, "enter")
 
-    async def until(self, true: Callable[[], object]) -> None:
+    async def wait_until(self, true: Callable[[], object]) -> None:
         with anyio.fail_after(SCREEN_TIMEOUT):
             while not true():
                 await self.pilot.pause(0.01)
         await self.pilot.pause()
 
-    async def shows(self, words: str) -> None:
-        await self.until(lambda: words in self.text)
+    async def wait_for(self, words: str) -> None:
+        await self.wait_until(lambda: words in self.text)
 
-    async def hides(self, words: str) -> None:
-        await self.until(lambda: words not in self.text)
+    async def wait_until_gone(self, words: str) -> None:
+        await self.wait_until(lambda: words not in self.text)
 
-    async def rests(self) -> None:
-        """Until nothing is going on any more."""
-        await self.until(lambda: not self.ui.chat.talk.busy and not self.ui.chat.talk.queued)
+    async def wait_until_idle(self) -> None:
+        """Wait until no turn is running."""
+        await self.wait_until(
+            lambda: not self.ui.chat.conversation.busy and not self.ui.chat.conversation.queued
+        )
 
 
 _KEY_NAMES = {" ": "space", "/": "slash", "@": "at", "\\": "backslash", ".": "full_stop"}
@@ -64,21 +66,21 @@ _KEY_NAMES = {" ": "space", "/": "slash", "@": "at", "\\": "backslash", ".": "fu
 
 @asynccontextmanager
 async def tui_screen(
-    companion: TuiClient,
+    client: TuiClient,
     folder: Path,
     *,
     size: tuple[int, int] = (80, 24),
     clock: Clock | None = None,
-    look: str = "dark",
+    theme: str = "dark",
     starting: bool = False,
-    taste: DisplayOptions = DEFAULT_OPTIONS,
+    display: DisplayOptions = DEFAULT_OPTIONS,
 ) -> AsyncGenerator[TuiScreen]:
-    setting = UiSettings(
-        history=folder / "cli_history", clock=clock or FakeClock(), look=look, taste=taste
+    settings = UiSettings(
+        history=folder / "cli_history", clock=clock or FakeClock(), theme=theme, display=display
     )
-    ui = Ui(companion, setting)
+    ui = Ui(client, settings)
     async with ui.run_test(size=size) as pilot:
         one = TuiScreen(ui, pilot)
-        await one.until(lambda: ui.screen is ui.chat and ui.chat.prompt.has_focus)
-        await one.until(lambda: starting or ui.chat.talk.open)
+        await one.wait_until(lambda: ui.screen is ui.chat and ui.chat.prompt.has_focus)
+        await one.wait_until(lambda: starting or ui.chat.conversation.open)
         yield one

@@ -1,4 +1,4 @@
-"""What tests of the loop are built from: tools with gates, an ear, and short ways to say things."""
+"""Building blocks for tests of the agent loop: fake tools, an event recorder, short helpers."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -48,10 +48,10 @@ def tool_call(name: str, /, id: str = "", **args: object) -> ToolCall:  # noqa: 
 def assistant_message(
     *parts: str | ToolCall | Reasoning, stop: Stop | None = None, usage: Usage = NO_USAGE
 ) -> Assistant:
-    made = tuple(Text(part) if isinstance(part, str) else part for part in parts)
-    calls = any(isinstance(part, ToolCall) for part in made)
+    contents = tuple(Text(part) if isinstance(part, str) else part for part in parts)
+    calls = any(isinstance(part, ToolCall) for part in contents)
     stop = stop or (Stop.TOOLS if calls else Stop.END)
-    return Assistant(f"msg_a{next(_ids)}", made, stop, usage, "scripted", "testing")
+    return Assistant(f"msg_a{next(_ids)}", contents, stop, usage, "scripted", "testing")
 
 
 def tool_result(call: str, text: str = "fine", *, failed: bool = False) -> Result:
@@ -63,7 +63,7 @@ async def _echo(args: dict[str, Any], context: ToolContext) -> str:
 
 
 class FakeTool:
-    """Runs `body`; remembers what it was asked, and how many ran at the same time."""
+    """Runs `body`; records its arguments and how many calls ran at the same time."""
 
     def __init__(
         self,
@@ -90,19 +90,19 @@ class FakeTool:
         self.most = 0
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = msgspec.json.decode(args, type=dict[str, Any])
-        self.asked.append(asked)
+        arguments = msgspec.json.decode(args, type=dict[str, Any])
+        self.asked.append(arguments)
         self.now += 1
         self.most = max(self.most, self.now)
         try:
-            said = await self._body(asked, ctx)
+            output = await self._body(arguments, ctx)
         finally:
             self.now -= 1
-        return ToolOutput.text(said) if isinstance(said, str) else said
+        return ToolOutput.text(output) if isinstance(output, str) else output
 
 
 class GatedBody:
-    """A tool body that comes back only when its gate is opened, by the argument `gate`."""
+    """A tool body that returns when its gate, given by the argument `gate`, is opened."""
 
     def __init__(self) -> None:
         self._open: dict[str, anyio.Event] = {}
@@ -127,7 +127,7 @@ class GatedBody:
 
 
 class EventRecorder:
-    """A sink that remembers; `until` waits for an event that fits."""
+    """An `emit` that records events; `until` waits for a matching one."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -138,8 +138,8 @@ class EventRecorder:
         self._more.set()
         self._more = anyio.Event()
 
-    async def until(self, fits: Callable[[Event], bool]) -> None:
-        while not any(fits(event) for event in self.events):
+    async def until(self, matches: Callable[[Event], bool]) -> None:
+        while not any(matches(event) for event in self.events):
             await self._more.wait()
 
     @property
@@ -160,7 +160,7 @@ class EventRecorder:
 
     @property
     def ended(self) -> RunEnded:
-        """The one last word; fails when there is none, or more than one, or it is not the last."""
+        """The only end event; fails if it is missing, repeated or not last."""
         ends = [event for event in self.events if isinstance(event, RunEnded)]
         assert len(ends) == 1, ends
         assert self.events[-1] is ends[0]
@@ -168,15 +168,15 @@ class EventRecorder:
 
 
 def make_plan(model: ScriptedModel, *tools: FakeTool, **more: Any) -> Plan:
-    named = {tool.spec.name: tool for tool in tools}
+    tools_by_name = {tool.spec.name: tool for tool in tools}
     more.setdefault("clock", SystemClock())
-    return Plan(scope=SCOPE, model=model, system="Be good.", tools=named, **more)
+    return Plan(scope=SCOPE, model=model, system="Be good.", tools=tools_by_name, **more)
 
 
 async def run_scripted_turn(
     *scripts: Sequence[ScriptStep], tools: Sequence[FakeTool] = (), **more: Any
 ) -> tuple[ScriptedModel, EventRecorder]:
-    """One turn to its end."""
+    """Run one turn to its end."""
     model, ear = ScriptedModel(*scripts), EventRecorder()
     with anyio.fail_after(60):
         outcome = await run_turn(make_plan(model, *tools, **more), [user_message()], ear)
@@ -188,7 +188,7 @@ async def run_scripted_turn(
 async def running_turn(
     plan: Plan, ear: EventRecorder, asked: Sequence[User] = ()
 ) -> AsyncGenerator[anyio.CancelScope]:
-    """A turn at work while the block runs; cancelling what the block is given ends it."""
+    """Run a turn during the block; cancel the yielded scope to end it."""
     outcome: Outcome | None = None
     scope = anyio.CancelScope()
 

@@ -52,7 +52,7 @@ class WebhookHarness:
         self.listener = listener
         self.clock = clock
         self.session = session
-        self.heard: list[Inbound] = []
+        self.inbound: list[Inbound] = []
         self.channels: dict[str, WebhookChannel] = {}
         self.failure: Exception | None = None
         self.gate = anyio.Event()
@@ -68,7 +68,7 @@ class WebhookHarness:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        self.heard.append(update)
+        self.inbound.append(update)
 
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str] | list[tuple[str, str]]

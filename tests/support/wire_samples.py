@@ -29,11 +29,13 @@ DOCUMENT = Media("d4", "application/pdf", "a.pdf")
 IMAGE_URLS = {"d1": "data:image/png;base64,AAAA", "d2": "https://pictures.example/far.png"}
 
 
-def sample_request(seal: str | None, provider: str = "acme", model: str = "m-1") -> ModelRequest:
+def sample_request(
+    signature: str | None, provider: str = "acme", model: str = "m-1"
+) -> ModelRequest:
     answer = Assistant(
         "a1",
         (
-            Reasoning("hm", seal),
+            Reasoning("hm", signature),
             Text("Looking."),
             ToolCall("call_1", "look", Raw(b'{"at":  "x"}')),
             ToolCall("call:2/b", "look", Raw(b"{}"), broken='{"at": '),

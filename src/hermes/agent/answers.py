@@ -66,31 +66,31 @@ class AnswerStream:
     def __init__(self, model: Model, emit: Emit) -> None:
         self._model = model
         self._emit = emit
-        self._words: list[str] = []
-        self._whole: Assistant | None = None
+        self._texts: list[str] = []
+        self._answer: Assistant | None = None
 
-    async def listen(self, request: ModelRequest) -> Assistant:
+    async def read(self, request: ModelRequest) -> Assistant:
         """Emit the deltas and return the answer. Raises `ModelError` if there is none."""
         async with self._model.stream(request) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Assistant):
-                    self._whole = chunk
+                    self._answer = chunk
                     break
                 if isinstance(chunk, TextDelta):
-                    self._words.append(chunk.text)
+                    self._texts.append(chunk.text)
                 elif isinstance(chunk, StreamReset):
-                    self._words.clear()
+                    self._texts.clear()
                 await self._emit(chunk)
-        if self._whole is None:
+        if self._answer is None:
             reason = f"{self._model.name} ended its stream without an answer."
             raise ModelError(reason, hint="Try again.")
-        return self._whole
+        return self._answer
 
-    def heard(self) -> Assistant | None:
+    def partial(self) -> Assistant | None:
         """The complete answer, or the text that people may have read already."""
-        text = "".join(self._words)
-        if self._whole is not None or not text.strip():
-            return self._whole
+        text = "".join(self._texts)
+        if self._answer is not None or not text.strip():
+            return self._answer
         model = self._model
         parts = (Text(text),)
         return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)

@@ -26,9 +26,9 @@ class CompactionLimits(Struct, frozen=True, kw_only=True):
 
     threshold: float = 0.5  # share of the window
     target: float = 0.2  # share of the threshold that is kept verbatim
-    first: int = 3  # messages kept at the start
-    last: int = 20  # messages kept at the end
-    most: int = 5_000  # compact at this number of messages in any case
+    keep_first: int = 3  # messages kept at the start
+    keep_last: int = 20  # messages kept at the end
+    max_messages: int = 5_000  # compact at this number of messages in any case
     max_output: int = 0  # tokens reserved for the answer
     codex_raise: bool = True
     abort: bool = False
@@ -55,7 +55,7 @@ def tail_budget(limits: CompactionLimits, trigger: int) -> int:
 
 def min_tail_messages(limits: CompactionLimits) -> int:
     """Messages at the end that are kept even if they are long."""
-    return min(max(limits.last, 3), 8)
+    return min(max(limits.keep_last, 3), 8)
 
 
 def summary_budget(content: int, window: int) -> int:
@@ -99,13 +99,13 @@ class TokenGauge:
         self._counted = fixed
         self._size = 0
 
-    def heard(self, usage: Usage, size: int) -> None:
+    def set_count(self, usage: Usage, size: int) -> None:
         """Set the provider's count for a history of this size, including the answer."""
         if usage.input:
             self._counted = usage.input + usage.output
             self._size = size
 
-    def begin_again(self, fixed: int) -> None:
+    def reset(self, fixed: int) -> None:
         """Discard the count, because the request has changed."""
         self._fixed = self._counted = fixed
         self._size = 0

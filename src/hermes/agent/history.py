@@ -53,11 +53,11 @@ class History(Sequence[Message]):
 
     def __init__(self, past: Sequence[Message] = ()) -> None:
         self.call_ids: set[str] = set()
-        self._said: list[Message] = list(past)
-        self.size = sum(map(_size, self._said))
+        self._messages: list[Message] = list(past)
+        self.size = sum(map(_size, self._messages))
         """Approximate number of characters."""
         self._valid: list[Message] = []
-        self._done = 0
+        self._validated = 0
         self._bytes, self._measured = 0, 0
 
     @overload
@@ -65,42 +65,42 @@ class History(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        return self._said[index]
+        return self._messages[index]
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._said)
+        return iter(self._messages)
 
     def __reversed__(self) -> Iterator[Message]:
-        return reversed(self._said)
+        return reversed(self._messages)
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._messages)
 
     def add(self, message: Message) -> None:
-        self._said.append(message)
+        self._messages.append(message)
         self.size += _size(message)
 
-    def begin_again(self, messages: Sequence[Message]) -> None:
+    def replace(self, messages: Sequence[Message]) -> None:
         """Replace the messages in place, for every reference to this history."""
-        self._said = list(messages)
-        self.size = sum(map(_size, self._said))
+        self._messages = list(messages)
+        self.size = sum(map(_size, self._messages))
         self.call_ids = set()
         self._valid = []
-        self._done = 0
+        self._validated = 0
         self._bytes, self._measured = 0, 0
 
     @property
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """Memory used by its text in bytes; each message is measured once."""
-        self._bytes += sum(map(_memory_bytes, self._said[self._measured :]))
-        self._measured = len(self._said)
+        self._bytes += sum(map(_memory_bytes, self._messages[self._measured :]))
+        self._measured = len(self._messages)
         return self._bytes
 
     def valid(self) -> list[Message]:
-        if self._done < len(self._said):
-            for message in _pair_results(self._said[self._done :], self.call_ids):
+        if self._validated < len(self._messages):
+            for message in _pair_results(self._messages[self._validated :], self.call_ids):
                 self._take(message)
-            self._done = len(self._said)
+            self._validated = len(self._messages)
         return list(self._valid)
 
     def _take(self, message: Message) -> None:

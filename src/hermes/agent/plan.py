@@ -33,8 +33,8 @@ class CompactionNeed(Struct, frozen=True):
     """The size of the next request, as far as it is known."""
 
     tokens: int
-    tell: Emit
-    refused: bool = False  # the provider rejected the request as too long
+    emit: Emit
+    rejected: bool = False  # the provider rejected the request as too long
 
 
 CompactHistory = Callable[[History, CompactionNeed], Awaitable[str | None]]
@@ -60,15 +60,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     guard: GuardLimits = GuardLimits()
     clock: Clock
     effort: str | None = None
-    handed: Sequence[ToolSpec] = ()  # run by the client: a call to one ends the turn
-    calling: OutputConstraints = UNCONSTRAINED
-    counsel: Approvals | None = None  # None: no one can approve anything
+    client_tools: Sequence[ToolSpec] = ()  # run by the client: a call to one ends the turn
+    constraints: OutputConstraints = UNCONSTRAINED
+    approvals: Approvals | None = None  # None: no one can approve anything
     unlisted: Collection[str] = ()  # callable, but not listed in requests
-    compress: CompactHistory | None = None  # called before each step
-    renew: RebuildPrompt | None = None
-    allowed: CheckSpend | None = None  # called before each step
-    resumes: bool = False  # the calls at the end of the history have yet to run
-    watch: "TurnHooks | None" = None
+    compact: CompactHistory | None = None  # called before each step
+    rebuild_prompt: RebuildPrompt | None = None
+    check_spend: CheckSpend | None = None  # called before each step
+    resumes_calls: bool = False  # the calls at the end of the history have yet to run
+    hooks: "TurnHooks | None" = None
     prefill: Sequence[Message] = ()  # precedes the history in every request
 
 
@@ -81,6 +81,6 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     history: Sequence[Message] = ()
     steer: ReadSteering = no_steering
     tools: Mapping[str, Tool] = {}  # our tools that the runtime may call
-    counsel: Approvals | None = None
+    approvals: Approvals | None = None
     clock: Clock = SystemClock()
-    watch: "TurnHooks | None" = None
+    hooks: "TurnHooks | None" = None

@@ -41,12 +41,12 @@ class TextSource(Struct, frozen=True):
 
     name: str
     text: str
-    strange: bool = False  # written by someone else
+    untrusted: bool = False  # written by someone else
     unverified: bool = False  # may have been written by someone else
 
     @property
     def is_trusted(self) -> bool:
-        return not (self.strange or self.unverified)
+        return not (self.untrusted or self.unverified)
 
 
 def find_sources(
@@ -60,9 +60,9 @@ def find_sources(
     owner_texts = [*_owner_texts(messages)]
     own = " ".join(map(_normalized, owner_texts))
     return TextSources(
-        strangers=_source_names(one for one in sources if not one.is_trusted),
-        read=_source_names(one for one in sources if one.is_trusted),
-        repeated=_source_names(_quoted_sources(text, sources, own)),
+        untrusted=_source_names(one for one in sources if not one.is_trusted),
+        trusted=_source_names(one for one in sources if one.is_trusted),
+        quoted=_source_names(_quoted_sources(text, sources, own)),
         own=tuple(owner_texts[-MAX_OWNER_MESSAGES:]),
         quotes=any(_quoted_sources(text, [one for one in sources if not one.is_trusted], "")),
     )
@@ -80,7 +80,7 @@ def quotes_untrusted(
     nested: Sequence[TextSource] = (),
 ) -> bool:
     """Whether a text, which may be long, repeats consecutive untrusted words."""
-    untrusted = [one for one in (*_sources(messages, tools), *nested) if one.strange]
+    untrusted = [one for one in (*_sources(messages, tools), *nested) if one.untrusted]
     if not untrusted:
         return False
     runs = {*_word_runs(text[:MAX_WRITTEN])}
@@ -125,12 +125,12 @@ def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator
                 call = calls.get(id)
                 found = source_of_call(call, tools, text_of(message)) if call is not None else None
                 if found is not None:
-                    strange = found.strange or message.foreign
+                    strange = found.untrusted or message.foreign
                     yield structs.replace(found, strange=strange, unverified=message.unverified)
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"
-                yield TextSource(f"{who}: “{one_line(text, 40)}”", text, strange=True)
+                yield TextSource(f"{who}: “{one_line(text, 40)}”", text, untrusted=True)
             case User(id=id) if id.startswith(SUMMARY_ID):
                 strange = id.startswith(UNTRUSTED_SUMMARY_ID)
                 yield TextSource("the summary of earlier messages", text_of(message), strange)
@@ -200,37 +200,37 @@ class UntrustedContent:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
         self._calls: dict[str, str] = {}
-        self.heard = False
-        self.said: list[Message] = []
-        self.used_by_tools: list[TextSource] = []
+        self.present = False
+        self.messages: list[Message] = []
+        self.nested_sources: list[TextSource] = []
         """Results of nested tool calls, which are not in any message."""
 
-    def hear(self, message: Message) -> None:
-        self.said.append(message)
+    def add(self, message: Message) -> None:
+        self.messages.append(message)
         match message:
             case User():
-                self.heard |= has_untrusted_text(message)
+                self.present |= has_untrusted_text(message)
             case Assistant(calls=calls):
                 self._calls |= {call.id: unwrap_call(call, self._tools).name for call in calls}
             case Result(call=call, foreign=foreign):
-                self.heard |= foreign
-                self.used(self._calls.get(call, ""))
+                self.present |= foreign
+                self.tool_used(self._calls.get(call, ""))
 
-    def used(self, name: str) -> None:
+    def tool_used(self, name: str) -> None:
         """Record that a tool returned, possibly with untrusted content."""
         tool = self._tools.get(name)
-        self.heard |= tool is not None and tool.spec.foreign
+        self.present |= tool is not None and tool.spec.foreign
 
-    def got(self, call: ToolCall, text: str, output: ToolOutput) -> None:
+    def add_nested_result(self, call: ToolCall, text: str, output: ToolOutput) -> None:
         """Record the result of a nested tool call."""
-        self.used(call.name)
+        self.tool_used(call.name)
         source = source_of_call(call, self._tools, text)
-        if source is not None and len(self.used_by_tools) < MAX_TOOL_SOURCES:
-            strange = source.strange or output.foreign
+        if source is not None and len(self.nested_sources) < MAX_TOOL_SOURCES:
+            strange = source.untrusted or output.foreign
             found = structs.replace(source, strange=strange, unverified=output.unverified)
-            self.used_by_tools.append(found)
+            self.nested_sources.append(found)
 
-    def recall(self, history: Sequence[Message]) -> None:
+    def resume(self, history: Sequence[Message]) -> None:
         """Restore the state of a resumed turn from the messages since the last question."""
         questions = [
             index
@@ -238,4 +238,4 @@ class UntrustedContent:
             if isinstance(message, User) and message.trust is not Trust.PROGRAM
         ]
         for message in history[questions[-1] :] if questions else ():
-            self.hear(message)
+            self.add(message)

@@ -37,26 +37,26 @@ class RuntimeTurn:
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> TurnEnd:
+    async def run(self, messages: Sequence[User]) -> TurnEnd:
         new = not self._history
-        await self.tell(RunStarted(self._plan.scope.run, self._plan.scope.session))
-        if not asked:
-            self._untrusted.recall(self._history)
-        for message in asked:
-            await self._say(message)
-        for message in await hook_messages(self._plan, asked, new=new):
-            await self._say(message)
-        ending = await self._entrust()
-        while ending.outcome is Outcome.DONE and await self._hear(ending.unheard):
-            ending = await self._entrust()
+        await self.emit_facts(RunStarted(self._plan.scope.run, self._plan.scope.session))
+        if not messages:
+            self._untrusted.resume(self._history)
+        for message in messages:
+            await self._add_message(message)
+        for message in await hook_messages(self._plan, messages, new=new):
+            await self._add_message(message)
+        ending = await self._run_request()
+        while ending.outcome is Outcome.DONE and await self._take_steering(ending.late_messages):
+            ending = await self._run_request()
         return ending
 
-    async def tell(self, event: Event) -> None:
+    async def emit_facts(self, event: Event) -> None:
         """Emit a fact completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             await self._emit(event)
 
-    async def _entrust(self) -> TurnEnd:
+    async def _run_request(self) -> TurnEnd:
         # Shielded work may have hidden a cancellation; do not start anything then.
         await anyio.lowlevel.checkpoint_if_cancelled()
         plan = self._plan
@@ -70,28 +70,28 @@ class RuntimeTurn:
             messages,
             plan.steer,
             specs,
-            self._use,
-            self._untrusted.heard,
+            self._run_tool,
+            self._untrusted.present,
             self._mark_untrusted,
         )
-        ending = await plan.runtime.run(runtime_request, self._pass_on)
+        ending = await plan.runtime.run(runtime_request, self._forward)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
         return ending
 
     def _mark_untrusted(self) -> None:
-        self._untrusted.heard = True
+        self._untrusted.present = True
 
-    async def _pass_on(self, event: RuntimeEvent) -> None:
+    async def _forward(self, event: RuntimeEvent) -> None:
         match event:
             case MessageAdded(message=message):
-                await self._say(message)
+                await self._add_message(message)
             case ToolStarted() | QuestionAsked() | QuestionAnswered():
-                await self.tell(event)
+                await self.emit_facts(event)
             case _:
                 await self._emit(event)
 
-    async def _use(self, call: ToolCall) -> Result:
+    async def _run_tool(self, call: ToolCall) -> Result:
         """Run one of our tools for the runtime, as in a turn of our own."""
         results: list[Result] = []
 
@@ -99,21 +99,21 @@ class RuntimeTurn:
             results.append(finished.result)
 
         await ToolCallRunner(self._plan, [call], self._emit, keep, self._untrusted).run()
-        self._untrusted.used(call.name)
+        self._untrusted.tool_used(call.name)
         return results[0]
 
-    async def _say(self, message: Message) -> None:
-        await self.tell(MessageAdded(message))
+    async def _add_message(self, message: Message) -> None:
+        await self.emit_facts(MessageAdded(message))
         self._history.add(message)
-        self._untrusted.hear(message)
+        self._untrusted.add(message)
         if isinstance(message, Assistant):
             self.usage += message.usage
             self.steps += 1
 
-    async def _hear(self, late: Sequence[User]) -> bool:
+    async def _take_steering(self, late: Sequence[User]) -> bool:
         """Add what people said meanwhile; False if nothing."""
         new = (*late, *await self._plan.steer())
         messages = [message for message in new if has_content(message)]
         for message in messages:
-            await self._say(message)
+            await self._add_message(message)
         return bool(messages)

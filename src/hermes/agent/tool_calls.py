@@ -73,16 +73,16 @@ class ToolCallRunner:
         self._plan = plan
         self._calls = [unwrap_call(call, plan.tools) for call in calls]
         self._emit = emit
-        self._tell = report
+        self._report = report
         self._started: set[int] = set()
         self._approval_state = _ApprovalState()
-        self._ended: list[FinishedCall | None] = [None] * len(calls)
-        self._told = 0
-        self._telling = False
+        self._finished: list[FinishedCall | None] = [None] * len(calls)
+        self._reported = 0
+        self._reporting = False
 
     async def run(self) -> None:
         try:
-            for alone, batch in groupby(range(len(self._calls)), key=self._place):
+            for alone, batch in groupby(range(len(self._calls)), key=self._batch_key):
                 if alone >= 0:
                     await self._run_one(alone)
                 else:
@@ -92,7 +92,7 @@ class ToolCallRunner:
                 await self._report_interrupted()
             raise
 
-    def _place(self, number: int) -> int:
+    def _batch_key(self, number: int) -> int:
         """Adjacent reads share -1 and run as one batch; other calls have their own key."""
         tool = self._plan.tools.get(self._calls[number].name)
         alone = tool is not None and tool.spec.alone
@@ -126,31 +126,35 @@ class ToolCallRunner:
         began = clock.monotonic()
         result = await self._result_of(number)
         took = clock.monotonic() - began
-        self._ended[number] = FinishedCall(self._calls[number], self._effect(number), result, took)
+        self._finished[number] = FinishedCall(
+            self._calls[number], self._effect(number), result, took
+        )
         await self._report_finished()
         if number in self._started:
             await after_tool_call(self._plan, self._calls[number], result)
 
     async def _report_finished(self) -> None:
         """Report finished calls up to the first that still runs; one caller at a time."""
-        if self._telling:
+        if self._reporting:
             return
-        self._telling = True
+        self._reporting = True
         try:
-            while self._told < len(self._ended) and (finished := self._ended[self._told]):
-                self._told += 1
+            while self._reported < len(self._finished) and (
+                finished := self._finished[self._reported]
+            ):
+                self._reported += 1
                 with anyio.CancelScope(shield=True):
-                    await self._tell(finished)
+                    await self._report(finished)
         finally:
-            self._telling = False
+            self._reporting = False
 
     async def _report_interrupted(self) -> None:
         for number, call in enumerate(self._calls):
-            if self._ended[number] is None:
+            if self._finished[number] is None:
                 effect = self._effect(number)
-                started = number in self._started and not self._approval_state.waits(call.id)
+                started = number in self._started and not self._approval_state.is_waiting(call.id)
                 result = interrupted_result(call.id, effect, started=started)
-                self._ended[number] = FinishedCall(call, effect, result)
+                self._finished[number] = FinishedCall(call, effect, result)
         await self._report_finished()
 
     async def _result_of(self, number: int) -> Result:
@@ -209,8 +213,8 @@ class ToolCallRunner:
             call,
             _CallTimer(limit),
             self._approval_state,
-            asks_again=again,
-            inquires_again=again and (spec.asks or own_reader),
+            approval_repeatable=again,
+            question_repeatable=again and (spec.asks or own_reader),
         )
         return context.context()
 
@@ -220,50 +224,50 @@ class _ApprovalState:
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
-        self._given: set[str] = set()
+        self._approved: set[str] = set()
 
     @contextmanager
-    def asked(self, call: str) -> Generator[None]:
+    def waiting(self, call: str) -> Generator[None]:
         """Count a call as waiting; after an interruption it stays so, as nothing was done."""
         self._open[call] += 1
         yield
         self._open[call] -= 1
 
-    def waits(self, call: str) -> bool:
+    def is_waiting(self, call: str) -> bool:
         """Whether it waits for approval and has done nothing yet."""
-        return self._open[call] > 0 and call not in self._given
+        return self._open[call] > 0 and call not in self._approved
 
-    def given(self, call: str) -> None:
-        self._given.add(call)
+    def approve(self, call: str) -> None:
+        self._approved.add(call)
 
     def has_not_acted(self, call: str) -> bool:
         """Whether it has no approval yet: tools ask before they act."""
-        return call not in self._given
+        return call not in self._approved
 
 
 class _CallContext(Struct, frozen=True):
     """What a tool can ask for during one call."""
 
     plan: Plan | RuntimePlan
-    strangers: UntrustedContent
+    untrusted: UntrustedContent
     emit: Emit
     call: ToolCall
-    time: "_CallTimer"
-    leaves: _ApprovalState
+    timer: "_CallTimer"
+    approval_state: _ApprovalState
     # Whether the call can be run again if the process ends while it waits for an approval, or
     # for an answer (which some tools ask for after they have acted).
-    asks_again: bool = False
-    inquires_again: bool = False
+    approval_repeatable: bool = False
+    question_repeatable: bool = False
 
     def context(self) -> ToolContext:
         return ToolContext(
             self.plan.scope,
             self.call.id,
             self.progress,
-            self.ask,
-            self.inquire,
-            self.use,
-            self.strangers.heard,
+            self.request_approval,
+            self.ask_person,
+            self.call_tool,
+            self.untrusted.present,
             self.sources,
             self.quotes,
             tools=self.plan.tools if isinstance(self.plan, Plan) else None,
@@ -272,12 +276,12 @@ class _CallContext(Struct, frozen=True):
     async def progress(self, text: str) -> None:
         await self.emit(ToolProgress(self.call.id, text[-MAX_PROGRESS:]))
 
-    async def use(self, name: str, args: Raw) -> ToolOutput:
+    async def call_tool(self, name: str, args: Raw) -> ToolOutput:
         other = self.plan.tools.get(name)
         if other is None or name == self.call.name:
             raise ToolError(f"{name} cannot be called from {self.call.name}.")
         call = ToolCall(self.call.id, name, args)
-        with self.time.stopped():
+        with self.timer.paused():
             why = await blocked_reason(self.plan, call)
         if why:
             raise ToolError(why)
@@ -287,48 +291,52 @@ class _CallContext(Struct, frozen=True):
         except ToolError as error:
             await after_tool_call(self.plan, call, failed_result(call, error.sentence))
             raise
-        self.strangers.heard |= output.foreign
+        self.untrusted.present |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
-        self.strangers.got(call, text, output)
-        with self.time.stopped():
+        self.untrusted.add_nested_result(call, text, output)
+        with self.timer.paused():
             await after_tool_call(
                 self.plan, call, Result("", call.id, output.parts, failed=output.failed)
             )
         return output
 
-    async def ask(self, request: ApprovalRequest) -> Decision:
-        request = structs.replace(request, foreign=request.foreign or self.strangers.heard)
-        counsel = self.plan.counsel
+    async def request_approval(self, request: ApprovalRequest) -> Decision:
+        request = structs.replace(request, foreign=request.foreign or self.untrusted.present)
+        counsel = self.plan.approvals
         if counsel is None:
             return await decide_unattended(request)
-        with self.leaves.asked(self.call.id), self.time.stopped():
-            decision = await counsel.rule(self._asking(again=self.asks_again), request, self.emit)
+        with self.approval_state.waiting(self.call.id), self.timer.paused():
+            decision = await counsel.decide(
+                self._question_scope(again=self.approval_repeatable), request, self.emit
+            )
         if decision.allowed:
-            self.leaves.given(self.call.id)
+            self.approval_state.approve(self.call.id)
         return decision
 
-    async def inquire(self, text: str, choices: Sequence[str]) -> str | None:
-        counsel = self.plan.counsel
+    async def ask_person(self, text: str, choices: Sequence[str]) -> str | None:
+        counsel = self.plan.approvals
         if counsel is None:
             return await no_answer(text, choices)
-        scope = self._asking(again=self.inquires_again)
-        waits = self.leaves.asked(self.call.id) if self.inquires_again else nullcontext()
-        with waits, self.time.stopped():
-            return await counsel.inquire(scope, text, choices, self.emit)
+        scope = self._question_scope(again=self.question_repeatable)
+        waits = (
+            self.approval_state.waiting(self.call.id) if self.question_repeatable else nullcontext()
+        )
+        with waits, self.timer.paused():
+            return await counsel.ask_person(scope, text, choices, self.emit)
 
-    def _asking(self, *, again: bool) -> Scope:
-        fresh = again and self.leaves.has_not_acted(self.call.id)
+    def _question_scope(self, *, again: bool) -> Scope:
+        fresh = again and self.approval_state.has_not_acted(self.call.id)
         return structs.replace(self.plan.scope, call=self.call.id) if fresh else self.plan.scope
 
     def sources(self, text: str) -> TextSources:
-        return find_sources(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+        return find_sources(text, self._messages, self.plan.tools, self.untrusted.nested_sources)
 
     def quotes(self, text: str) -> bool:
-        return quotes_untrusted(text, self._said, self.plan.tools, self.strangers.used_by_tools)
+        return quotes_untrusted(text, self._messages, self.plan.tools, self.untrusted.nested_sources)
 
     @property
-    def _said(self) -> Sequence[Message]:
-        return [*self.plan.history, *self.strangers.said]
+    def _messages(self) -> Sequence[Message]:
+        return [*self.plan.history, *self.untrusted.messages]
 
 
 class _CallTimer:
@@ -336,14 +344,14 @@ class _CallTimer:
 
     def __init__(self, limit: anyio.CancelScope) -> None:
         self._limit = limit
-        self._left = 0.0
+        self._remaining = 0.0
         self._pauses = 0
 
     @contextmanager
-    def stopped(self) -> Generator[None]:
+    def paused(self) -> Generator[None]:
         """Pause the limit; with several questions, until the last one is answered."""
         if not self._pauses:
-            self._left = self._limit.deadline - anyio.current_time()
+            self._remaining = self._limit.deadline - anyio.current_time()
             self._limit.deadline = math.inf
         self._pauses += 1
         try:
@@ -351,7 +359,7 @@ class _CallTimer:
         finally:
             self._pauses -= 1
             if not self._pauses:
-                self._limit.deadline = anyio.current_time() + self._left
+                self._limit.deadline = anyio.current_time() + self._remaining
 
 
 def limit_output(output: ToolOutput) -> ToolOutput:

@@ -74,7 +74,9 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
         log.exception("the turn was cancelled from inside")
     finally:
         run, usage, steps = plan.scope.run, turn.usage, turn.steps
-        await turn.tell(RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps))
+        await turn.emit_facts(
+            RunEnded(run, ending.outcome, ending.reason, ending.code, usage, steps)
+        )
         await after_turn(plan, ending.outcome)
     return ending.outcome
 
@@ -85,33 +87,33 @@ class _Turn:
         self._emit = emit
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
-        self._open = open_calls(self._history) if plan.resumes else []
+        self._open = open_calls(self._history) if plan.resumes_calls else []
         if not self._open:
             self._history.valid()
         self._guard: LoopGuard | None = None
         self._untrusted = UntrustedContent(plan.tools)
         # A stable order keeps the start of each request the same for the provider's cache.
-        self._handed = tuple(spec.name for spec in plan.handed)
-        listed = plan.tools.keys() - {*self._handed, *plan.unlisted}
+        self._client_tools = tuple(spec.name for spec in plan.client_tools)
+        listed = plan.tools.keys() - {*self._client_tools, *plan.unlisted}
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
-        self._specs += plan.handed
+        self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed() if plan.compress else 0)
+        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
         self._too_long = 0
         self._refunded = 0
         self.usage = Usage()
         self.steps = 0
 
-    async def run(self, asked: Sequence[User]) -> TurnEnd:
+    async def run(self, messages: Sequence[User]) -> TurnEnd:
         started = RunStarted(self._plan.scope.run, self._plan.scope.session)
         new = not self._history
-        await self.tell(started, *map(MessageAdded, asked))
-        if not asked:
-            self._untrusted.recall(self._history)
-        for message in asked:
-            self._note(message)
-        for message in await hook_messages(self._plan, asked, new=new):
-            await self._say(message)
+        await self.emit_facts(started, *map(MessageAdded, messages))
+        if not messages:
+            self._untrusted.resume(self._history)
+        for message in messages:
+            self._remember(message)
+        for message in await hook_messages(self._plan, messages, new=new):
+            await self._add_message(message)
         if self._open:
             await self._run_calls(self._open)
             if (ending := await self._after_calls()) is not None:
@@ -128,7 +130,7 @@ class _Turn:
                 return ending
         return await self._summarize()
 
-    async def tell(self, *events: Event) -> None:
+    async def emit_facts(self, *events: Event) -> None:
         """Emit facts completely, even if the turn is being interrupted."""
         with anyio.CancelScope(shield=True):
             for event in events:
@@ -139,25 +141,25 @@ class _Turn:
         match kind:
             case AnswerKind.CALLS:
                 calls = runnable_calls(answer)
-                own = [call for call in calls if call.broken or call.name not in self._handed]
+                own = [call for call in calls if call.broken or call.name not in self._client_tools]
                 await self._run_calls(own)
                 self._refund(calls)
                 if len(own) < len(calls):
                     return TurnEnd(Outcome.DONE, code=CLIENT_CALLS)
                 return await self._after_calls()
             case AnswerKind.EMPTY:
-                await self._say(nudge("empty"))
+                await self._add_message(nudge("empty"))
             case AnswerKind.CUT_OFF:
-                await self._say(nudge("continue"))
+                await self._add_message(nudge("continue"))
             case AnswerKind.REFUSED:
-                await self._leave(answer.calls, "the provider declined the answer")
+                await self._skip_calls(answer.calls, "the provider declined the answer")
                 error = PolicyRefused(
                     "The provider declined to answer this.",
                     hint="Rephrase it, or use another model.",
                 )
                 return TurnEnd(Outcome.FAILED, error.sentence, error.code)
             case AnswerKind.FINAL:
-                if not await self._hear():
+                if not await self._take_steering():
                     return TurnEnd(Outcome.DONE)
         return None
 
@@ -169,7 +171,7 @@ class _Turn:
 
     async def _after_calls(self) -> TurnEnd | None:
         """A message from a person resets the loop guard."""
-        if await self._hear():
+        if await self._take_steering():
             self._guard = None
         elif self._guard is not None and self._guard.verdict:
             reason = f"Stopped because {self._guard.verdict}. Tell me how to continue."
@@ -179,32 +181,32 @@ class _Turn:
     async def _summarize(self) -> TurnEnd:
         """All steps are used: ask once more, without tools, for a status summary."""
         reason = f"The limit of {self._plan.steps} steps was reached."
-        await self._say(nudge("exhausted"))
+        await self._add_message(nudge("exhausted"))
         try:
             answer = await self._ask([])
         except ModelError as error:
             reason = f"{reason} The closing summary failed: {error.sentence}"
         else:
-            await self._leave(answer.calls, "the turn has used all its steps")
+            await self._skip_calls(answer.calls, "the turn has used all its steps")
         return TurnEnd(Outcome.EXHAUSTED, reason, "steps")
 
-    async def _say(self, message: Message) -> None:
-        await self.tell(MessageAdded(message))
-        self._note(message)
+    async def _add_message(self, message: Message) -> None:
+        await self.emit_facts(MessageAdded(message))
+        self._remember(message)
 
-    def _note(self, message: Message) -> None:
+    def _remember(self, message: Message) -> None:
         self._history.add(message)
-        self._untrusted.hear(message)
+        self._untrusted.add(message)
 
-    async def _leave(self, calls: Sequence[ToolCall], why: str) -> None:
+    async def _skip_calls(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
-            await self._say(failed_result(call, f"Not run: {why}."))
+            await self._add_message(failed_result(call, f"Not run: {why}."))
 
-    async def _hear(self) -> bool:
+    async def _take_steering(self) -> bool:
         """Add what people said meanwhile; False if nothing."""
         messages = [message for message in await self._plan.steer() if has_content(message)]
         for message in messages:
-            await self._say(message)
+            await self._add_message(message)
         return bool(messages)
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
@@ -212,7 +214,7 @@ class _Turn:
 
         async def tell(finished: FinishedCall) -> None:
             result = guard.observe(finished.call, finished.effect, finished.result, finished.took)
-            await self._say(result)
+            await self._add_message(result)
 
         await ToolCallRunner(self._plan, calls, self._emit, tell, self._untrusted).run()
         guard.end_step()
@@ -220,20 +222,20 @@ class _Turn:
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
         # Shielded work may have hidden a cancellation; do not start a request then.
         await anyio.lowlevel.checkpoint_if_cancelled()
-        if self._plan.allowed is not None:
-            await self._plan.allowed()
-        await self._make_room()
+        if self._plan.check_spend is not None:
+            await self._plan.check_spend()
+        await self._compact()
         try:
             return await self._request(specs)
         except ContextTooLong:
             self._too_long += 1
-            if self._too_long > MAX_TOO_LONG or not await self._make_room(refused=True):
+            if self._too_long > MAX_TOO_LONG or not await self._compact(refused=True):
                 raise
         return await self._ask(specs)
 
-    async def _make_room(self, *, refused: bool = False) -> bool:
+    async def _compact(self, *, refused: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""
-        compress = self._plan.compress
+        compress = self._plan.compact
         if compress is None:
             return False
         tokens = self._token_gauge.tokens(self._history.size)
@@ -241,10 +243,10 @@ class _Turn:
         if system is None:
             return False
         self._system = system
-        self._token_gauge.begin_again(self._fixed())
+        self._token_gauge.reset(self._fixed_tokens())
         return True
 
-    def _fixed(self) -> int:
+    def _fixed_tokens(self) -> int:
         """Tokens of the constant part of every request."""
         fixed = text_tokens(self._system) + tool_tokens(self._specs)
         return fixed + total_tokens(self._plan.prefill)
@@ -262,22 +264,22 @@ class _Turn:
             specs,
             effort=plan.effort,
             run=plan.scope.run,
-            calling=plan.calling,
+            constraints=plan.constraints,
         )
         try:
-            answer = await stream.listen(request)
+            answer = await stream.read(request)
         except BaseException:
-            if partial := stream.heard():
-                answer = await self._take(partial)
-                await self._leave(answer.calls, "the turn was interrupted before this call")
+            if partial := stream.partial():
+                answer = await self._add_answer(partial)
+                await self._skip_calls(answer.calls, "the turn was interrupted before this call")
             raise
-        return await self._take(answer)
+        return await self._add_answer(answer)
 
-    async def _take(self, answer: Assistant) -> Assistant:
+    async def _add_answer(self, answer: Assistant) -> Assistant:
         answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
-        await self._say(answer)
-        self._token_gauge.heard(answer.usage, self._history.size)
+        await self._add_message(answer)
+        self._token_gauge.set_count(answer.usage, self._history.size)
         return answer
 
 

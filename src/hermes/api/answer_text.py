@@ -52,7 +52,7 @@ class AnswerTextStream:
         self._sent = ""
         self._catching_up = False
         self._diverged: tuple[str, str] | None = None
-        self.broken = False
+        self.diverged = False
 
     @property
     def text(self) -> str:
@@ -61,7 +61,7 @@ class AnswerTextStream:
 
     def delta(self, text: str) -> str:
         """Return what to send after the answer has grown by `text`."""
-        if self.broken or not text:
+        if self.diverged or not text:
             return ""
         if not self._catching_up:
             self._sent_parts.append(text)
@@ -75,20 +75,20 @@ class AnswerTextStream:
         self._sent = "".join(self._sent_parts)
         self._catching_up = bool(self._sent)
 
-    def renewed(self) -> tuple[str, str] | None:
+    def take_divergence(self) -> tuple[str, str] | None:
         """After a divergence, return the text that stays and the text that now follows it, once.
 
         The caller passes both on to the client; sending then continues as before.
         """
         diverged, self._diverged = self._diverged, None
         if diverged is not None:
-            self.broken = False
+            self.diverged = False
         return diverged
 
-    def said(self, answer: Assistant) -> str:
+    def finish(self, answer: Assistant) -> str:
         """Complete the current answer and return the part not sent yet."""
         self._current, self._sent = answer.text, "".join(self._sent_parts)
-        more = "" if self.broken else self._catch_up()
+        more = "" if self.diverged else self._catch_up()
         self._completed = join_answers(self._completed, answer.text, cut=self._cut)
         self._cut = answer.stop is Stop.LENGTH
         self._sent_parts = []
@@ -97,7 +97,7 @@ class AnswerTextStream:
 
     def _catch_up(self) -> str:
         if not self._current.startswith(self._sent):
-            self.broken = True
+            self.diverged = True
             self._diverged = self._completed, self._with_separator(self._current)
             self._sent_parts = [self._current] if self._current else []
             self._catching_up = False

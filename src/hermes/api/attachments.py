@@ -49,7 +49,7 @@ class AttachedDocument(Struct, frozen=True):
     kind: str
     text: str | None
     data: bytes = b""
-    made: str = ""
+    format: str = ""
 
 
 Attachment: TypeAlias = AttachedImage | AttachedDocument
@@ -103,7 +103,7 @@ async def store_attachment(part: Attachment, app: App) -> Text | Media:
         case AttachedImage(data=data, kind=kind):
             return await app.blobs.put(data, kind, data.decode() if kind == LINK_TYPE else "image")
         case AttachedDocument(text=None):
-            return _document_text(part, await _extract_text(part, app.toolbox.sandboxes.near))
+            return _document_text(part, await _extract_text(part, app.toolbox.sandboxes.local))
         case AttachedDocument(text=text):
             return _document_text(part, text)
 
@@ -168,7 +168,7 @@ async def _extract_text(document: AttachedDocument, sandbox: Sandbox) -> str:
     """Extract the text in a separate process, because the document is untrusted."""
     path = Path(document.name)
     try:
-        document_text = await DocumentReader(sandbox).text(document.made, document.data, path, ())
+        document_text = await DocumentReader(sandbox).text(document.format, document.data, path, ())
     except (ToolError, SandboxError) as error:
         message = f"{document.name!r} cannot be read: it is damaged, encrypted, or takes too long."
         raise invalid(f"{message} Send it as text.", code="unreadable_document") from error

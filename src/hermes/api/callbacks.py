@@ -63,7 +63,7 @@ class Callback(Struct, frozen=True):
 
     def decrypted_secret(self, secret_box: SecretBox) -> str:
         """The signing secret. Raises `SecretUnreadable`."""
-        return secret_box.opened(self.sealed, self.url) if self.sealed else self.secret
+        return secret_box.decrypt(self.sealed, self.url) if self.sealed else self.secret
 
 
 class CallbackEvent(Struct, frozen=True, kw_only=True):
@@ -76,14 +76,14 @@ class CallbackEvent(Struct, frozen=True, kw_only=True):
 
 
 def check_callback(
-    url: str | None, secret: str | None, secret_box: SecretBox, *, private: bool
+    url: str | None, secret: str | None, secret_box: SecretBox, *, allow_private: bool
 ) -> Callback | None:
     """Return the callback, or None without a URL. Raises `ApiError` if it is not allowed."""
     if not url:
         if secret:
             raise _invalid_callback("A callback_secret needs a callback_url.", "callback_url")
         return None
-    allowed = parse_http_url(url) is not None if private else is_public_url(url)
+    allowed = parse_http_url(url) is not None if allow_private else is_public_url(url)
     if len(url) > MAX_URL or not allowed:
         message = "callback_url must be an http(s) URL with a public host"
         raise _invalid_callback(f"{message} (see callback_allow_private).", "callback_url")
@@ -92,7 +92,7 @@ def check_callback(
         raise _invalid_callback(message, "callback_secret")
     if not secret.isascii() or not secret.isprintable():
         raise _invalid_callback("callback_secret must be printable ASCII.", "callback_secret")
-    return Callback(url, sealed=secret_box.closed(secret, url))
+    return Callback(url, sealed=secret_box.encrypt(secret, url))
 
 
 def callback_registration(session: str, callback: Callback | None, now: datetime) -> PutRecord:
@@ -171,11 +171,13 @@ class _PublicResolver(AbstractResolver):
 class CallbackChannel:
     """The `Channel` that sends callbacks; open it with `async with`. Chats are session ids."""
 
-    def __init__(self, store: Store, clock: Clock, secret_box: SecretBox, *, private: bool) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, secret_box: SecretBox, *, allow_private: bool
+    ) -> None:
         self._store = store
         self._secret_box = secret_box
         self._clock = clock
-        self._private = private
+        self._private = allow_private
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:

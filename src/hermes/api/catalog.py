@@ -155,7 +155,7 @@ def _skills(app: App) -> Skills:
             Skill(
                 name=one.name, description=one.head.description, category=one.category, own=one.own
             )
-            for one in app.learning.shelf.skills()
+            for one in app.learning.skill_catalog.skills()
         ]
     )
 
@@ -174,7 +174,7 @@ def _models(context: ApiContext, app: App) -> ModelList:
 
 
 def _toolsets(app: App) -> Toolsets:
-    offered = set(app.toolbox.on(SOURCE))
+    offered = set(app.toolbox.tools_on(SOURCE))
     found: list[Toolset] = []
     for name, names in sorted(app.toolbox.toolsets().items()):
         tools = sorted(names)

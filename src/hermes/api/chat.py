@@ -86,15 +86,15 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
     """A validated request; nothing is stored yet."""
 
     app: App
-    draft: ParsedMessages
-    offer: ToolChoice
+    messages: ParsedMessages
+    tool_choice: ToolChoice
     route: ModelRoute | None
     model: str
-    named: str
-    key: str
+    session_id: str
+    session_key: str
     streams: bool
-    usage_apart: bool
-    aside: ChatRequest | None = None
+    usage_chunk: bool
+    side_call: ChatRequest | None = None
     """The body, if this is a side call."""
 
 
@@ -108,7 +108,7 @@ def routes(context: ApiContext) -> list[Route]:
             summary="Run one agent turn as a chat completion.",
             body=ChatRequest,
             answer=ChatCompletion,
-            takes=(*NEW_TURN_PARAMETERS, TASK),
+            parameters=(*NEW_TURN_PARAMETERS, TASK),
             streams=True,
             answers=TURN_ERRORS,
         )
@@ -127,7 +127,7 @@ class ChatHandlers:
         app = self._context.app(request)
         body = await self._context.body_of(request)
         checked = self._check(app, request, decode_body(body, self._decoder))
-        claim = self._idempotency.claim(app, request, body, checked.named, checked.key)
+        claim = self._idempotency.claim(app, request, body, checked.session_id, checked.session_key)
         # Free the body: it may be 10 MB, and the turn may take an hour.
         del body
         run, again = partial(self._run, request, checked), partial(self._replay, request, checked)
@@ -147,15 +147,15 @@ class ChatHandlers:
         side_call = is_side_call(request, body, bound=is_bound) and has_own_model(app)
         return _CheckedRequest(
             app=app,
-            draft=ParsedMessages(body.messages),
-            offer=choice,
+            messages=ParsedMessages(body.messages),
+            tool_choice=choice,
             route=model_route_for(settings, app, body.model),
             model=body.model or model_names(settings, app)[0],
-            named=session_id,
-            key=id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER),
+            session_id=session_id,
+            session_key=id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER),
             streams=bool(body.stream),
-            usage_apart=usage_chunk,
-            aside=body if side_call else None,
+            usage_chunk=usage_chunk,
+            side_call=body if side_call else None,
         )
 
     async def _run(
@@ -163,37 +163,37 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         prompt: TurnInput | None = None
         while True:
-            with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
-                prompt = prompt or await checked.draft.keep(checked.app)
+            with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
+                prompt = prompt or await checked.messages.store(checked.app)
                 resolved = await self._resolve(checked, prompt, sure=claim is not None)
-                once = self._idempotency.once(checked.app, claim, resolved.session.id)
+                once = self._idempotency.keyed_turn(checked.app, claim, resolved.session.id)
                 turn = _ChatTurn(checked, prompt, resolved, once, self._context.clock)
                 try:
                     async with once:
                         return await self._answer(request, turn, slot)
                 except (StateConflict, SessionBusy):
                     # The session found only by its opening is in use; try the next one.
-                    if not resolved.supposed or turn.ended is not None:
+                    if not resolved.unchecked or turn.ended is not None:
                         raise
                 finally:
-                    self._session_resolver.leave(resolved)
+                    self._session_resolver.release(resolved)
 
     async def _resolve(
         self, checked: _CheckedRequest, prompt: TurnInput, *, sure: bool
     ) -> ResolvedSession:
-        if checked.aside is not None:
+        if checked.side_call is not None:
             return ResolvedSession(cost_session(checked.app), new=False)
         return await self._session_resolver.find(
-            checked.app, prompt, checked.named, checked.key, sure=sure
+            checked.app, prompt, checked.session_id, checked.session_key, checked=sure
         )
 
     async def _answer(
         self, request: web.Request, turn: "_ChatTurn", slot: TurnSlot
     ) -> web.StreamResponse:
-        checked = turn.job
-        if checked.offer.calling.form is not None:
-            await require_output_format(checked.app, turn.place.session, checked.route)
-        turn.place = await prepare_session(checked.app, turn.place, checked.route)
+        checked = turn.checked
+        if checked.tool_choice.calling.format is not None:
+            await require_output_format(checked.app, turn.resolved.session, checked.route)
+        turn.resolved = await prepare_session(checked.app, turn.resolved, checked.route)
         if checked.streams:
             response = await self._stream(request, turn, slot)
         else:
@@ -202,9 +202,11 @@ class ChatHandlers:
         return response
 
     async def _whole(self, turn: "_ChatTurn", slot: TurnSlot) -> web.Response:
-        await self._context.entry.enter(turn.job.app, turn.ask(), turn.hear, slot)
+        await self._context.turn_gate.run_turn(
+            turn.checked.app, turn.turn_request(), turn.on_event, slot
+        )
         result = turn.result()
-        if failure := completion_error(result, acted=turn.once.acted):
+        if failure := completion_error(result, acted=turn.keyed_turn.acted):
             raise failure
         return json_response(
             completion_object(result), headers=turn.headers | completion_headers(result)
@@ -215,8 +217,10 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
         writer = _ChunkWriter(turn, stream)
-        entry, checked = self._context.entry, turn.job
-        failure = await run_into_stream(entry, stream, checked.app, turn.ask(), slot, writer.hear)
+        entry, checked = self._context.turn_gate, turn.checked
+        failure = await run_into_stream(
+            entry, stream, checked.app, turn.turn_request(), slot, writer.on_event
+        )
         writer.end(failure)
         await stream.close()
         return stream.response
@@ -232,20 +236,25 @@ class ChatHandlers:
             )
         stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for one in ChunkEncoder(finished.label).whole(finished, usage_apart=checked.usage_apart):
+        for one in ChunkEncoder(finished.label).replay(finished, usage_chunk=checked.usage_chunk):
             stream.send(one)
         await stream.close()
         return stream.response
 
     def _remember(self, turn: "_ChatTurn") -> None:
         ended = turn.ended
-        if turn.job.named or turn.job.aside or ended is None or ended.outcome is not Outcome.DONE:
+        if (
+            turn.checked.session_id
+            or turn.checked.side_call
+            or ended is None
+            or ended.outcome is not Outcome.DONE
+        ):
             return
         prompt = turn.prompt
         answer = Assistant("", (Text(turn.result().text),), Stop.END)
         question = [prompt.asked] if prompt.asked else []
         history = [*prompt.past, *question, answer]
-        self._session_resolver.remember(turn.job.app, history, turn.place.session.id)
+        self._session_resolver.remember(turn.checked.app, history, turn.resolved.session.id)
 
 
 class _ChatTurn:
@@ -259,47 +268,49 @@ class _ChatTurn:
         once: KeyedTurn,
         clock: Clock,
     ) -> None:
-        self.job = checked
+        self.checked = checked
         self.prompt = prompt
-        self.place = resolved
-        self.once = once
+        self.resolved = resolved
+        self.keyed_turn = once
         self._messages: list[Message] = []
         self.ended: RunEnded | None = None
         self._result: FinishedCompletion | None = None
         self.run = new_id("run")
         created = int(clock.now().timestamp())
-        session = "" if checked.aside else resolved.session.id
+        session = "" if checked.side_call else resolved.session.id
         self.label = CompletionLabel(f"chatcmpl-{self.run[4:]}", created, checked.model, session)
         self.headers = {SESSION_ID_HEADER: session} if session else {}
         self.headers["X-Hermes-Run-Id"] = self.run
-        if checked.key:
-            self.headers[SESSION_KEY_HEADER] = checked.key
+        if checked.session_key:
+            self.headers[SESSION_KEY_HEADER] = checked.session_key
 
-    def ask(self) -> ApiTurnRequest:
+    def turn_request(self) -> ApiTurnRequest:
         return ApiTurnRequest(
-            session=self.place.session,
-            asked=self.prompt.asked,
-            new=self.place.new,
+            session=self.resolved.session,
+            question=self.prompt.asked,
+            new=self.resolved.new,
             results=self.prompt.results,
             instructions=self.prompt.instructions,
-            handed=self.job.offer.handed,
-            bare=self.job.offer.bare,
-            calling=self.job.offer.calling,
+            client_tools=self.checked.tool_choice.client_tools,
+            only_client_tools=self.checked.tool_choice.only_client_tools,
+            constraints=self.checked.tool_choice.calling,
             run=self.run,
             closing=self._closing,
-            scope=self.once.scope,
-            alone=side_call_request(self.prompt, self.job.aside, self.job.offer.calling)
-            if self.job.aside
+            scope=self.keyed_turn.scope,
+            side_call=side_call_request(
+                self.prompt, self.checked.side_call, self.checked.tool_choice.calling
+            )
+            if self.checked.side_call
             else None,
         )
 
-    async def hear(self, event: Event) -> None:
+    async def on_event(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
             self._messages.append(event.message)
         elif isinstance(event, RunEnded):
             self.ended = event
         elif isinstance(event, ToolStarted):
-            self.once.acted = True
+            self.keyed_turn.acted = True
 
     def result(self) -> FinishedCompletion:
         """Return the result; call it only after the turn has ended."""
@@ -311,13 +322,17 @@ class _ChatTurn:
         ended = self.ended or RunEnded(
             self.run, Outcome.FAILED, ("The turn ended without a result."), "internal"
         )
-        return finish_completion(self.label, self.job.offer.handed, ended, self._messages)
+        return finish_completion(
+            self.label, self.checked.tool_choice.client_tools, ended, self._messages
+        )
 
     def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        if not self.once.has_key:
+        if not self.keyed_turn.has_key:
             return ()
-        result = finish_completion(self.label, self.job.offer.handed, ended, messages)
-        return self.once.closing(result) if result.is_replayable else ()
+        result = finish_completion(
+            self.label, self.checked.tool_choice.client_tools, ended, messages
+        )
+        return self.keyed_turn.final_writes(result) if result.is_replayable else ()
 
 
 class _ChunkWriter:
@@ -330,38 +345,38 @@ class _ChunkWriter:
         self._text = AnswerTextStream()
         self._tools: dict[str, str] = {}
 
-    async def hear(self, event: Event) -> None:
+    async def on_event(self, event: Event) -> None:
         if isinstance(event, TextDelta):
             self._send_text(self._text.delta(event.text))
             return
-        await self._turn.hear(event)
+        await self._turn.on_event(event)
         match event:
             case RunStarted():
-                self._stream.send(self._chunks.role(), at_once=False)
+                self._stream.send(self._chunks.role(), flush=False)
             case ReasoningDelta(text=text):
-                self._stream.send(self._chunks.thought(text))
+                self._stream.send(self._chunks.reasoning(text))
             case StreamReset():
                 self._text.reset()
             case MessageAdded(message=Assistant() as message):
-                self._send_text(self._text.said(message))
+                self._send_text(self._text.finish(message))
             case MessageAdded(message=Result() as message) if message.call in self._tools:
-                self._stream.send(self._chunks.ended(message, self._tools.pop(message.call)))
+                self._stream.send(self._chunks.tool_ended(message, self._tools.pop(message.call)))
             case ToolStarted(call=call):
                 self._tools[call.id] = call.name
-                self._stream.send(self._chunks.started(event))
+                self._stream.send(self._chunks.tool_started(event))
             case _:
                 pass
 
     def end(self, failure: ApiError | None) -> None:
         result = self._turn.result()
-        error = failure or completion_error(result, acted=self._turn.once.acted)
-        if error is None and self._text.broken:
+        error = failure or completion_error(result, acted=self._turn.keyed_turn.acted)
+        if error is None and self._text.diverged:
             error = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
         if error is not None:
             self._stream.send(frame(error.body))
             self._stream.send(frame(b"[DONE]"))
             return
-        for one in self._chunks.end(result, usage_apart=self._turn.job.usage_apart):
+        for one in self._chunks.end(result, usage_chunk=self._turn.checked.usage_chunk):
             self._stream.send(one)
 
     def _send_text(self, text: str) -> None:

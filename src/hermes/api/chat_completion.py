@@ -135,18 +135,18 @@ class ChunkEncoder:
     def content(self, text: str) -> bytes:
         return self._head + msgspec.json.encode(text) + self._tail
 
-    def thought(self, text: str) -> bytes:
+    def reasoning(self, text: str) -> bytes:
         return self._frame(Delta(reasoning_content=text))
 
-    def started(self, event: ToolStarted) -> bytes:
+    def tool_started(self, event: ToolStarted) -> bytes:
         call = event.call
         args = one_line(bytes(call.args).decode("utf-8", "replace"), 80)
         return self._progress(call.id, call.name, "running", label=f"{call.name} {args}")
 
-    def ended(self, result: Result, name: str) -> bytes:
+    def tool_ended(self, result: Result, name: str) -> bytes:
         return self._progress(result.call, name, "failed" if result.failed else "completed")
 
-    def end(self, finished: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
+    def end(self, finished: FinishedCompletion, *, usage_chunk: bool) -> Iterator[bytes]:
         if finished.calls:
             calls = [
                 msgspec.structs.replace(call, index=number)
@@ -155,20 +155,20 @@ class ChunkEncoder:
             yield self._frame(Delta(tool_calls=calls))
         choice = ChunkChoice(delta=Delta(), finish_reason=finished.finish)
         last = self._chunk([choice])
-        usage = None if usage_apart else finished.usage
+        usage = None if usage_chunk else finished.usage
         yield _chunk_frame(msgspec.structs.replace(last, usage=usage, hermes=finished.standing))
-        if usage_apart:
+        if usage_chunk:
             yield _chunk_frame(msgspec.structs.replace(self._chunk([]), usage=finished.usage))
         yield DONE_FRAME
 
-    def whole(self, finished: FinishedCompletion, *, usage_apart: bool) -> Iterator[bytes]:
+    def replay(self, finished: FinishedCompletion, *, usage_chunk: bool) -> Iterator[bytes]:
         """Yield all frames of a stored completion, for a replay."""
         yield self.role()
         if finished.thought:
-            yield self.thought(finished.thought)
+            yield self.reasoning(finished.thought)
         if finished.text:
             yield self.content(finished.text)
-        yield from self.end(finished, usage_apart=usage_apart)
+        yield from self.end(finished, usage_chunk=usage_chunk)
 
     def _progress(self, call: str, tool: str, status: str, label: str = "") -> bytes:
         # A complete chunk without text, so that clients unaware of this event can ignore it.

@@ -32,21 +32,21 @@ MAX_DIGITS = 15
 
 class Parameter(Struct, frozen=True):
     name: str
-    place: Literal["query", "header"]
+    location: Literal["query", "header"]
     schema: Mapping[str, object]
-    words: str
+    description: str
 
 
-def query_parameter(name: str, schema: Mapping[str, object], words: str) -> Parameter:
-    return Parameter(name, "query", schema, words)
+def query_parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
+    return Parameter(name, "query", schema, description)
 
 
-def header_parameter(name: str, schema: Mapping[str, object], words: str) -> Parameter:
-    return Parameter(name, "header", schema, words)
+def header_parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
+    return Parameter(name, "header", schema, description)
 
 
-def integer_schema(least: int = 0, most: int = 10**MAX_DIGITS - 1) -> Mapping[str, object]:
-    return {"type": "integer", "minimum": least, "maximum": most}
+def integer_schema(minimum: int = 0, maximum: int = 10**MAX_DIGITS - 1) -> Mapping[str, object]:
+    return {"type": "integer", "minimum": minimum, "maximum": maximum}
 
 
 _NAME_SCHEMA: Mapping[str, object] = {
@@ -126,11 +126,11 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     body: object = None
     answer: object = None
-    takes: tuple[Parameter, ...] = ()
-    kind: str = JSON
+    parameters: tuple[Parameter, ...] = ()
+    content_type: str = JSON
     status: int = 200
     streams: bool = False
-    free: bool = False
+    public: bool = False
     answers: Mapping[int, str] = {}
 
 
@@ -138,11 +138,11 @@ class ApiContext:
     """State shared by all request handlers. The task group owns work that outlives its request."""
 
     def __init__(
-        self, settings: ApiSettings, clock: Clock, entry: TurnGate, limits: ApiLimits
+        self, settings: ApiSettings, clock: Clock, turn_gate: TurnGate, limits: ApiLimits
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self.entry = entry
+        self.turn_gate = turn_gate
         self.limits = limits
         self.apps: dict[str, App] = {}
         self.followup_services: dict[str, FollowupService] = {}
@@ -165,7 +165,7 @@ class ApiContext:
             raise RuntimeError("the server is not running")
         self._group.start_soon(_run_logged, work, name)
 
-    async def apart(self, work: Callable[[], Awaitable[T]], name: str) -> T:
+    async def run_detached(self, work: Callable[[], Awaitable[T]], name: str) -> T:
         """Run detached from the request, so that it continues if the client disconnects."""
         results: list[T] = []
         errors: list[Exception] = []
@@ -210,7 +210,7 @@ class ApiContext:
             if app is None or followed is app:
                 scope.cancel()
 
-    def office(self, app: App) -> "FollowupService | None":
+    def followup_service(self, app: App) -> "FollowupService | None":
         """Return the profile's followup service."""
         return next((one for one in self.followup_services.values() if one.app is app), None)
 
@@ -282,8 +282,8 @@ async def _run_logged(work: Callable[[], Awaitable[None]], name: str) -> None:
         log.exception("%s failed", name)
 
 
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, "body_too_large", f"The body is larger than {most:,} bytes.")
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"The body is larger than {limit:,} bytes.")
 
 
 def decode_body(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:

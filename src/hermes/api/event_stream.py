@@ -73,10 +73,10 @@ class EventStream:
         self._written_at = self._loop.time()
         self._timer = self._loop.call_later(self._keepalive_after, self._on_timer)
 
-    def send(self, frame: bytes, *, at_once: bool = True) -> None:
+    def send(self, frame: bytes, *, flush: bool = True) -> None:
         self._buffer.append(frame)
         self._size += len(frame)
-        self._due = self._due or at_once
+        self._due = self._due or flush
 
     async def flush(self) -> None:
         """Write what is due, unless the writer task is running."""
@@ -90,7 +90,7 @@ class EventStream:
         except _CONNECTION_ERRORS as error:
             self._disconnect(error)
 
-    def rest(self) -> None:
+    def stop_writer(self) -> None:
         """Stop background writing; what is buffered still goes out with `close`."""
         if self._timer is not None:
             self._timer.cancel()
@@ -100,7 +100,7 @@ class EventStream:
 
     async def close(self) -> None:
         """Write the rest and end the stream."""
-        self.rest()
+        self.stop_writer()
         try:
             await self._end(self._take_buffer())
         except _CONNECTION_ERRORS as error:
@@ -174,7 +174,7 @@ EventFrames: TypeAlias = Callable[[Event], Iterable[bytes]]
 
 
 async def run_without_stream(
-    entry: TurnGate, app: App, ask: ApiTurnRequest, slot: TurnSlot, frames: EventFrames
+    turn_gate: TurnGate, app: App, request: ApiTurnRequest, slot: TurnSlot, frames: EventFrames
 ) -> None:
     """Run one turn whose answer is returned as a whole."""
 
@@ -182,41 +182,46 @@ async def run_without_stream(
         for _ in frames(event):
             pass
 
-    await entry.enter(app, ask, listen, slot)
+    await turn_gate.run_turn(app, request, listen, slot)
 
 
 async def run_into_stream(
-    entry: TurnGate, stream: EventStream, app: App, ask: ApiTurnRequest, slot: TurnSlot, hear: Emit
+    turn_gate: TurnGate,
+    stream: EventStream,
+    app: App,
+    request: ApiTurnRequest,
+    slot: TurnSlot,
+    on_event: Emit,
 ) -> ApiError | None:
     """Run a turn into a stream and return its error; errors before the start are raised."""
 
     async def listen(event: Event) -> None:
         if isinstance(event, RunStarted):
             await stream.open()
-        await hear(event)
+        await on_event(event)
         await stream.flush()
 
     try:
-        await entry.enter(app, ask, listen, slot)
+        await turn_gate.run_turn(app, request, listen, slot)
     except (ApiError, HermesError) as error:
         if not stream.opened:
             raise
         return error if isinstance(error, ApiError) else error_from_hermes(error)
     finally:
-        stream.rest()
+        stream.stop_writer()
     return None
 
 
 async def stream_turn(
-    entry: TurnGate,
+    turn_gate: TurnGate,
     stream: EventStream,
     app: App,
-    ask: ApiTurnRequest,
+    request: ApiTurnRequest,
     slot: TurnSlot,
     frames: EventFrames,
 ) -> web.StreamResponse:
     """Run one turn and stream each event as the frames it produces."""
-    last = RunEnded(ask.run, Outcome.FAILED, "The turn ended without a result.", "internal")
+    last = RunEnded(request.run, Outcome.FAILED, "The turn ended without a result.", "internal")
 
     async def hear(event: Event) -> None:
         nonlocal last
@@ -226,7 +231,7 @@ async def stream_turn(
         for frame in frames(event):
             stream.send(frame)
 
-    failure = await run_into_stream(entry, stream, app, ask, slot, hear)
+    failure = await run_into_stream(turn_gate, stream, app, request, slot, hear)
     if failure is not None:
         # The end was not stored, whatever the event says.
         last = structs.replace(last, outcome=Outcome.FAILED, reason=str(failure), code=failure.code)

@@ -48,11 +48,13 @@ MAX_CLAIMED = 100
 class FollowupService:
     """The followups of one profile; `run` lasts as long as the profile is served."""
 
-    def __init__(self, app: App, entry: TurnGate, *, private: bool) -> None:
+    def __init__(self, app: App, turn_gate: TurnGate, *, allow_private: bool) -> None:
         self.app = app
-        self._turn_gate = entry
+        self._turn_gate = turn_gate
         secret_box = secret_box_of(app.home)
-        self._channel = CallbackChannel(app.store, app.clock, secret_box, private=private)
+        self._channel = CallbackChannel(
+            app.store, app.clock, secret_box, allow_private=allow_private
+        )
         self._dead = DeadTargets(app.store, app.clock)
         self._delivery = Delivery(app.store, app.clock, SOURCE, self._channel, self._dead)
         self._sessions: set[str] | None = None
@@ -62,7 +64,7 @@ class FollowupService:
 
     async def run(self) -> None:
         await self._dead.load()
-        self.app.later.set_wake_elsewhere(self._on_wake)
+        self.app.followups.set_wake_elsewhere(self._on_wake)
         async with self._channel, anyio.create_task_group() as group:
             group.start_soon(self._delivery.run)
             for topic in await self.app.store.queues.topics(INBOX):
@@ -79,13 +81,13 @@ class FollowupService:
             self._sessions = {record.session for record in records}
         return session in self._sessions
 
-    async def changed(self, session: str, *, on: bool) -> None:
+    async def callback_changed(self, session: str, *, on: bool) -> None:
         """Handle a registered or removed callback, already stored."""
         self._sessions = None
         if on:
             await self._dead.revive(session_address(session))
 
-    def posted(self, session: str) -> None:
+    def wake_delivery(self, session: str) -> None:
         """Wake the delivery to the session's callback."""
         self._delivery.wake(topic_of(session_address(session)))
 
@@ -174,14 +176,14 @@ class FollowupService:
         question = User(message.id, message.parts, message.trust)
         ask = ApiTurnRequest(
             session=session,
-            asked=question,
+            question=question,
             role=message.role,
             run=run,
             followed=True,
             closing=closing,
         )
-        await self._turn_gate.enter(self.app, ask, _ignore_event)
-        self.posted(session.id)
+        await self._turn_gate.run_turn(self.app, ask, _ignore_event)
+        self.wake_delivery(session.id)
 
 
 async def _ignore_event(event: Event) -> None:

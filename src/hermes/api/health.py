@@ -102,11 +102,11 @@ def routes(context: ApiContext) -> list[Route]:
         context.app(request)
         only = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=context.entry.tally.text(only).encode(), headers=headers)
+        return web.Response(body=context.turn_gate.metrics.text(only).encode(), headers=headers)
 
     summary = "Health check."
     return [
-        Route(method="GET", path=path, handler=health, summary=summary, answer=Health, free=True)
+        Route(method="GET", path=path, handler=health, summary=summary, answer=Health, public=True)
         for path in HEALTH_PATHS
     ] + [
         Route(
@@ -121,14 +121,14 @@ def routes(context: ApiContext) -> list[Route]:
             path="/metrics",
             handler=metrics,
             summary="Metrics in Prometheus text format.",
-            kind="text/plain",
+            content_type="text/plain",
         ),
     ]
 
 
 async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
     """Collect the health report; `only` restricts it to the profile whose own key was given."""
-    entry, gateway = context.entry, _gateway_health(context)
+    entry, gateway = context.turn_gate, _gateway_health(context)
     gateway = gateway.of(only) if only else gateway
     draining = entry.draining or gateway.gateway_state == "draining"
     checks = {
@@ -153,7 +153,7 @@ async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
         gateway_drainable=not draining,
         exit_reason=gateway.exit_reason,
         profiles=[only] if only else sorted(context.apps),
-        loop_lag_seconds=round(entry.tally.lag, 4),
+        loop_lag_seconds=round(entry.metrics.lag, 4),
         updated_at=context.clock.now().isoformat(),
         pid=os.getpid(),
     )
@@ -161,7 +161,7 @@ async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
 
 def _gateway_health(context: ApiContext) -> GatewayHealth:
     if context.status is None:
-        return GatewayHealth(active_agents=context.entry.active)
+        return GatewayHealth(active_agents=context.turn_gate.active)
     return msgspec.json.decode(context.status(), type=GatewayHealth)
 
 
@@ -195,7 +195,7 @@ async def _check_store(app: App) -> Check:
 
 
 async def _check_model(app: App) -> Check:
-    nearest = await app.models.nearest()
+    nearest = await app.models.describe_default()
     if nearest == NO_MODEL and proxy_url(app.config, app.env) is not None:
         return Check("ok", "none here; chat turns run on another gateway")
     return Check("failed" if nearest == NO_MODEL else "ok", nearest)

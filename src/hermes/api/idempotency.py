@@ -60,17 +60,17 @@ class KeyClaim(Struct, frozen=True):
     holder: str
     was: str = ""
 
-    def begun(self, session: str, now: datetime) -> Write:
+    def begin_write(self, session: str, now: datetime) -> Write:
         """Return the write that takes the key; fails if another request was faster."""
-        return PutRecord(self._record(session, BEGUN, now), was=self.was)
+        return PutRecord(self._record(session, BEGUN, now), expected_state=self.was)
 
-    def done(self, session: str, finished: Raw, now: datetime) -> Write:
+    def answer_write(self, session: str, finished: Raw, now: datetime) -> Write:
         """Return the write of the answer, committed with the end of the turn."""
         return PutRecord(self._record(session, DONE, now, finished))
 
-    def undone(self, session: str, now: datetime, *, acted: bool) -> Write:
+    def release_write(self, session: str, now: datetime, *, acted: bool) -> Write:
         """Return the write that ends a turn without an answer; fails if one was stored."""
-        return PutRecord(self._record(session, LOST if acted else FREE, now), was=BEGUN)
+        return PutRecord(self._record(session, LOST if acted else FREE, now), expected_state=BEGUN)
 
     def _record(
         self, session: str, state: str, now: datetime, finished: Raw = _NO_ANSWER
@@ -116,7 +116,7 @@ class KeyedTurn:
         # If cancelled here, the row must still be known so that it can be released.
         with anyio.CancelScope(shield=True):
             try:
-                await self._store.commit(claim.begun(self._session, self._clock.now()))
+                await self._store.commit(claim.begin_write(self._session, self._clock.now()))
             except StateConflict as error:
                 raise request_in_progress() from error
         self._unwritten.discard(claim.topic)
@@ -126,7 +126,7 @@ class KeyedTurn:
             return
         # A stopped turn must not restart because another client still asks for it.
         is_final = self.acted or (self.scope is not None and self.scope.cancel_called)
-        release = claim.undone(self._session, self._clock.now(), acted=is_final)
+        release = claim.release_write(self._session, self._clock.now(), acted=is_final)
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(release)
@@ -138,12 +138,12 @@ class KeyedTurn:
                 if not is_final:
                     self._unwritten.add(claim.topic)
 
-    def closing(self, finished: object) -> Sequence[Write]:
+    def final_writes(self, finished: object) -> Sequence[Write]:
         """Return the write to commit with the end of the turn, if the answer is kept."""
         if self._claim is None:
             return ()
         answer = Raw(msgspec.json.encode(finished))
-        return [self._claim.done(self._session, answer, self._clock.now())]
+        return [self._claim.answer_write(self._session, answer, self._clock.now())]
 
 
 RunTurn: TypeAlias = Callable[[KeyClaim | None], Awaitable[web.StreamResponse]]
@@ -162,7 +162,7 @@ class IdempotentRequests:
         self._swept: dict[str, float] = {}
         self._decoder = msgspec.json.Decoder(StoredReply)
 
-    def claim(self, app: App, request: web.Request, body: bytes, *marks: str) -> KeyClaim | None:
+    def claim(self, app: App, request: web.Request, body: bytes, *extra: str) -> KeyClaim | None:
         """Return the claim, or None without a key. `marks` belong to the request's fingerprint."""
         key = request.headers.get(KEY_HEADER)
         if key is None:
@@ -171,15 +171,15 @@ class IdempotentRequests:
             message = "An idempotency key must have 1 to 256 printable characters."
             raise invalid(message, param=KEY_HEADER, code="invalid_idempotency_key")
         topic = hashlib.sha256(f"{app.home.profile}\0{key}".encode()).hexdigest()
-        fingerprint = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *marks)).encode())
+        fingerprint = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *extra)).encode())
         fingerprint.update(body)
         return KeyClaim(topic, fingerprint.hexdigest(), self._holder)
 
-    def once(self, app: App, claim: KeyClaim | None, session: str) -> KeyedTurn:
+    def keyed_turn(self, app: App, claim: KeyClaim | None, session: str) -> KeyedTurn:
         return KeyedTurn(app.store, self._clock, claim, session, self._unwritten)
 
     async def serve(
-        self, app: App, claim: KeyClaim | None, run: RunTurn, again: ReplayAnswer
+        self, app: App, claim: KeyClaim | None, run: RunTurn, replay: ReplayAnswer
     ) -> web.StreamResponse:
         """Replay the stored answer of the key with `again`, or `run` the turn.
 
@@ -189,7 +189,7 @@ class IdempotentRequests:
             return await run(None)
         answer = await self._begin(app, claim)
         if isinstance(answer, Raw):
-            return await again(answer)
+            return await replay(answer)
 
         async def work() -> web.StreamResponse:
             try:
@@ -197,7 +197,7 @@ class IdempotentRequests:
             finally:
                 self._end(claim)
 
-        return await self._context.apart(work, "turn with an idempotency key")
+        return await self._context.run_detached(work, "turn with an idempotency key")
 
     async def _begin(self, app: App, claim: KeyClaim) -> Raw | KeyClaim:
         """Return the stored answer, or a claim whose holder must run the turn and call `_end`."""
@@ -255,7 +255,7 @@ async def mark_lost(store: Store, record: StateRecord, now: datetime) -> None:
     """Mark the turn of a dead process as having no answer."""
     lost = msgspec.structs.replace(record, state=LOST, open=False, holder="", at=now)
     try:
-        await store.commit(PutRecord(lost, was=record.state))
+        await store.commit(PutRecord(lost, expected_state=record.state))
     except StateConflict:
         # Another process marked it first.
         return

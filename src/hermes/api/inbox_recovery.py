@@ -25,7 +25,7 @@ MAX_ITEMS = 10_000
 async def settle_interrupted_turns(app: App) -> int:
     """Return how many messages were settled. Sessions held by another process are skipped."""
     by_session: dict[str, list[QueueItem]] = {}
-    for item in await app.store.queues.left(INBOX, MAX_ITEMS):
+    for item in await app.store.queues.unfinished(INBOX, MAX_ITEMS):
         if not item.topic.startswith(CHAT_KEY_PREFIX):
             by_session.setdefault(item.topic, []).append(item)
     count = 0
@@ -49,7 +49,7 @@ async def _settle_session(app: App, session: str, items: Sequence[QueueItem]) ->
         return len(items)
     async with app.runner.holding(session) as lease:
         messages = [row.message for row in await archive.messages(session)]
-        messages = await app.runner.closed(lease, messages)
+        messages = await app.runner.close_calls(lease, messages)
         known = {message.id for message in messages}
         writes: list[Write] = []
         now = app.clock.now()

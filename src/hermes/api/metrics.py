@@ -20,12 +20,12 @@ class ProfileMetrics:
         self.tokens_in = 0
         self.tokens_out = 0
 
-    def ended(self, event: RunEnded) -> None:
+    def count_turn(self, event: RunEnded) -> None:
         self.turns[event.outcome] += 1
         self.tokens_in += event.usage.input
         self.tokens_out += event.usage.output
 
-    def answered(self, status: int) -> None:
+    def count_request(self, status: int) -> None:
         self.requests += 1
         if status >= 400:
             self.errors[status] = self.errors.get(status, 0) + 1
@@ -41,22 +41,22 @@ class ApiMetrics:
     def __init__(self) -> None:
         self.active = 0
         self.lag = 0.0
-        self.shares = {"": ProfileMetrics()}
+        self.profiles = {"": ProfileMetrics()}
 
     @property
     def turns(self) -> dict[Outcome, int]:
         """Turns of all profiles by outcome."""
-        return {one: sum(share.turns[one] for share in self.shares.values()) for one in Outcome}
+        return {one: sum(share.turns[one] for share in self.profiles.values()) for one in Outcome}
 
-    def serves(self, profile: str) -> None:
-        self.shares.setdefault(profile, ProfileMetrics())
+    def add_profile(self, profile: str) -> None:
+        self.profiles.setdefault(profile, ProfileMetrics())
 
     def of(self, profile: str) -> ProfileMetrics:
-        return self.shares.get(profile) or self.shares[""]
+        return self.profiles.get(profile) or self.profiles[""]
 
     def text(self, only: str = "") -> str:
         """Render the metrics of all profiles, or of this one."""
-        shares = {only: self.of(only)} if only else self.shares
+        shares = {only: self.of(only)} if only else self.profiles
         return "\n".join(_metric_lines(shares, self.lag)) + "\n"
 
 

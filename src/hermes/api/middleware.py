@@ -56,7 +56,7 @@ class ApiMiddleware:
     def __init__(
         self,
         settings: ApiSettings,
-        tally: ApiMetrics,
+        metrics: ApiMetrics,
         free: Collection[str],
         connections: Connections,
     ) -> None:
@@ -64,7 +64,7 @@ class ApiMiddleware:
         self._key = settings.key.encode()
         self._own: dict[str, bytes] = {}
         self._origins = frozenset(settings.cors_origins)
-        self._metrics = tally
+        self._metrics = metrics
         self._refused = 0
         self._free = free
         self._named = frozenset(settings.allowed_hosts)
@@ -73,11 +73,11 @@ class ApiMiddleware:
         self._busy: dict[str, int] = {}
 
     @property
-    def keyed(self) -> Collection[str]:
+    def keyed_profiles(self) -> Collection[str]:
         """The profiles that have a key of their own; the view stays current."""
         return self._own.keys()
 
-    def lets_in(self, profile: str, key: str) -> None:
+    def add_key(self, profile: str, key: str) -> None:
         """Accept a profile's own key, for that profile only. Raises `ConfigError`."""
         if not key or key.encode() == self._key:
             return
@@ -92,14 +92,14 @@ class ApiMiddleware:
     def remove_key(self, profile: str) -> None:
         self._own.pop(profile, None)
 
-    def stands_at(self, host: str, *, loopback: bool) -> None:
+    def set_host(self, host: str, *, loopback: bool) -> None:
         """On a loopback address, accept only local host names (against DNS rebinding)."""
         names = {host_of(one) or one for one in (*self._named, host.lower())}
         allowed = {"localhost", "127.0.0.1", "::1"} | names
         self._hosts = frozenset(allowed) if loopback and "*" not in allowed else None
 
     @web.middleware
-    async def watch(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle one request; every error becomes an API error response."""
         self._connections.asked(request.protocol)
         try:
@@ -117,7 +117,7 @@ class ApiMiddleware:
             log.exception("request failed: %s %s", request.method, request.path)
             message = "Internal error. See the log for details."
             response = ApiError(500, "internal", message).response()
-        self._metrics.of(_request_profile(request)).answered(response.status)
+        self._metrics.of(_request_profile(request)).count_request(response.status)
         self._connections.answered(request.protocol)
         return response
 
@@ -141,7 +141,7 @@ class ApiMiddleware:
         finally:
             self._busy[profile] -= 1
 
-    async def dress(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers that every response has, including errors and streams."""
         headers = response.headers
         if isinstance(response, web.HTTPException):

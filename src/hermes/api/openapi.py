@@ -93,7 +93,7 @@ def _operation(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
             "required": True,
             "content": {JSON: {"schema": schema[route.body]}},
         }
-    if route.free:
+    if route.public:
         operation["security"] = []
     return operation
 
@@ -126,6 +126,6 @@ def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
 def _parameters(route: Route) -> Iterator[JsonObject]:
     for name in _PARAMETER.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-    for one in route.takes:
-        parameter: JsonObject = {"name": one.name, "in": one.place, "required": False}
-        yield parameter | {"schema": dict(one.schema), "description": one.words}
+    for one in route.parameters:
+        parameter: JsonObject = {"name": one.name, "in": one.location, "required": False}
+        yield parameter | {"schema": dict(one.schema), "description": one.description}

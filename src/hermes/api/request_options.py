@@ -19,8 +19,8 @@ from hermes.schema.tools import ToolSpec
 class ToolChoice(Struct, frozen=True):
     """Client tools and how they may be called; `bare` offers only these tools, no own ones."""
 
-    handed: tuple[ToolSpec, ...]
-    bare: bool
+    client_tools: tuple[ToolSpec, ...]
+    only_client_tools: bool
     calling: OutputConstraints
 
 
@@ -31,15 +31,21 @@ def read_tool_choice(
     single = parallel is False and bool(tools)
     match choice:
         case None | "auto":
-            return ToolChoice(tools, bare=False, calling=OutputConstraints(one=single))
+            return ToolChoice(
+                tools, only_client_tools=False, calling=OutputConstraints(single=single)
+            )
         case "none":
-            return ToolChoice((), bare=True, calling=OutputConstraints())
+            return ToolChoice((), only_client_tools=True, calling=OutputConstraints())
         case "required":
             if not tools:
                 raise _invalid_tool_choice(
                     'tool_choice is "required", but the request has no tools.'
                 )
-            return ToolChoice(tools, bare=True, calling=OutputConstraints(must=True, one=single))
+            return ToolChoice(
+                tools,
+                only_client_tools=True,
+                calling=OutputConstraints(required=True, single=single),
+            )
         case {"type": "function", "function": {"name": str(name)}}:
             return _named_tool(tools, name, single=single)
         case {"type": "function", "name": str(name)}:
@@ -53,7 +59,9 @@ def _named_tool(tools: Sequence[ToolSpec], name: str, *, single: bool) -> ToolCh
     if not chosen:
         raise _invalid_tool_choice("tool_choice does not name a tool of this request.")
     return ToolChoice(
-        chosen, bare=True, calling=OutputConstraints(must=True, name=name, one=single)
+        chosen,
+        only_client_tools=True,
+        calling=OutputConstraints(required=True, name=name, single=single),
     )
 
 
@@ -85,11 +93,11 @@ def read_text_format(given: TextFormat | None) -> OutputFormat | None:
     return OutputFormat(schema=given.schema, name=given.name, strict=strict)
 
 
-def with_output_format(offer: ToolChoice, form: OutputFormat | None) -> ToolChoice:
+def with_output_format(choice: ToolChoice, output_format: OutputFormat | None) -> ToolChoice:
     """Return the choice with this output format added."""
-    if form is None:
-        return offer
-    return structs.replace(offer, calling=structs.replace(offer.calling, form=form))
+    if output_format is None:
+        return choice
+    return structs.replace(choice, calling=structs.replace(choice.calling, form=output_format))
 
 
 async def require_output_format(app: App, session: Session, route: ModelRoute | None) -> None:

@@ -50,7 +50,7 @@ class _OpenMessage:
         self.stream = AnswerTextStream()
         self.sent: list[str] = []
 
-    def twin(self) -> "_OpenMessage":
+    def copy(self) -> "_OpenMessage":
         """Copy without the text stream, for a builder that receives no more text."""
         twin = _OpenMessage(self.id, self.index)
         twin.sent = list(self.sent)
@@ -76,10 +76,10 @@ class ResponseBuilder:
     """
 
     def __init__(
-        self, response: ResponseObject, handed: Collection[str] = (), *, streams: bool = True
+        self, response: ResponseObject, client_tools: Collection[str] = (), *, streams: bool = True
     ) -> None:
         self.response = response
-        self._client_tools = handed
+        self._client_tools = client_tools
         self._streams = streams
         self._frames = ResponseFrames() if streams else _NoFrames()
         self._items: list[OutputItem] = []
@@ -90,7 +90,7 @@ class ResponseBuilder:
         self._last_message_id = ""
         self._text_parts: list[str] = []
 
-    def hear(self, event: Event) -> Iterator[bytes]:
+    def on_event(self, event: Event) -> Iterator[bytes]:
         """Update the response and yield the frames to send for the event."""
         match event:
             case RunStarted():
@@ -109,30 +109,30 @@ class ResponseBuilder:
             case _:
                 pass
 
-    def ending(self, ended: RunEnded, messages: Sequence[Message]) -> ResponseObject:
+    def response_if_ended(self, ended: RunEnded, messages: Sequence[Message]) -> ResponseObject:
         """Return the response as if the turn ended like this, without streaming anything.
 
         The last of the messages may not have been passed to `hear` yet.
         """
         copied = copy.copy(self)
-        copied.part()
+        copied.detach()
         last = messages[-1] if messages else None
         events: list[Event] = [ended]
         if isinstance(last, Assistant) and last.id != self._last_message_id:
             events.insert(0, MessageAdded(last))
         for event in events:
-            for _ in copied.hear(event):
+            for _ in copied.on_event(event):
                 pass
         return copied.response
 
-    def part(self) -> None:
+    def detach(self) -> None:
         """Detach this copy from the original: it has its own state and produces no frames."""
         self._frames = _NoFrames()
         self._items, self._server_calls = list(self._items), dict(self._server_calls)
         self._reasoning, self._text_parts = list(self._reasoning), list(self._text_parts)
-        self._open = self._open and self._open.twin()
+        self._open = self._open and self._open.copy()
 
-    def whole(self) -> Iterator[bytes]:
+    def replay(self) -> Iterator[bytes]:
         """Yield all events of a finished response."""
         response, frames = self.response, self._frames
         begun = structs.replace(response, status="in_progress", output=[], usage=None)
@@ -149,7 +149,7 @@ class ResponseBuilder:
         yield from self._end_reasoning("completed")
         current = self._open or (yield from self._begin_message())
         yield from self._send(current, current.stream.delta(text))
-        if current.stream.renewed():
+        if current.stream.take_divergence():
             yield from self._end_incomplete(current)
             current = yield from self._begin_message()
             yield from self._send(current, current.stream.delta("".join(self._text_parts)))
@@ -169,7 +169,7 @@ class ResponseBuilder:
             self._reasoning_sent = True
             yield from self._frames.begin_reasoning(index, ReasoningItem(id=item_id))
         self._reasoning.append(text)
-        yield from self._frames.thought(index, item_id, text)
+        yield from self._frames.reasoning_delta(index, item_id, text)
 
     def _end_reasoning(self, status: ResponseStatus) -> Iterator[bytes]:
         if not self._reasoning:
@@ -279,7 +279,7 @@ class ResponseBuilder:
     def _send(self, current: _OpenMessage, text: str) -> Iterator[bytes]:
         if text:
             current.sent.append(text)
-            yield from self._frames.words(current.index, current.id, text)
+            yield from self._frames.text_delta(current.index, current.id, text)
 
     def _item_id(self, kind: str) -> str:
         """Return an item id that encodes its response and position."""

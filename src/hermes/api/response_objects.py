@@ -207,11 +207,11 @@ class ResponseFrames:
                 text = "".join(part.text for part in item.content)
                 bare = structs.replace(item, status="in_progress", content=[])
                 yield from self.begin_message(index, bare)
-                yield from self.words(index, item.id, text)
+                yield from self.text_delta(index, item.id, text)
                 yield from self.end_message(index, item)
             case ReasoningItem():
                 yield from self.begin_reasoning(index, structs.replace(item, summary=[]))
-                yield from self.thought(index, item.id, item.text)
+                yield from self.reasoning_delta(index, item.id, item.text)
                 yield from self.end_reasoning(index, item)
             case ServerCallItem():
                 bare = structs.replace(item, status="in_progress", output=None, error=None)
@@ -227,7 +227,7 @@ class ResponseFrames:
         yield self._added(index, item)
         yield self.frame("response.content_part.added", **position, part=OutputText(text=""))
 
-    def words(self, index: int, item: str, text: str) -> Iterator[bytes]:
+    def text_delta(self, index: int, item: str, text: str) -> Iterator[bytes]:
         if text:
             position = {"item_id": item, "output_index": index, "content_index": 0}
             yield self.frame("response.output_text.delta", **position, delta=text, logprobs=[])
@@ -245,7 +245,7 @@ class ResponseFrames:
         part = SummaryText(text="")
         yield self.frame("response.reasoning_summary_part.added", **position, part=part)
 
-    def thought(self, index: int, item: str, text: str) -> Iterator[bytes]:
+    def reasoning_delta(self, index: int, item: str, text: str) -> Iterator[bytes]:
         if text:
             position = {"item_id": item, "output_index": index, "summary_index": 0}
             yield self.frame("response.reasoning_summary_text.delta", **position, delta=text)

@@ -74,7 +74,7 @@ def routes(context: ApiContext) -> list[Route]:
             handler=handlers.create,
             body=ResponseRequest,
             answer=ResponseObject,
-            takes=NEW_TURN_PARAMETERS,
+            parameters=NEW_TURN_PARAMETERS,
             streams=True,
             answers=TURN_ERRORS,
             summary="Run one agent turn that later responses can continue.",
@@ -98,7 +98,7 @@ def routes(context: ApiContext) -> list[Route]:
             path=f"{response_path}/input_items",
             handler=handlers.input_items,
             answer=InputList,
-            takes=PAGE_PARAMETERS,
+            parameters=PAGE_PARAMETERS,
             summary="List the input items of a response.",
         ),
         Route(
@@ -119,10 +119,10 @@ class _CheckedRequest(Struct, frozen=True, kw_only=True):
 
     app: App
     body: ResponseRequest
-    question: ParsedInput
+    parsed: ParsedInput
     route: ModelRoute | None
-    offer: ToolChoice
-    named: str
+    tool_choice: ToolChoice
+    session_key: str
 
 
 class _ResponseHandlers:
@@ -160,7 +160,7 @@ class _ResponseHandlers:
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
         app, name = self._context.app(request), request.match_info["response_id"]
-        running, turn = self._context.entry.running_turn(app, name), self._turns.get(name)
+        running, turn = self._context.turn_gate.running_turn(app, name), self._turns.get(name)
         if running is not None and turn is not None:
             running.scope.cancel()
             ended = await sleep_unless(
@@ -174,7 +174,7 @@ class _ResponseHandlers:
         stored = await self._load(
             request,
             (
-                " or cannot be stopped here: without an Idempotency-Key it ends with its "
+                ", or it cannot be stopped here: without an Idempotency-Key it ends with its "
                 "connection, and with `store: false` it is not stored."
             ),
         )
@@ -202,10 +202,10 @@ class _ResponseHandlers:
         return _CheckedRequest(
             app=app,
             body=body,
-            question=ParsedInput(structs.replace(run_input, key=session_key)),
-            named=session_key,
+            parsed=ParsedInput(structs.replace(run_input, key=session_key)),
+            session_key=session_key,
             route=model_route_for(self._context.settings, app, body.model),
-            offer=with_output_format(
+            tool_choice=with_output_format(
                 read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls),
                 read_text_format(body.text and body.text.format),
             ),
@@ -220,7 +220,7 @@ class _ResponseHandlers:
             return json_response(response, headers=headers)
         stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for one in ResponseBuilder(response).whole():
+        for one in ResponseBuilder(response).replay():
             stream.send(one)
         await stream.close()
         return stream.response
@@ -228,14 +228,14 @@ class _ResponseHandlers:
     async def _run(
         self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
     ) -> web.StreamResponse:
-        with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
-            resolved = await checked.question.place(checked.app)
-            if checked.offer.calling.form is not None:
+        with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
+            resolved = await checked.parsed.resolve(checked.app)
+            if checked.tool_choice.calling.format is not None:
                 await require_output_format(checked.app, resolved.place.session, checked.route)
             resolved = structs.replace(
                 resolved, place=await prepare_session(checked.app, resolved.place, checked.route)
             )
-            once = self._idempotency.once(checked.app, claim, resolved.place.session.id)
+            once = self._idempotency.keyed_turn(checked.app, claim, resolved.place.session.id)
             turn = _ResponseTurn(
                 checked, resolved, once, model_names(self._context.settings, checked.app)[0]
             )
@@ -249,10 +249,12 @@ class _ResponseHandlers:
                 del self._turns[turn.id]
 
     async def _whole(self, turn: "_ResponseTurn", slot: TurnSlot) -> web.Response:
-        await run_without_stream(self._context.entry, turn.job.app, turn.ask(), slot, turn.hear)
+        await run_without_stream(
+            self._context.turn_gate, turn.checked.app, turn.turn_request(), slot, turn.on_event
+        )
         response = turn.builder.response
         if response.error is not None and not has_answer(response):
-            headers = turn.headers | retry_headers(response.error.code, acted=turn.once.acted)
+            headers = turn.headers | retry_headers(response.error.code, acted=turn.keyed_turn.acted)
             raise ApiError(502, "agent_incomplete", response.error.message, headers=headers)
         return json_response(response, headers=turn.headers)
 
@@ -260,8 +262,8 @@ class _ResponseHandlers:
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
-        entry, app = self._context.entry, turn.job.app
-        return await stream_turn(entry, stream, app, turn.ask(), slot, turn.hear)
+        entry, app = self._context.turn_gate, turn.checked.app
+        return await stream_turn(entry, stream, app, turn.turn_request(), slot, turn.on_event)
 
 
 class _ResponseTurn:
@@ -271,9 +273,9 @@ class _ResponseTurn:
         self, checked: _CheckedRequest, resolved: ResolvedInput, once: KeyedTurn, own_name: str
     ) -> None:
         body = checked.body
-        self.job = checked
+        self.checked = checked
         self.id = f"{RESPONSE_ID_PREFIX}{secrets.token_hex(16)}"
-        self.once = once
+        self.keyed_turn = once
         self.ended: ResponseObject | None = None
         self._resolved = resolved
         self._now = checked.app.clock.now()
@@ -283,8 +285,8 @@ class _ResponseTurn:
         )
         self._conversation = _conversation_name(body)
         self.headers = {"X-Hermes-Session-Id": resolved.place.session.id}
-        if checked.named:
-            self.headers[SESSION_KEY_HEADER] = checked.named
+        if checked.session_key:
+            self.headers[SESSION_KEY_HEADER] = checked.session_key
         self.builder = ResponseBuilder(
             ResponseObject(
                 id=self.id,
@@ -302,35 +304,35 @@ class _ResponseTurn:
                 tool_choice=body.tool_choice or "auto",
                 parallel_tool_calls=body.parallel_tool_calls is not False,
             ),
-            {spec.name for spec in checked.offer.handed},
+            {spec.name for spec in checked.tool_choice.client_tools},
             streams=bool(body.stream),
         )
 
-    def ask(self) -> ApiTurnRequest:
-        prompt, resolved = self._resolved.prompt, self._resolved.place
+    def turn_request(self) -> ApiTurnRequest:
+        prompt, resolved = self._resolved.turn_input, self._resolved.place
         return ApiTurnRequest(
             session=resolved.session,
             run=self.id,
-            asked=prompt.asked,
+            question=prompt.asked,
             new=resolved.new,
             results=prompt.results,
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
-            handed=self.job.offer.handed,
-            bare=self.job.offer.bare,
-            calling=self.job.offer.calling,
+            client_tools=self.checked.tool_choice.client_tools,
+            only_client_tools=self.checked.tool_choice.only_client_tools,
+            constraints=self.checked.tool_choice.calling,
             closing=self._closing,
-            scope=self.once.scope,
+            scope=self.keyed_turn.scope,
         )
 
-    def hear(self, event: Event) -> Iterator[bytes]:
+    def on_event(self, event: Event) -> Iterator[bytes]:
         if isinstance(event, ToolStarted):
-            self.once.acted = True
-        return self.builder.hear(event)
+            self.keyed_turn.acted = True
+        return self.builder.on_event(event)
 
     def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        response = self.ended = self.builder.ending(ended, messages)
+        response = self.ended = self.builder.response_if_ended(ended, messages)
         writes: list[Write] = []
-        if self.job.body.store is not False:
+        if self.checked.body.store is not False:
             stored = StoredResponse(
                 id=self.id,
                 principal=OWNER,
@@ -343,7 +345,7 @@ class _ResponseTurn:
             writes.append(SaveResponse(stored))
         # A failed request may be retried with the same key.
         if ended.outcome in {Outcome.DONE, Outcome.EXHAUSTED}:
-            writes += self.once.closing(response)
+            writes += self.keyed_turn.final_writes(response)
         return writes
 
 

@@ -172,7 +172,7 @@ class RunEventWriter:
         self._steered: set[str] = set()
         self._seen_answers: set[str] = set()
         self._open_questions: dict[str, Question] = {}
-        self.waiting: list[User] = []
+        self.pending_steering: list[User] = []
         self.stopping = False
         self.last: tuple[str, dict[str, object]] = ("", {})
         """Name of the last event, and the fields reported to callbacks."""
@@ -183,24 +183,24 @@ class RunEventWriter:
         return self._closing is not None
 
     @property
-    def asking(self) -> bool:
+    def has_question(self) -> bool:
         """Whether the run is waiting for an answer from a person."""
         return bool(self._open_questions)
 
     @property
-    def steering(self) -> list[str]:
+    def steering_ids(self) -> list[str]:
         """Ids of all steering messages."""
-        return [*self._steered, *(user.id for user in self.waiting)]
+        return [*self._steered, *(user.id for user in self.pending_steering)]
 
-    async def steer(self) -> Sequence[User]:
-        messages, self.waiting = self.waiting, []
+    async def take_steering(self) -> Sequence[User]:
+        messages, self.pending_steering = self.pending_steering, []
         self._steered.update(user.id for user in messages)
         return messages
 
     async def __call__(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._log.begin(RunStatus.RUNNING)
+                self._log.set_status(RunStatus.RUNNING)
             case MessageAdded(message=message):
                 await self._on_message(message)
             case ToolStarted(call=call):
@@ -221,18 +221,18 @@ class RunEventWriter:
                 await self._write_fact(f"{kind}.responded", **fields)
             case RunEnded():
                 if self._closing is None:
-                    self.closing(event, ())
+                    self.final_writes(event, ())
             case _:
                 await self._on_delta(event)
 
-    def closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if ended.outcome is Outcome.CANCELLED and not self.stopping:
             # Not requested by the user: the process is shutting down.
             ended = msgspec.structs.replace(
                 ended, outcome=Outcome.FAILED, reason=INTERRUPTED_MESSAGE, code=INTERRUPTED_CODE
             )
         name, status, result = run_end(ended, assistant_text(messages))
-        unheard = tuple(text_of(user) for user in self.waiting)
+        unheard = tuple(text_of(user) for user in self.pending_steering)
         result = msgspec.structs.replace(result, unheard=unheard)
         last = messages[-1] if messages else None
         # The last answer is stored with the end, before its event arrives here.
@@ -241,7 +241,7 @@ class RunEventWriter:
         self.last = (name, {"run_id": self._log.run, "status": status, **end_fields})
         events.append((name, end_fields))
         bodies = [(name, self._encode(name, **fields)) for name, fields in events]
-        self._closing = self._log.closing(status, msgspec.json.encode(result), bodies)
+        self._closing = self._log.final_writes(status, msgspec.json.encode(result), bodies)
         return self._closing
 
     async def finish(self) -> bool:
@@ -279,7 +279,7 @@ class RunEventWriter:
         self._seen_answers.add(message.id)
         if reasoning := reasoning_of(message):
             yield "reasoning.available", {"text": reasoning}
-        if rest := self._stream.said(message):
+        if rest := self._stream.finish(message):
             yield "message.delta", {"delta": rest}
         yield from self._restart_events()
         if message.text:
@@ -289,7 +289,7 @@ class RunEventWriter:
         """The model restarted with a different answer: yield the text that stays, then the new
         text.
         """
-        if diverged := self._stream.renewed():
+        if diverged := self._stream.take_divergence():
             yield "message.restarted", {"text": diverged[0]}
             if diverged[1]:
                 yield "message.delta", {"delta": diverged[1]}
@@ -299,7 +299,7 @@ class RunEventWriter:
             case TextDelta(text=text):
                 if more := self._stream.delta(text):
                     await self._write_delta("message.delta", delta=more)
-                elif self._stream.broken:
+                elif self._stream.diverged:
                     for name, fields in self._restart_events():
                         await self._write_delta(name, **fields)
             case ReasoningDelta(text=text):
@@ -314,10 +314,10 @@ class RunEventWriter:
                 assert_never(event)
 
     async def _write_fact(self, event: str, /, **fields: object) -> None:
-        await self._log.fact(event, self._encode(event, **fields))
+        await self._log.write_fact(event, self._encode(event, **fields))
 
     async def _write_delta(self, event: str, /, **fields: object) -> None:
-        await self._log.delta(event, self._encode(event, **fields))
+        await self._log.write_delta(event, self._encode(event, **fields))
 
     def _encode(self, event: str, /, **fields: object) -> bytes:
         now = self._clock.now().timestamp()

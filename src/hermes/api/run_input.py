@@ -84,7 +84,7 @@ class ResolvedInput(Struct, frozen=True, kw_only=True):
     """The input with its session; `previous` is the response it continues."""
 
     place: ResolvedSession
-    prompt: TurnInput
+    turn_input: TurnInput
     previous: StoredResponse | None = None
 
 
@@ -111,14 +111,14 @@ class ParsedInput:
         )
         self._run_input = run_input
 
-    async def asked(self, app: App) -> User:
+    async def user_message(self, app: App) -> User:
         """Return only the user's message, for a turn that is already running."""
-        prompt = await self._without_history.keep(app) if self._without_history else None
+        prompt = await self._without_history.store(app) if self._without_history else None
         if prompt is None or prompt.asked is None or prompt.past:
             raise invalid("Only user messages are accepted here.", param="input")
         return prompt.asked
 
-    async def place(self, app: App) -> ResolvedInput:
+    async def resolve(self, app: App) -> ResolvedInput:
         """Resolve the session and store images. Raises `ApiError` if the session does not exist."""
         run_input = self._run_input
         previous = await _previous_response(app, run_input)
@@ -127,12 +127,12 @@ class ParsedInput:
         # The session's transcript is authoritative: a history sent along is a repetition.
         draft = (
             self._with_history
-            if resolved.new and not resolved.past
+            if resolved.new and not resolved.history
             else await self._unsent(app, resolved)
         )
-        prompt = await draft.keep(app) if draft else TurnInput("", (), None, ())
+        prompt = await draft.store(app) if draft else TurnInput("", (), None, ())
         prompt = _with_trust(prompt, run_input.trust)
-        history = [*resolved.past, *prompt.past]
+        history = [*resolved.history, *prompt.past]
         if run_input.truncate and len(history) > TRUNCATED_LENGTH:
             history = history[-TRUNCATED_LENGTH:]
         client_results = (
@@ -145,7 +145,7 @@ class ParsedInput:
             history = []
         return ResolvedInput(
             place=ResolvedSession(resolved.session, resolved.new, history),
-            prompt=prompt,
+            turn_input=prompt,
             previous=previous,
         )
 
@@ -153,7 +153,7 @@ class ParsedInput:
         """Require that the session waits for each tool result."""
         if not self._results:
             return
-        messages: list[Message] = list(resolved.past)
+        messages: list[Message] = list(resolved.history)
         if not resolved.new:
             rows = await app.store.archive_for(OWNER).messages(resolved.session.id)
             messages = [row.message for row in rows]
@@ -374,7 +374,7 @@ async def _continue_response(app: App, previous: StoredResponse, role: Role) -> 
         provider=session.provider,
         system=session.system,
     )
-    return ResolvedSession(branch, new=True, past=history)
+    return ResolvedSession(branch, new=True, history=history)
 
 
 async def _append_history(app: App, session: str, messages: list[Message]) -> None:

@@ -61,12 +61,12 @@ class RunLog:
     def last_event(self) -> str:
         return self._name
 
-    def begin(self, status: RunStatus) -> None:
+    def set_status(self, status: RunStatus) -> None:
         """Set the status of the run, stored with the next batch."""
         self._status = status
         self._dirty.set()
 
-    async def delta(self, name: str, body: bytes) -> None:
+    async def write_delta(self, name: str, body: bytes) -> None:
         """Publish immediately and store soon; ignored after the end."""
         if self._closing:
             return
@@ -76,7 +76,7 @@ class RunLog:
         if self._last - self._stored > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
             await self.flush()
 
-    async def fact(self, name: str, body: bytes) -> None:
+    async def write_fact(self, name: str, body: bytes) -> None:
         """Store with everything before it, then publish; ignored after the end."""
         if self._closing:
             return
@@ -84,7 +84,7 @@ class RunLog:
         self._unstored_facts.append(self._last)
         await self.flush()
 
-    def closing(
+    def final_writes(
         self, status: RunStatus, result: bytes, events: Sequence[tuple[str, bytes]]
     ) -> Sequence[Write]:
         """Return the run's last writes, to be committed by the caller before `finish`."""
@@ -109,7 +109,7 @@ class RunLog:
             self._ended = True
             self._wake()
 
-    async def keep(self) -> None:
+    async def flush_regularly(self) -> None:
         """Store collected events until cancelled."""
         while True:
             await self._dirty.wait()

@@ -46,33 +46,33 @@ class LiveRun:
     def __init__(self, store: Store, clock: Clock, record: RunRecord) -> None:
         self.record = record
         self.log = RunLog(store, clock, record.run)
-        self.teller = RunEventWriter(self.log, clock)
+        self.writer = RunEventWriter(self.log, clock)
         self.scope = anyio.CancelScope()
         self.accepted = anyio.Event()
         self.steered: set[str] = set()
         """Idempotency keys of the steering messages received."""
         self.trust = Trust.OWNER
         """Trust level of the run's input, also used for steering messages."""
-        self.begun = False
-        self.refusal: Exception | None = None
+        self.started = False
+        self.start_error: Exception | None = None
         self.callback: Callback | None = None
-        self.office: FollowupService | None = None
+        self.followups: FollowupService | None = None
         self.store, self._clock = store, clock
 
     @property
     def status(self) -> RunStatus:
-        if self.teller.stopping:
+        if self.writer.stopping:
             return RunStatus.STOPPING
-        if self.teller.asking:
+        if self.writer.has_question:
             return RunStatus.WAITING
-        return RunStatus.RUNNING if self.begun else RunStatus.QUEUED
+        return RunStatus.RUNNING if self.started else RunStatus.QUEUED
 
-    async def hear(self, event: Event) -> None:
+    async def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
             await self._register()
-            self.begun = True
+            self.started = True
             self.accepted.set()
-        await self.teller(event)
+        await self.writer(event)
 
     async def _register(self) -> None:
         """Store the callback before the run is reported as started."""
@@ -81,8 +81,8 @@ class LiveRun:
             await self.store.commit(
                 callback_registration(session, self.callback, self._clock.now())
             )
-            if self.office is not None:
-                await self.office.changed(session, on=True)
+            if self.followups is not None:
+                await self.followups.callback_changed(session, on=True)
 
 
 class RunService:
@@ -107,9 +107,11 @@ class RunService:
         raised, and nothing of the run remains.
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
-        live.callback, live.office = callback, self._context.office(app)
-        live.trust = ask.asked.trust if ask.asked else Trust.OWNER
-        if callback is not None or (live.office and await live.office.has_callback(record.session)):
+        live.callback, live.followups = callback, self._context.followup_service(app)
+        live.trust = ask.question.trust if ask.question else Trust.OWNER
+        if callback is not None or (
+            live.followups and await live.followups.has_callback(record.session)
+        ):
             ask = _with_callback(ask, live, app.clock)
         self._live[record.run] = live
         ask = _with_journal(ask, live)
@@ -128,8 +130,8 @@ class RunService:
 
             self._context.spawn(run, f"run {record.run}")
         await live.accepted.wait()
-        if live.refusal is not None:
-            raise live.refusal
+        if live.start_error is not None:
+            raise live.start_error
         return live.record
 
     def stop(self, record: RunRecord) -> RunStatus:
@@ -139,8 +141,8 @@ class RunService:
             if record.status.ended:
                 return record.status
             raise _runs_elsewhere(record)
-        live.teller.stopping = True
-        live.log.begin(RunStatus.STOPPING)
+        live.writer.stopping = True
+        live.log.set_status(RunStatus.STOPPING)
         live.scope.cancel()
         return RunStatus.STOPPING
 
@@ -152,7 +154,7 @@ class RunService:
         live = self._steerable(record)
         if key in live.steered:
             return
-        if len(live.teller.waiting) >= MAX_STEERING:
+        if len(live.writer.pending_steering) >= MAX_STEERING:
             text = "Too many steering messages are waiting for this run."
             raise ApiError(429, "too_much_steering", text, wait=1)
         if key:
@@ -167,11 +169,11 @@ class RunService:
             except ApiError:
                 await app.store.commit(CompleteItem(message.id))
                 raise
-            live.teller.waiting.append(message)
+            live.writer.pending_steering.append(message)
 
     def _steerable(self, record: RunRecord) -> LiveRun:
         live = self._live.get(record.run)
-        if live is None or live.teller.closed or live.teller.stopping:
+        if live is None or live.writer.closed or live.writer.stopping:
             if live is None and not record.status.ended:
                 raise _runs_elsewhere(record)
             message = "This run has ended or is ending."
@@ -196,10 +198,10 @@ class RunService:
             return await app.store.journal.get(run, OWNER)
         return record
 
-    async def going_on(self, app: App) -> list[RunRecord]:
+    async def active(self, app: App) -> list[RunRecord]:
         """Return the unfinished runs of this profile."""
         live_runs = [
-            run for run, live in self._live.items() if live.store is app.store and live.begun
+            run for run, live in self._live.items() if live.store is app.store and live.started
         ]
         found: list[RunRecord] = []
         for run in live_runs:
@@ -253,26 +255,26 @@ class RunService:
         self, app: App, live: LiveRun, ask: ApiTurnRequest, slot: TurnSlot
     ) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(live.log.keep)
+            group.start_soon(live.log.flush_regularly)
             try:
-                await self._context.entry.enter(app, ask, live.hear, slot)
+                await self._context.turn_gate.run_turn(app, ask, live.on_event, slot)
             except HermesError as error:
-                live.refusal = error
+                live.start_error = error
             except Exception as error:
                 log.exception("run %s failed", live.record.run)
-                live.refusal = error
+                live.start_error = error
             group.cancel_scope.cancel()
 
     async def _settle(self, app: App, live: LiveRun) -> None:
         """Store an end for the run, or remove it if it never started."""
-        if await live.teller.finish():
-            if live.office is not None:
-                live.office.posted(live.record.session)
+        if await live.writer.finish():
+            if live.followups is not None:
+                live.followups.wake_delivery(live.record.session)
             return
-        if not live.begun and live.refusal is not None:
+        if not live.started and live.start_error is not None:
             await app.store.journal.withdraw(live.record.run)
             return
-        error = live.refusal
+        error = live.start_error
         if error is None:
             ended = RunEnded(live.record.run, Outcome.CANCELLED, "Interrupted.", "cancelled")
         elif isinstance(error, HermesError):
@@ -280,20 +282,22 @@ class RunService:
         else:
             message = "Internal error. See the log for details."
             ended = RunEnded(live.record.run, Outcome.FAILED, message, "internal")
-        await live.teller(ended)
-        await live.teller.finish()
+        await live.writer(ended)
+        await live.writer.finish()
 
 
 def _with_journal(ask: ApiTurnRequest, live: LiveRun) -> ApiTurnRequest:
     """Add the journal's last entries to the final writes."""
-    writer = live.teller
+    writer = live.writer
 
     def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         # Steering messages have been read by now, or are reported as unheard.
-        settled = [CompleteItem(key) for key in writer.steering]
-        return [*writer.closing(ended, messages), *settled, *ask.closing(ended, messages)]
+        settled = [CompleteItem(key) for key in writer.steering_ids]
+        return [*writer.final_writes(ended, messages), *settled, *ask.closing(ended, messages)]
 
-    return msgspec.structs.replace(ask, run=live.record.run, steer=writer.steer, closing=closing)
+    return msgspec.structs.replace(
+        ask, run=live.record.run, steer=writer.take_steering, closing=closing
+    )
 
 
 def _with_callback(ask: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnRequest:
@@ -301,7 +305,7 @@ def _with_callback(ask: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnR
     session, key = live.record.session, f"due:{live.record.run}"
 
     def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        name, fields = live.teller.last
+        name, fields = live.writer.last
         return [
             *ask.closing(ended, messages),
             callback_post(key, session, name, clock.now(), fields),

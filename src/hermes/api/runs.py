@@ -75,7 +75,7 @@ def _run_routes(handlers: "_RunHandlers") -> list[Route]:
             handler=handlers.start,
             body=RunRequest,
             answer=RunAccepted,
-            takes=NEW_TURN_PARAMETERS,
+            parameters=NEW_TURN_PARAMETERS,
             status=202,
             answers=errors,
             summary="Start a run, which continues without its request.",
@@ -99,7 +99,7 @@ def _run_routes(handlers: "_RunHandlers") -> list[Route]:
             path="/v1/runs/{run_id}/events",
             handler=handlers.events,
             streams=True,
-            takes=FOLLOW_PARAMETERS,
+            parameters=FOLLOW_PARAMETERS,
             summary="Follow a run from any event on.",
         ),
     ]
@@ -123,7 +123,7 @@ def _control_routes(handlers: "_RunHandlers") -> list[Route]:
             handler=handlers.steer,
             body=SteerRequest,
             answer=RunSteered,
-            takes=TURN_PARAMETERS,
+            parameters=TURN_PARAMETERS,
             status=202,
             answers=errors | {429: "Too many steering messages are waiting."},
             summary="Send a message to a running run.",
@@ -171,13 +171,13 @@ class _RunHandlers:
         private = self._context.settings.callback_allow_private
         secret_box = secret_box_of(app.home)
         callback = check_callback(
-            body.callback_url, body.callback_secret, secret_box, private=private
+            body.callback_url, body.callback_secret, secret_box, allow_private=private
         )
         run = await app.store.journal.by_key(key, OWNER) if key else None
         if run is None:
-            slot = self._context.entry.take(request.get(KEY_PROFILE, ""))
+            slot = self._context.turn_gate.take(request.get(KEY_PROFILE, ""))
             try:
-                resolved = await question.place(app)
+                resolved = await question.resolve(app)
                 resolved = structs.replace(
                     resolved, place=await prepare_session(app, resolved.place, route)
                 )
@@ -196,8 +196,10 @@ class _RunHandlers:
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         app = self._context.app(request)
-        runs = [run_state(record) for record in await self._runs.going_on(app)]
-        turns = [self._turn(one) for one in self._context.entry.going.values() if one.app is app]
+        runs = [run_state(record) for record in await self._runs.active(app)]
+        turns = [
+            self._turn(one) for one in self._context.turn_gate.running.values() if one.app is app
+        ]
         return json_response(RunList(sorted([*runs, *turns], key=lambda one: one.created_at)))
 
     async def state(self, request: web.Request) -> web.StreamResponse:
@@ -220,7 +222,7 @@ class _RunHandlers:
     async def stop(self, request: web.Request) -> web.StreamResponse:
         if turn := self._running_turn(request):
             turn.scope.cancel()
-            return json_response(RunStopped(run_id=turn.ask.run, status=RunStatus.STOPPING))
+            return json_response(RunStopped(run_id=turn.request.run, status=RunStatus.STOPPING))
         _, record = await self._load(request)
         return json_response(RunStopped(run_id=record.run, status=self._runs.stop(record)))
 
@@ -229,7 +231,7 @@ class _RunHandlers:
         question = ParsedInput(RunInput(input=body.input))
         key, _ = idempotency_key(request.headers.get("Idempotency-Key"), b"", "steer")
         app, record = await self._load(request)
-        message = await question.asked(app)
+        message = await question.user_message(app)
         await self._runs.steer(app, record, message, key)
         return json_response(RunSteered(run_id=record.run), 202)
 
@@ -247,7 +249,7 @@ class _RunHandlers:
             answerer, choice, question=body.question_id, everything=body.all or body.resolve_all
         )
         if not result.count:
-            raise ApiError(409, "approval_not_pending", result.told)
+            raise ApiError(409, "approval_not_pending", result.message)
         answer = ApprovalAnswer(run_id=record.run, choice=choice, resolved=result.count)
         return json_response(answer)
 
@@ -258,7 +260,7 @@ class _RunHandlers:
         answerer = Answerer(session=record.session)
         result = await app.approvals.reply(answerer, body.answer, question=body.question_id)
         if result is None or not result.count:
-            message = (result and result.told) or f"Run {record.run} has no pending question."
+            message = (result and result.message) or f"Run {record.run} has no pending question."
             raise ApiError(409, "clarify_not_pending", message)
         return json_response(ClarifyAnswer(run_id=record.run, resolved=result.count))
 
@@ -269,19 +271,19 @@ class _RunHandlers:
             )
 
     def _running_turn(self, request: web.Request) -> RunningTurn | None:
-        return self._context.entry.running_turn(
+        return self._context.turn_gate.running_turn(
             self._context.app(request), request.match_info["run_id"]
         )
 
     def _turn(self, running: RunningTurn) -> RunState:
-        began, stopping = running.began.timestamp(), running.scope.cancel_called
+        began, stopping = running.started_at.timestamp(), running.scope.cancel_called
         return RunState(
             object="hermes.turn",
-            run_id=running.ask.run,
+            run_id=running.request.run,
             status=RunStatus.STOPPING if stopping else RunStatus.RUNNING,
             created_at=began,
             updated_at=began,
-            session_id=running.ask.session.id,
+            session_id=running.request.session.id,
             model=model_names(self._context.settings, running.app)[0],
             last_event=None,
             last_event_id=0,
@@ -340,11 +342,11 @@ def _turn_request(body: RunRequest, resolved: ResolvedInput) -> ApiTurnRequest:
     instructions = previous_instructions if body.instructions is None else body.instructions
     return ApiTurnRequest(
         session=resolved.place.session,
-        asked=resolved.prompt.asked,
+        question=resolved.turn_input.asked,
         role=body.role,
         new=resolved.place.new,
-        results=resolved.prompt.results,
-        instructions="\n\n".join(filter(None, [instructions, resolved.prompt.instructions])),
+        results=resolved.turn_input.results,
+        instructions="\n\n".join(filter(None, [instructions, resolved.turn_input.instructions])),
         followed=body.later,
         attended=True,
     )

@@ -33,14 +33,14 @@ class SecretBox:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def closed(self, secret: str, owner: str) -> str:
+    def encrypt(self, secret: str, owner: str) -> str:
         """Encrypt. Raises `ConfigError` if the key can be neither read nor created."""
         key = self._read() or self._make()
         nonce = secrets.token_bytes(_NONCE_BYTES)
         ciphertext = _xor_stream(secret.encode(), key, nonce)
         return base64.b64encode(nonce + _mac(key, nonce, ciphertext, owner) + ciphertext).decode()
 
-    def opened(self, sealed: str, owner: str) -> str:
+    def decrypt(self, sealed: str, owner: str) -> str:
         """Decrypt. Raises `SecretUnreadable`."""
         try:
             key = self._read()

@@ -164,21 +164,21 @@ class ApiServer:
         self._settings = settings
         self._clock = clock
         self._limits = limits or ApiLimits()
-        self.tally = ApiMetrics()
-        self.entry = TurnGate(settings.most, self.tally)
-        self.desk = ApiContext(settings, clock, self.entry, self._limits)
-        routes = [route for offer in modules for route in offer(self.desk)]
+        self.metrics = ApiMetrics()
+        self.turn_gate = TurnGate(settings.most, self.metrics)
+        self.context = ApiContext(settings, clock, self.turn_gate, self._limits)
+        routes = [route for offer in modules for route in offer(self.context)]
         self.routes = [*routes, document_route(routes)]
-        free = {path for one in self.routes if one.free for path in _paths(one)}
+        free = {path for one in self.routes if one.public for path in _paths(one)}
         self._connections = Connections(room_for(self._limits.connections))
-        self._middleware = ApiMiddleware(settings, self.tally, free, self._connections)
-        self.entry.keyed = self._middleware.keyed
+        self._middleware = ApiMiddleware(settings, self.metrics, free, self._connections)
+        self.turn_gate.keyed_profiles = self._middleware.keyed_profiles
         self._rejected: dict[_RejectedConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._stack = AsyncExitStack()
         self._followup_scopes: dict[str, anyio.CancelScope] = {}
-        self.entry.has_callback = self._has_callback
+        self.turn_gate.has_callback = self._has_callback
         self._http_log = _HttpLog(__name__)
 
     @property
@@ -198,12 +198,12 @@ class ApiServer:
         return self._server is not None and self._server.is_serving()
 
     def attach(self, profile: str, app: App) -> None:
-        if profile in self.desk.apps:
+        if profile in self.context.apps:
             raise ValueError(f"Profile {profile} is already served.")
         for route in self._settings.model_routes.values():
             if route.base_url:
                 name = route.provider.removeprefix("custom:")
-                app.models.learn(
+                app.models.add_provider(
                     CustomProvider(
                         name=name,
                         base_url=route.base_url,
@@ -211,42 +211,44 @@ class ApiServer:
                         model=route.model,
                     )
                 )
-        self.desk.apps[profile] = app
-        self.tally.serves(profile)
+        self.context.apps[profile] = app
+        self.metrics.add_profile(profile)
         try:
-            self._middleware.lets_in(profile, profile_key(app.config, app.env))
+            self._middleware.add_key(profile, profile_key(app.config, app.env))
         except ConfigError as error:
             log.warning("ignoring the API key of profile %s: %s", profile, error.sentence)
         private = self._settings.callback_allow_private
-        self.desk.followup_services[profile] = FollowupService(app, self.entry, private=private)
-        if self.desk.open:
+        self.context.followup_services[profile] = FollowupService(
+            app, self.turn_gate, allow_private=private
+        )
+        if self.context.open:
             self._start_followups(profile)
 
     def detach(self, profile: str) -> None:
-        if app := self.desk.apps.pop(profile, None):
-            self.desk.end_followers(app)
+        if app := self.context.apps.pop(profile, None):
+            self.context.end_followers(app)
         self._middleware.remove_key(profile)
-        self.desk.followup_services.pop(profile, None)
+        self.context.followup_services.pop(profile, None)
         if scope := self._followup_scopes.pop(profile, None):
             scope.cancel()
 
     def _start_followups(self, profile: str) -> None:
-        service, scope = self.desk.followup_services[profile], anyio.CancelScope()
+        service, scope = self.context.followup_services[profile], anyio.CancelScope()
         self._followup_scopes[profile] = scope
 
         async def work() -> None:
             with scope:
                 await service.run()
 
-        self.desk.spawn(work, f"followups of {profile}")
+        self.context.spawn(work, f"followups of {profile}")
 
     async def _has_callback(self, app: App, session: str) -> bool:
-        service = self.desk.office(app)
+        service = self.context.followup_service(app)
         return service is not None and await service.has_callback(session)
 
     def drain(self) -> None:
         """Reject new turns from now on; running ones may end."""
-        self.entry.drain()
+        self.turn_gate.drain()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -259,14 +261,14 @@ class ApiServer:
             stack.callback(self._reject_all)
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
-            self.desk.set_task_group(group)
-            stack.callback(self.desk.set_task_group, None)
-            for profile in self.desk.apps:
+            self.context.set_task_group(group)
+            stack.callback(self.context.set_task_group, None)
+            for profile in self.context.apps:
                 self._start_followups(profile)
             group.start_soon(self._monitor)
             sockets = [sock.getsockname()[0] for sock in self._server.sockets]
             loopback = all(is_loopback(str(sock)) for sock in sockets)
-            self._middleware.stands_at(self._settings.host, loopback=loopback)
+            self._middleware.set_host(self._settings.host, loopback=loopback)
             self._stack = stack.pop_all()
         return self
 
@@ -281,16 +283,16 @@ class ApiServer:
             self._server.close()
         try:
             with anyio.move_on_after(self._limits.drain):
-                await self.entry.idle()
-                for service in self.desk.followup_services.values():
+                await self.turn_gate.wait_idle()
+                for service in self.context.followup_services.values():
                     await service.drain()
         finally:
-            self.desk.end_followers()
+            self.context.end_followers()
             await self._stack.aclose()
 
     def _app_runner(self) -> web.AppRunner:
-        app = web.Application(middlewares=[self._middleware.watch])
-        app.on_response_prepare.append(self._middleware.dress)
+        app = web.Application(middlewares=[self._middleware.handle])
+        app.on_response_prepare.append(self._middleware.add_headers)
         for route in self.routes:
             for path in _paths(route):
                 app.router.add_route(route.method, path, route.handler)
@@ -342,7 +344,7 @@ class ApiServer:
             before = self._clock.monotonic()
             await self._clock.sleep(CHECK_INTERVAL)
             now = self._clock.monotonic()
-            self.tally.lag = max(0.0, now - before - CHECK_INTERVAL)
+            self.metrics.lag = max(0.0, now - before - CHECK_INTERVAL)
             self._connections.end_silent(now - self._limits.head_seconds)
 
 

@@ -79,18 +79,18 @@ class SessionChat:
     async def _run(
         self, request: web.Request, app: App, body: ChatTurn, streams: bool, claim: KeyClaim | None
     ) -> web.StreamResponse:
-        with self._context.entry.take(request.get(KEY_PROFILE, "")) as slot:
+        with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
             turn = await _turn_request(app, request, body)
-            once = self._idempotency.once(app, claim, turn.session.id)
+            once = self._idempotency.keyed_turn(app, claim, turn.session.id)
             events = SessionChatEvents(self._label(app, turn), once, app.clock)
-            turn = structs.replace(turn, closing=events.closing, scope=once.scope)
-            entry = self._context.entry
+            turn = structs.replace(turn, closing=events.final_writes, scope=once.scope)
+            entry = self._context.turn_gate
             async with once:
                 if streams:
                     stream = EventStream(request, self._context.limits, events.headers)
-                    return await stream_turn(entry, stream, app, turn, slot, events.hear)
-                await run_without_stream(entry, app, turn, slot, events.hear)
-                done = events.done()
+                    return await stream_turn(entry, stream, app, turn, slot, events.on_event)
+                await run_without_stream(entry, app, turn, slot, events.on_event)
+                done = events.result()
                 if failure := completion_error(done, acted=once.acted):
                     failure.headers |= events.headers
                     raise failure
@@ -104,7 +104,7 @@ class SessionChat:
             return json_response(SessionCompletion.of(finished), headers=headers)
         stream = EventStream(request, self._context.limits, headers)
         await stream.open()
-        for frame in events.again(finished):
+        for frame in events.replay(finished):
             stream.send(frame)
         await stream.close()
         return stream.response
@@ -126,10 +126,10 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTu
         param = (error.param or "").replace("messages[0].content", "message")
         raise invalid(str(error), param=param, code=error.code) from error
     session = await get_own_session(app, request.match_info["session_id"], Role.OWNER)
-    prompt = await draft.keep(app)
+    prompt = await draft.store(app)
     return ApiTurnRequest(
         session=session,
-        asked=prompt.asked,
+        question=prompt.asked,
         run=new_id("run"),
         instructions=body.system_message or body.instructions or "",
     )
@@ -151,7 +151,7 @@ class SessionChatEvents:
         self._number = 0
         self.headers = {"X-Hermes-Session-Id": label.session, "X-Hermes-Run-Id": label.id}
 
-    def hear(self, event: Event) -> Iterator[bytes]:
+    def on_event(self, event: Event) -> Iterator[bytes]:
         match event:
             case RunStarted():
                 yield self._frame("run.started")
@@ -169,20 +169,20 @@ class SessionChatEvents:
                 yield self._frame("tool.progress", tool=tool, tool_call_id=call, text=text)
             case RunEnded():
                 self._ended = event
-                yield from self._end(self.done())
+                yield from self._end(self.result())
             case ReasoningDelta() | Notice() | QuestionAsked() | QuestionAnswered():
                 pass
             case _:
                 assert_never(event)
 
-    def done(self) -> FinishedCompletion:
+    def result(self) -> FinishedCompletion:
         return finish_completion(self._label, (), self._ended, self._messages)
 
-    def closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         result = finish_completion(self._label, (), ended, messages)
-        return self._once.closing(result) if self._once and result.is_replayable else ()
+        return self._once.final_writes(result) if self._once and result.is_replayable else ()
 
-    def again(self, finished: FinishedCompletion) -> Iterator[bytes]:
+    def replay(self, finished: FinishedCompletion) -> Iterator[bytes]:
         """Yield all events of a stored turn."""
         yield self._frame("run.started")
         yield self._frame("message.started")
@@ -192,7 +192,7 @@ class SessionChatEvents:
     def _delta(self, text: str) -> Iterator[bytes]:
         if text:
             yield self._frame("assistant.delta", delta=text)
-        elif self._text.broken and (diverged := self._text.renewed()):
+        elif self._text.diverged and (diverged := self._text.take_divergence()):
             yield self._frame("assistant.restarted", content=diverged[0])
             yield from self._delta(diverged[1])
 
@@ -207,7 +207,7 @@ class SessionChatEvents:
     def _on_message(self, message: Message) -> Iterator[bytes]:
         self._messages.append(message)
         if isinstance(message, Assistant):
-            yield from self._delta(self._text.said(message))
+            yield from self._delta(self._text.finish(message))
         elif isinstance(message, Result):
             now = self._clock.monotonic()
             tool, began = self._tools.pop(message.call, ("", now))

@@ -35,8 +35,8 @@ class ResolvedSession(Struct, frozen=True):
 
     session: Session
     new: bool
-    past: Sequence[Message] = ()
-    supposed: bool = False
+    history: Sequence[Message] = ()
+    unchecked: bool = False
 
 
 def id_from_header(value: str | None, header: str) -> str:
@@ -62,32 +62,32 @@ class SessionResolver:
         self._busy: set[str] = set()
 
     async def find(
-        self, app: App, prompt: TurnInput, named: str, key: str, *, sure: bool = False
+        self, app: App, prompt: TurnInput, session_id: str, key: str, *, checked: bool = False
     ) -> ResolvedSession:
         """Find the session by the headers `named` and `key`; release it with `leave`.
 
         `sure` requires that a new session's id has been checked to be free.
         """
-        if named:
-            resolved = await self._find_named(app, prompt, named, key)
+        if session_id:
+            resolved = await self._find_named(app, prompt, session_id, key)
         elif prompt.past:
             resolved = await self._find_continued(app, prompt, key)
         else:
-            session_id = await self._free_id(app, prompt, sure=sure)
+            session_id = await self._free_id(app, prompt, sure=checked)
             resolved = ResolvedSession(
-                _new_session(app, session_id, key), new=True, supposed=not sure
+                _new_session(app, session_id, key), new=True, unchecked=not checked
             )
-        if named and named in self._busy:
+        if session_id and session_id in self._busy:
             raise SessionBusy(
-                f"Session {named} is busy with another turn.", hint="Wait until it ends."
+                f"Session {session_id} is busy with another turn.", hint="Wait until it ends."
             )
         self._busy.add(resolved.session.id)
         return resolved
 
-    def leave(self, resolved: ResolvedSession) -> None:
+    def release(self, resolved: ResolvedSession) -> None:
         """Release the session after its turn, or after a collision with an existing one."""
         self._busy.discard(resolved.session.id)
-        if resolved.supposed:
+        if resolved.unchecked:
             self._known[resolved.session.id] = None
             _trim(self._known)
 
@@ -101,7 +101,7 @@ class SessionResolver:
     ) -> ResolvedSession:
         if session := await _find_session(app, named):
             return ResolvedSession(require_own_session(session, Role.OWNER), new=False)
-        return ResolvedSession(_new_session(app, named, key), new=True, past=prompt.past)
+        return ResolvedSession(_new_session(app, named, key), new=True, history=prompt.past)
 
     async def _find_continued(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
         remembered = self._ends.pop(self._end_digest(app, prompt.past), "")
@@ -120,7 +120,7 @@ class SessionResolver:
                 continue
             if session is None:
                 return ResolvedSession(
-                    _new_session(app, session_id, key), new=True, past=prompt.past
+                    _new_session(app, session_id, key), new=True, history=prompt.past
                 )
             rows = await app.store.archive_for(OWNER).messages(session_id)
             if (
@@ -128,7 +128,7 @@ class SessionResolver:
                 and session_id not in self._busy
             ):
                 return ResolvedSession(session, new=False)
-        return ResolvedSession(_new_session(app, _random_id(), key), new=True, past=prompt.past)
+        return ResolvedSession(_new_session(app, _random_id(), key), new=True, history=prompt.past)
 
     async def _free_id(self, app: App, prompt: TurnInput, *, sure: bool) -> str:
         """Return an unused session id, if possible one that can be found again by its opening."""
@@ -196,10 +196,10 @@ async def prepare_session(
     session = resolved.session
     if route is not None:
         session = structs.replace(session, model=route.model, provider=route.provider)
-    if not resolved.past:
+    if not resolved.history:
         return ResolvedSession(session, resolved.new)
     now = session.started_at
-    writes = [AppendMessage(session.id, "", message, now) for message in resolved.past]
+    writes = [AppendMessage(session.id, "", message, now) for message in resolved.history]
     await app.store.commit(OpenSession(session), *writes)
     return ResolvedSession(session, new=False)
 

@@ -96,7 +96,7 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
             handler=handlers.list,
             summary="List sessions, most recently active first.",
             answer=SessionList,
-            takes=LIST_PARAMETERS,
+            parameters=LIST_PARAMETERS,
         ),
         Route(
             method="GET",
@@ -111,7 +111,7 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
             handler=handlers.messages,
             summary="List the messages of a session.",
             answer=MessageList,
-            takes=(
+            parameters=(
                 AFTER,
                 query_parameter(
                     "limit",
@@ -126,7 +126,7 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
             handler=follower.events,
             summary="Follow the messages of a session.",
             streams=True,
-            takes=FOLLOW_PARAMETERS,
+            parameters=FOLLOW_PARAMETERS,
         ),
     ]
 
@@ -184,7 +184,7 @@ def _turn_routes(chat: SessionChat) -> list[Route]:
             summary="Run one turn in a session.",
             body=ChatTurn,
             answer=SessionCompletion,
-            takes=TURN_PARAMETERS,
+            parameters=TURN_PARAMETERS,
             answers=TURN_ERRORS,
         ),
         Route(
@@ -194,7 +194,7 @@ def _turn_routes(chat: SessionChat) -> list[Route]:
             summary="Run one turn in a session and stream it.",
             body=ChatTurn,
             streams=True,
-            takes=TURN_PARAMETERS,
+            parameters=TURN_PARAMETERS,
             answers=TURN_ERRORS,
         ),
     ]
@@ -301,11 +301,11 @@ class _SessionHandlers:
 
     def _callback(self, app: App, url: str | None, secret: str | None) -> Callback | None:
         private = self._context.settings.callback_allow_private
-        return check_callback(url, secret, secret_box_of(app.home), private=private)
+        return check_callback(url, secret, secret_box_of(app.home), allow_private=private)
 
     async def _callback_changed(self, app: App, session: str, callback: Callback | None) -> None:
-        if service := self._context.office(app):
-            await service.changed(session, on=callback is not None)
+        if service := self._context.followup_service(app):
+            await service.callback_changed(session, on=callback is not None)
 
     async def _load(self, request: web.Request) -> tuple[App, Session]:
         app = self._context.app(request)
@@ -319,7 +319,7 @@ async def _with_callback_url(app: App, session: Session) -> SessionObject:
 
 async def _fork_session(app: App, session: Session, title: str, lease: Lease) -> Session:
     copy = structs.replace(continued_from(new_session(app), session), title=title)
-    writes = await copy_session(app.store, app.runner, lease, copy, handed=True)
+    writes = await copy_session(app.store, app.runner, lease, copy, client_calls=True)
     if not session.key:
         # The open session of a chat stays open, because the chat continues in it.
         ended = SessionChange(ended_at=app.clock.now(), end_reason="branched")

@@ -61,7 +61,7 @@ def _looks_like_side_call(body: ChatRequest) -> bool:
 
 def has_own_model(app: App) -> bool:
     """Whether turns use a model here, and not the Codex runtime."""
-    return not app.codex.on
+    return not app.codex.enabled
 
 
 def side_call_request(
@@ -73,7 +73,7 @@ def side_call_request(
     requested = body.max_completion_tokens or body.max_tokens or 0
     limit = min(requested, MAX_OUTPUT_TOKENS) if requested > 0 else None
     return ModelRequest(
-        prompt.instructions, history, max_output=limit, effort="none", calling=calling
+        prompt.instructions, history, max_output=limit, effort="none", constraints=calling
     )
 
 
@@ -92,7 +92,7 @@ async def run_side_call(
     ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
     try:
         await _check_spend(app, session)
-        answer = await AnswerStream(model, listen).listen(request)
+        answer = await AnswerStream(model, listen).read(request)
         with anyio.CancelScope(shield=True):
             await _record_usage(app, session, answer)
         await listen(MessageAdded(answer))
@@ -108,7 +108,7 @@ async def run_side_call(
 async def _check_spend(app: App, session: Session) -> None:
     limits = app.config.limits
     caps = SpendCaps(day=limits.usd_per_day, principal=limits.usd_per_principal)
-    check = SpendGuard(app.store, app.clock, caps).of(session, OWNER)
+    check = SpendGuard(app.store, app.clock, caps).check_for(session, OWNER)
     if check is not None:
         await check()
 

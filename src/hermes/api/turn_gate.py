@@ -72,20 +72,20 @@ class ApiTurnRequest(Struct, frozen=True, kw_only=True):
     """
 
     session: Session
-    asked: User | None
+    question: User | None
     role: Role = Role.OWNER
     new: bool = False
     results: tuple[Result, ...] = ()
     instructions: str = ""
-    handed: tuple[ToolSpec, ...] = ()
-    bare: bool = False
-    calling: OutputConstraints = UNCONSTRAINED
+    client_tools: tuple[ToolSpec, ...] = ()
+    only_client_tools: bool = False
+    constraints: OutputConstraints = UNCONSTRAINED
     run: str = ""
     steer: ReadSteering = no_steering
     closing: FinalWrites = no_final_writes
     followed: bool = False
     attended: bool = False
-    alone: ModelRequest | None = None
+    side_call: ModelRequest | None = None
     scope: anyio.CancelScope | None = None
 
 
@@ -93,8 +93,8 @@ class RunningTurn(Struct, frozen=True):
     """A turn that can be stopped by another request."""
 
     app: App
-    ask: ApiTurnRequest
-    began: datetime
+    request: ApiTurnRequest
+    started_at: datetime
     scope: anyio.CancelScope
     ended: anyio.Event
 
@@ -124,7 +124,7 @@ class TurnSlot:
             self._held = False
             if self._share is not None:
                 self._share.active -= 1
-            self._gate.leave(self._holder)
+            self._gate.release(self._holder)
 
 
 class TurnGate:
@@ -134,21 +134,21 @@ class TurnGate:
     key may use all of them.
     """
 
-    def __init__(self, most: int, tally: ApiMetrics) -> None:
-        self._limit = most
-        self.tally = tally
+    def __init__(self, max_turns: int, metrics: ApiMetrics) -> None:
+        self._limit = max_turns
+        self.metrics = metrics
         self._draining = False
         self._idle = anyio.Event()
         self._idle.set()
         self.has_callback: HasCallback = no_callback
-        self.keyed: Collection[str] = ()
+        self.keyed_profiles: Collection[str] = ()
         self._held: dict[str, int] = {}
-        self.going: dict[str, RunningTurn] = {}
+        self.running: dict[str, RunningTurn] = {}
         """Stoppable turns by run id."""
 
     @property
     def active(self) -> int:
-        return self.tally.active
+        return self.metrics.active
 
     @property
     def draining(self) -> bool:
@@ -158,13 +158,13 @@ class TurnGate:
         """Start no new turns from now on."""
         self._draining = True
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no turn is running."""
         await self._idle.wait()
 
     def running_turn(self, app: App, run: str) -> RunningTurn | None:
         """Return the profile's turn with this id, if it can be stopped."""
-        turn = self.going.get(run)
+        turn = self.running.get(run)
         return turn if turn is not None and turn.app is app else None
 
     def take(self, holder: str = "") -> TurnSlot:
@@ -175,30 +175,30 @@ class TurnGate:
         if self._draining:
             message = "The gateway is shutting down. Try again in a moment."
             raise ApiError(503, "gateway_draining", message, wait=RETRY_AFTER)
-        if self._limit and self.tally.active >= self._limit:
+        if self._limit and self.metrics.active >= self._limit:
             message = f"{self._limit} turns are already running. Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
         self._check_key_share(holder)
-        self.tally.active += 1
+        self.metrics.active += 1
         self._held[holder] = self._held.get(holder, 0) + 1
         self._idle = anyio.Event() if self._idle.is_set() else self._idle
         return TurnSlot(self, holder)
 
     def _check_key_share(self, holder: str) -> None:
-        share = max(1, self._limit // (len(self.keyed) + 1))
-        if self._limit and holder in self.keyed and self._held.get(holder, 0) >= share:
+        share = max(1, self._limit // (len(self.keyed_profiles) + 1))
+        if self._limit and holder in self.keyed_profiles and self._held.get(holder, 0) >= share:
             message = (
                 f"Too many concurrent turns for this key (at most {share}). Try again in a moment."
             )
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
 
-    def leave(self, holder: str) -> None:
-        self.tally.active -= 1
+    def release(self, holder: str) -> None:
+        self.metrics.active -= 1
         self._held[holder] -= 1
-        if not self.tally.active:
+        if not self.metrics.active:
             self._idle.set()
 
-    async def enter(
+    async def run_turn(
         self, app: App, ask: ApiTurnRequest, listen: Emit, slot: TurnSlot | None = None
     ) -> Outcome:
         """Run the turn and release its slot.
@@ -207,20 +207,20 @@ class TurnGate:
         turn of this role may not continue.
         """
         profile = app.home.profile
-        held_slot, share = slot or self.take(profile), self.tally.of(profile)
+        held_slot, share = slot or self.take(profile), self.metrics.of(profile)
         held_slot.count_for(share)
 
         async def counted(event: Event) -> None:
             if isinstance(event, RunEnded):
-                share.ended(event)
+                share.count_turn(event)
                 # The client may send the next turn as soon as it sees the end.
                 held_slot.release()
             await listen(event)
 
         try:
             require_own_session(ask.session, ask.role)
-            if ask.alone is not None:
-                return await run_side_call(app, ask.session, ask.alone, ask.run, counted)
+            if ask.side_call is not None:
+                return await run_side_call(app, ask.session, ask.side_call, ask.run, counted)
             later = ask.followed or await self.has_callback(app, ask.session.id)
             turn = _turn_request(ask, counted, later=later)
             if ask.scope is None:
@@ -237,15 +237,15 @@ class TurnGate:
         async def listen(event: Event) -> None:
             nonlocal started
             started = True
-            await turn.listen(event)
+            await turn.emit(event)
 
         running = RunningTurn(app, ask, app.clock.now(), scope, anyio.Event())
-        self.going[ask.run] = running
+        self.running[ask.run] = running
         try:
             with scope:
                 return await app.runner.run(structs.replace(turn, listen=listen))
         finally:
-            del self.going[ask.run]
+            del self.running[ask.run]
             running.ended.set()
         if not started:
             raise stopped_before_start()
@@ -260,21 +260,21 @@ def _turn_request(ask: ApiTurnRequest, listen: Emit, *, later: bool) -> TurnRequ
     """Convert the request; without `later` the client gets nothing after the answer."""
     return TurnRequest(
         session=ask.session,
-        asked=ask.asked,
-        listen=listen,
+        message=ask.question,
+        emit=listen,
         run=ask.run,
         role=ask.role,
         principal=principal_for(ask.role, ask.session.id),
-        closing=ask.closing,
+        final_writes=ask.closing,
         new=ask.new,
         steer=ask.steer,
-        later=later,
+        async_delivery=later,
         attended=ask.attended,
         address=Address(SOURCE, ask.session.id) if later else None,
         source=SOURCE,
         results=ask.results,
         instructions=ask.instructions,
-        handed=ask.handed,
-        bare=ask.bare,
-        calling=ask.calling,
+        client_tools=ask.client_tools,
+        no_tools=ask.only_client_tools,
+        constraints=ask.constraints,
     )

@@ -87,7 +87,7 @@ class ParsedMessages:
     def instructions(self) -> str:
         return "\n\n".join(self._system)
 
-    async def keep(self, app: App) -> TurnInput:
+    async def store(self, app: App) -> TurnInput:
         """Store attachments and return the input. Raises `ApiError` before storing anything."""
         history = [await _store_message(one, app) for one in self._history]
         users = [User(new_id("msg"), await _store_parts(one.parts, app)) for one in self._users]

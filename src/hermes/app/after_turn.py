@@ -44,9 +44,9 @@ class BackgroundReviewDeps(Struct, frozen=True, kw_only=True):
     price: PriceFunction
     models: ModelSelector
     learning: Learning
-    compressing: CompactionService | None
+    compaction: CompactionService | None
     profile: str
-    on: bool  # off in a process that ends after one answer
+    enabled: bool  # off in a process that ends after one answer
 
 
 class BackgroundReviews:
@@ -63,9 +63,9 @@ class BackgroundReviews:
         """Set the callback that is called when a notice is in a chat's outbox."""
         self._posted = posted
 
-    def ended(self, turn: TurnRequest, outcome: Outcome) -> None:
-        if self._parts.on and not self._parts.models.is_small(turn.session):
-            self._scheduler().ended(turn, outcome)
+    def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+        if self._parts.enabled and not self._parts.models.is_small(turn.session):
+            self._scheduler().turn_ended(turn, outcome)
 
     def has_notice(self, session: str) -> bool:
         return session in self._notices
@@ -74,7 +74,7 @@ class BackgroundReviews:
         """Take the notices not yet shown at a terminal; each is returned once."""
         return self._notices.pop(session, [])
 
-    async def tell(self, turn: "ReviewedTurn", text: str) -> None:
+    async def notify(self, turn: "ReviewedTurn", text: str) -> None:
         """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
         if turn.address is None:
             self._notices.setdefault(turn.session, []).append(text)
@@ -98,20 +98,20 @@ class BackgroundReviews:
                 price=parts.price,
                 ledger=lambda: parts.learning.ledger,
                 profile=parts.profile,
-                seen=parts.compressing.seen
-                if parts.compressing is not None
+                visible_messages=parts.compaction.visible_messages
+                if parts.compaction is not None
                 else unchanged_messages,
                 model=self._model,
             )
             rules = review_rules(parts.config)
-            self._reviews = ReviewScheduler(review, rules, self.tell, self._group)
+            self._reviews = ReviewScheduler(review, rules, self.notify, self._group)
         return self._reviews
 
     async def _model(self) -> Model | None:
         """The model of the slot `auxiliary.background_review`, if one is set."""
         config = self._parts.config
         flags = auxiliary_flags(config, config.auxiliary.background_review)
-        return await self._parts.models.wished(flags) if flags else None
+        return await self._parts.models.model_for_flags(flags) if flags else None
 
 
 def review_rules(config: Config) -> "ReviewRules":
@@ -131,7 +131,7 @@ def review_rules(config: Config) -> "ReviewRules":
         ),
         memory=memory.memory_enabled or memory.user_profile_enabled,
         timeout=(slot.timeout or 120) * TIMEOUT_FACTOR,
-        notifying=NotificationLevel(level) if known else NotificationLevel.ON,
+        notifications=NotificationLevel(level) if known else NotificationLevel.ON,
     )
 
 
@@ -142,7 +142,7 @@ async def open_reviews(
     """Review turns while the block runs; leaving it ends running reviews."""
     async with background_tasks() as group:
         reviews = BackgroundReviews(parts, group)
-        runner.then(reviews.ended)
+        runner.add_after_turn(reviews.turn_ended)
         yield reviews
 
 
@@ -160,7 +160,7 @@ async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> A
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
 
     async def model() -> Model:
-        return await deps.models.wished(flags)
+        return await deps.models.model_for_flags(flags)
 
     settings = TitleSettings(
         model=model, redact=deps.redact, timeout=slot.timeout or 30.0, language=slot.language
@@ -170,7 +170,7 @@ async def open_titles(config: Config, deps: CompactionDeps, runner: Runner) -> A
 
         def ended(turn: TurnRequest, outcome: Outcome) -> None:
             if turn.new and outcome is Outcome.DONE and not turn.session.title:
-                group.start_soon(titles.give, turn.session)
+                group.start_soon(titles.generate, turn.session)
 
-        runner.then(ended)
+        runner.add_after_turn(ended)
         yield

@@ -39,7 +39,7 @@ def build_approvals(
         cron=settings.cron_mode in {"approve", "allow"},
         yolo=env.get("HERMES_YOLO_MODE", "").strip().lower() in _TRUE_WORDS,
         home=str(user_home(env)),
-        ours=str(hermes_root(env)),
+        hermes_home=str(hermes_root(env)),
         path=env.get("PATH", ""),
     )
     limits = QuestionTimeouts(approval=settings.timeout, clarify=config.agent.clarify_timeout)
@@ -58,7 +58,7 @@ class _ModelOpinion(Struct, frozen=True):
         slot = self.config.auxiliary.approval
         with anyio.fail_after(slot.timeout or 30):
             flags = auxiliary_flags(self.config, slot)
-            model = await (self.models.wished(flags) if flags else self.models.find())
+            model = await (self.models.model_for_flags(flags) if flags else self.models.find())
             message = User(new_id("msg"), (Text(question),), Trust.PROGRAM)
             effort = slot.reasoning_effort or None
             request = ModelRequest(system, [message], max_output=MAX_OPINION_TOKENS, effort=effort)

@@ -21,7 +21,7 @@ class ProviderModels(Struct, frozen=True, kw_only=True):
     base_url: str
     models: tuple[str, ...] = ()
     local: bool = False
-    trouble: str = ""  # why they could not be listed
+    error: str = ""  # why they could not be listed
 
 
 async def find_available(settings: ModelSettings, env: EnvLookup) -> Sequence[ProviderModels]:
@@ -73,7 +73,7 @@ async def _list_provider(target: ModelTarget) -> ProviderModels:
         base_url=target.base_url,
         models=models,
         local=target.local,
-        trouble=trouble,
+        error=trouble,
     )
 
 

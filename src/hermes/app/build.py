@@ -67,12 +67,12 @@ class AppOptions(Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     api_key: str | None = None
     toolsets: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()  # toolsets that are always left out
+    excluded_toolsets: tuple[str, ...] = ()  # toolsets that are always left out
     max_steps: int | None = None
     system_prompt: str = ""
-    looks_back: bool = False  # the process continues after a turn, so reviews can run
+    reviews_turns: bool = False  # the process continues after a turn, so reviews can run
     logs: bool = False  # write the home's log files; only in a process of our own
-    log_share: LogScope = LogScope.EVERYTHING
+    log_scope: LogScope = LogScope.EVERYTHING
 
 
 class App:
@@ -86,13 +86,13 @@ class App:
         self.env = parts.env
         self.redactor = parts.redactor
         self._logs = parts.logs
-        self._origin = parts.origin
-        source = self._source = parts.origin.source
+        self._options = parts.options
+        source = self._source = parts.options.source
         self.warnings = [
             *map(str, loaded.warnings),
             *parts.toolbox.warnings(source),
             *parts.servers.warnings(),
-            *(parts.planner.watch.warnings() if parts.planner.watch else ()),
+            *(parts.planner.hooks.warnings() if parts.planner.hooks else ()),
         ]
         self.store = store
         self.blobs = parts.blobs
@@ -102,8 +102,8 @@ class App:
         self.toolbox = parts.toolbox
         self.planner = parts.planner
         self.runner = parts.runner
-        self.later = parts.later
-        self.afterwards = parts.afterwards
+        self.followups = parts.followups
+        self.remote_followups = parts.remote_followups
         self.codex = parts.codex
         self.servers = parts.servers
         self.approvals = parts.approvals
@@ -111,21 +111,21 @@ class App:
         self.delegations = parts.delegations
         self.learning = parts.learning
         self.reviews = parts.reviews
-        self.outgoing = parts.outgoing
+        self.sender = parts.sender
         self.checkpoints = parts.toolbox.checkpoints
-        self.conversation = self.talk(parts.origin)
+        self.conversation = self.new_conversation(parts.options)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools for the platform this app was started from."""
-        return self.toolbox.on(self._source)
+        return self.toolbox.tools_on(self._source)
 
     def add_log_redactor(self, redactor: Redactor) -> None:
         """Also mask another home's secrets in this home's log files."""
         if self._logs is not None:
-            self._logs.mask_also(redactor)
+            self._logs.add_redactor(redactor)
 
-    def talk(self, origin: SessionOptions) -> Conversation:
+    def new_conversation(self, origin: SessionOptions) -> Conversation:
         """Create a conversation; any number can run at the same time."""
         # References work only at this machine: elsewhere "@" is ordinary text.
         expand = self._expanded if origin.source == "cli" else unchanged_parts
@@ -145,7 +145,7 @@ class App:
         planner = RuntimePlanner(runtime, self.planner)
         runner = Runner(self.store, self.clock, planner, price, self.home.profile)
         runner.lease_renewer = self.runner.lease_renewer
-        self.conversation = Conversation(self.store, self.clock, runner, self._origin)
+        self.conversation = Conversation(self.store, self.clock, runner, self._options)
 
     def price(self, model: str, provider: str, usage: Usage) -> float | None:
         return price(model, provider, usage)
@@ -154,9 +154,9 @@ class App:
         return [
             ("profile", self.home.profile),
             ("home", str(self.home.path)),
-            ("tools", ", ".join(self.models.told(session, self.tools)) or "none"),
+            ("tools", ", ".join(self.models.tools_for(session, self.tools)) or "none"),
             ("sandbox", self.toolbox.sandboxes.describe(self._source)),
-            *([("runtime", self.codex.status())] if self.codex.on else []),
+            *([("runtime", self.codex.status())] if self.codex.enabled else []),
             *([("mcp", status)] if (status := self.servers.status()) else []),
         ]
 
@@ -172,8 +172,8 @@ class _AppDeps(Struct, frozen=True, kw_only=True):
     logs: Logs | None
     redactor: Redactor
     runner: Runner
-    later: FollowupRouter
-    afterwards: "RemoteFollowups | None"
+    followups: FollowupRouter
+    remote_followups: "RemoteFollowups | None"
     codex: Codex
     servers: McpServers
     approvals: ApprovalService
@@ -181,8 +181,8 @@ class _AppDeps(Struct, frozen=True, kw_only=True):
     delegations: Delegations
     learning: Learning
     reviews: BackgroundReviews
-    outgoing: OutboxSender
-    origin: SessionOptions
+    sender: OutboxSender
+    options: SessionOptions
 
 
 class _AppBase(Struct, frozen=True, kw_only=True):
@@ -191,14 +191,14 @@ class _AppBase(Struct, frozen=True, kw_only=True):
     home: Home
     env: Env
     loaded: LoadedConfig
-    choices: AppOptions
+    options: AppOptions
     redactor: Redactor
     logs: Logs | None
     clock: Clock
     store: SqliteStore
     blobs: FileBlobs
-    door: Spawner
-    later: FollowupRouter
+    spawner: Spawner
+    followups: FollowupRouter
 
     @property
     def config(self) -> Config:
@@ -229,23 +229,27 @@ async def open_app(
         models = ModelSelector(
             home, env, model_settings(config), base.blobs, clock, _flags(options)
         )
-        await enter(open_models(models, env, base.door, model_servers))
+        await enter(open_models(models, env, base.spawner, model_servers))
         processes = await enter(open_process_registry(_process_deps(base)))
         learning = Learning(home, env, config, store, clock)
         delegation_ref, outgoing = _DelegationRef(), OutboxSender(home, env, store, clock)
         factory = ToolFactory(
-            home, env, config, base.redactor, base.blobs, base.door, clock, processes,
-            store=store, delegates=delegation_ref.delegates, learning=learning, poster=outgoing,
+            home, env, config, base.redactor, base.blobs, base.spawner, clock, processes,
+            store=store, delegates=delegation_ref.delegates, learning=learning, sender=outgoing,
         )  # fmt: skip
-        toolbox = factory.toolbox(options.toolsets, options.without)
+        toolbox = factory.toolbox(options.toolsets, options.excluded_toolsets)
         chats = ChatSettings(config)
         approvals = build_approvals(config, env, store, clock, models, outgoing)
         turns = _turn_settings(base, learning)
         planner = StandardPlanner(models, toolbox, chats, turns, home.soul, clock)
-        planner.asks(approvals, factory.watch())
+        planner.set_approvals(approvals, factory.build_hooks())
         servers = await enter(open_mcp_servers(_mcp_deps(base, toolbox), planner))
         proxy_deps = ProxyDeps(
-            blobs=base.blobs, clock=clock, store=store, later=base.later, counsel=approvals
+            blobs=base.blobs,
+            clock=clock,
+            store=store,
+            followups=base.followups,
+            approvals=approvals,
         )
         afterwards = build_followups(config, env, proxy_deps)
         codex = await enter(open_codex(_codex_deps(base, planner, approvals)))
@@ -254,19 +258,19 @@ async def open_app(
         compaction = build_compaction(config, compaction_deps)
         runner = Runner(store, clock, chosen, price, home.profile, compaction)
         await enter(aclosing(runner))
-        runner.minds(approvals)
+        runner.set_questions(approvals)
         await enter(open_titles(config, compaction_deps, runner))
         review_deps = _review_deps(base, planner, models, learning, runner)
         reviews = await enter(open_reviews(review_deps, runner))
-        delegation = delegation_deps(config, store, runner, clock, base.later)
+        delegation = delegation_deps(config, store, runner, clock, base.followups)
         delegation_ref.delegations = await enter(open_delegations(delegation))
         parts = _AppDeps(
             blobs=base.blobs, clock=clock, models=models, toolbox=toolbox, planner=planner,
             chats=chats, env=env, logs=base.logs, redactor=base.redactor, runner=runner,
-            later=base.later, afterwards=afterwards, codex=codex, servers=servers,
+            followups=base.followups, remote_followups=afterwards, codex=codex, servers=servers,
             approvals=approvals, processes=processes, delegations=delegation_ref.delegations,
-            learning=learning, reviews=reviews, outgoing=outgoing,
-            origin=SessionOptions(source=options.source, cwd=options.workspace),
+            learning=learning, reviews=reviews, sender=outgoing,
+            options=SessionOptions(source=options.source, cwd=options.workspace),
         )  # fmt: skip
         yield App(home, base.loaded, store, parts)
 
@@ -284,14 +288,14 @@ async def _open_base(home: Home, env: Env, choices: AppOptions, stack: AsyncExit
         home=home,
         env=env,
         loaded=loaded,
-        choices=choices,
+        options=choices,
         redactor=redactor,
         logs=logs,
         clock=clock,
         store=store,
         blobs=FileBlobs(home.cache / "blobs"),
-        door=stack.enter_context(Spawner()),
-        later=FollowupRouter(store),
+        spawner=stack.enter_context(Spawner()),
+        followups=FollowupRouter(store),
     )
 
 
@@ -299,8 +303,8 @@ def _process_deps(base: _AppBase) -> ProcessDeps:
     return ProcessDeps(
         store=base.store,
         clock=base.clock,
-        later=base.later,
-        present=base.later.present,
+        followups=base.followups,
+        current_scope=base.followups.current_scope,
         redact=base.redactor.redact,
         logs=base.home.cache / "output" / "processes",
     )
@@ -315,8 +319,8 @@ def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
         blobs=base.blobs,
         clock=base.clock,
         redactor=base.redactor,
-        workspace=base.choices.workspace,
-        early=base.choices.looks_back and base.config.main_model.openai_runtime != CODEX_RUNTIME,
+        workspace=base.options.workspace,
+        early=base.options.reviews_turns and base.config.main_model.openai_runtime != CODEX_RUNTIME,
     )
 
 
@@ -327,13 +331,13 @@ def _codex_deps(
         home=base.home,
         config=base.config,
         env=base.env,
-        flags=_flags(base.choices),
-        door=base.door,
+        flags=_flags(base.options),
+        spawner=base.spawner,
         store=base.store,
         clock=base.clock,
         blobs=base.blobs,
-        counsel=approvals,
-        watch=planner.watch,
+        approvals=approvals,
+        hooks=planner.hooks,
         proxied=proxy_url(base.config, base.env) is not None,
     )
 
@@ -353,9 +357,9 @@ def _review_deps(
         price=price,
         models=models,
         learning=learning,
-        compressing=runner.compressing,
+        compaction=runner.compaction,
         profile=base.home.profile,
-        on=base.choices.looks_back and proxy_url(base.config, base.env) is None,
+        enabled=base.options.reviews_turns and proxy_url(base.config, base.env) is None,
     )
 
 
@@ -376,14 +380,14 @@ def _logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -
         max_bytes=int(config.logging.max_size_mb * 1024 * 1024),
         keep=config.logging.backup_count,
     )
-    return set_up_logs(home.logs, settings, redactor, choices.log_share)
+    return set_up_logs(home.logs, settings, redactor, choices.log_scope)
 
 
 def _no_logs() -> None: ...
 
 
 def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
-    config, choices = base.config, base.choices
+    config, choices = base.config, base.options
     guardrails = config.tool_loop_guardrails
     return TurnSettings(
         steps=choices.max_steps or config.agent.max_turns,
@@ -399,7 +403,7 @@ def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
         ),
         effort=config.agent.reasoning_effort or None,
         personality=partial(personality_text, config),
-        briefing=PromptContext(base.home, config, learning, base.clock),
+        prompt_context=PromptContext(base.home, config, learning, base.clock),
         user_home=user_home(base.env),
         extra_prompt="\n\n".join(
             filter(
@@ -417,7 +421,7 @@ def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
             if isinstance(effort, str)
         },
         prefill=_prefill(base.home, config),
-        purse=SpendGuard(base.store, base.clock, _spend_caps(config)),
+        spend_guard=SpendGuard(base.store, base.clock, _spend_caps(config)),
     )
 
 

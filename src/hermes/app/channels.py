@@ -31,7 +31,7 @@ class ProcessResources:
         self._made: dict[str, object] = {}
         self._users: dict[str, str] = {}
 
-    async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+    async def get_or_open(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
         if name not in self._made:
             self._made[name] = await self._stack.enter_async_context(make())
         return cast("T", self._made[name])
@@ -84,7 +84,7 @@ class ConfiguredChannels:
             settings=settings,
             env=app.env,
             clock=app.clock,
-            shares=shared,
+            shared=shared,
         )
         limit = app.config.gateway.platform_connect_timeout
         try:

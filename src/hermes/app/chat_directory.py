@@ -45,7 +45,7 @@ class ChatDirectory:
         self._chats: dict[str, dict[str, DirectoryChat]] = {}
         self._changed = anyio.Event()
 
-    def meet(self, inbound: Inbound) -> None:
+    def record(self, inbound: Inbound) -> None:
         about, address = inbound.about, inbound.address
         if platform_of(address.channel) != address.channel:
             # Another profile's account: the platform name alone would not reach it.
@@ -84,7 +84,7 @@ class ChatDirectory:
         # The change is no longer flagged, so it must be saved even when cancelled.
         with anyio.CancelScope(shield=True):
             try:
-                await run_sync(self._write, self._whole())
+                await run_sync(self._write, self._snapshot())
             except (OSError, ValueError) as error:
                 log.warning("cannot write %s: %s", self._path, error)
 
@@ -107,7 +107,7 @@ class ChatDirectory:
             return
         log.warning("%s is damaged (%s); moved to %s", self._path, error, backup)
 
-    def _whole(self) -> _DirectoryFile:
+    def _snapshot(self) -> _DirectoryFile:
         """A copy, because chats are added while a thread writes it."""
         platforms = {name: list(chats.values()) for name, chats in self._chats.items()}
         return _DirectoryFile(self._clock.now().isoformat(), platforms)

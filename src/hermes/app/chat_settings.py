@@ -27,7 +27,7 @@ class ChatSettings:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._powers = cache(self._permissions_on)
+        self._permissions = cache(self._permissions_on)
 
     def platform(self, name: str) -> Platform:
         return self._config.platforms.get(name) or Platform()
@@ -45,8 +45,8 @@ class ChatSettings:
         }
         return sections.get(platform)
 
-    def powers(self, platform: str, role: Role) -> RolePermissions:
-        return self._powers(platform)[role]
+    def permissions(self, platform: str, role: Role) -> RolePermissions:
+        return self._permissions(platform)[role]
 
     def override(self, address: Address | None) -> ChannelOverride:
         """Settings of one chat that override the profile's."""

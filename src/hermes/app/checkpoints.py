@@ -39,10 +39,10 @@ def build_checkpoints(
             sandbox=sandbox,
             git=find_git(env.get("PATH", "")),
             folder=home.checkpoints,
-            places=SessionPaths(user_folder, protected),
+            paths=SessionPaths(user_folder, protected),
             clock=clock,
             home=user_folder,
-            keeping=RetentionPolicy(
+            retention=RetentionPolicy(
                 snapshots=settings.max_snapshots,
                 limits=CheckpointLimits(
                     file=settings.max_file_size_mb * _MB, total=settings.max_total_size_mb * _MB

@@ -87,22 +87,22 @@ class CodexHostDeps(Struct, frozen=True, kw_only=True):
     config: Config
     env: Env
     flags: ModelOverrides
-    door: Spawner
+    spawner: Spawner
     store: Store
     clock: Clock
     blobs: Blobs
-    counsel: Approvals
+    approvals: Approvals
     proxied: bool
-    watch: "TurnHooks | None" = None
+    hooks: "TurnHooks | None" = None
 
     @property
-    def leave(self) -> Approvals:
+    def hooked_approvals(self) -> Approvals:
         """Approvals for codex itself: hooks are asked first."""
-        if self.watch is None:
-            return self.counsel
+        if self.hooks is None:
+            return self.approvals
         from hermes.app.shell_hooks import HookedApprovals  # noqa: PLC0415 - hooks are rare
 
-        return HookedApprovals(self.counsel, self.watch)
+        return HookedApprovals(self.approvals, self.hooks)
 
 
 def codex_program(env: Mapping[str, str]) -> str:
@@ -119,7 +119,7 @@ def codex_service_deps(
     def launch(command: "ProcessCommand") -> AbstractAsyncContextManager[Process]:
         return spawner.open(
             SpawnRequest(
-                argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called="codex"
+                argv=command.argv, cwd=command.cwd, env=command.env, talk=True, label="codex"
             )
         )
 
@@ -187,7 +187,7 @@ def git_executed_paths(env: Mapping[str, str], workspace: str) -> list[str]:
     from hermes.sandbox.git_guard import GitGuard  # noqa: PLC0415 - as above
 
     owner = owner_git_config(env, str(user_home(env)))
-    return sorted(GitGuard([workspace], kept=True, owner=owner).read_only)
+    return sorted(GitGuard([workspace], can_protect=True, owner=owner).read_only)
 
 
 def blocked_paths(home: Home, env: Mapping[str, str], workspace: str) -> list[str]:
@@ -215,23 +215,23 @@ class Codex:
     """Chooses the runtime, and opens codex on first use."""
 
     def __init__(self, deps: CodexHostDeps, group: TaskGroup) -> None:
-        self._near = deps
+        self._deps = deps
         self._group = group
         self._opening = anyio.Lock()
         self._parts: CodexDeps | None = None
-        self.on = deps.config.main_model.openai_runtime == CODEX_RUNTIME
+        self.enabled = deps.config.main_model.openai_runtime == CODEX_RUNTIME
 
     def current(self) -> str:
-        return CODEX_RUNTIME if self.on else AUTO_RUNTIME
+        return CODEX_RUNTIME if self.enabled else AUTO_RUNTIME
 
     def status(self) -> str:
         """The runtime, and how much of the account codex reports as used."""
-        used = self._parts.service.limits.words if self._parts is not None else ""
+        used = self._parts.service.limits.description if self._parts is not None else ""
         return f"{self.current()} (used: {used})" if used else self.current()
 
     async def choose(self, name: str) -> str:
         """Switch the runtime from the next message on, permanently. Returns a message."""
-        near = self._near
+        near = self._deps
         if name not in {AUTO_RUNTIME, CODEX_RUNTIME}:
             raise UsageError(
                 f"/codex-runtime takes {AUTO_RUNTIME} or {CODEX_RUNTIME}, not {name!r}."
@@ -244,21 +244,21 @@ class Codex:
             set_setting(near.home, near.env, "model.openai_runtime", name)
 
         await run_sync(write)
-        self.on = name == CODEX_RUNTIME
-        if self.on:
+        self.enabled = name == CODEX_RUNTIME
+        if self.enabled:
             return f"codex {found} runs turns from the next message on."
         return "Hermes runs turns itself from the next message on."
 
     async def version(self) -> str:
         """Raises `UsageError` if codex is missing or too old."""
-        program = codex_program(self._near.env)
+        program = codex_program(self._deps.env)
         start = SpawnRequest(
-            argv=(program, "--version"), cwd="/", env=codex_env(self._near.env), called="codex"
+            argv=(program, "--version"), cwd="/", env=codex_env(self._deps.env), label="codex"
         )
         output = b""
         try:
             with anyio.fail_after(20):
-                async with self._near.door.open(start) as child:
+                async with self._deps.spawner.open(start) as child:
                     while data := await child.read():
                         output = (output + data)[:10_000]
                     await child.wait()
@@ -274,9 +274,9 @@ class Codex:
         return ".".join(part.decode() for part in found.groups())
 
     def planner(self, standard: StandardPlanner, usual: Planner) -> "CodexPlanner":
-        return CodexPlanner(self, standard, usual, self._near)
+        return CodexPlanner(self, standard, usual, self._deps)
 
-    async def parts(self) -> "CodexDeps":
+    async def open(self) -> "CodexDeps":
         """Open it; the process starts with the first turn."""
         async with self._opening:
             if self._parts is None:
@@ -287,31 +287,31 @@ class Codex:
         from hermes.runtimes.codex.runtime import CodexDeps  # noqa: PLC0415 - as above
         from hermes.runtimes.codex.service import CodexService  # noqa: PLC0415 - as above
 
-        deps = self._near
+        deps = self._deps
         program = codex_program(deps.env)
-        parts = codex_service_deps(deps.home, deps.config, deps.env, deps.door, program)
+        parts = codex_service_deps(deps.home, deps.config, deps.env, deps.spawner, program)
         return CodexDeps(
             service=CodexService(parts, self._group),
             store=deps.store,
             clock=deps.clock,
             blobs=deps.blobs,
-            counsel=deps.leave,
-            look=self._look,
+            approvals=deps.hooked_approvals,
+            watch_command=self._watch_command,
         )
 
-    def _look(
+    def _watch_command(
         self, command: str, folder: str, began: float | None, others: str, scope: Scope
     ) -> "WatchedCommand":
         """Observe a codex command as our own commands are observed."""
         from hermes.tools.provenance.command_provenance import WatchedCommand  # noqa: PLC0415 - as above
 
         at_work = Path(others) if others else None
-        return WatchedCommand(self._origins, command, folder, began, at_work, scope=scope)
+        return WatchedCommand(self._provenance, command, folder, began, at_work, scope=scope)
 
     @cached_property
-    def _origins(self) -> "FileProvenance":
+    def _provenance(self) -> "FileProvenance":
         """Records file provenance in the same file as our own tools."""
-        return file_provenance(self._near.home, self._near.clock)
+        return file_provenance(self._deps.home, self._deps.clock)
 
 
 class _CodexModel(Struct, frozen=True):
@@ -331,7 +331,7 @@ class CodexPlanner:
         self._codex = codex
         self._standard = standard
         self._usual = usual
-        self._near = deps
+        self._deps = deps
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
@@ -339,12 +339,12 @@ class CodexPlanner:
         if self._applies_to(session, scope):
             offered = self._standard.offered(scope)
             if REQUIRED_TOOL in offered:
-                return await self._entrust(session, scope, history, offered)
+                return await self._runtime_plan(session, scope, history, offered)
         return await self._usual.plan(session, scope, history)
 
     def _applies_to(self, session: Session, scope: Scope) -> bool:
-        near = self._near
-        if not self._codex.on or (near.proxied and scope.address is not None):
+        near = self._deps
+        if not self._codex.enabled or (near.proxied and scope.address is not None):
             return False
         if near.flags.base_url or scope.source in EXCLUDED_SOURCES:
             return False
@@ -352,10 +352,10 @@ class CodexPlanner:
 
     def _provider(self, session: Session) -> str:
         return (
-            session.provider or self._near.flags.provider or self._near.config.main_model.provider
+            session.provider or self._deps.flags.provider or self._deps.config.main_model.provider
         )
 
-    async def _entrust(
+    async def _runtime_plan(
         self,
         session: Session,
         scope: Scope,
@@ -365,7 +365,7 @@ class CodexPlanner:
         from hermes.runtimes.codex.runtime import CodexRuntime  # noqa: PLC0415 - rarely used
         from hermes.runtimes.codex.threads import ThreadSettings  # noqa: PLC0415 - as above
 
-        deps = self._near
+        deps = self._deps
         model = session.model or deps.flags.model or deps.config.main_model.default
         settings = ThreadSettings(
             model=model.removeprefix("openai/"),
@@ -380,16 +380,16 @@ class CodexPlanner:
         for tool in tools.values():
             if isinstance(tool, SupportsRestore):
                 tool.restore(session.id, history)
-        parts = structs.replace(await self._codex.parts(), settings=settings)
+        parts = structs.replace(await self._codex.open(), settings=settings)
         return RuntimePlan(
             scope=scope,
             runtime=CodexRuntime(parts),
             system=self._standard.prompt(session, scope, _CodexModel(model or "codex"), tools),
             history=history,
             tools=tools,
-            counsel=deps.counsel,
+            approvals=deps.approvals,
             clock=deps.clock,
-            watch=self._standard.watch,
+            hooks=self._standard.hooks,
         )
 
 

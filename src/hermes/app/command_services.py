@@ -48,21 +48,21 @@ def command_services(
     """Services for the commands of one profile; a terminal has no platforms or restart."""
     return CommandServices(
         settings=SettingsWriter(app),
-        house=HomeInfo(app.home, app.config),
-        offers=ConfiguredModels(app.config, app.home),
-        toolbox=ToolsetSettings(app),
-        pictures=BlobImageLoader(app.blobs),
+        program=HomeInfo(app.home, app.config),
+        model_offers=ConfiguredModels(app.config, app.home),
+        toolsets=ToolsetSettings(app),
+        images=BlobImageLoader(app.blobs),
         platforms=platforms,
         restart=restart,
         checkpoints=app.checkpoints,
         approvals=app.approvals,
         background=SessionJobs(app),
-        window=SessionWindow(app),
-        lessons=LearningCommands(app.home, app.env, app.learning),
+        context_window=SessionWindow(app),
+        learning=LearningCommands(app.home, app.env, app.learning),
         runtimes=app.codex,
-        servers=app.servers,
-        guides=ProjectInstructions(app.home, app.clock),
-        handing=ChatHandoff(app),
+        mcp_servers=app.servers,
+        instruction_files=ProjectInstructions(app.home, app.clock),
+        handoff=ChatHandoff(app),
     )
 
 
@@ -123,7 +123,7 @@ class SettingsWriter:
             config, platforms={**config.platforms, platform: changed}
         )
 
-    async def shown(self) -> str:
+    async def describe_changed(self) -> str:
         from hermes.config.effective import as_yaml, printable_settings  # noqa: PLC0415 - as below
 
         settings = await run_sync(printable_settings, self._app.home, self._app.env)
@@ -223,14 +223,16 @@ class ToolsetSettings:
         self._models = app.models
 
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
-        tools = self._models.told(session, self._toolbox.on(platform))
+        tools = self._models.tools_for(session, self._toolbox.tools_on(platform))
         specs = [tool.spec for tool in tools.values()]
-        return permitted_tools(self._chats.powers(platform, role), specs, self._toolbox.tools_named)
+        return permitted_tools(
+            self._chats.permissions(platform, role), specs, self._toolbox.tools_named
+        )
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         return self._toolbox.toolsets()
 
-    async def listed(self) -> str:
+    async def describe(self) -> str:
         from hermes.app.toolsets import list_toolsets, shown_platforms  # noqa: PLC0415 - as above
 
         config = (await run_sync(load_config, self._home, self._env)).config
@@ -273,12 +275,12 @@ class SessionJobs:
         self._delegations = app.delegations
         self._clock = app.clock
 
-    async def begin(self, scope: Scope, prompt: str) -> str:
+    async def start(self, scope: Scope, prompt: str) -> str:
         # Requests by anyone but the owner count as untrusted.
         task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
         return await self._delegations.dispatch(scope, [task], asked=True)
 
-    async def of(self, session: Session) -> Sequence[BackgroundJob]:
+    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]:
         now = self._clock.now()
         processes = [
             BackgroundJob(
@@ -287,22 +289,22 @@ class SessionJobs:
                 seconds=((one.ended or now) - one.started).total_seconds(),
                 state="" if one.is_running else one.state.value,
             )
-            for one in await self._processes.of(_SessionOwner(session.id, session.key))
+            for one in await self._processes.list_for(_SessionOwner(session.id, session.key))
         ]
         return processes + [
             BackgroundJob(
                 name=f"{going.work.id} [{number}]",
                 command=task.goal,
-                seconds=(now - going.began).total_seconds(),
+                seconds=(now - going.started).total_seconds(),
                 doing=doing,
             )
             for going in self._delegations.of(session.id, session.key)
             for number, (task, doing) in enumerate(
-                zip(going.work.tasks, going.doing, strict=True), 1
+                zip(going.work.tasks, going.activity, strict=True), 1
             )
         ]
 
-    async def end(self, session: Session) -> int:
+    async def end_all(self, session: Session) -> int:
         delegated = self._delegations.end_all(session.id, session.key)
         owner = _SessionOwner(session.id, session.key)
         return delegated + await self._processes.end_all(owner, "/stop")

@@ -42,9 +42,9 @@ def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService 
     limits = CompactionLimits(
         threshold=settings.threshold,
         target=settings.target_ratio,
-        first=settings.protect_first_n,
-        last=settings.protect_last_n,
-        most=settings.hygiene_hard_message_limit,
+        keep_first=settings.protect_first_n,
+        keep_last=settings.protect_last_n,
+        max_messages=settings.hygiene_hard_message_limit,
         max_output=config.main_model.max_tokens or 0,
         codex_raise=settings.codex_gpt55_autoraise,
         abort=settings.abort_on_summary_failure,
@@ -73,7 +73,11 @@ class _SummaryModels(Struct, frozen=True):
     """The configured summary model if there is one, then the model of the turn."""
 
     models: ModelSelector
-    wish: ModelOverrides | None
+    flags: ModelOverrides | None
 
     async def __call__(self, usual: Model) -> Sequence[Model]:
-        return [usual] if self.wish is None else [await self.models.wished(self.wish), usual]
+        return (
+            [usual]
+            if self.flags is None
+            else [await self.models.model_for_flags(self.flags), usual]
+        )

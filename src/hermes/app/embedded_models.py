@@ -35,10 +35,10 @@ def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
     @asynccontextmanager
     async def launch(command: "LaunchCommand") -> AsyncGenerator[Process]:
         start = SpawnRequest(
-            argv=command.argv, cwd=command.cwd, env=command.env, talk=True, called=called
+            argv=command.argv, cwd=command.cwd, env=command.env, talk=True, label=called
         )
         async with spawner.open(start) as child:
-            await child.begin()
+            await child.wait_started()
             yield child
 
     return launch
@@ -98,7 +98,7 @@ class ModelServerPool:
     """
 
     def __init__(self, spawner: Spawner, group: TaskGroup) -> None:
-        self._door = spawner
+        self._spawner = spawner
         self._group = group
         self._engines: EnginePool | None = None
         self._users = 0
@@ -111,7 +111,7 @@ class ModelServerPool:
             )
 
             parts = EngineDeps(
-                launch=process_launcher(self._door, "the embedded model"),
+                launch=process_launcher(self._spawner, "the embedded model"),
                 env=engine_env(env),
                 threads=thread_count(),
             )
@@ -119,7 +119,7 @@ class ModelServerPool:
         return self._engines
 
     @asynccontextmanager
-    async def used(self) -> AsyncGenerator[None]:
+    async def in_use(self) -> AsyncGenerator[None]:
         """Count a profile as a user while it is open; the last one ends the processes."""
         self._users += 1
         try:
@@ -129,7 +129,7 @@ class ModelServerPool:
             if not self._users and self._engines is not None:
                 # The owner of the pool ends what does not stop by itself.
                 with anyio.move_on_after(STOP_TIMEOUT, shield=True):
-                    await self._engines.let_go()
+                    await self._engines.unload_all()
 
 
 @asynccontextmanager
@@ -152,7 +152,7 @@ async def open_models(
         pool = model_servers or ModelServerPool(
             spawner, await stack.enter_async_context(background_tasks())
         )
-        await stack.enter_async_context(pool.used())
+        await stack.enter_async_context(pool.in_use())
         models.set_engine(lambda: pool.engines(env))
         try:
             yield

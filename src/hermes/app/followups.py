@@ -32,42 +32,42 @@ class FollowupRouter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.chats = ChatFollowups()
-        self._news: dict[str, None] = {}
+        self._sessions: dict[str, None] = {}
         self._wake_elsewhere: Callable[[Scope], None] = _ignore_wake
 
     def set_wake_elsewhere(self, wake: Callable[[Scope], None]) -> None:
         """Set the callback for follow-ups in sessions that are not chats."""
         self._wake_elsewhere = wake
 
-    async def present(self, scope: Scope) -> Scope:
+    async def current_scope(self, scope: Scope) -> Scope:
         """The scope in which the session continues now, such as after a reset."""
         return await current_scope(self._store, scope)
 
-    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         if is_chat(scope):
-            return self.chats.brought(scope, key, text)
+            return self.chats.rows(scope, key, text)
         message = FollowupMessage(key, (Text(text),), Trust.DATA, scope.role, news=True)
         body = Raw(msgspec.json.encode(message))
         return [EnqueueItem(QueueItem(key=key, lane=INBOX, topic=scope.session, body=body))]
 
-    def ring(self, scope: Scope) -> None:
+    def wake(self, scope: Scope) -> None:
         if is_chat(scope):
-            self.chats.ring(scope)
+            self.chats.wake(scope)
         else:
             # Keep the most recent session last: the oldest ones are dropped first.
-            self._news.pop(scope.session, None)
-            self._news[scope.session] = None
-            while len(self._news) > MAX_SESSIONS:
-                del self._news[next(iter(self._news))]
+            self._sessions.pop(scope.session, None)
+            self._sessions[scope.session] = None
+            while len(self._sessions) > MAX_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
             self._wake_elsewhere(scope)
 
-    async def has_news(self, session: str) -> bool:
+    async def has_followups(self, session: str) -> bool:
         """Whether a session has a follow-up that no turn has picked up yet."""
-        if session not in self._news:
+        if session not in self._sessions:
             return False
         if session in await self._store.queues.topics(INBOX):
             return True
-        self._news.pop(session, None)
+        self._sessions.pop(session, None)
         return False
 
 

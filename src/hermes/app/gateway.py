@@ -68,15 +68,15 @@ class GatewayOptions(Struct, frozen=True, kw_only=True):
     """What the service passes to a profile's gateway."""
 
     channels: Mapping[str, Channel]
-    door: AccessControl
+    access: AccessControl
     directory: ChatDirectory
-    lent: Mapping[str, BorrowedChannel] = {}  # channels of other profiles
-    pacers: Mapping[str, RateLimiter] = {}
+    borrowed: Mapping[str, BorrowedChannel] = {}  # channels of other profiles
+    rate_limiters: Mapping[str, RateLimiter] = {}
     hooks: Hooks = NoHooks()
-    linger: Callable[[], Awaitable[None]] = no_borrowers
+    wait_for_borrowers: Callable[[], Awaitable[None]] = no_borrowers
     restart: Callable[[], None] | None = None
-    park: bool = False  # set interrupted turns aside
-    retry: Backoff | None = None  # overrides the default backoff
+    park_interrupted: bool = False  # set interrupted turns aside
+    backoff: Backoff | None = None  # overrides the default backoff
 
 
 def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
@@ -106,33 +106,33 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         runner=app.runner,
         profile=app.home.profile,
         channels=parts.channels,
-        lent=parts.lent,
-        pacers=parts.pacers,
+        borrowed=parts.borrowed,
+        rate_limiters=parts.rate_limiters,
         hooks=parts.hooks,
-        linger=parts.linger,
+        wait_for_borrowers=parts.wait_for_borrowers,
         approvals=app.approvals,
-        door=parts.door,
+        authorize=parts.access,
         registry=registry,
         shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
         cwd=chat_workspace(app.home, app.config, app.env),
-        refusal=TurnQuotas(app.store, app.clock, app.chats.powers).refusal,
-        places=_target_resolver(app, parts.channels),
-        met=parts.directory.meet,
-        running=partial(process_start_times, app),
-        tools=app.toolbox.on,
-        postscript=_answer_footer(app),
-        mirror=CrossPoster(app.store, app.clock, parts.door.space, app.runner.holding),
+        refusal=TurnQuotas(app.store, app.clock, app.chats.permissions).refusal,
+        resolve_targets=_target_resolver(app, parts.channels),
+        on_contact=parts.directory.record,
+        running_processes=partial(process_start_times, app),
+        tools=app.toolbox.tools_on,
+        footer=_answer_footer(app),
+        cross_poster=CrossPoster(app.store, app.clock, parts.access.namespace, app.runner.holding),
     )
     rules = gateway_rules(app.config, app.chats)
-    if parts.park:
+    if parts.park_interrupted:
         rules = structs.replace(rules, limits=structs.replace(rules.limits, park=True))
-    if parts.retry is not None:
-        rules = _with_backoff(rules, parts.retry)
+    if parts.backoff is not None:
+        rules = _with_backoff(rules, parts.backoff)
     built.append(Gateway(deps, rules))
-    app.later.chats.set_wake(built[0].actors.wake)
+    app.followups.chats.set_wake(built[0].actors.wake)
     app.reviews.set_posted_callback(built[0].posted)
-    app.outgoing.set_posted_callback(built[0].posted)
+    app.sender.set_posted_callback(built[0].posted)
     return built[0]
 
 
@@ -157,7 +157,7 @@ def process_start_times(app: App, session: Session) -> Sequence[datetime]:
 def _answer_footer(app: App) -> AnswerFooter:
     display = app.config.display
     return AnswerFooter(
-        verifies=display.file_mutation_verifier,
+        show_failed_files=display.file_mutation_verifier,
         fields=display.runtime_footer.fields if display.runtime_footer.enabled else (),
         folder=chat_workspace(app.home, app.config, app.env),
         home=str(user_home(app.env)),
@@ -189,7 +189,7 @@ def _target_resolver(
         except UsageError as error:
             log.warning("cannot deliver to %r: %s", text, error.sentence)
             return ()
-        for target in targets.unreached:
+        for target in targets.unresolved:
             log.warning("%s", _unresolved_text(target))
         return targets.addresses
 
@@ -197,12 +197,12 @@ def _target_resolver(
 
 
 def _unresolved_text(unresolved: UnresolvedTarget) -> str:
-    return f"cannot deliver to {unresolved.target}: {unresolved.why}"
+    return f"cannot deliver to {unresolved.target}: {unresolved.reason}"
 
 
 def session_key_rules(config: Config, space: str) -> SessionKeyRules:
     return SessionKeyRules(
-        space=space,
+        namespace=space,
         per_user_in_groups=config.group_sessions_per_user,
         per_user_in_threads=config.thread_sessions_per_user,
     )
@@ -221,16 +221,18 @@ def gateway_rules(config: Config, chats: ChatSettings) -> GatewayRules:
             fresh=config.agent.gateway_auto_continue_freshness,
         ),
         limits=ActorLimits(turns=turns),
-        pace=ProgressTiming(
+        progress_timing=ProgressTiming(
             edit=max(config.streaming.edit_interval, 0.1),
-            old=config.streaming.fresh_final_after_seconds,
+            max_age=config.streaming.fresh_final_after_seconds,
         ),
-        shows={name: _progress_display(config, name) for name in platforms},
-        usual=_progress_display(config, ""),
-        unsigned=frozenset(name for name in platforms if not _reactions_enabled(chats, name)),
+        progress_display={name: _progress_display(config, name) for name in platforms},
+        default_display=_progress_display(config, ""),
+        without_reactions=frozenset(
+            name for name in platforms if not _reactions_enabled(chats, name)
+        ),
         resets=_reset_policy(config),
-        stamps=config.gateway.message_timestamps.enabled,
-        replies={name: one.reply_to_mode for name, one in config.platforms.items()},
+        timestamps=config.gateway.message_timestamps.enabled,
+        quote_policies={name: one.reply_to_mode for name, one in config.platforms.items()},
         drain=config.agent.restart_drain_timeout or GatewayRules().drain,
     )
 
@@ -255,7 +257,9 @@ def _group_rules(platform: str, chats: ChatSettings, env: Env) -> GroupRules:
     only = section.allowed_rooms if matrix else section.allowed_channels
     variable = env.get(platform_variable(platform, "REQUIRE_MENTION"), "")
     require = is_true(variable) if variable.strip() else bool(section.require_mention)
-    return GroupRules(require_mention=require, free=frozenset(free), only=frozenset(only))
+    return GroupRules(
+        require_mention=require, without_mention=frozenset(free), allowed_chats=frozenset(only)
+    )
 
 
 def _progress_display(config: Config, platform: str) -> ProgressDisplay:
@@ -270,7 +274,7 @@ def _progress_display(config: Config, platform: str) -> ProgressDisplay:
         tools=tools not in {"off", "none", False},
         text=text,
         preview=display.tool_preview_length or ProgressDisplay().preview,
-        between=display.interim_assistant_messages,
+        narration=display.interim_assistant_messages,
         typing=settings is None or settings.typing_indicator,
         cursor=config.streaming.cursor,
     )

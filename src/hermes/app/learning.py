@@ -45,7 +45,7 @@ class Learning:
         return Ledger(self._store, self._home.path, self._clock)
 
     @cached_property
-    def notebook(self) -> "MemoryStore":
+    def memory_store(self) -> "MemoryStore":
         from hermes.learning.memory.entries import MemoryLimits
         from hermes.learning.memory.memory_store import MemoryStore
 
@@ -54,7 +54,7 @@ class Learning:
         return MemoryStore(self._home.path, self.ledger, limits, self._clock)
 
     @cached_property
-    def shelf(self) -> "SkillCatalog":
+    def skill_catalog(self) -> "SkillCatalog":
         from hermes.learning.skills.catalog import SkillCatalog
 
         external = [Path(name).expanduser() for name in self._config.skills.external_dirs]
@@ -71,13 +71,15 @@ class Learning:
         from hermes.learning.skills.curator import Curator
 
         folder = self._home.skills
-        return Curator(folder, self.shelf, self.usage, self.skill_editor, self._clock)
+        return Curator(folder, self.skill_catalog, self.usage, self.skill_editor, self._clock)
 
     @cached_property
     def skill_editor(self) -> "SkillEditor":
         from hermes.learning.skills.editor import SkillEditor
 
-        return SkillEditor(self._home.path, self.shelf, self.usage, self.ledger, self._clock)
+        return SkillEditor(
+            self._home.path, self.skill_catalog, self.usage, self.ledger, self._clock
+        )
 
     async def accept(self, proposal: "Proposal") -> None:
         """Apply an accepted proposal. Raises `InvalidOperation`, `MemoryFull`, `InvalidSkill` or
@@ -88,9 +90,9 @@ class Learning:
         if proposal.kind == SKILL_KIND:
             await accept_proposal(self.skill_editor, proposal)
         else:
-            await self.notebook.accept(proposal)
+            await self.memory_store.accept(proposal)
 
-    def here(
+    def environment(
         self, tools: Collection[str], toolsets: Collection[str], platform: str = ""
     ) -> "SkillEnvironment":
         from hermes.learning.skills.catalog import SkillEnvironment
@@ -105,14 +107,14 @@ class Learning:
             disabled=disabled,
         )
 
-    def knowledge(self, tools: Callable[[], Collection[str]]) -> LearningDeps:
+    def tool_deps(self, tools: Callable[[], Collection[str]]) -> LearningDeps:
         """Dependencies of the learning tools; `tools` is called when a skill asks for them."""
         return LearningDeps(
-            notebook=lambda: self.notebook,
-            shelf=lambda: self.shelf,
+            memory_store=lambda: self.memory_store,
+            skill_catalog=lambda: self.skill_catalog,
             usage=lambda: self.usage,
             skill_editor=lambda: self.skill_editor,
-            here=lambda: self.here(tools(), ()),
+            skill_environment=lambda: self.environment(tools(), ()),
             ask_for_memory=lambda: self.memory_approval,
             ask_for_skills=lambda: self._config.skills.write_approval,
         )
@@ -125,5 +127,5 @@ def curation_limits(config: Config) -> "CurationLimits":
     return CurationLimits(
         stale=settings.stale_after_days,
         archive=settings.archive_after_days,
-        keep=settings.backup.keep if settings.backup.enabled else 0,
+        backups=settings.backup.keep if settings.backup.enabled else 0,
     )

@@ -45,7 +45,7 @@ class LearningCommands:
         self._learning = learning
 
     async def memory(self) -> str:
-        files = [await self._learning.notebook.read(target) for target in MemoryTarget]
+        files = [await self._learning.memory_store.read(target) for target in MemoryTarget]
         parts = [
             f"{file.target.file}  {file.usage}\n{join_entries(file.entries) or '(nothing yet)'}"
             for file in files
@@ -53,17 +53,17 @@ class LearningCommands:
         waiting = len(await self._learning.ledger.waiting(MEMORY))
         return "\n\n".join([*parts, *([f"{waiting} pending: /memory pending"] if waiting else [])])
 
-    async def waiting(self, kind: str | None = None) -> Sequence[str]:
+    async def pending(self, kind: str | None = None) -> Sequence[str]:
         return [proposal_line(proposal) for proposal in await self._learning.ledger.waiting(kind)]
 
     async def accept(self, name: str, kind: str | None = None) -> Sequence[str]:
-        proposals = await self._meant(name, kind)
+        proposals = await self._find_proposals(name, kind)
         if not proposals:
             return ["Nothing is waiting for a decision."]
-        return [await self._accepted(proposal) for proposal in proposals]
+        return [await self._accept(proposal) for proposal in proposals]
 
     async def reject(self, name: str, kind: str | None = None) -> int:
-        proposals = await self._meant(name, kind)
+        proposals = await self._find_proposals(name, kind)
         for proposal in proposals:
             await self._learning.ledger.decide(proposal, accepted=False)
         return len(proposals)
@@ -71,7 +71,7 @@ class LearningCommands:
     async def changes(self, limit: int) -> Sequence[str]:
         return [entry_line(entry) for entry in await self._learning.ledger.log(limit=limit)]
 
-    async def shown(self, name: str) -> str:
+    async def describe(self, name: str) -> str:
         try:
             return proposal_text(await self._learning.ledger.proposal(name))
         except NotFound:
@@ -79,12 +79,12 @@ class LearningCommands:
 
     async def undo(self, name: str) -> str:
         try:
-            undone = await self._learning.notebook.undo(name)
+            undone = await self._learning.memory_store.undo(name)
         except MemoryFull as error:
             raise UsageError(f"Cannot restore it: {error}.", hint="See /memory.") from error
         return f"Done: {undone.summary}. Revert with /changes undo {short_id(undone.id)}."
 
-    def asks(self) -> bool:
+    def memory_approval(self) -> bool:
         return self._learning.memory_approval
 
     async def set_memory_approval(self, *, on: bool) -> None:
@@ -98,7 +98,7 @@ class LearningCommands:
         return await run_sync(self._skills)
 
     async def curation_report(self) -> str:
-        last = await run_sync(self._learning.curator.last)
+        last = await run_sync(self._learning.curator.last_run)
         if last is None:
             return "Skills have not been curated yet. Run `hermes skills curate` to do it now."
         entries = await self._learning.ledger.log(limit=_MAX_EXAMINED)
@@ -124,20 +124,20 @@ class LearningCommands:
 
     async def pin(self, name: str, *, pinned: bool) -> None:
         def pin() -> None:
-            self._learning.usage.pin(self._found(name).name, pinned=pinned)
+            self._learning.usage.pin(self._find_skill(name).name, pinned=pinned)
 
         await run_sync(pin)
 
     def skill_for_command(self, name: str) -> str:
-        catalog = self._learning.shelf
+        catalog = self._learning.skill_catalog
         skill = catalog.find(name) or catalog.find(name.replace("_", "-"))
         if skill is None:
             bundle = self._bundle(name)
             return "" if bundle is None else bundle.name
-        return "" if skill.name in self._learning.here((), ()).disabled else skill.name
+        return "" if skill.name in self._learning.environment((), ()).disabled else skill.name
 
-    async def opened(self, name: str, session: str) -> str:
-        return await run_sync(self._opened, name, session)
+    async def skill_instructions(self, name: str, session: str) -> str:
+        return await run_sync(self._skill_text, name, session)
 
     def _skills(self) -> list[SkillSummary]:
         records = self._learning.usage.records()
@@ -146,33 +146,33 @@ class LearningCommands:
                 name=skill.name,
                 description=skill.head.description,
                 category=skill.category,
-                marks=records.get(skill.name, SkillUsage()).marks(builtin=skill.builtin),
+                marks=records.get(skill.name, SkillUsage()).labels(builtin=skill.builtin),
             )
-            for skill in self._learning.shelf.skills()
+            for skill in self._learning.skill_catalog.skills()
         ]
 
     def _skill(self, name: str) -> str:
-        skill = self._found(name)
+        skill = self._find_skill(name)
         record = self._learning.usage.of(skill.name)
-        labels = ", ".join(record.marks(builtin=skill.builtin)) or "yours"
-        body = self._learning.shelf.read(skill).body
+        labels = ", ".join(record.labels(builtin=skill.builtin)) or "yours"
+        body = self._learning.skill_catalog.read(skill).body
         head = f"{skill.name}: {skill.head.description}\n{skill.folder}  ({labels})"
         return f"{head}\n\n{body}"
 
-    def _opened(self, name: str, session: str) -> str:
-        bundle = self._bundle(name) if self._learning.shelf.find(name) is None else None
+    def _skill_text(self, name: str, session: str) -> str:
+        bundle = self._bundle(name) if self._learning.skill_catalog.find(name) is None else None
         if bundle is None:
-            return self._followed(name, session)
-        disabled = self._learning.here((), ()).disabled
+            return self._instructions_of(name, session)
+        disabled = self._learning.environment((), ()).disabled
         available = [
             skill
             for skill in bundle.skills
-            if skill not in disabled and self._learning.shelf.find(skill)
+            if skill not in disabled and self._learning.skill_catalog.find(skill)
         ]
         missing = [skill for skill in bundle.skills if skill not in available]
         if not available:
             raise UsageError(f"None of the skills of {name} is available.", hint="See /skills.")
-        parts = [self._followed(skill, session) for skill in available]
+        parts = [self._instructions_of(skill, session) for skill in available]
         if missing:
             parts.append(f"[Not available, from the same bundle: {', '.join(missing)}.]")
         return "\n\n".join([*parts, bundle.instruction]).strip()
@@ -183,27 +183,27 @@ class LearningCommands:
         home = self._home.path
         return find_bundle(home, name) or find_bundle(home, name.replace("_", "-"))
 
-    def _followed(self, name: str, session: str) -> str:
-        skill = self._found(name)
+    def _instructions_of(self, name: str, session: str) -> str:
+        skill = self._find_skill(name)
         self._learning.usage.used(skill.name)
-        body = fill_placeholders(self._learning.shelf.read(skill).body, skill, session)
+        body = fill_placeholders(self._learning.skill_catalog.read(skill).body, skill, session)
         return (
             f"{SKILL_HEADER}{skill.name}, which lies in {skill.folder}. "
             f"Its instructions are:]\n\n{body.strip()}\n\n[These were the instructions.]"
         )
 
-    def _found(self, name: str) -> Skill:
-        skill = self._learning.shelf.find(name)
+    def _find_skill(self, name: str) -> Skill:
+        skill = self._learning.skill_catalog.find(name)
         if skill is None:
             raise UsageError(f"There is no skill {name!r}.", hint="See /skills.")
         return skill
 
-    async def _meant(self, name: str, kind: str | None) -> Sequence[Proposal]:
+    async def _find_proposals(self, name: str, kind: str | None) -> Sequence[Proposal]:
         if name == ALL_PROPOSALS:
             return await self._learning.ledger.waiting(kind)
         return [await self._learning.ledger.proposal(name)]
 
-    async def _accepted(self, proposal: Proposal) -> str:
+    async def _accept(self, proposal: Proposal) -> str:
         try:
             await self._learning.accept(proposal)
         except (InvalidOperation, MemoryFull, InvalidSkill) as error:

@@ -45,17 +45,17 @@ class ProfileMaintenance:
             await self._app.clock.sleep(pause)
             pause = max(self._app.config.sessions.min_interval_hours, 1.0) * 3600
             try:
-                await self.once()
+                await self.run_once()
             except StoreError as error:
                 log.warning("store maintenance failed: %s", error)
 
-    async def once(self) -> None:
+    async def run_once(self) -> None:
         store, sessions = self._app.store, self._app.config.sessions
         forgotten = await store.queues.forget(self._app.clock.now() - QUEUE_RETENTION)
         now = self._app.clock.now()
         runs = await store.journal.forget(now - RUN_RETENTION, MAX_RUN_BYTES)
         responses = await store.responses.forget(now - RESPONSE_RETENTION, MAX_RESPONSE_BYTES)
-        await self._app.approvals.forget_old()
+        await self._app.approvals.delete_old()
         await QuestionPosts(store, self._app.clock).forget_old()
         await prune_failures(store, now)
         await curate_if_due(self._app)
@@ -107,7 +107,9 @@ async def curate_if_due(app: App) -> None:
         log.warning("skills could not be curated: %s", error)
         return
     for change in changes:
-        log.info("skill %s is now %s: unused for %d days", change.name, change.becomes, change.days)
+        log.info(
+            "skill %s is now %s: unused for %d days", change.name, change.new_state, change.days
+        )
     if settings.consolidate:
         try:
             await propose_merges(app)
@@ -119,8 +121,8 @@ async def propose_merges(app: App) -> None:
     """Propose to remove duplicates, for the owner to decide."""
     from hermes.learning.memory.duplicates import find_duplicates, propose_removal  # noqa: PLC0415 - once a week
 
-    proposals = list(await app.learning.curator.propose_merges(curation_limits(app.config).keep))
-    memory = app.learning.notebook
+    proposals = list(await app.learning.curator.propose_merges(curation_limits(app.config).backups))
+    memory = app.learning.memory_store
     duplicates = (await find_duplicates(memory))[:MAX_DUPLICATES]
     proposals += [await propose_removal(memory, duplicate) for duplicate in duplicates]
     for proposal in proposals:

@@ -87,19 +87,19 @@ def load_sdk() -> str:
 @asynccontextmanager
 async def launch_program(sandbox: Sandbox, program: "StdioEndpoint") -> AsyncGenerator[Process]:
     """Start a server's program. It is unsandboxed unless the owner configured `sandbox`."""
-    permissions = ProcessPermissions(beyond=True, network=True)
-    if program.walled:
-        isolation = (await sandbox.confinement()).wall
+    permissions = ProcessPermissions(unsandboxed=True, network=True)
+    if program.sandboxed:
+        isolation = (await sandbox.confinement()).isolation
         if not isolation:
             raise SandboxError("it must run in a sandbox, and none is available")
-        permissions = ProcessPermissions(network=True, writable=(program.cwd,), wall=isolation)
+        permissions = ProcessPermissions(network=True, writable=(program.cwd,), isolation=isolation)
     spec = ProcessSpec(
         argv=program.argv,
         cwd=program.cwd,
         env=program.env,
         timeout=0,
-        reach=permissions,
-        apart=True,
+        permissions=permissions,
+        separate_stderr=True,
     )
     async with sandbox.open(spec) as process:
         yield process
@@ -109,24 +109,24 @@ class _ServerTask:
     """A connection running in its own task."""
 
     def __init__(self, connection: "McpConnection") -> None:
-        self.link = connection
+        self.connection = connection
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
 
     async def run(self) -> None:
         try:
             with self._scope:
-                await self.link.run()
+                await self.connection.run()
         finally:
             self._ended.set()
 
-    async def let_go(self) -> None:
+    async def stop(self) -> None:
         """Wait until the server has ended: the next one may need its port or lock."""
         self._scope.cancel()
         with anyio.move_on_after(STOP_TIMEOUT) as limit:
             await self._ended.wait()
         if limit.cancelled_caught:
-            log.warning("MCP server %s has not ended yet", self.link.server.name)
+            log.warning("MCP server %s has not ended yet", self.connection.server.name)
 
 
 class McpServers:
@@ -136,52 +136,52 @@ class McpServers:
         self._parts = parts
         self._group = group
         self._stderr = stderr
-        self._given = parts.loaded.config.mcp_servers
+        self._settings = parts.loaded.config.mcp_servers
         self._extra_redactor = Redactor()
         """Secrets from reloaded settings."""
         self._reloading = anyio.Lock()
-        self._links: dict[str, _ServerTask] = {}
+        self._tasks: dict[str, _ServerTask] = {}
         self._acting: ActingTools | None = None
-        self._begun = False
+        self._started = False
         self._loaded = anyio.Event()
         self._until = 0.0
-        self.troubles: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
         """Servers that cannot be tried, with the reason."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start connecting, once."""
-        if self._given and not self._begun:
-            self._begun = True
+        if self._settings and not self._started:
+            self._started = True
             self._group.start_soon(self._load)
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait before a plan: fast servers are there for the first turn, others for later ones."""
-        if not self._given:
+        if not self._settings:
             return
-        self.begin()
+        self.start()
         with anyio.move_on_after(SDK_TIMEOUT):
             await self._loaded.wait()
         with anyio.CancelScope(deadline=self._until):
-            for task in [*self._links.values()]:
-                await task.link.settled.wait()
+            for task in [*self._tasks.values()]:
+                await task.connection.settled.wait()
 
     async def _load(self) -> None:
         """Load the SDK, which takes about a second, and connect."""
-        usable, self.troubles = self._looked_at()
+        usable, self.errors = self._usable_servers()
         if usable and (why := await run_sync(load_sdk)):
-            self.troubles |= {server.name: why for server in usable}
+            self.errors |= {server.name: why for server in usable}
         elif usable:
             from hermes.mcp.tool_list import ActingTools  # noqa: PLC0415 - as above
 
-            self._acting = await run_sync(ActingTools, self._parts.home.acting_tools)
+            self._acting = await run_sync(ActingTools, self._parts.home.mcp_acting_tools)
             for server in usable:
                 self._connect(server)
-        for error in dict.fromkeys(self.troubles.values()):
+        for error in dict.fromkeys(self.errors.values()):
             log.warning("%s", error)
         self._until = anyio.current_time() + self._parts.loaded.config.mcp_discovery_timeout
         self._loaded.set()
 
-    def _looked_at(self) -> tuple[list["ServerConfig"], dict[str, str]]:
+    def _usable_servers(self) -> tuple[list["ServerConfig"], dict[str, str]]:
         """The servers that can be tried, and why the others cannot."""
         from hermes.app.mcp_settings import ServerFolders, server_config  # noqa: PLC0415 - only with servers
 
@@ -191,7 +191,7 @@ class McpServers:
         may_offer = parts.toolbox.may_offer
         folders = ServerFolders(parts.env, parts.home.path, parts.workspace)
         enabled = {
-            name: one for name, one in self._given.items() if one.enabled and may_offer(name)
+            name: one for name, one in self._settings.items() if one.enabled and may_offer(name)
         }
         for name, settings in enabled.items():
             try:
@@ -206,14 +206,14 @@ class McpServers:
 
     def warnings(self) -> list[str]:
         """Problems with the settings, or a missing package."""
-        return list(dict.fromkeys(self._looked_at()[1].values())) if self._given else []
+        return list(dict.fromkeys(self._usable_servers()[1].values())) if self._settings else []
 
     def _connect(self, server: "ServerConfig") -> None:
         from hermes.mcp.connection import McpConnection  # noqa: PLC0415 - only with servers
 
         link = McpConnection(server, self._connection_deps())
-        task = self._links[server.name] = _ServerTask(link)
-        self._parts.toolbox.join((), toolset=server.name)
+        task = self._tasks[server.name] = _ServerTask(link)
+        self._parts.toolbox.add_tools((), toolset=server.name)
         link.wake()
         self._group.start_soon(task.run)
 
@@ -221,22 +221,22 @@ class McpServers:
         from hermes.mcp.connection import McpConnectionDeps  # noqa: PLC0415 - as above
 
         return McpConnectionDeps(
-            launch=partial(launch_program, self._parts.toolbox.sandboxes.near),
-            log=self._write_log,
+            launch=partial(launch_program, self._parts.toolbox.sandboxes.local),
+            log_stderr=self._write_log,
             redact=self._redact,
-            listed=self._listed,
-            acting=self._acting,
+            on_tools_changed=self._add_tools,
+            acting_tools=self._acting,
         )
 
-    def _listed(self, link: "McpConnection") -> None:
+    def _add_tools(self, link: "McpConnection") -> None:
         from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
         from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
 
-        task = self._links.get(link.server.name)
-        if task is None or task.link is not link:
+        task = self._tasks.get(link.server.name)
+        if task is None or task.connection is not link:
             return
         tools = server_tools(link, ResultReader(self._parts.blobs, self._redact))
-        self._parts.toolbox.join(tools, toolset=link.server.name)
+        self._parts.toolbox.add_tools(tools, toolset=link.server.name)
         log.info("MCP server %s: %s", link.server.name, plural(len(tools), "tool"))
 
     def _redact(self, text: str) -> str:
@@ -252,12 +252,12 @@ class McpServers:
 
     def states(self) -> list[tuple[str, str]]:
         """Each server's name and status, for people."""
-        states = dict(self.troubles)
-        for name, task in self._links.items():
-            link = task.link
+        states = dict(self.errors)
+        for name, task in self._tasks.items():
+            link = task.connection
             tools = plural(len(link.tools), "tool")
             states[name] = (
-                f"{link.state}: {link.trouble}" if link.trouble else f"{link.state}, {tools}"
+                f"{link.state}: {link.problem}" if link.problem else f"{link.state}, {tools}"
             )
         return sorted(states.items())
 
@@ -271,7 +271,7 @@ class McpServers:
     async def reload(self) -> str:
         """Reconnect with the current settings; running calls fail."""
         async with self._reloading:
-            if self._begun:
+            if self._started:
                 await self._loaded.wait()
             return await self._reload()
 
@@ -279,20 +279,20 @@ class McpServers:
         parts = self._parts
         env = profile_env(parts.home.dotenv, parts.env)
         loaded = await run_sync(load_config, parts.home, env)
-        before, self._links, self.troubles = self._links, {}, {}
+        before, self._tasks, self.errors = self._tasks, {}, {}
         async with anyio.create_task_group() as stopping:
             for name, task in before.items():
-                parts.toolbox.leave(name)
-                stopping.start_soon(task.let_go)
+                parts.toolbox.remove_toolset(name)
+                stopping.start_soon(task.stop)
         parts.toolbox.update_settings(loaded.config)
-        self._given = loaded.config.mcp_servers
+        self._settings = loaded.config.mcp_servers
         redacts = loaded.config.security.redact_secrets
         self._extra_redactor = Redactor(secrets_in(loaded.raw) if redacts else ())
         self._parts = structs.replace(parts, loaded=loaded, env=env)
-        self._loaded, self._begun = anyio.Event(), False
-        if not self._given:
+        self._loaded, self._started = anyio.Event(), False
+        if not self._settings:
             return "No MCP servers are configured."
-        await self.ready()
+        await self.wait_ready()
         states = self.states() or [("all", "disabled")]
         return "\n".join(f"{name}: {state}" for name, state in states)
 
@@ -304,9 +304,9 @@ async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGen
     with closing(stderr):
         async with background_tasks() as group:
             servers = McpServers(parts, group, stderr)
-            planner.waits_for(servers.ready)
+            planner.set_ready(servers.wait_ready)
             if parts.early:
-                servers.begin()
+                servers.start()
             yield servers
 
 
@@ -315,7 +315,7 @@ class ConnectionTest(Struct, frozen=True, kw_only=True):
 
     version: str = ""
     tools: Sequence[ToolSpec] = ()
-    trouble: str = ""  # why it failed
+    error: str = ""  # why it failed
 
 
 async def test_connection(
@@ -323,7 +323,7 @@ async def test_connection(
 ) -> ConnectionTest:
     """Connect to one server, list its tools and disconnect."""
     if why := missing_sdk() or await run_sync(load_sdk):
-        return ConnectionTest(trouble=why)
+        return ConnectionTest(error=why)
     from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - as above
     from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
     from hermes.mcp.tool_list import ActingTools  # noqa: PLC0415 - as above
@@ -335,10 +335,10 @@ async def test_connection(
 
     deps = McpConnectionDeps(
         launch=partial(launch_program, sandbox),
-        log=ignore_stderr,
+        log_stderr=ignore_stderr,
         redact=redactor.redact,
-        listed=lambda link: None,
-        acting=await run_sync(ActingTools, home.acting_tools),
+        on_tools_changed=lambda link: None,
+        acting_tools=await run_sync(ActingTools, home.mcp_acting_tools),
     )
     link = McpConnection(server, deps)
     async with background_tasks() as group:
@@ -346,8 +346,8 @@ async def test_connection(
         settled = link.settled
         group.start_soon(link.run)
         await settled.wait()
-        if link.trouble:
-            return ConnectionTest(trouble=link.trouble)
+        if link.problem:
+            return ConnectionTest(error=link.problem)
         reader = ResultReader(FileBlobs(home.cache / "blobs"), redactor.redact)
         specs = [tool.spec for tool in server_tools(link, reader)]
         return ConnectionTest(version=link.version, tools=specs)

@@ -55,7 +55,7 @@ def server_config(
         raise _invalid_server(name, "timeout and connect_timeout must be more than 0 seconds")
     return ServerConfig(
         name=name,
-        way=_endpoint(name, settings, folders),
+        endpoint=_endpoint(name, settings, folders),
         timeout=settings.timeout,
         connect=settings.connect_timeout,
         idle=settings.idle_timeout_seconds,
@@ -81,7 +81,9 @@ def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoin
             raise _invalid_server(name, "its command cannot be run")
         variables = {**base_env(folders.env), **settings.env}
         folder = _server_folder(settings, folders, home)
-        return StdioEndpoint(argv=tuple(words), cwd=folder, env=variables, walled=settings.sandbox)
+        return StdioEndpoint(
+            argv=tuple(words), cwd=folder, env=variables, sandboxed=settings.sandbox
+        )
     if parse_http_url(settings.url) is None:
         raise _invalid_server(name, "its url must be http or https, without a password")
     if settings.auth:
@@ -90,9 +92,7 @@ def _endpoint(name: str, settings: McpServer, folders: ServerFolders) -> Endpoin
         )
     if any("\n" in one or not one.isascii() for pair in settings.headers.items() for one in pair):
         raise _invalid_server(name, "its headers contain invalid characters")
-    return HttpEndpoint(
-        url=settings.url, headers=settings.headers, events=settings.transport == "sse"
-    )
+    return HttpEndpoint(url=settings.url, headers=settings.headers, sse=settings.transport == "sse")
 
 
 def _server_folder(settings: McpServer, folders: ServerFolders, home: Path) -> str:

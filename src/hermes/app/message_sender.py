@@ -41,16 +41,16 @@ class OutboxSender:
         """Report that a message waits for this address."""
         self._announce(address)
 
-    def places(self, scope: Scope, target: str) -> Sequence[TargetResult]:
+    def resolve(self, scope: Scope, target: str) -> Sequence[TargetResult]:
         targets, homes = self._resolve(scope, target)
         near = {*homes, *([scope.address] if scope.address else [])}
         found = [
-            TargetResult(_address_text(address), near=address in near)
+            TargetResult(_address_text(address), trusted=address in near)
             for address in targets.addresses
         ]
         return [*found, *_unresolved_results(targets)]
 
-    async def post(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
+    async def send(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
         targets, homes = self._resolve(scope, target)
         rows = [(new_id("send"), address) for address in targets.addresses]
         now, origin = self._clock.now(), scope.address
@@ -63,11 +63,12 @@ class OutboxSender:
         for _, address in rows:
             self._announce(address)
         sent = [
-            TargetResult(_address_text(target), key, near=target in homes) for key, target in rows
+            TargetResult(_address_text(target), key, trusted=target in homes)
+            for key, target in rows
         ]
         return [*sent, *_unresolved_results(targets)]
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         """The home channel of the requester's platform, or any other."""
         from hermes.app.send_targets import load_send_targets  # noqa: PLC0415 - as below
 
@@ -77,7 +78,7 @@ class OutboxSender:
             iter(homes.values()), None
         )
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         """Put a question into the outbox, once."""
         reply = OutboxMessage(address=address, text=text, at=self._clock.now(), question=question)
         await self._store.commit(outbox_post(f"{question}:carried", reply))
@@ -97,7 +98,8 @@ class OutboxSender:
 
 def _unresolved_results(targets: ResolvedTargets) -> list[TargetResult]:
     return [
-        TargetResult(str(one.target), why=_UNRESOLVED_TEXT[one.why]) for one in targets.unreached
+        TargetResult(str(one.target), reason=_UNRESOLVED_TEXT[one.reason])
+        for one in targets.unresolved
     ]
 
 

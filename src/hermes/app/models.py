@@ -67,9 +67,9 @@ class ModelSelector:
         self._engine: Callable[[], EngineQueue] | None = None
         self._blobs = blobs
         self._clock = clock
-        self._given = given
+        self._start_flags = given
         self._built: dict[ModelOverrides, ResilientModel] = {}
-        self._lost: dict[tuple[str, str], str] = {}
+        self._fallback_notes: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(home.auth, clock)
 
     def set_engine(self, engine: Callable[[], "EngineQueue"]) -> None:
@@ -78,27 +78,29 @@ class ModelSelector:
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""
-        return await self._model(self._given)
+        return await self._model(self._start_flags)
 
-    async def model_for(self, session: Session, wish: ModelOverrides | None = None) -> Model:
+    async def model_for(self, session: Session, default: ModelOverrides | None = None) -> Model:
         """The model of a session; `wish` is used if neither session nor flags name one.
 
         Raises `ConfigError` with the next command to type if there is none.
         """
-        if not session.model or self._given.base_url or self._given.api_key:
+        if not session.model or self._start_flags.base_url or self._start_flags.api_key:
             return await self._model(
-                self._given if self._given != ModelOverrides() else wish or ModelOverrides()
+                self._start_flags
+                if self._start_flags != ModelOverrides()
+                else default or ModelOverrides()
             )
         pinned = session.provider, session.model
-        self._lost.pop(pinned, None)
+        self._fallback_notes.pop(pinned, None)
         try:
             return await self._model(ModelOverrides(model=session.model, provider=session.provider))
         except ConfigError as error:
             if default := await self._at_usual_address(session):
                 return default
             log.warning("session %s cannot keep its model: %s", session.id, error)
-            fallback = await self._model(self._given)
-            self._lost[pinned] = (
+            fallback = await self._model(self._start_flags)
+            self._fallback_notes[pinned] = (
                 f"{session.provider}/{session.model} is unavailable ({error}); "
                 f"using {fallback.provider}/{fallback.name}. Choose another with /model NAME."
             )
@@ -107,17 +109,17 @@ class ModelSelector:
     async def _at_usual_address(self, session: Session) -> Model | None:
         """Try the configured address, which has no provider name of its own."""
         try:
-            default = await self._model(structs.replace(self._given, model=session.model))
+            default = await self._model(structs.replace(self._start_flags, model=session.model))
         except ConfigError:
             # The default provider may not know the session's model.
             return None
         return default if default.provider == session.provider else None
 
-    def instead(self, session: Session) -> str:
+    def fallback_note(self, session: Session) -> str:
         """A sentence saying why a fallback model answers; usually empty."""
-        return self._lost.get((session.provider, session.model), "")
+        return self._fallback_notes.get((session.provider, session.model), "")
 
-    def told(self, session: Session, tools: Mapping[str, _Tool]) -> Mapping[str, _Tool]:
+    def tools_for(self, session: Session, tools: Mapping[str, _Tool]) -> Mapping[str, _Tool]:
         """The tools that the session's model gets: a small one gets few."""
         few = self._allowed_tools(self._flags(session))
         return {name: tools[name] for name in few if name in tools} if few else tools
@@ -126,17 +128,19 @@ class ModelSelector:
         if built := self._built.get(flags):
             return built.profile.tools
         try:
-            target = resolve_models(self._pool.under(self._settings), self._env.get, flags).primary
+            target = resolve_models(
+                self._pool.with_keys(self._settings), self._env.get, flags
+            ).primary
         except ConfigError:
             return ()
         return target.profile.tools
 
     def _flags(self, session: Session | None) -> ModelOverrides:
         """The given flags, unless the session has a usable model of its own."""
-        given = self._given
+        given = self._start_flags
         if session is None or not session.model or given.base_url or given.api_key:
             return given
-        if self.instead(session):
+        if self.fallback_note(session):
             return given
         return ModelOverrides(model=session.model, provider=session.provider)
 
@@ -144,11 +148,11 @@ class ModelSelector:
         """The model of that name. Raises `ConfigError` if there is none."""
         return await self._model(ModelOverrides(model=name, provider=provider or ""))
 
-    async def wished(self, flags: ModelOverrides) -> Model:
+    async def model_for_flags(self, flags: ModelOverrides) -> Model:
         """The model for these flags. Raises `ConfigError` if there is none."""
         return await self._model(flags)
 
-    async def doubt(self, name: str, provider: str | None) -> str:
+    async def check_name(self, name: str, provider: str | None) -> str:
         """Why the name could not be checked; usually empty. Raises if it is certainly wrong."""
         from hermes.models.model_check import verify_model  # noqa: PLC0415 - rarely used
 
@@ -156,12 +160,12 @@ class ModelSelector:
             (await self.resolve(ModelOverrides(model=name, provider=provider or ""))).primary
         )
 
-    def learn(self, provider: CustomProvider) -> None:
+    def add_provider(self, provider: CustomProvider) -> None:
         """Add a provider to choose from, for this process."""
         known = (*self._settings.custom_providers, provider)
         self._settings = structs.replace(self._settings, custom_providers=known)
 
-    async def keep(self, model: Model) -> Sequence[str]:
+    async def save_default(self, model: Model) -> Sequence[str]:
         """Save the model as the default.
 
         If the provider changes, settings of the former one are removed in the same write; returns
@@ -178,19 +182,23 @@ class ModelSelector:
             return chosen | dict.fromkeys(unowned or PROVIDER_SETTINGS)
 
         removed = await run_sync(change_settings, self._home, self._env, changes)
-        if not (self._given.base_url or self._given.api_key):
-            self._given = structs.replace(self._given, model=model.name, provider=model.provider)
+        if not (self._start_flags.base_url or self._start_flags.api_key):
+            self._start_flags = structs.replace(
+                self._start_flags, model=model.name, provider=model.provider
+            )
         return removed
 
     def current(self, session: Session | None = None) -> str:
         """The current model, or the one that would be used; makes no requests."""
         given = self._flags(session)
-        if session is not None and given is not self._given:
+        if session is not None and given is not self._start_flags:
             return f"{session.provider}/{session.model}"
         if built := self._built.get(given):
             return f"{built.provider}/{built.name}"
         try:
-            target = resolve_models(self._pool.under(self._settings), self._env.get, given).primary
+            target = resolve_models(
+                self._pool.with_keys(self._settings), self._env.get, given
+            ).primary
         except NoModelChosen as unnamed:
             target = unnamed.target
             return f"the first model of {target.provider} at {redacted_url(target.base_url)}"
@@ -198,12 +206,12 @@ class ModelSelector:
             return NO_MODEL
         return f"{target.provider}/{target.model}"
 
-    async def nearest(self) -> str:
+    async def describe_default(self) -> str:
         """Like `current`; if nothing is configured, searches this machine as a turn would."""
         if (current := self.current()) != NO_MODEL:
             return current
         try:
-            target = (await self.resolve(self._given)).primary
+            target = (await self.resolve(self._start_flags)).primary
         except ConfigError:
             return NO_MODEL
         return f"{target.provider}/{target.model}, found on this machine"
@@ -213,12 +221,12 @@ class ModelSelector:
             await model.aclose()
 
     async def _model(self, flags: ModelOverrides) -> ResilientModel:
-        if self._pool.is_ending:
+        if self._pool.is_expiring:
             await self._replace_built()
         if flags not in self._built:
             resolved = await self.resolve(flags)
             self._built[flags] = build_model(
-                resolved, self._blobs, self._clock, self._pool.memory, self._engine
+                resolved, self._blobs, self._clock, self._pool.cooldowns, self._engine
             )
         return self._built[flags]
 
@@ -226,14 +234,14 @@ class ModelSelector:
         """Running turns keep their models with the old tokens."""
         replaced, self._built = self._built, {}
         for model in replaced.values():
-            await model.replaced()
+            await model.close_when_idle()
 
     async def resolve(self, flags: ModelOverrides) -> ResolvedModels:
         env = self._env.get
-        settings = await self._pool.renewed(self._settings)
-        return await resolve_with_discovery(settings, env, flags, self._look_around, list_models)
+        settings = await self._pool.with_renewed_keys(self._settings)
+        return await resolve_with_discovery(settings, env, flags, self._find_local, list_models)
 
-    async def _look_around(self) -> Sequence[LocalServer]:
+    async def _find_local(self) -> Sequence[LocalServer]:
         """Local servers, and last the embedded model, if installed."""
         from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - last resort
 

@@ -58,8 +58,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     user_home: Path
     extra_prompt: str
     personality: Callable[[str], str] = no_personality  # text by name; "" is the default one
-    briefing: PromptContext | None = None  # the skills, project and memory sections
-    purse: SpendGuard | None = None
+    prompt_context: PromptContext | None = None  # the skills, project and memory sections
+    spend_guard: SpendGuard | None = None
     efforts: Mapping[str, str] = {}  # reasoning effort by model name
     prefill: Sequence[Message] = ()  # precedes every conversation
 
@@ -74,23 +74,23 @@ class StandardPlanner:
         soul: Path,
         clock: Clock,
     ) -> None:
-        self._desk = models
+        self._models = models
         self._toolbox = toolbox
         self._chats = chats
         self._settings = settings
         self._effort = settings.effort
         self._soul = _SoulFile(soul)
         self._clock = clock
-        self._counsel: Approvals | None = None
-        self.watch: TurnHooks | None = None
+        self._approvals: Approvals | None = None
+        self.hooks: TurnHooks | None = None
         self._ready: Callable[[], Awaitable[None]] | None = None
         self._offers: dict[tuple[str, Role], _ToolOffer] = {}
 
-    def asks(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
+    def set_approvals(self, approvals: Approvals, hooks: "TurnHooks | None" = None) -> None:
         """Set the approvals and hooks of turns."""
-        self._counsel, self.watch = approvals, hooks
+        self._approvals, self.hooks = approvals, hooks
 
-    def waits_for(self, ready: Callable[[], Awaitable[None]]) -> None:
+    def set_ready(self, ready: Callable[[], Awaitable[None]]) -> None:
         """Set what to await before every plan, such as tools still being loaded."""
         self._ready = ready
 
@@ -101,14 +101,14 @@ class StandardPlanner:
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if self._ready is not None:
             await self._ready()
-        model = await self._desk.model_for(
+        model = await self._models.model_for(
             session, _override_flags(self._chats.override(scope.address))
         )
         offer = self._offered(scope)
         for tool in offer.restorable:
             tool.restore(session.id, history)
-        tools, unlisted = self._told(offer, model)
-        spend_guard = self._settings.purse
+        tools, unlisted = self._turn_tools(offer, model)
+        spend_guard = self._settings.spend_guard
         build = partial(self.prompt, session, scope, model, tools)
         # Reuse the session's prompt byte for byte while its model stays the same. It was built for
         # the session's principal and may contain their memory, so no one else gets it.
@@ -118,8 +118,8 @@ class StandardPlanner:
             scope=scope,
             model=model,
             system=session.system if session.system and reusable else build(),
-            renew=build,
-            allowed=spend_guard.of(session, scope.principal) if spend_guard else None,
+            rebuild_prompt=build,
+            check_spend=spend_guard.check_for(session, scope.principal) if spend_guard else None,
             history=history,
             tools=tools,
             steps=self._settings.steps,
@@ -127,9 +127,9 @@ class StandardPlanner:
             effort=session.effort or self._effort_of(model),
             prefill=self._settings.prefill,
             clock=self._clock,
-            counsel=self._counsel,
+            approvals=self._approvals,
             unlisted=unlisted,
-            watch=self.watch,
+            hooks=self.hooks,
         )
 
     def _effort_of(self, model: ModelInfo) -> str | None:
@@ -137,16 +137,16 @@ class StandardPlanner:
         efforts = self._settings.efforts
         return next((efforts[name] for name in names if name in efforts), self._effort)
 
-    def listed(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
+    def listed_specs(self, scope: Scope, model: ModelInfo) -> list[ToolSpec]:
         """The tools listed in a request of this scope."""
-        tools, unlisted = self._told(self._offered(scope), model)
+        tools, unlisted = self._turn_tools(self._offered(scope), model)
         return [tool.spec for name, tool in tools.items() if name not in unlisted]
 
-    def _told(
+    def _turn_tools(
         self, offer: "_ToolOffer", model: ModelInfo
     ) -> tuple[Mapping[str, Tool], Collection[str]]:
-        tools, unlisted = offer.told(self._toolbox, model.window)
-        if few := self._desk.profile_of(model).tools:
+        tools, unlisted = offer.limited(self._toolbox, model.window)
+        if few := self._models.profile_of(model).tools:
             tools, unlisted = {name: tools[name] for name in few if name in tools}, ()
         return tools, unlisted
 
@@ -158,10 +158,10 @@ class StandardPlanner:
         """The tools of the platform that the requester may use."""
         platform = policy_platform(scope)
         key = (platform, scope.role)
-        tools = self._toolbox.on(platform)
+        tools = self._toolbox.tools_on(platform)
         offer = self._offers.get(key)
         if offer is None or offer.all_tools is not tools:
-            permissions = self._chats.powers(platform, scope.role)
+            permissions = self._chats.permissions(platform, scope.role)
             specs = permitted_tools(
                 permissions, (tool.spec for tool in tools.values()), self._toolbox.tools_named
             )
@@ -173,7 +173,7 @@ class StandardPlanner:
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> str:
         """Build the prompt of a new session, or rebuild it after compaction."""
-        if short := self._desk.profile_of(model).prompt:
+        if short := self._models.profile_of(model).prompt:
             return self._short_prompt(short, session, scope)
         sections = self._sections(scope, model, tools)
         return build_prompt(
@@ -213,7 +213,7 @@ class StandardPlanner:
     def _sections(
         self, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> PromptSections:
-        if self._settings.briefing is None:
+        if self._settings.prompt_context is None:
             return PromptSections()
         request = PromptRequest(
             workspace=scope.workspace,
@@ -223,7 +223,7 @@ class StandardPlanner:
             toolsets=sorted({tool.spec.toolset for tool in tools.values()} - {""}),
             window=model.window,
         )
-        return self._settings.briefing.brief(request)
+        return self._settings.prompt_context.sections(request)
 
     def extra_instructions(self, session: Session, scope: Scope) -> str:
         """Configured instructions for this chat and session."""
@@ -242,7 +242,7 @@ class _ToolOffer:
         self.all_tools = all_tools
         self.tools = tools
         self.restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
-        self._told: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
+        self._limited: dict[int, tuple[Mapping[str, Tool], Collection[str]]] = {}
 
     def within(self, bounds: InheritedLimits | None) -> "_ToolOffer":
         """Limit a subagent to the tools that its parent had."""
@@ -252,12 +252,14 @@ class _ToolOffer:
         chosen = {name: tool for name, tool in self.tools.items() if name in inherited}
         return _ToolOffer(self.all_tools, chosen)
 
-    def told(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
+    def limited(self, toolbox: Toolbox, window: int) -> tuple[Mapping[str, Tool], Collection[str]]:
         """The tools of a turn, and which of them its requests do not list."""
-        if window not in self._told:
-            limited = toolbox.narrowed(self.tools, window)
-            self._told[window] = (limited.tools, limited.unlisted) if limited else (self.tools, ())
-        return self._told[window]
+        if window not in self._limited:
+            limited = toolbox.limit(self.tools, window)
+            self._limited[window] = (
+                (limited.tools, limited.unlisted) if limited else (self.tools, ())
+            )
+        return self._limited[window]
 
 
 class RuntimePlanner:
@@ -276,7 +278,7 @@ class RuntimePlanner:
             runtime=self._runtime,
             system=system,
             history=history,
-            watch=self._standard.watch,
+            hooks=self._standard.hooks,
         )
 
 

@@ -71,25 +71,25 @@ class PromptContext:
     def __init__(self, home: Home, config: Config, learning: Learning, clock: Clock) -> None:
         self._home = home
         # Plain strings: this is checked every turn.
-        self._notes = [str(home.memories / name) for name in MEMORY_FILES]
+        self._memory_files = [str(home.memories / name) for name in MEMORY_FILES]
         self._config = config
         self._learning = learning
         self._clock = clock
-        self._seen: dict[_CacheKey, tuple[float, PromptSections]] = {}
+        self._cache: dict[_CacheKey, tuple[float, PromptSections]] = {}
 
-    def brief(self, request: PromptRequest) -> PromptSections:
-        sections = self._settled(request)
+    def sections(self, request: PromptRequest) -> PromptSections:
+        sections = self._cached_sections(request)
         return replace(sections, memory=self._memory() if request.role is Role.OWNER else "")
 
-    def _settled(self, request: PromptRequest) -> PromptSections:
+    def _cached_sections(self, request: PromptRequest) -> PromptSections:
         key = (request.workspace, request.platform, request.window, *request.tools)
         now = self._clock.monotonic()
-        read_at, sections = self._seen.get(key, (now - CACHE_SECONDS, PromptSections()))
+        read_at, sections = self._cache.get(key, (now - CACHE_SECONDS, PromptSections()))
         if now - read_at >= CACHE_SECONDS:
-            if len(self._seen) >= MAX_CACHED:
-                self._seen.clear()
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
             sections = self._read_sections(request)
-            self._seen[key] = now, sections
+            self._cache[key] = now, sections
         return sections
 
     def _read_sections(self, request: PromptRequest) -> PromptSections:
@@ -102,10 +102,10 @@ class PromptContext:
         )
 
     def _may_instruct(self, path: Path, data: bytes, workspace: Path) -> bool:
-        return self._origins.speaks(path, data, workspace)
+        return self._provenance.may_be_followed(path, data, workspace)
 
     @cached_property
-    def _origins(self) -> "FileProvenance":
+    def _provenance(self) -> "FileProvenance":
         return file_provenance(self._home, self._clock)
 
     def _skills(self, request: PromptRequest) -> str:
@@ -114,18 +114,18 @@ class PromptContext:
             usable_skills,
         )
 
-        environment = self._learning.here(request.tools, request.toolsets, request.platform)
-        return skill_index(usable_skills(self._learning.shelf.skills(), environment))
+        environment = self._learning.environment(request.tools, request.toolsets, request.platform)
+        return skill_index(usable_skills(self._learning.skill_catalog.skills(), environment))
 
     def _memory(self) -> str:
         """Memory is the owner's: only their sessions get it."""
-        if not any(os.access(note, os.F_OK) for note in self._notes):
+        if not any(os.access(note, os.F_OK) for note in self._memory_files):
             return ""
         from hermes.learning.memory.memory_store import memory_prompt  # noqa: PLC0415 - only with memory
 
         settings = self._config.memory
         return memory_prompt(
-            self._learning.notebook,
+            self._learning.memory_store,
             memory=settings.memory_enabled,
             user=settings.user_profile_enabled,
         )

@@ -62,8 +62,8 @@ class ProxyDeps(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     clock: Clock
     store: Store
-    later: Followups
-    counsel: Approvals
+    followups: Followups
+    approvals: Approvals
 
 
 def build_followups(
@@ -75,14 +75,14 @@ def build_followups(
         return None
     from hermes.runtimes.proxy.followups import RemoteFollowups  # noqa: PLC0415 - as above
 
-    return RemoteFollowups(gateway, deps.clock, deps.store, deps.later)
+    return RemoteFollowups(gateway, deps.clock, deps.store, deps.followups)
 
 
 def with_proxy(
     planner: StandardPlanner,
     config: Config,
     env: Mapping[str, str],
-    near: ProxyDeps,
+    deps: ProxyDeps,
     remote_followups: "RemoteFollowups | None",
 ) -> Planner:
     """Return the planner, or one that runs the turns of chats in the other gateway."""
@@ -93,11 +93,11 @@ def with_proxy(
     from hermes.runtimes.proxy.remote_turn import RemoteTurnDeps  # noqa: PLC0415 - as above
 
     deps = RemoteTurnDeps(
-        far=gateway,
-        blobs=near.blobs,
-        clock=near.clock,
-        counsel=near.counsel,
-        afterwards=remote_followups,
+        remote=gateway,
+        blobs=deps.blobs,
+        clock=deps.clock,
+        approvals=deps.approvals,
+        followups=remote_followups,
     )
     return _ProxyPlanner(planner, RemoteRuntime(deps))
 
@@ -111,10 +111,10 @@ class RemoteModels:
     async def choose(self, name: str, provider: str | None) -> Model:
         raise self._unavailable()
 
-    async def doubt(self, name: str, provider: str | None) -> str:
+    async def check_name(self, name: str, provider: str | None) -> str:
         raise self._unavailable()
 
-    async def keep(self, model: Model) -> Sequence[str]:
+    async def save_default(self, model: Model) -> Sequence[str]:
         raise self._unavailable()
 
     def current(self, session: Session) -> str:
@@ -143,18 +143,18 @@ class _ProxyPlanner:
     """
 
     def __init__(self, local: StandardPlanner, runtime: Runtime) -> None:
-        self._here = local
+        self._local = local
         self._runtime = runtime
 
     async def plan(
         self, session: Session, scope: Scope, history: Sequence[Message]
     ) -> Plan | RuntimePlan:
         if scope.address is None or scope.address.channel == API_SOURCE:
-            return await self._here.plan(session, scope, history)
+            return await self._local.plan(session, scope, history)
         return RuntimePlan(
             scope=scope,
             runtime=self._runtime,
-            system=self._here.extra_instructions(session, scope),
+            system=self._local.extra_instructions(session, scope),
             history=history,
-            watch=self._here.watch,
+            hooks=self._local.hooks,
         )

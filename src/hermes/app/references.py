@@ -58,15 +58,15 @@ class Reference(Struct, frozen=True):
 class ReferenceSources(Struct, frozen=True, kw_only=True):
     """Where references are read from, and what is allowed."""
 
-    places: SessionPaths
+    paths: SessionPaths
     sandbox: Sandbox
     git: str | None  # its path, if installed
     path: str
     redact: Callable[[str], str]
-    origins: "Callable[[], FileProvenance] | None" = None  # says who wrote a file
-    inside: bool = False  # URLs may be inside this machine's network
-    anywhere: bool = False  # redirects may lead there, too
-    shunned: Callable[[], Collection[str]] = frozenset  # blocked sites
+    provenance: "Callable[[], FileProvenance] | None" = None  # says who wrote a file
+    allow_internal: bool = False  # URLs may be inside this machine's network
+    allow_internal_redirects: bool = False  # redirects may lead there, too
+    blocked_sites: Callable[[], Collection[str]] = frozenset  # blocked sites
 
 
 def find_references(text: str) -> list[Reference]:
@@ -100,25 +100,25 @@ class References:
                 reference, scope, min(MAX_REFERENCE_CHARACTERS, room)
             )
             room -= min(len(block), room)
-            blocks[self._head(reference, scope) if attached else FILES_HEADER].append(block)
+            blocks[self._header(reference, scope) if attached else FILES_HEADER].append(block)
         if len(references) > MAX_REFERENCES:
             left = plural(len(references) - MAX_REFERENCES, "reference")
             blocks[FILES_HEADER].append(f"({left} more: not attached.)")
         found = (Text("\n\n".join([head, *some])) for head, some in blocks.items() if some)
         return (*parts, *found)
 
-    def _head(self, reference: Reference, scope: Scope) -> str:
+    def _header(self, reference: Reference, scope: Scope) -> str:
         """The header: whether the owner wrote it, as far as known."""
         if reference.kind == "url":
             return PAGES_HEADER
         if reference.kind == "git":
             return UNVERIFIED_HEADER
-        if reference.kind in {"diff", "staged"} or self._sources.origins is None:
+        if reference.kind in {"diff", "staged"} or self._sources.provenance is None:
             return FILES_HEADER
-        origins, places = self._sources.origins(), self._sources.places
-        path = places.find(scope, reference.what)
+        origins, places = self._sources.provenance(), self._sources.paths
+        path = places.resolve(scope, reference.what)
         if not path.exists() and (lines := _LINE_RANGE.fullmatch(reference.what)):
-            path = places.find(scope, lines[1])
+            path = places.resolve(scope, lines[1])
         path = path.resolve()
         is_unverified = origins.is_unverified_location if path.is_dir() else origins.is_unverified
         return UNVERIFIED_HEADER if is_unverified(scope, path) else FILES_HEADER
@@ -153,16 +153,16 @@ class References:
         from hermes.app.web_pages import PageReader  # noqa: PLC0415 - loads an HTTP client
 
         pages = PageReader(
-            inside=self._sources.inside,
-            anywhere=self._sources.anywhere,
-            shunned=self._sources.shunned(),
+            allow_internal=self._sources.allow_internal,
+            allow_internal_redirects=self._sources.allow_internal_redirects,
+            blocked_sites=self._sources.blocked_sites(),
         )
         return await pages.read(url)
 
     def _file(self, what: str, scope: Scope) -> str:
         path, first, last = what, 1, None
         lines = _LINE_RANGE.fullmatch(what)
-        if lines and not self._sources.places.find(scope, what).exists():
+        if lines and not self._sources.paths.resolve(scope, what).exists():
             path, first = lines[1], int(lines[2])
             last = int(lines[3]) if lines[3] else first
         real = self._allowed(path, scope)
@@ -189,8 +189,8 @@ class References:
         return "\n".join(lines) or "(empty)"
 
     def _allowed(self, what: str, scope: Scope) -> Path:
-        places = self._sources.places
-        return places.guard(places.find(scope, what), places.blocked_for(scope, private=True))
+        places = self._sources.paths
+        return places.guard(places.resolve(scope, what), places.blocked_for(scope, private=True))
 
     async def _commits(self, what: str, scope: Scope) -> str:
         count = int(what) if what.isascii() and what.isdigit() else 0
@@ -268,14 +268,14 @@ def build_references(app: "App") -> References:
     private = [*map(Path, private_paths(home, root=os.geteuid() == 0))]
     return References(
         ReferenceSources(
-            places=SessionPaths(home, protected_paths(app.home), private=private),
-            sandbox=app.toolbox.sandboxes.near,
+            paths=SessionPaths(home, protected_paths(app.home), private=private),
+            sandbox=app.toolbox.sandboxes.local,
             git=shutil.which("git", path=path),
             path=path,
             redact=app.redactor.redact_values,
-            origins=partial(file_provenance, app.home, app.clock),
-            inside=True,
-            anywhere=app.config.security.allow_private_urls,
-            shunned=partial(blocked_sites, app.config.security.website_blocklist, app.home),
+            provenance=partial(file_provenance, app.home, app.clock),
+            allow_internal=True,
+            allow_internal_redirects=app.config.security.allow_private_urls,
+            blocked_sites=partial(blocked_sites, app.config.security.website_blocklist, app.home),
         )
     )

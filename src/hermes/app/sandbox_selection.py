@@ -51,18 +51,18 @@ class StrongestSandbox:
         backends: tuple[str, ...],
         clean_up: Callable[[], Awaitable[None]],
         *,
-        owner: "Callable[[], OwnerGitConfig]",
+        owner_git: "Callable[[], OwnerGitConfig]",
         fallback: bool,
     ) -> None:
         self._local = LocalSandbox(spawner)
-        self._door = spawner
+        self._spawner = spawner
         self._probe = probe
-        self._kinds = backends
-        self._tidy = clean_up
-        self._owner = owner
+        self._backends = backends
+        self._clean_up = clean_up
+        self._owner = owner_git
         self._fallback = fallback
         self._found: Sandbox | None = None
-        self._wall: IsolationBackend | None = None
+        self._backend: IsolationBackend | None = None
         self._reasons: list[str] = []
         self._failed = False
         self._known = False
@@ -70,17 +70,17 @@ class StrongestSandbox:
 
     @property
     def name(self) -> str:
-        return self._found.name if self._found else self.wall or "local"
+        return self._found.name if self._found else self.isolation or "local"
 
     @property
-    def wall(self) -> str:
+    def isolation(self) -> str:
         if self._known:
-            return self._wall.word if self._wall else ""
+            return self._backend.label if self._backend else ""
         self._reasons = []
-        for kind in self._kinds:
-            result = self._probe().likely(kind)
-            if result.wall is not None:
-                return result.wall.word
+        for kind in self._backends:
+            result = self._probe().guess(kind)
+            if result.backend is not None:
+                return result.backend.label
             self._reasons.append(result.why)
         return ""
 
@@ -92,20 +92,20 @@ class StrongestSandbox:
     @property
     def state(self) -> str:
         """For people: which sandbox is used, and why not a stronger one."""
-        isolation = self.wall
+        isolation = self.isolation
         reasons = "; ".join(dict.fromkeys(self._reasons))
         if not isolation:
-            return f"{self._without()}: {reasons}."
+            return f"{self._unsandboxed_state()}: {reasons}."
         weaker = f", {WEAKER_NOTE}: {reasons}" if reasons else ""
-        partial = f"; {PARTIAL_NOTE}" if self._wall and not self._wall.complete else ""
+        partial = f"; {PARTIAL_NOTE}" if self._backend and not self._backend.complete else ""
         return f"commands run in {isolation}{weaker}{partial}"
 
     async def confinement(self) -> Confinement:
-        await self.settle()
-        if self._wall is not None:
-            return Confinement(self._wall.word, complete=self._wall.complete)
+        await self.refresh()
+        if self._backend is not None:
+            return Confinement(self._backend.label, complete=self._backend.complete)
         if not self._fallback:
-            return Confinement(self._kinds[0])
+            return Confinement(self._backends[0])
         return Confinement(failed="; ".join(self._reasons) if self._failed else "")
 
     async def run(
@@ -125,38 +125,41 @@ class StrongestSandbox:
         async with self._checked(job), sandbox.open(job, pty=pty) as process:
             yield process
 
-    async def settle(self) -> Sandbox | None:
+    async def refresh(self) -> Sandbox | None:
         """The sandbox that works now; None if the configured one cannot be used."""
         reasons: list[str] = []
         failed = False
-        for kind in self._kinds:
-            result = await self._probe().certain(kind)
-            if result.wall is not None:
-                await self._use(result.wall)
+        for kind in self._backends:
+            result = await self._probe().probe(kind)
+            if result.backend is not None:
+                await self._switch_to(result.backend)
                 break
             reasons.append(result.why)
             failed = failed or result.failed
         else:
-            self._wall = None
+            self._backend = None
             self._found = self._local if self._fallback else None
         self._reasons, self._failed, self._known = reasons, failed, True
         self._log_change()
         return self._found
 
-    async def _use(self, backend: "IsolationBackend") -> None:
-        if self._wall is backend:
+    async def _switch_to(self, backend: "IsolationBackend") -> None:
+        if self._backend is backend:
             return
         from hermes.sandbox.isolated_sandbox import IsolatedSandbox  # noqa: PLC0415 - loaded on first use
 
-        await self._tidy()
-        self._wall, self._found = backend, IsolatedSandbox(self._door, backend, owner=self._owner())
+        await self._clean_up()
+        self._backend, self._found = (
+            backend,
+            IsolatedSandbox(self._spawner, backend, owner=self._owner()),
+        )
 
     def _log_change(self) -> None:
-        now = (self.wall, self._failed)
+        now = (self.isolation, self._failed)
         before, self._logged = self._logged, now
         if now == before:
             return
-        if self.wall == self._kinds[0]:
+        if self.isolation == self._backends[0]:
             if before is not None:
                 log.info("the sandbox works again: %s", self.state)
             return
@@ -164,14 +167,14 @@ class StrongestSandbox:
 
     async def _for(self, job: ProcessSpec) -> Sandbox:
         """Raises `SandboxError` if the isolation is weaker than the approved one."""
-        if job.reach.beyond:
+        if job.permissions.unsandboxed:
             return self._found or self._local
-        found = await self.settle()
+        found = await self.refresh()
         if found is None:
             raise SandboxError(self.state, hint=_HINT)
-        if self._is_weaker_than(job.reach.wall):
+        if self._is_weaker_than(job.permissions.isolation):
             raise SandboxError(
-                f"it was approved for {job.reach.wall}, which is no longer available: {self.state}",
+                f"it was approved for {job.permissions.isolation}, which is no longer available: {self.state}",
                 hint="Run it again to approve it for the current sandbox.",
             )
         return found
@@ -182,22 +185,22 @@ class StrongestSandbox:
 
         If it works, only this job is refused. Raises `SandboxError`.
         """
-        backend = None if job.reach.beyond else self._wall
+        backend = None if job.permissions.unsandboxed else self._backend
         try:
             yield
         except NotStarted as error:
             if backend is None:
                 raise
-            self._probe().doubt()
-            if (await self._probe().certain(backend.name)).wall is None:
+            self._probe().invalidate()
+            if (await self._probe().probe(backend.name)).backend is None:
                 raise
             raise SandboxError(str(error), hint=_CHANGED) from error
 
     def _is_weaker_than(self, promised: str) -> bool:
-        order = ["", *reversed(self._kinds)]
-        return promised in order and order.index(self.wall) < order.index(promised)
+        order = ["", *reversed(self._backends)]
+        return promised in order and order.index(self.isolation) < order.index(promised)
 
-    def _without(self) -> str:
+    def _unsandboxed_state(self) -> str:
         if not self._fallback:
-            return f"{COMMANDS_REFUSED}: the {self._kinds[0]} sandbox cannot be used"
+            return f"{COMMANDS_REFUSED}: the {self._backends[0]} sandbox cannot be used"
         return APPROVAL_REQUIRED if self._failed else NO_SANDBOX

@@ -59,7 +59,7 @@ class SandboxDeps(Struct, frozen=True):
     home: Home
     env: Env
     terminal: Terminal
-    door: Spawner
+    spawner: Spawner
     clock: Clock
 
 
@@ -79,18 +79,18 @@ class Sandboxes:
         self._probe: IsolationProbe | None = None
 
     @property
-    def near(self) -> Sandbox:
+    def local(self) -> Sandbox:
         """The local sandbox, wherever commands run: for our own programs that read local files."""
         name = self._parts.terminal.backend
         return self._sandbox(name if name in (*ISOLATION_BACKENDS, "local") else "auto")
 
-    def on(self, platform: str) -> Sandbox:
+    def for_platform(self, platform: str) -> Sandbox:
         """The sandbox for commands from a platform. Raises `SandboxError` for unknown backends."""
         return self._sandbox(backend_on(self._parts.terminal, platform))
 
     def tmp_on(self, platform: str, principal: str = OWNER) -> Path | None:
         """The folder that commands from a platform see as `/tmp`, if it is not the real one."""
-        if self.on(platform).name != "bubblewrap":
+        if self.for_platform(platform).name != "bubblewrap":
             return None
         from hermes.sandbox.filesystem_policy import tmp_for  # noqa: PLC0415 - loaded by the sandbox anyway
 
@@ -99,17 +99,18 @@ class Sandboxes:
     def report(self) -> list[str]:
         """The state of each sandbox for people, without a trial run."""
         return [
-            f"sandbox {name}: {self._line(name, self._sandbox(name))}" for name in self._names()
+            f"sandbox {name}: {self._description(name, self._sandbox(name))}"
+            for name in self._names()
         ]
 
     async def check(self) -> list[str]:
         """Like `report`, after a trial run."""
         for name in self._names():
             if isinstance(sandbox := self._sandbox(name), StrongestSandbox):
-                await sandbox.settle()
+                await sandbox.refresh()
         return self.report()
 
-    def found(self) -> list[str]:
+    def tried(self) -> list[str]:
         """Like `report`, for sandboxes that commands have already tried."""
         built = self._made.items()
         chosen = [(name, one) for name, one in built if isinstance(one, StrongestSandbox)]
@@ -122,10 +123,10 @@ class Sandboxes:
             return why
         sandbox = self._sandbox(name)
         terminal = self._parts.terminal
-        online = sandbox.wall and network_on(terminal, platform)
-        sockets = sandbox.wall == ISOLATION_BACKENDS[0] and terminal.unix_sockets
+        online = sandbox.isolation and network_on(terminal, platform)
+        sockets = sandbox.isolation == ISOLATION_BACKENDS[0] and terminal.unix_sockets
         more = ", with network access" if online else ""
-        return self._line(name, sandbox) + more + (", with Unix sockets" if sockets else "")
+        return self._description(name, sandbox) + more + (", with Unix sockets" if sockets else "")
 
     def remote_location(self, platform: str) -> str:
         """For the model: where commands run, if not on the machine with the files."""
@@ -141,10 +142,10 @@ class Sandboxes:
         names = dict.fromkeys([terminal.backend, *terminal.backend_by_platform.values()])
         return [name for name in names if not unsupported_reason(name)]
 
-    def _line(self, name: str, sandbox: Sandbox) -> str:
+    def _description(self, name: str, sandbox: Sandbox) -> str:
         if isinstance(sandbox, StrongestSandbox):
             return sandbox.state
-        if sandbox.wall:
+        if sandbox.isolation:
             return f"commands run in a container ({name})"
         if name == "ssh":
             return f"commands run on {self._parts.terminal.ssh_host or 'no machine'}, over ssh"
@@ -158,7 +159,7 @@ class Sandboxes:
         return self._made[name]
 
     def _make(self, name: str) -> Sandbox:
-        spawner, terminal = self._parts.door, self._parts.terminal
+        spawner, terminal = self._parts.spawner, self._parts.terminal
         owner = partial(load_owner_git, self._parts.env)
         match name:
             case "local":
@@ -173,12 +174,12 @@ class Sandboxes:
                     self._load_probe,
                     ISOLATION_BACKENDS,
                     self._tidy,
-                    owner=owner,
+                    owner_git=owner,
                     fallback=True,
                 )
             case _:
                 return StrongestSandbox(
-                    spawner, self._load_probe, (name,), self._tidy, owner=owner, fallback=False
+                    spawner, self._load_probe, (name,), self._tidy, owner_git=owner, fallback=False
                 )
 
     def _load_probe(self) -> "IsolationProbe":
@@ -189,7 +190,7 @@ class Sandboxes:
 
             found = self._bubblewrap or find_bubblewrap(self._parts.env.get("PATH", ""))
             self._probe = IsolationProbe(
-                self._parts.door,
+                self._parts.spawner,
                 lambda: filesystem_policy(self._parts),
                 found,
                 landlock=self._landlock or landlock_version,
@@ -264,12 +265,12 @@ def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
     return FilesystemPolicy(
         tmp=str(_tmp_root(home)),
         hidden=tuple(hidden),
-        inside=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
+        always_hidden=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
         shown=tuple(shown),
         guarded=(*GUARDED, *startup_files(person), *map(str, instruction_folders(home))),
         lent=(str(home.path / WORKSPACE),),
-        own=lambda principal: [*map(str, _own_in_cache(home, principal))],
-        person=str(person),
+        reader_paths_for=lambda principal: [*map(str, _own_in_cache(home, principal))],
+        user_home=str(person),
         unix_sockets=parts.terminal.unix_sockets,
     )
 
@@ -338,9 +339,9 @@ def _docker_sandbox(parts: SandboxDeps) -> Sandbox:
         cpus=terminal.container_cpu,
         memory=terminal.container_memory,
         extra=terminal.docker_extra_args,
-        second_name="/workspace" if terminal.docker_mount_cwd_to_workspace else "",
+        extra_mount="/workspace" if terminal.docker_mount_cwd_to_workspace else "",
     )
-    return RemoteSandbox(parts.door, Docker(container, _client_env(env)))
+    return RemoteSandbox(parts.spawner, Docker(container, _client_env(env)))
 
 
 def ssh_sandbox(spawner: Spawner, terminal: Terminal, env: Env) -> Sandbox:

@@ -50,16 +50,16 @@ class SessionWindow:
         self._app = app
         self._pins = Pins(app.store, app.clock)
 
-    async def filling(self, session: Session, role: Role) -> ContextUsage:
+    async def usage(self, session: Session, role: Role) -> ContextUsage:
         app = self._app
         model = await app.models.model_for(session)
         rows = await app.store.archive_for(session.principal).messages(session.id)
         messages = [row.message for row in rows]
-        compaction = app.runner.compressing
+        compaction = app.runner.compaction
         record, limits = CompactionState(), CompactionLimits()
         if compaction is not None:
             record, limits = await compaction.record(session), compaction.limits
-            messages = await compaction.seen(session, messages)
+            messages = await compaction.visible_messages(session, messages)
         scope = Scope(
             profile=app.home.profile,
             session=session.id,
@@ -68,7 +68,7 @@ class SessionWindow:
             source=session.source,
             role=role,
         )
-        specs = app.planner.listed(scope, model)
+        specs = app.planner.listed_specs(scope, model)
         prompt = section_sizes(session.system)
         parts = {name: size // _CHARACTERS_PER_TOKEN for name, size in prompt.items()}
         parts |= {"tools": tool_tokens(specs), "history": total_tokens(messages)}
@@ -81,13 +81,13 @@ class SessionWindow:
         )
 
     async def compress(
-        self, session: Session, wish: CompactionOptions, *, preview: bool
+        self, session: Session, options: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
-        if self._app.runner.compressing is None:
+        if self._app.runner.compaction is None:
             raise UsageError(
                 "Compression is disabled.", hint="hermes config set compression.enabled true"
             )
-        return await self._app.runner.compress(session, wish, preview=preview)
+        return await self._app.runner.compact(session, options, preview=preview)
 
     async def pins(self, session: Session) -> Sequence[str]:
         return await self._pins.of(session.id)
@@ -127,7 +127,7 @@ class ChatHandoff:
                     await app.store.commit(ChangeSession(old.id, ended), fence=other.fence)
             change = ChangeSession(session.id, moved)
             await app.store.commit(change, location, reply, fence=lease.fence)
-        app.outgoing.announce(address)
+        app.sender.announce(address)
         return f"{platform}, chat {address.chat}"
 
     def _home_of(self, platform: str) -> Address:
@@ -166,21 +166,21 @@ class ProjectInstructions:
         self._clock = clock
 
     @cached_property
-    def _origins(self) -> FileProvenance:
+    def _provenance(self) -> FileProvenance:
         return file_provenance(self._home, self._clock)
 
-    def of(self, workspace: str) -> list[InstructionFile]:
+    def list_files(self, workspace: str) -> list[InstructionFile]:
         folder = Path(workspace)
         if not workspace:
             return []
         return [
             InstructionFile(
-                printable(path), self._origins.speaks(path, data, folder), _decode(data)
+                printable(path), self._provenance.may_be_followed(path, data, folder), _decode(data)
             )
             for path, data in instruction_files(folder)
         ]
 
-    def vouch(self, workspace: str, name: str) -> InstructionFile:
+    def trust(self, workspace: str, name: str) -> InstructionFile:
         """Trust a file with its current content; after a change it has to be trusted again."""
         if not workspace:
             raise UsageError("This session has no working folder.")
@@ -205,7 +205,7 @@ class ProjectInstructions:
 
     def _keep(self, real: Path, data: bytes) -> None:
         try:
-            self._origins.trusted.keep(real, data)
+            self._provenance.trusted.trust_permanently(real, data)
         except OSError as error:
             raise UsageError(
                 f"{printable(real)} is not trusted: cannot save that to {error.filename}: "

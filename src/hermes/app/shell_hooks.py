@@ -69,21 +69,21 @@ class HookConsents:
                 hint="Move it away and accept the hooks again.",
             ) from error
 
-    def given(self, event: str, command: str) -> bool:
+    def is_granted(self, event: str, command: str) -> bool:
         """Whether exactly this command was accepted, and its files are unchanged."""
         return any(
             (one.event, one.command) == (event, command) and one.seal in {"", hook_seal(command)}
             for one in self.all()
         )
 
-    def give(self, hooks: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
+    def grant(self, hooks: Iterable[tuple[str, str]], now: datetime) -> list[HookConsent]:
         """Accept hooks; returns those not accepted before."""
         new = [
             HookConsent(
                 event=event, command=line, approved_at=now.isoformat(), seal=hook_seal(line)
             )
             for event, line in dict.fromkeys(hooks)
-            if not self.given(event, line)
+            if not self.is_granted(event, line)
         ]
         replaced = {(one.event, one.command) for one in new}
         if new:
@@ -91,7 +91,7 @@ class HookConsents:
             self._write([*old, *new])
         return new
 
-    def take_back(self, command: str) -> int:
+    def revoke(self, command: str) -> int:
         """Revoke a command at every event, or all if empty; returns how many."""
         remaining = [one for one in self.all() if command and one.command != command]
         revoked = len(self.all()) - len(remaining)
@@ -166,16 +166,16 @@ class HookCall(Struct, frozen=True, kw_only=True):
 class HookAnswer(Struct, frozen=True):
     """What a hook printed; `failure` says why there is no answer."""
 
-    words: Mapping[str, str] = {}
+    fields: Mapping[str, str] = {}
     failure: str = ""
 
     @property
     def blocks(self) -> bool:
-        return not _BLOCKS.isdisjoint(self.words.get(name, "").lower() for name in _DECISIONS)
+        return not _BLOCKS.isdisjoint(self.fields.get(name, "").lower() for name in _DECISIONS)
 
     @property
     def reason(self) -> str:
-        return self.words.get("reason") or self.words.get("message") or ""
+        return self.fields.get("reason") or self.fields.get("message") or ""
 
 
 class HookDeps(Struct, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class HookDeps(Struct, frozen=True, kw_only=True):
     redact: Callable[[str], str]
     home: Path
     consents: HookConsents
-    accepts: bool = False  # run every configured hook without consent
+    accept_all: bool = False  # run every configured hook without consent
     profile: str = DEFAULT_PROFILE
 
 
@@ -196,15 +196,15 @@ class ShellHooks:
     def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], deps: HookDeps) -> None:
         self._hooks = hooks
         self._deps = deps
-        self._complained: set[str] = set()
+        self._logged: set[str] = set()
 
-    async def before(self, scope: Scope, tool: str, args: Raw) -> str:
+    async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
         hook_call = HookCall(event=BEFORE_TOOL, scope=scope, tool=tool, args=args)
         for hook in self._for(hook_call):
             name = one_line(hook.command, 120)
-            if why := await run_sync(self.unaccepted, BEFORE_TOOL, hook):
+            if why := await run_sync(self.not_accepted_reason, BEFORE_TOOL, hook):
                 return f"Not run: the hook `{name}` checks this call, and {why}."
-            answer = await self.ask(hook, hook_call)
+            answer = await self.run(hook, hook_call)
             if answer.failure:
                 return f"Not run: the hook `{name}`, which checks this call, {answer.failure}."
             if answer.blocks:
@@ -212,20 +212,24 @@ class ShellHooks:
                 return f"Not run: {reason or f'the hook `{name}` forbids it.'}"
         return ""
 
-    async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
+    async def after_tool(
+        self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
+    ) -> None:
         extra = {"result": head_and_tail(result, MAX_OUTPUT), "failed": failed}
-        await self._tell(HookCall(event=AFTER_TOOL, scope=scope, tool=tool, args=args, extra=extra))
+        await self._notify(
+            HookCall(event=AFTER_TOOL, scope=scope, tool=tool, args=args, extra=extra)
+        )
 
-    async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
+    async def turn_started(self, scope: Scope, text: str, *, new: bool) -> str:
         if new:
-            await self._tell(HookCall(event=SESSION_STARTED, scope=scope))
-        extra = {"user_message": words, "is_first_turn": new}
-        answers = await self._tell(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
-        texts = (self._deps.redact(answer.words.get("context", "")).strip() for answer in answers)
+            await self._notify(HookCall(event=SESSION_STARTED, scope=scope))
+        extra = {"user_message": text, "is_first_turn": new}
+        answers = await self._notify(HookCall(event=BEFORE_MODEL, scope=scope, extra=extra))
+        texts = (self._deps.redact(answer.fields.get("context", "")).strip() for answer in answers)
         return head_and_tail("\n\n".join(filter(None, texts)), MAX_CONTEXT)
 
-    async def ended(self, scope: Scope, outcome: Outcome) -> None:
-        await self._tell(
+    async def turn_ended(self, scope: Scope, outcome: Outcome) -> None:
+        await self._notify(
             HookCall(event=SESSION_ENDED, scope=scope, extra={"outcome": outcome.value})
         )
 
@@ -239,11 +243,11 @@ class ShellHooks:
         warnings += [
             f"the hook `{one_line(hook.command, 120)}` of {event} does not run: {why}"
             for event, hook in configured_hooks(self._hooks)
-            if (why := self.unaccepted(event, hook))
+            if (why := self.not_accepted_reason(event, hook))
         ]
         return warnings
 
-    async def ask(self, hook: ShellHook, hook_call: HookCall) -> HookAnswer:
+    async def run(self, hook: ShellHook, hook_call: HookCall) -> HookAnswer:
         """Run a hook; the caller has checked that it may run.
 
         Not in the workspace, since programs may load files from the folder they start in.
@@ -270,18 +274,18 @@ class ShellHooks:
             return HookAnswer(failure=f"ended with code {result.exit_code}: {output}")
         return answer
 
-    async def _tell(self, hook_call: HookCall) -> list[HookAnswer]:
+    async def _notify(self, hook_call: HookCall) -> list[HookAnswer]:
         """Run hooks that do not decide; a failing one is logged once."""
         answers: list[HookAnswer] = []
         for hook in self._for(hook_call):
-            why = await run_sync(self.unaccepted, hook_call.event, hook)
+            why = await run_sync(self.not_accepted_reason, hook_call.event, hook)
             answer = (
                 HookAnswer(failure=f"does not run: {why}")
                 if why
-                else await self.ask(hook, hook_call)
+                else await self.run(hook, hook_call)
             )
-            if answer.failure and hook.command not in self._complained:
-                self._complained.add(hook.command)
+            if answer.failure and hook.command not in self._logged:
+                self._logged.add(hook.command)
                 log.warning("the hook %s %s", hook.command, answer.failure)
             answers.append(answer)
         return answers
@@ -294,10 +298,10 @@ class ShellHooks:
             if hook_call.tool is None or matches_tool(hook.matcher, hook_call.tool)
         ]
 
-    def unaccepted(self, event: str, hook: ShellHook) -> str:
+    def not_accepted_reason(self, event: str, hook: ShellHook) -> str:
         """Why it may not run; empty if it may."""
         try:
-            if self._deps.accepts or self._deps.consents.given(event, hook.command):
+            if self._deps.accept_all or self._deps.consents.is_granted(event, hook.command):
                 return ""
         except ConfigError as error:
             return error.sentence
@@ -309,16 +313,16 @@ class HookedApprovals:
     """Asks the hooks first: for a runtime with its own tools, an approval is like a tool call."""
 
     def __init__(self, approvals: Approvals, hooks: TurnHooks) -> None:
-        self._watch = hooks
-        self._counsel = approvals
-        self.inquire = approvals.inquire
+        self._hooks = hooks
+        self._approvals = approvals
+        self.ask_person = approvals.ask_person
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        argument = "command" if wish.shell else "path" if wish.tool == "patch" else "action"
-        args = Raw(msgspec.json.encode({argument: wish.action, "workdir": wish.folder}))
-        if why := await self._watch.before(scope, wish.tool, args):
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        argument = "command" if request.shell else "path" if request.tool == "patch" else "action"
+        args = Raw(msgspec.json.encode({argument: request.action, "workdir": request.folder}))
+        if why := await self._hooks.before_tool(scope, request.tool, args):
             return Decision(allowed=False, why=why)
-        return await self._counsel.rule(scope, wish, tell)
+        return await self._approvals.decide(scope, request, emit)
 
 
 def configured_hooks(hooks: Mapping[str, Sequence[ShellHook]]) -> Iterator[tuple[str, ShellHook]]:

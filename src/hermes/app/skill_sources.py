@@ -102,7 +102,7 @@ async def _clone_and_read(parts: SkillFetchDeps, address: str) -> dict[str, byte
         Spawner() as spawner,
     ):
         terminal = parts.config.terminal
-        local = Sandboxes(SandboxDeps(parts.home, parts.env, terminal, spawner, parts.clock)).near
+        local = Sandboxes(SandboxDeps(parts.home, parts.env, terminal, spawner, parts.clock)).local
         await _clone(local, git, address, Path(folder), parts.env)
         return read_folder(Path(folder) / "repository")
 
@@ -122,7 +122,7 @@ async def _clone(sandbox: Sandbox, git: str, address: str, folder: Path, env: En
             "GIT_CONFIG_GLOBAL": "/dev/null",
         },
         timeout=TIMEOUT,
-        reach=ProcessPermissions(writable=(str(folder),), network=True),
+        permissions=ProcessPermissions(writable=(str(folder),), network=True),
     )
     result = await sandbox.run(spec)
     if result.exit_code != 0:

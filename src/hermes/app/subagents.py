@@ -20,23 +20,23 @@ def delegation_deps(
         store=store,
         runner=runner,
         clock=clock,
-        later=later,
-        present=later.present,
+        followups=later,
+        current_scope=later.current_scope,
         rules=DelegationRules(
-            at_once=max(1, settings.max_concurrent_children),
+            concurrent=max(1, settings.max_concurrent_children),
             depth=settings.max_spawn_depth,
-            orchestrators=settings.orchestrator_enabled,
+            allow_orchestrators=settings.orchestrator_enabled,
             summary=settings.max_summary_chars,
             budget=SubagentBudget(
                 steps=settings.max_iterations,
-                leave=settings.subagent_auto_approve,
-                patience=SubagentTimeouts(total=settings.child_timeout_seconds),
-                mind=SubagentModel(
+                auto_approve=settings.subagent_auto_approve,
+                timeouts=SubagentTimeouts(total=settings.child_timeout_seconds),
+                model=SubagentModel(
                     model=settings.model,
                     provider=settings.provider,
                     effort=settings.reasoning_effort,
                 ),
-                without=_excluded_tools(settings.default_toolsets),
+                excluded_tools=_excluded_tools(settings.default_toolsets),
             ),
         ),
     )

@@ -73,13 +73,13 @@ class ToolFactory(Struct, frozen=True):
     config: Config
     redactor: Redactor
     blobs: Blobs
-    door: Spawner
+    spawner: Spawner
     clock: Clock
     processes: ProcessRegistry | None = None
     store: Store | None = None
     delegates: Callable[[], Delegator] | None = None
     learning: Learning | None = None
-    poster: MessageSender | None = None
+    sender: MessageSender | None = None
     locks: FileLocks = field(default_factory=FileLocks)
 
     def toolbox(self, wanted: Sequence[str] | None, without: Sequence[str] = ()) -> "Toolbox":
@@ -89,17 +89,17 @@ class ToolFactory(Struct, frozen=True):
         """
         servers = self.config.mcp_servers
         asked = ToolSelection(
-            off=frozenset(without),
+            disabled=frozenset(without),
             tools=None if wanted is None else tools_of(n for n in wanted if n not in servers),
             servers=frozenset(name for name in wanted or () if name in servers),
         )
-        parts = SandboxDeps(self.home, self.env, self.config.terminal, self.door, self.clock)
+        parts = SandboxDeps(self.home, self.env, self.config.terminal, self.spawner, self.clock)
         sandboxes = Sandboxes(parts)
         checkpoints = build_checkpoints(
             self.home,
             self.env,
             self.config,
-            sandboxes.near,
+            sandboxes.local,
             self.clock,
             protected_paths(self.home),
         )
@@ -111,7 +111,7 @@ class ToolFactory(Struct, frozen=True):
     ) -> dict[str, Tool]:
         """Without the shell tools if the configured backend is not supported."""
         if not unsupported_reason(backend_on(self.config.terminal, platform)):
-            deps = self._deps(sandboxes.on(platform), sandboxes.near, checkpoints)
+            deps = self._deps(sandboxes.for_platform(platform), sandboxes.local, checkpoints)
             network = network_on(self.config.terminal, platform)
             own_tmp = partial(sandboxes.tmp_on, platform)
             return build_tools(
@@ -124,7 +124,7 @@ class ToolFactory(Struct, frozen=True):
                 )
             )
         shell = tools_of(["terminal"])
-        tools = build_tools(self._deps(sandboxes.near, sandboxes.near, checkpoints))
+        tools = build_tools(self._deps(sandboxes.local, sandboxes.local, checkpoints))
         return {name: tool for name, tool in tools.items() if name not in shell}
 
     def _deps(self, sandbox: Sandbox, near: Sandbox, checkpoints: Checkpoints | None) -> ToolDeps:
@@ -150,20 +150,20 @@ class ToolFactory(Struct, frozen=True):
             code_timeout=self.config.code_execution.timeout,
             code_calls=self.config.code_execution.max_tool_calls,
             store=self.store,
-            delegates=self.delegates,
-            poster=self.poster,
-            knowledge=self.learning.knowledge(load_specs) if self.learning else None,
+            delegator=self.delegates,
+            message_sender=self.sender,
+            learning=self.learning.tool_deps(load_specs) if self.learning else None,
             checkpoints=checkpoints,
             locks=self.locks,
             node=shutil.which("node", path=path),
-            private=[*map(Path, private_paths(user_home(self.env), root=os.geteuid() == 0))],
-            steering=instruction_folders(self.home),
-            starts=[*map(Path, startup_files(user_home(self.env)))],
-            executed=self._is_executed,
+            private_files=[*map(Path, private_paths(user_home(self.env), root=os.geteuid() == 0))],
+            instruction_folders=instruction_folders(self.home),
+            startup_files=[*map(Path, startup_files(user_home(self.env)))],
+            is_executed_by_git=self._is_executed,
             fetched=self.home.cache / "fetched",
             vouched=self.home.cache / "vouched",
-            our_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
-            caps=output_limits(self.config),
+            trusted_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
+            output_limits=output_limits(self.config),
         )
 
     def _is_executed(self, path: Path) -> bool:
@@ -179,7 +179,7 @@ class ToolFactory(Struct, frozen=True):
                 return str(project)
         return shutil.which("python3", path=self.env.get("PATH", "")) or sys.executable
 
-    def watch(self) -> "ShellHooks | None":
+    def build_hooks(self) -> "ShellHooks | None":
         """The hooks of the settings, if there are any."""
         if not self.config.hooks:
             return None
@@ -192,12 +192,12 @@ class ToolFactory(Struct, frozen=True):
         return ShellHooks(
             self.config.hooks,
             HookDeps(
-                sandbox=LocalSandbox(self.door),
+                sandbox=LocalSandbox(self.spawner),
                 env=self.child_env(),
                 redact=self.redactor.redact,
                 home=self.home.path,
                 consents=HookConsents(self.home.shell_hooks),
-                accepts=self.config.hooks_auto_accept,
+                accept_all=self.config.hooks_auto_accept,
                 profile=self.home.profile,
             ),
         )
@@ -223,7 +223,7 @@ class ToolFactory(Struct, frozen=True):
 class ToolSelection(Struct, frozen=True, kw_only=True):
     """The toolsets chosen on the command line."""
 
-    off: frozenset[str]  # disabled everywhere
+    disabled: frozenset[str]  # disabled everywhere
     tools: Sequence[str] | None = None  # the only enabled tools, if any were chosen
     servers: frozenset[str] = frozenset()  # the only enabled servers, likewise
 
@@ -255,12 +255,12 @@ class Toolbox:
         self._build = build
         self.sandboxes = sandboxes
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
-        self._asked = selection
+        self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
-        self._joined: dict[str, Mapping[str, Tool]] = {}
+        self._added: dict[str, Mapping[str, Tool]] = {}
         self._builtin = frozenset(tools_of(known_toolsets()))
 
-    def on(self, platform: str) -> Mapping[str, Tool]:
+    def tools_on(self, platform: str) -> Mapping[str, Tool]:
         """The tools of a platform by name."""
         if platform not in self._offered:
             disabled = tools_of(self._disabled.intersection(known_toolsets()))
@@ -268,10 +268,10 @@ class Toolbox:
             self._offered[platform] = {
                 name: tool for name, tool in self._tools(platform).items() if name in names
             }
-            self._offered[platform] = {**self._others(platform), **self._offered[platform]}
+            self._offered[platform] = {**self._added_tools(platform), **self._offered[platform]}
         return self._offered[platform]
 
-    def join(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
+    def add_tools(self, tools: Sequence[Tool], *, toolset: str = "") -> None:
         """Add tools of servers and plugins, for turns that start from now on.
 
         They replace the earlier tools of their toolset; `toolset` names one that may be empty. Of
@@ -287,15 +287,15 @@ class Toolbox:
                 log.warning("skipped %s of %s: there is already a tool of that name", name, own)
             else:
                 siblings[name] = tool
-        self._joined |= added
+        self._added |= added
         self._offered.clear()
 
     def _is_taken(self, name: str, toolset: str) -> bool:
-        return any(name in tools for one, tools in self._joined.items() if one != toolset)
+        return any(name in tools for one, tools in self._added.items() if one != toolset)
 
-    def leave(self, toolset: str) -> None:
+    def remove_toolset(self, toolset: str) -> None:
         """Remove a toolset added by `join`."""
-        self._joined.pop(toolset, None)
+        self._added.pop(toolset, None)
         self._offered.clear()
 
     def update_settings(self, config: Config) -> None:
@@ -312,34 +312,34 @@ class Toolbox:
 
     @property
     def _disabled(self) -> frozenset[str]:
-        return self._asked.off.union(self._config.agent.disabled_toolsets)
+        return self._selection.disabled.union(self._config.agent.disabled_toolsets)
 
     def may_offer(self, server: str) -> bool:
         """Whether any platform could get its tools."""
-        excluded = self._asked.tools is not None and server not in self._asked.servers
+        excluded = self._selection.tools is not None and server not in self._selection.servers
         return server not in self._disabled and not excluded
 
     def tools_named(self, names: Iterable[str]) -> list[str]:
         """The tools of these toolsets, including servers. Raises `UsageError`."""
         names = list(names)
-        others = {*self._config.mcp_servers, *self._joined}
-        joined = [tool for name in names for tool in self._joined.get(name, ())]
+        others = {*self._config.mcp_servers, *self._added}
+        joined = [tool for name in names for tool in self._added.get(name, ())]
         return [*tools_of(name for name in names if name not in others), *joined]
 
     def toolsets(self) -> Mapping[str, Sequence[str]]:
         """The tools of each toolset."""
         builtin = {name: tools_of([name]) for name in known_toolsets()}
-        return {**{name: [*tools] for name, tools in self._joined.items()}, **builtin}
+        return {**{name: [*tools] for name, tools in self._added.items()}, **builtin}
 
-    def _others(self, platform: str) -> dict[str, Tool]:
+    def _added_tools(self, platform: str) -> dict[str, Tool]:
         """Tools of servers and plugins enabled on a platform."""
-        enabled = mcp_servers_on(self._config, platform, self._joined)
+        enabled = mcp_servers_on(self._config, platform, self._added)
         sets = [name for name in enabled if self.may_offer(name)]
-        return {name: tool for one in sets for name, tool in self._joined.get(one, {}).items()}
+        return {name: tool for one in sets for name, tool in self._added.get(one, {}).items()}
 
-    def narrowed(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
+    def limit(self, tools: Mapping[str, Tool], window: int) -> "OfferedTools | None":
         """If there are too many tools to list, the reduced list; otherwise None."""
-        if not self._joined:
+        if not self._added:
             return None
         from hermes.tools.tool_search import limit_tools  # noqa: PLC0415 - only with servers
 
@@ -357,7 +357,7 @@ class Toolbox:
     def warnings(self, platform: str) -> list[str]:
         """Settings that have no effect on a platform."""
         warnings = _unsupported_settings(self._config, platform)
-        if self._asked.tools is not None:
+        if self._selection.tools is not None:
             return warnings
         known = {*known_toolsets(), *self._config.mcp_servers, NO_MCP}
         unknown = [name for name in self._configured(platform) if name not in known]
@@ -366,8 +366,8 @@ class Toolbox:
         ]
 
     def _names(self, platform: str) -> Collection[str]:
-        if self._asked.tools is not None:
-            return self._asked.tools
+        if self._selection.tools is not None:
+            return self._selection.tools
         known = known_toolsets()
         return tools_of(name for name in self._configured(platform) if name in known)
 
@@ -404,7 +404,9 @@ def _tool_budget(config: Config) -> "ToolBudget":
         never=settings.enabled is False,
         share=settings.threshold_pct / 100,
         bytes=settings.max_bytes,
-        most=SearchLimits(usual=settings.search_default_limit, most=settings.max_search_limit),
+        search_limits=SearchLimits(
+            default=settings.search_default_limit, maximum=settings.max_search_limit
+        ),
     )
 
 

@@ -57,15 +57,15 @@ class PageReader:
     def __init__(
         self,
         *,
-        inside: bool,
-        anywhere: bool = False,
-        shunned: Collection[str] = (),
+        allow_internal: bool,
+        allow_internal_redirects: bool = False,
+        blocked_sites: Collection[str] = (),
         limits: PageLimits | None = None,
         lookup: AbstractResolver | None = None,
     ) -> None:
-        self._inside = inside
-        self._allow_internal_redirects = anywhere
-        self._blocked_sites = shunned
+        self._allow_internal = allow_internal
+        self._allow_internal_redirects = allow_internal_redirects
+        self._blocked_sites = blocked_sites
         self._limits = limits or PageLimits()
         self._lookup = lookup
 
@@ -91,12 +91,12 @@ class PageReader:
                 raise ToolError(f"security.website_blocklist contains {site}")
             typed = typed or _site_of(parts)
             may = _is_not_metadata if self._allow_internal_redirects else is_public
-            if self._inside and _site_of(parts) == typed:
+            if self._allow_internal and _site_of(parts) == typed:
                 may = _any_address
             result = await self._open(url, parts, _CheckedResolver(names, may))
             if result.text is not None:
                 return result.text
-            url = urljoin(url, result.leads_to)
+            url = urljoin(url, result.redirect)
         raise ToolError("it redirects too often")
 
     async def _open(
@@ -121,7 +121,7 @@ class PageReader:
 
     async def _answer(self, response: aiohttp.ClientResponse) -> "_PageResult":
         if response.status in _REDIRECT_CODES and "Location" in response.headers:
-            return _PageResult(leads_to=response.headers["Location"])
+            return _PageResult(redirect=response.headers["Location"])
         if response.status >= 400:
             reason = single_line(response.reason or "")
             raise ToolError(f"the server answered {response.status} {reason}".strip())
@@ -148,7 +148,7 @@ def _blocked_site(host: str, sites: Collection[str]) -> str:
 
 class _PageResult(Struct, frozen=True, kw_only=True):
     text: str | None = None
-    leads_to: str = ""
+    redirect: str = ""
 
 
 class DnsCache:
@@ -158,7 +158,7 @@ class DnsCache:
         self._lookup = lookup
         self._known: dict[tuple[str, int], list[ResolveResult]] = {}
 
-    async def meaning(self, host: str, port: int, family: AddressFamily) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int, family: AddressFamily) -> list[ResolveResult]:
         """Only the public addresses if there are any: private ones may be an attack."""
         if (host, port) not in self._known:
             found = await self._lookup.resolve(host, port, family)
@@ -178,7 +178,7 @@ class _CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
-        found = await self._names.meaning(host, port, family)
+        found = await self._names.resolve(host, port, family)
         allowed = [one for one in found if (ip := as_ip(one["host"])) and self.may(ip)]
         self.refused = not allowed
         if not allowed:

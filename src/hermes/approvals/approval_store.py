@@ -71,11 +71,11 @@ class ApprovalStore:
         self._clock = clock
         self._holder = holder
 
-    async def asked(self, identity: str) -> QuestionRecord | None:
+    async def get_question(self, identity: str) -> QuestionRecord | None:
         found = await self._store.records.get(QUESTION_KIND, identity)
         return found and _decode_question(found)
 
-    async def of_session(
+    async def session_questions(
         self, session: str, *, only_open: bool = False
     ) -> Sequence[QuestionRecord]:
         found = await self._store.records.find(
@@ -83,21 +83,21 @@ class ApprovalStore:
         )
         return [_decode_question(one) for one in found]
 
-    async def refusals(self, session: str, run: str) -> int:
+    async def count_denied(self, session: str, run: str) -> int:
         """Count the requests of a turn that were denied or timed out."""
         asked = [
             one
-            for one in await self.of_session(session)
+            for one in await self.session_questions(session)
             if one.question.run == run and one.question.kind is QuestionKind.APPROVAL
         ]
         return sum(one.state == LAPSED or one.answer == ApprovalChoice.DENY for one in asked)
 
-    async def was_refused(self, session: str, run: str, digest: str) -> bool:
+    async def was_denied(self, session: str, run: str, digest: str) -> bool:
         """Whether a person denied this same request in this turn, and the turn has received it."""
         return any(
             (one.question.run, one.digest, one.state, one.answer)
             == (run, digest, USED, ApprovalChoice.DENY)
-            for one in await self.of_session(session)
+            for one in await self.session_questions(session)
         )
 
     async def all_open(self) -> Sequence[QuestionRecord]:
@@ -110,15 +110,15 @@ class ApprovalStore:
             return False
         return row.key in await self._store.queues.topics(INBOX)
 
-    async def change(
+    async def update(
         self,
         before: QuestionRecord | None,
         after: QuestionRecord,
         *more: PutRecord,
-        let_go: bool = False,
+        release: bool = False,
     ) -> bool:
         """Return False if the record changed meanwhile. `let_go` frees it for another process."""
-        holder = "" if let_go else self._holder
+        holder = "" if release else self._holder
         after = structs.replace(after, at=self._clock.now(), holder=holder)
         record = StateRecord(
             kind=QUESTION_KIND,
@@ -131,13 +131,15 @@ class ApprovalStore:
             holder=holder,
         )
         try:
-            await self._store.commit(PutRecord(record, was=before.state if before else ""), *more)
+            await self._store.commit(
+                PutRecord(record, expected_state=before.state if before else ""), *more
+            )
         except StateConflict:
             return False
         return True
 
     def grant_write(self, grant: Grant) -> PutRecord:
-        return PutRecord(self._grant(grant, "given"), was="")
+        return PutRecord(self._grant(grant, "given"), expected_state="")
 
     def _grant(self, grant: Grant, state: str) -> StateRecord:
         return StateRecord(
@@ -162,7 +164,9 @@ class ApprovalStore:
         if len(found) != 1:
             problem = "More than one grant matches" if found else "No grant matches"
             raise NotFound(f"{problem} {identity!r}.", hint="/approvals lists them.")
-        await self._store.commit(PutRecord(self._grant(found[0], "revoked"), was="given"))
+        await self._store.commit(
+            PutRecord(self._grant(found[0], "revoked"), expected_state="given")
+        )
         return found[0]
 
     async def yolo(self, session: str) -> bool:
@@ -182,17 +186,17 @@ class ApprovalStore:
         await self._store.commit(PutRecord(record))
 
     async def lapse(self, row: QuestionRecord) -> bool:
-        return await self.change(row, structs.replace(row, state=LAPSED))
+        return await self.update(row, structs.replace(row, state=LAPSED))
 
-    async def sweep(self) -> None:
+    async def close_abandoned(self) -> None:
         """Close open questions that no process waits for or will resume."""
         for row in await self.all_open():
             if is_abandoned(row) and not await self.is_resumable(row):
                 await self.lapse(row)
 
-    async def forget_old(self) -> None:
+    async def delete_old(self) -> None:
         """Delete closed records after the retention period."""
-        await self.sweep()
+        await self.close_abandoned()
         before = self._clock.now() - RETENTION
         for kind in (QUESTION_KIND, GRANT_KIND, YOLO_KIND):
             await self._store.records.forget(kind, before)

@@ -127,7 +127,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return (self.answered_by or self.by) == OWNER
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         return "\n".join(filter(None, [" ".join(self.argv), self.action]))
 
     def covers(self, request: ApprovalRequest) -> bool:

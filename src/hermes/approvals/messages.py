@@ -183,7 +183,7 @@ def short_id(question: Question) -> str:
     return question.id[-SHORT_ID_LENGTH:]
 
 
-def question_text(question: Question, seconds: float, *, carried: bool = False) -> str:
+def question_text(question: Question, seconds: float, *, forwarded: bool = False) -> str:
     """Render a question for a chat; `carried` is for the owner's chat it was forwarded to."""
     if question.kind is QuestionKind.CLARIFY:
         lines = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
@@ -196,17 +196,17 @@ def question_text(question: Question, seconds: float, *, carried: bool = False) 
     )
     if question.origin:
         more.append(f"Asked by: {show_invisible_line(question.origin, 3 * MAX_NAME)}")
-    if question.elsewhere and not carried:
+    if question.elsewhere and not forwarded:
         how = f"Only the owner can allow this and was asked. Waiting up to {_duration(seconds)}."
         return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
-    name = f" {short_id(question)}" if carried else ""
+    name = f" {short_id(question)}" if forwarded else ""
     lasting = " [session|always]" if ApprovalChoice.ALWAYS in question.choices else ""
     ways = f"/approve{name}{lasting} or /deny{name} [reason]"
     how = (
         f"{ways}, or reply yes or no. Auto-denied in {_duration(seconds)}. "
         f"Id: {short_id(question)}."
     )
-    if carried:
+    if forwarded:
         how = (
             f"{ways}, or yes{name} or no{name}. Auto-denied in {_duration(seconds)}. Someone else "
             "asked for this: include the id, or reply to this message."

@@ -43,7 +43,7 @@ class ApprovalRules(Struct, frozen=True, kw_only=True):
     cron: bool = False
     yolo: bool = False
     home: str = "/root"
-    ours: str = ""
+    hermes_home: str = ""
     path: str = ""
 
 
@@ -112,7 +112,7 @@ def _analyze(rules: ApprovalRules, request: ApprovalRequest) -> "CommandAnalysis
 def _shell_context(rules: ApprovalRules, request: ApprovalRequest) -> "ShellContext":
     from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - only for commands
 
-    return ShellContext(request.folder or "/", rules.home, rules.ours)
+    return ShellContext(request.folder or "/", rules.home, rules.hermes_home)
 
 
 def _denial(
@@ -120,7 +120,7 @@ def _denial(
 ) -> str:
     if reason := _hard_denial(whole, rules):
         return f"Refused: {reason}. This can never be allowed; find another way to the goal."
-    if whole and whole.overlong and request.reaching is not Isolation.INSIDE:
+    if whole and whole.too_long and request.reaching is not Isolation.INSIDE:
         return "Refused: it is too long to check. Write it to a file, and run that in steps."
     if rule := _matching_deny_rule(rules.deny, request, whole):
         return (
@@ -148,7 +148,7 @@ def _matching_deny_rule(
     texts += request.detail.splitlines() if request.shell else []
     # A tool that is approved as a whole can be denied by its name alone.
     texts += [request.tool] if request.kind else []
-    for found in whole.found if whole else ():
+    for found in whole.commands if whole else ():
         texts += [" ".join(found.argv), " ".join((found.name, *found.argv[1:]))]
     for rule in rules:
         if any(fnmatch.fnmatchcase(text, rule) or text == rule for text in texts):

@@ -43,11 +43,11 @@ class Answerer(Struct, frozen=True, kw_only=True):
 class QuestionForwarder(Protocol):
     """Forwards a member's question to the owner, who is not in the member's chat."""
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         """Return the owner's own chat, if there is one. Reads the settings from disk."""
         ...
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         """Send the question of that id once, also across restarts."""
         ...
 
@@ -171,13 +171,13 @@ class ForwardedQuestions:
     def set_forwarder(self, forwarder: QuestionForwarder) -> None:
         self._forwarder = forwarder
 
-    async def home_of(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
+    async def owner_chat(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
         """Where a member's question can be forwarded to the owner; guests' questions never are."""
         forwarder = self._forwarder
         asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
         if forwarder is None or not asks:
             return None
-        home = await anyio.to_thread.run_sync(forwarder.home_of, scope)
+        home = await anyio.to_thread.run_sync(forwarder.owner_chat, scope)
         return None if home == scope.address else home
 
     @asynccontextmanager
@@ -209,11 +209,11 @@ class ForwardedQuestions:
             and (row.question.session, row.digest) != (asked.question.session, asked.digest)
         ]
 
-    async def carry(self, asked: QuestionRecord) -> None:
+    async def forward(self, asked: QuestionRecord) -> None:
         question = asked.question
         if question.elsewhere and self._forwarder is not None and asked.address is not None:
-            text = messages.question_text(question, question.seconds, carried=True)
-            await self._forwarder.carry(question.id, asked.address, text)
+            text = messages.question_text(question, question.seconds, forwarded=True)
+            await self._forwarder.forward(question.id, asked.address, text)
 
 
 def _limit_reason(waiting: Sequence[QuestionRecord], asked: QuestionRecord) -> str:
@@ -230,26 +230,26 @@ class QuestionWaiter:
     def __init__(self, rows: ApprovalStore, clock: Clock, carrying: ForwardedQuestions) -> None:
         self._rows = rows
         self._clock = clock
-        self._carrying = carrying
+        self._forwarded = carrying
         self._waiting: dict[str, anyio.Event] = {}
         self._expected: dict[str, QuestionRecord] = {}
         """By call: questions that a resumed turn is about to ask again."""
-        self._leaving = False
+        self._shutting_down = False
 
-    def leave(self) -> None:
-        self._leaving = True
+    def prepare_shutdown(self) -> None:
+        self._shutting_down = True
         for identity in self._waiting:
             self.wake(identity)
 
-    def has(self, identity: str) -> bool:
+    def is_waiting(self, identity: str) -> bool:
         expected = any(row.question.id == identity for row in self._expected.values())
         return expected or identity in self._waiting
 
-    async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+    async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
         """Recover the questions of a session whose turn begins and is its only one."""
         waiting: set[str] = set()
         results: dict[str, str] = {}
-        for row in await self._rows.of_session(session):
+        for row in await self._rows.session_questions(session):
             if row.question.id in self._waiting:
                 continue
             if row.state in {OPEN, ANSWERED}:
@@ -261,7 +261,8 @@ class QuestionWaiter:
             if row.call:
                 results[row.call] = messages.interrupted_message(row)
         return RecoveredQuestions(
-            waiting=frozenset(waiting), told={one: results[one] for one in results if results[one]}
+            waiting=frozenset(waiting),
+            results={one: results[one] for one in results if results[one]},
         )
 
     async def _expect(self, row: QuestionRecord) -> None:
@@ -270,9 +271,9 @@ class QuestionWaiter:
         self._expected[row.call] = row
         if row.state == OPEN:
             # An answer that arrives now is found when the question is asked again.
-            await self._rows.change(row, row)
+            await self._rows.update(row, row)
 
-    async def over(self, session: str) -> None:
+    async def turn_ended(self, session: str) -> None:
         """Close what a finished turn expected and did not ask again."""
         found = [one for one in self._expected.values() if one.question.session == session]
         for row in found:
@@ -281,20 +282,20 @@ class QuestionWaiter:
     async def drop_expected(self, call: str) -> None:
         """Close the question of a call that was decided without it."""
         row = self._expected.pop(call, None)
-        if row is None or self._leaving:
+        if row is None or self._shutting_down:
             return
         with anyio.CancelScope(shield=True):
-            await self._let_go(row)
+            await self._release(row)
 
     def wake(self, identity: str) -> None:
         """Have the waiting task check the stored question now."""
         if identity in self._waiting:
             self._waiting[identity].set()
 
-    async def earlier(self, session: str, digest: str) -> QuestionRecord | None:
+    async def find_earlier(self, session: str, digest: str) -> QuestionRecord | None:
         """The same request from an ended process: still open, or answered meanwhile."""
         now = self._clock.now()
-        for row in reversed(await self._rows.of_session(session)):
+        for row in reversed(await self._rows.session_questions(session)):
             if row.digest != digest or row.question.id in self._waiting:
                 continue
             # A clock that was set back must not revive an old answer.
@@ -302,16 +303,18 @@ class QuestionWaiter:
             return row if row.state == OPEN or unused else None
         return None
 
-    async def put(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> QuestionRecord | None:
+    async def ask_and_wait(
+        self, scope: Scope, asked: QuestionRecord, tell: Emit
+    ) -> QuestionRecord | None:
         """Ask and wait; None without an answer."""
         where = asked.address or scope.address
         asked = structs.replace(
             asked, principal=scope.principal, address=where, call=scope.call, key=scope.key
         )
-        earlier = await self.earlier(scope.session, asked.digest)
+        earlier = await self.find_earlier(scope.session, asked.digest)
         if earlier is not None and earlier.state == ANSWERED:
             self._expected.pop(scope.call, None)
-            return await self._used(earlier)
+            return await self._mark_used(earlier)
         if earlier is not None:
             # The question keeps its message and starts a new timeout.
             again = structs.replace(
@@ -327,24 +330,24 @@ class QuestionWaiter:
         asked = structs.replace(asked, ends=self._clock.monotonic() + asked.question.seconds)
         self._waiting[asked.question.id] = anyio.Event()
         self._expected.pop(scope.call, None)
-        return await self._asked(earlier, asked, tell)
+        return await self._ask(earlier, asked, tell)
 
-    async def _asked(
+    async def _ask(
         self, earlier: QuestionRecord | None, asked: QuestionRecord, tell: Emit
     ) -> QuestionRecord | None:
         question = asked.question
         try:
-            if not await self._rows.change(earlier, asked):
+            if not await self._rows.update(earlier, asked):
                 # It was answered just now.
                 self._waiting[question.id].set()
             failpoint("approvals.asked")
-            await self._carrying.carry(asked)
+            await self._forwarded.forward(asked)
             await tell(events.QuestionAsked(question))
             row = await self._wait(asked)
         except BaseException:
             # Cancelled, suspended or never shown: either way this process stops waiting.
             with anyio.CancelScope(shield=True):
-                await self._let_go(asked)
+                await self._release(asked)
             raise
         finally:
             del self._waiting[question.id]
@@ -352,44 +355,44 @@ class QuestionWaiter:
         await tell(events.QuestionAnswered(question.id, answer, row.by if row else ""))
         return row
 
-    async def _let_go(self, asked: QuestionRecord) -> None:
+    async def _release(self, asked: QuestionRecord) -> None:
         """Release the question without masking the exception that ended the wait."""
         try:
-            if self._leaving:
-                await self._rows.change(asked, asked, let_go=True)
+            if self._shutting_down:
+                await self._rows.update(asked, asked, release=True)
             else:
-                await self._take_back(asked)
+                await self._close(asked)
         except StoreError as error:
             log.warning("could not close question %s: %s", asked.question.id, error)
 
-    async def _take_back(self, asked: QuestionRecord) -> None:
+    async def _close(self, asked: QuestionRecord) -> None:
         """Close the question of a finished turn, so that no later turn uses a late answer."""
         if await self._rows.lapse(asked):
             return
-        row = await self._rows.asked(asked.question.id)
+        row = await self._rows.get_question(asked.question.id)
         if row is not None and row.state == ANSWERED:
             await self._rows.lapse(row)
 
     async def _wait(self, asked: QuestionRecord) -> QuestionRecord | None:
         identity = asked.question.id
         while (left := asked.ends - self._clock.monotonic()) > 0:
-            if self._leaving and await self._rows.is_resumable(asked):
+            if self._shutting_down and await self._rows.is_resumable(asked):
                 raise TurnSuspended
             await sleep_unless(self._clock, min(POLL_INTERVAL, left), self._waiting[identity])
             self._waiting[identity] = anyio.Event()
-            if row := await self._answered(identity):
+            if row := await self._take_answer(identity):
                 return row
         if await self._rows.lapse(asked):
             return None
-        return await self._answered(identity)
+        return await self._take_answer(identity)
 
-    async def _answered(self, identity: str) -> QuestionRecord | None:
-        row = await self._rows.asked(identity)
-        return None if row is None or row.state != ANSWERED else await self._used(row)
+    async def _take_answer(self, identity: str) -> QuestionRecord | None:
+        row = await self._rows.get_question(identity)
+        return None if row is None or row.state != ANSWERED else await self._mark_used(row)
 
-    async def _used(self, row: QuestionRecord) -> QuestionRecord | None:
+    async def _mark_used(self, row: QuestionRecord) -> QuestionRecord | None:
         failpoint("approvals.before_used")
         used = structs.replace(row, state=USED)
-        done = await self._rows.change(row, used)
+        done = await self._rows.update(row, used)
         failpoint("approvals.used")
         return used if done else None

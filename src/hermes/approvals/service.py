@@ -71,9 +71,9 @@ class AnswerResult(Struct, frozen=True):
     treats the text as a new message.
     """
 
-    told: str
+    message: str
     count: int = 0
-    news: bool = False
+    is_new_message: bool = False
 
 
 class ApprovalService:
@@ -84,55 +84,55 @@ class ApprovalService:
         store: Store,
         clock: Clock,
         rules: ApprovalRules,
-        limits: QuestionTimeouts | None = None,
-        judge: AskModel | None = None,
+        timeouts: QuestionTimeouts | None = None,
+        ask_model: AskModel | None = None,
     ) -> None:
         self._holder = new_holder_id()
         self._rows = ApprovalStore(store, clock, self._holder)
         self._clock = clock
         self._rules = rules
-        self._limits = limits or QuestionTimeouts()
-        self._judge = judge
-        self._carrying = ForwardedQuestions(self._rows, clock, self._holder)
-        self._waiting = QuestionWaiter(self._rows, clock, self._carrying)
+        self._timeouts = timeouts or QuestionTimeouts()
+        self._ask_model = ask_model
+        self._forwarded = ForwardedQuestions(self._rows, clock, self._holder)
+        self._waiting = QuestionWaiter(self._rows, clock, self._forwarded)
 
     @property
     def rules(self) -> ApprovalRules:
         return self._rules
 
     def seconds(self, kind: QuestionKind) -> float:
-        return self._limits.approval if kind is QuestionKind.APPROVAL else self._limits.clarify
+        return self._timeouts.approval if kind is QuestionKind.APPROVAL else self._timeouts.clarify
 
     def set_forwarder(self, forwarder: QuestionForwarder) -> None:
         """Set what forwards members' questions to the owner's chat."""
-        self._carrying.set_forwarder(forwarder)
+        self._forwarded.set_forwarder(forwarder)
 
-    def leave(self) -> None:
+    def prepare_shutdown(self) -> None:
         """Prepare for shutdown: keep the questions of interrupted turns for the next start.
 
         Turns that only wait for a person, and can be resumed, end now.
         """
-        self._waiting.leave()
+        self._waiting.prepare_shutdown()
 
-    async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
-        return await self._waiting.left(session, resumed=resumed)
+    async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+        return await self._waiting.recover(session, resumed=resumed)
 
-    async def over(self, session: str) -> None:
-        await self._waiting.over(session)
+    async def turn_ended(self, session: str) -> None:
+        await self._waiting.turn_ended(session)
 
-    async def sweep(self) -> None:
-        await self._rows.sweep()
+    async def close_abandoned(self) -> None:
+        await self._rows.close_abandoned()
 
-    async def rule(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
-        decision = await self._rule(scope, request, tell)
+    async def decide(self, scope: Scope, wish: ApprovalRequest, emit: Emit) -> Decision:
+        decision = await self._apply_rules(scope, wish, emit)
         # A resumed call may be decided without its earlier question.
         await self._waiting.drop_expected(scope.call)
         return decision
 
-    async def _rule(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
+    async def _apply_rules(self, scope: Scope, request: ApprovalRequest, tell: Emit) -> Decision:
         verdict, bound = apply_policy(self._rules, request, scope, StandingApprovals()), request
         if isinstance(verdict, NeedsApproval):
-            bound = await self._bound(scope, request)
+            bound = await self._sealed(scope, request)
             verdict = apply_policy(self._rules, bound, scope, await self._standing(scope))
         match verdict:
             case Allowed():
@@ -141,11 +141,11 @@ class ApprovalService:
                 return Decision(allowed=False, why=why)
             case NeedsApproval():
                 decision = await self._decide(scope, bound, verdict, tell)
-        if decision.allowed and await self._bound(scope, request) != bound:
+        if decision.allowed and await self._sealed(scope, request) != bound:
             return Decision(allowed=False, why=messages.FILE_CHANGED)
         return decision
 
-    async def _bound(self, scope: Scope, request: ApprovalRequest) -> ApprovalRequest:
+    async def _sealed(self, scope: Scope, request: ApprovalRequest) -> ApprovalRequest:
         """Seal the request with the content of the files that a command names: they may change."""
         if not request.shell or request.kind or not (leaves_sandbox(request) or request.foreign):
             return request
@@ -156,15 +156,15 @@ class ApprovalService:
         )
         return await anyio.to_thread.run_sync(seal_request, request, context)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         if not scope.attended:
             return None
         question = self._question(scope, QuestionKind.CLARIFY, text, tuple(choices))
         digest = digest_of("clarify", text, *choices)
         record = QuestionRecord(question=question, digest=digest, principal="")
-        row = await self._waiting.put(scope, record, tell)
+        row = await self._waiting.ask_and_wait(scope, record, emit)
         return row.words if row is not None else None
 
     async def _standing(self, scope: Scope) -> StandingApprovals:
@@ -176,9 +176,9 @@ class ApprovalService:
     async def _decide(
         self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, tell: Emit
     ) -> Decision:
-        earlier = await self._waiting.earlier(scope.session, request_digest(scope, request))
-        if earlier is None and doubt.smart and self._judge is not None:
-            match await ask_opinion(self._judge, request, doubt.why):
+        earlier = await self._waiting.find_earlier(scope.session, request_digest(scope, request))
+        if earlier is None and doubt.smart and self._ask_model is not None:
+            match await ask_opinion(self._ask_model, request, doubt.why):
                 case Opinion.APPROVE:
                     return Decision(allowed=True)
                 case Opinion.DENY:
@@ -187,7 +187,7 @@ class ApprovalService:
                 case Opinion.ESCALATE:
                     pass
         why = unreachable_reason(scope, doubt)
-        home = await self._carrying.home_of(scope, doubt) if why else None
+        home = await self._forwarded.owner_chat(scope, doubt) if why else None
         if why and home is None:
             return Decision(allowed=False, why=why)
         return await self._ask(scope, self._request(scope, request, doubt, home), tell)
@@ -195,15 +195,15 @@ class ApprovalService:
     async def _ask(self, scope: Scope, asked: QuestionRecord, tell: Emit) -> Decision:
         if asked.wish is not None and (why := messages.too_long_reason(asked.wish)):
             return Decision(allowed=False, why=why)
-        if await self._rows.was_refused(scope.session, scope.run, asked.digest):
+        if await self._rows.was_denied(scope.session, scope.run, asked.digest):
             return Decision(allowed=False, why=messages.ALREADY_REFUSED)
-        if await self._rows.refusals(scope.session, scope.run) >= messages.MAX_REFUSALS:
+        if await self._rows.count_denied(scope.session, scope.run) >= messages.MAX_REFUSALS:
             return Decision(allowed=False, why=messages.TOO_MANY_REFUSALS)
-        async with self._carrying.reserve_slot(asked) as full:
+        async with self._forwarded.reserve_slot(asked) as full:
             if full:
                 return Decision(allowed=False, why=full)
-            row = await self._waiting.put(scope, asked, tell)
-        return messages.decision_of(row, self._limits.approval)
+            row = await self._waiting.ask_and_wait(scope, asked, tell)
+        return messages.decision_of(row, self._timeouts.approval)
 
     def _request(
         self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, home: Address | None
@@ -256,7 +256,7 @@ class ApprovalService:
 
     async def _is_awaited(self, row: QuestionRecord, answerer: Answerer) -> bool:
         if row.holder == self._holder:
-            return self._waiting.has(row.question.id)
+            return self._waiting.is_waiting(row.question.id)
         if not is_abandoned(row):
             return is_awaited(row, self._clock)
         # Another session may have replaced it meanwhile; then the turn is over.
@@ -264,7 +264,7 @@ class ApprovalService:
         return same and await self._rows.is_resumable(row)
 
     async def answer(
-        self, who: Answerer, choice: ApprovalChoice, *, question: str = "", words: str = "",
+        self, answerer: Answerer, choice: ApprovalChoice, *, question: str = "", words: str = "",
         everything: bool = False,
     ) -> AnswerResult:  # fmt: skip
         """Answer the only waiting approval, the one named, or all of them.
@@ -272,23 +272,23 @@ class ApprovalService:
         `question` is an id or the end of one. It is required when several wait, and for
         questions that were forwarded from another chat.
         """
-        waiting = await self._approvals(who)
+        waiting = await self._approvals(answerer)
         chosen = [one for one in waiting if matches_id(one.question, question)]
         if not chosen:
-            latest = await self._latest(who, question, QuestionKind.APPROVAL)
-            other = [one for one in waiting if latest is None and may_answer(who, one)]
+            latest = await self._latest(answerer, question, QuestionKind.APPROVAL)
+            other = [one for one in waiting if latest is None and may_answer(answerer, one)]
             late = messages.late_message(latest, self._clock)
             return AnswerResult(messages.several_message(other) if other else late)
-        own = [one for one in chosen if may_answer(who, one)]
+        own = [one for one in chosen if may_answer(answerer, one)]
         if not own:
             return AnswerResult(messages.not_allowed_message(chosen[0]))
         targets = answerable_without_id(own, choice, everything=everything) if not question else own
         if not targets or (len(targets) > 1 and not everything):
             return AnswerResult(messages.several_message(own))
-        result = await self._settle_all(targets, who, choice, words)
+        result = await self._settle_all(targets, answerer, choice, words)
         remaining = [one for one in own if one not in targets]
         return (
-            AnswerResult(f"{result.told}\n{messages.several_message(remaining)}", result.count)
+            AnswerResult(f"{result.message}\n{messages.several_message(remaining)}", result.count)
             if remaining
             else result
         )
@@ -301,7 +301,7 @@ class ApprovalService:
             # A choice that cannot be saved counts once.
             effective = choice if choice in row.question.choices else ApprovalChoice.ONCE
             if not await self._settle(row, who, effective, words):
-                latest = await self._rows.asked(row.question.id)
+                latest = await self._rows.get_question(row.question.id)
                 return AnswerResult(messages.late_message(latest, self._clock), len(settled))
             settled.append(row)
         lasts = all(choice in row.question.choices for row in settled)
@@ -309,22 +309,24 @@ class ApprovalService:
             messages.answer_message(choice, settled, shortened=not lasts), len(settled)
         )
 
-    async def reply(self, who: Answerer, words: str, *, question: str = "") -> AnswerResult | None:
+    async def reply(
+        self, answerer: Answerer, text: str, *, question: str = ""
+    ) -> AnswerResult | None:
         """Take a plain message as an answer; None when it does not answer anything asked of them.
 
         When several approvals could be meant, none is: yes and no then need an id.
         """
         if question:
-            row = next((o for o in await self.pending(who) if o.question.id == question), None)
-            result = None if row is None else await self._reply_to(row, who, words)
-            return result or _late_result(await self._rows.asked(question), self._clock)
-        candidates = await self._meant(who, words)
+            row = next((o for o in await self.pending(answerer) if o.question.id == question), None)
+            result = None if row is None else await self._reply_to(row, answerer, text)
+            return result or _late_result(await self._rows.get_question(question), self._clock)
+        candidates = await self._candidates(answerer, text)
         if not candidates:
             return None
         approvals = [one for one in candidates if one.question.kind is QuestionKind.APPROVAL]
-        if approvals and (len(candidates) > 1 or needs_id(candidates[0].question, words)):
+        if approvals and (len(candidates) > 1 or needs_id(candidates[0].question, text)):
             return AnswerResult(messages.several_message(approvals))
-        return await self._reply_to(candidates[-1], who, words)
+        return await self._reply_to(candidates[-1], answerer, text)
 
     async def _reply_to(
         self, row: QuestionRecord, who: Answerer, words: str
@@ -338,39 +340,39 @@ class ApprovalService:
             return None
         if await self._settle(row, who, None, chosen_answer(row.question, words)):
             return AnswerResult("", 1)
-        return _late_result(await self._rows.asked(row.question.id), self._clock)
+        return _late_result(await self._rows.get_question(row.question.id), self._clock)
 
-    async def _meant(self, who: Answerer, words: str) -> list[QuestionRecord]:
+    async def _candidates(self, who: Answerer, words: str) -> list[QuestionRecord]:
         """The questions that a plain message may answer, oldest first."""
         waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
         return matching_questions(waiting, words)
 
-    async def waits(self) -> bool:
+    async def has_open_questions(self) -> bool:
         """Whether any question is open."""
         return bool(await self._rows.all_open())
 
-    async def asks(self, who: Answerer, name: str) -> bool:
+    async def has_request(self, answerer: Answerer, name: str) -> bool:
         """Whether a request with that id waits there."""
-        return any(matches_id(one.question, name) for one in await self._approvals(who))
+        return any(matches_id(one.question, name) for one in await self._approvals(answerer))
 
-    async def takes(self, who: Answerer, words: str, *, question: str = "") -> bool:
+    async def would_answer(self, answerer: Answerer, text: str, *, question: str = "") -> bool:
         """Whether `reply` would take the text as an answer.
 
         For a `question` that is closed or is someone else's to answer, only yes and no count as
         answers; any other text is a new message.
         """
-        if not words.strip():
+        if not text.strip():
             return False
         if not question:
-            return bool(await self._meant(who, words))
-        row = await self._rows.asked(question)
+            return bool(await self._candidates(answerer, text))
+        row = await self._rows.get_question(question)
         if row is None:
             return False
-        waiting = [one for one in await self.pending(who) if is_addressed_to(who, one)]
+        waiting = [one for one in await self.pending(answerer) if is_addressed_to(answerer, one)]
         if any(one.question.id == question for one in waiting):
             return True
         approval = row.question.kind is QuestionKind.APPROVAL
-        return approval and parse_choice(row.question, words) is not None
+        return approval and parse_choice(row.question, text) is not None
 
     async def grants(self) -> Sequence[Grant]:
         return await self._rows.grants()
@@ -385,8 +387,8 @@ class ApprovalService:
     async def set_yolo(self, session: str, *, on: bool) -> None:
         await self._rows.set_yolo(session, on=on)
 
-    async def forget_old(self) -> None:
-        await self._rows.forget_old()
+    async def delete_old(self) -> None:
+        await self._rows.delete_old()
 
     async def _approvals(self, who: Answerer) -> list[QuestionRecord]:
         return [
@@ -396,19 +398,19 @@ class ApprovalService:
     async def _latest(
         self, who: Answerer, question: str, kind: QuestionKind
     ) -> QuestionRecord | None:
-        rows = await self._rows.of_session(who.session) if who.session else ()
+        rows = await self._rows.session_questions(who.session) if who.session else ()
         asked = [one for one in rows if one.question.kind is kind]
         named = [one for one in asked if matches_id(one.question, question)]
         if named or not question:
             return named[-1] if named else None
-        return await self._rows.asked(question)
+        return await self._rows.get_question(question)
 
     async def _settle(
         self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None, words: str
     ) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
-        done = await self._rows.change(row, after, *self._grant_writes(row, who, choice))
+        done = await self._rows.update(row, after, *self._grant_writes(row, who, choice))
         if done:
             self._waiting.wake(row.question.id)
         return done
@@ -431,4 +433,4 @@ class ApprovalService:
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:
     news = latest is not None and latest.question.kind is QuestionKind.CLARIFY
-    return AnswerResult(messages.late_message(latest, clock), news=news)
+    return AnswerResult(messages.late_message(latest, clock), is_new_message=news)

@@ -29,28 +29,28 @@ MAX_CHOICES = 30
 
 
 class TerminalDialog:
-    """Questions and answers at a terminal; `asks` is False when stdin is not one."""
+    """Questions and answers at a terminal; `interactive` is False when stdin is not one."""
 
-    def __init__(self, context: CliContext, *, asks: bool) -> None:
+    def __init__(self, context: CliContext, *, interactive: bool) -> None:
         self._stdin = context.stdin
         self._out = context.stderr
         self._style = Style(self._out, context.env.get("NO_COLOR"), context.env.get("TERM"))
-        self.asks = asks and context.stdin.isatty()
+        self.interactive = interactive and context.stdin.isatty()
 
-    def says(self, text: str) -> None:
-        self._out.write(self._style.wrapped(f"hermes: {single_line(text)}") + "\n")
+    def print(self, text: str) -> None:
+        self._out.write(self._style.wrap_text(f"hermes: {single_line(text)}") + "\n")
         self._out.flush()
 
-    def choice(
+    def choose(
         self,
         question: str,
         rows: Sequence[tuple[str, str]],
-        usual: str,
-        wrong: Callable[[str], str] = lambda name: "",
+        default: str,
+        reason_against: Callable[[str], str] = lambda name: "",
     ) -> str:
         """Ask for one of the rows, by number or name; other names are accepted as well.
 
-        `wrong` returns why a name is not acceptable; the question is then repeated.
+        `reason_against` returns why a name is not acceptable; the question is then repeated.
         """
         self._out.write(f"{question}\n")
         for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
@@ -60,52 +60,52 @@ class TerminalDialog:
         if len(rows) > MAX_CHOICES:
             self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
         while True:
-            answer = self.line("Number or name", usual)
+            answer = self.ask_line("Number or name", default)
             if not answer.isdecimal():
-                problem = wrong(answer)
+                problem = reason_against(answer)
                 if not problem:
                     return answer
             elif 1 <= int(answer) <= len(rows):
                 return rows[int(answer) - 1][0]
             else:
                 problem = f"{answer} is not in the list."
-            self.says(problem)
+            self.print(problem)
 
-    def line(self, what: str, usual: str) -> str:
+    def ask_line(self, label: str, default: str) -> str:
         """Ask for a line until it is not empty; Enter alone gives the default, if any."""
         while True:
-            self._out.write(f"{what}{f' [{single_line(usual)}]' if usual else ''}: ")
+            self._out.write(f"{label}{f' [{single_line(default)}]' if default else ''}: ")
             self._out.flush()
             typed = read_line(self._stdin)
             if not typed:
                 raise _nothing_chosen()
-            if answer := typed.strip() or usual:
+            if answer := typed.strip() or default:
                 return answer
 
-    def agrees(self, question: str, *, usual: bool = False) -> bool:
+    def confirm(self, question: str, *, default: bool = False) -> bool:
         """Ask yes or no; Enter alone gives the default, and the end of input means no."""
-        options = "[Y/n]" if usual else "[y/N]"
-        self._out.write(self._style.wrapped(f"{single_line(question)} {options}") + " ")
+        options = "[Y/n]" if default else "[y/N]"
+        self._out.write(self._style.wrap_text(f"{single_line(question)} {options}") + " ")
         self._out.flush()
         typed = read_line(self._stdin)
         answer = typed.strip().lower()
-        return answer in {"y", "yes"} or (usual and bool(typed) and not answer)
+        return answer in {"y", "yes"} or (default and bool(typed) and not answer)
 
-    def key(self, whose: str) -> str:
+    def ask_key(self, provider: str) -> str:
         """Ask for a key without echo; repeat the question when the input cannot be a key."""
         while True:
-            typed = getpass(f"Key for {whose} (input is hidden): ", stream=self._out).strip()
+            typed = getpass(f"Key for {provider} (input is hidden): ", stream=self._out).strip()
             try:
                 return check_key(typed)
             except UsageError as error:
                 if not typed:
                     raise
-                self.says(error.sentence)
+                self.print(error.sentence)
 
     def key_from_stdin(self) -> str:
         """Read the key from a pipe, or ask for it at a terminal."""
         if self._stdin.isatty():
-            return self.key("the provider")
+            return self.ask_key("the provider")
         return check_key(self._stdin.readline().strip())
 
 

@@ -4,8 +4,9 @@ import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 - before syntax an old Python rejects
     sys.exit(
-        f"hermes: Hermes needs Python 3.11 or newer; this is {sys.version_info[0]}."
-        f"{sys.version_info[1]}.\n  Reinstall it with a newer version: make PYTHON=python3.12 run"
+        "hermes: Hermes needs Python 3.11 or newer, but this is Python "
+        f"{sys.version_info[0]}.{sys.version_info[1]}.\n"
+        "  Reinstall it with a newer version: make PYTHON=python3.12 run"
     )
 
 TYPE_CHECKING = False

@@ -16,26 +16,26 @@ class Style:
     def __init__(self, stream: TextIO, env_value: str | None, term: str | None = None) -> None:
         """`env_value` is NO_COLOR: any non-empty value turns colour off."""
         self._stream = stream
-        self.watched = stream.isatty()
+        self.is_terminal = stream.isatty()
         """Whether the stream is a terminal."""
-        self.moves = self.watched and term != "dumb"
+        self.can_rewrite = self.is_terminal and term != "dumb"
         """Whether a line on the screen can be rewritten."""
-        self.on = self.moves and not env_value
+        self.has_colour = self.can_rewrite and not env_value
 
     def __call__(self, text: str, *names: str) -> str:
-        if not self.on or not text:
+        if not self.has_colour or not text:
             return text
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"
 
-    def wrapped(self, text: str, later: str = "") -> str:
-        """Wrap at the terminal's width; continuation lines begin with `later`."""
+    def wrap_text(self, text: str, indent: str = "") -> str:
+        """Wrap at the terminal's width; continuation lines begin with `indent`."""
         from textwrap import wrap
 
         lines = wrap(
             text,
             self.columns - 1,
-            subsequent_indent=later,
+            subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
             drop_whitespace=True,
@@ -45,7 +45,7 @@ class Style:
     @property
     def columns(self) -> int:
         """The current width of the terminal; a default for files and pipes."""
-        if not self.watched:
+        if not self.is_terminal:
             return _ASSUMED_WIDTH
         try:
             return max(os.get_terminal_size(self._stream.fileno()).columns, _MIN_WIDTH)

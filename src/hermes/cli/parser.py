@@ -74,9 +74,9 @@ class _Actions(Protocol):
     def add_parser(self, name: str, /, *, help: str, description: str) -> ArgumentParser: ...  # noqa: A002 - argparse's word
 
 
-def add_action(verbs: _Actions, name: str, what: str) -> ArgumentParser:
-    """Add an action; `what` is its line in the list and the description in its own help."""
-    return verbs.add_parser(name, help=what, description=f"{what[:1].upper()}{what[1:]}.")
+def add_action(verbs: _Actions, name: str, summary: str) -> ArgumentParser:
+    """Add an action; `summary` is its line in the list and the description in its own help."""
+    return verbs.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
 
 
 def _formatter(prog: str) -> HelpFormatter:

@@ -21,14 +21,14 @@ class ResultSummary(Struct, frozen=True):
     diff: bool = False
 
 
-def describe_call(call: ToolCall, most: int = 0) -> str:
-    """The tool's name and its most descriptive argument, at most `most` characters of it."""
+def describe_call(call: ToolCall, max_length: int = 0) -> str:
+    """The tool's name and its most descriptive argument, cut to `max_length`."""
     args = msgspec.json.decode(call.args)
     if not isinstance(args, dict):
         return call.name
     known = msgspec.convert(args, dict[str, object])
     label = next((known[name] for name in _LABEL_ARGUMENTS if isinstance(known.get(name), str)), "")
-    return f"{call.name} {one_line(str(label), min(most or _MAX_LINE, _MAX_LINE))}".rstrip()
+    return f"{call.name} {one_line(str(label), min(max_length or _MAX_LINE, _MAX_LINE))}".rstrip()
 
 
 def describe_result(result: Result) -> ResultSummary:

@@ -6,11 +6,11 @@ from hermes.schema.errors import UsageError
 
 
 async def _sethome(context: CommandContext, args: str) -> CommandReply:
-    address, settings = context.seat.address, context.services.settings
+    address, settings = context.caller.address, context.services.settings
     if address is None or settings is None:
         raise UsageError("Settings cannot be changed from here.")
     await settings.save_home_channel(address, args)
-    return TextReply(f"This chat is now the home chat of {context.seat.platform}.")
+    return TextReply(f"This chat is now the home chat of {context.caller.platform}.")
 
 
 async def _config(context: CommandContext, args: str) -> CommandReply:
@@ -22,7 +22,7 @@ async def _config(context: CommandContext, args: str) -> CommandReply:
         )
     if settings is None:
         raise UsageError("Settings are not available here.")
-    return TextReply(await settings.shown())
+    return TextReply(await settings.describe_changed())
 
 
 async def _restart(context: CommandContext, args: str) -> CommandReply:
@@ -30,7 +30,7 @@ async def _restart(context: CommandContext, args: str) -> CommandReply:
         raise UsageError(
             "The gateway cannot be restarted from here.", hint="Run `hermes gateway restart`."
         )
-    await context.services.restart(context.seat.address)
+    await context.services.restart(context.caller.address)
     return TextReply("Restarting. Running turns may finish first; queued messages are kept.")
 
 
@@ -45,8 +45,8 @@ async def _platform(context: CommandContext, args: str) -> CommandReply:
             return TextReply(_platform_lines(platforms))
         case ["pause", name]:
             if name in {
-                context.seat.platform,
-                context.seat.address and context.seat.address.channel,
+                context.caller.platform,
+                context.caller.address and context.caller.address.channel,
             }:
                 raise UsageError(
                     "You are on this platform, and could not be answered any more.",
@@ -64,7 +64,7 @@ async def _platform(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _reload_mcp(context: CommandContext, args: str) -> CommandReply:
-    servers = context.services.servers
+    servers = context.services.mcp_servers
     if servers is None:
         raise UsageError("MCP servers cannot be reloaded from here.")
     if servers.confirms_reload and args != "now":
@@ -94,9 +94,9 @@ COMMANDS = (
     Command(
         name="config",
         summary="Show settings that differ from the defaults.",
-        where=Availability.TERMINAL,
-        owners=True,
-        needs=lambda context: context.services.settings is not None,
+        availability=Availability.TERMINAL,
+        owner_only=True,
+        is_available=lambda context: context.services.settings is not None,
         run=_config,
     ),
     Command(
@@ -104,23 +104,23 @@ COMMANDS = (
         aliases=("set-home",),
         usage="[name]",
         summary="Make this chat the home chat of its platform.",
-        where=Availability.CHAT,
-        owners=True,
+        availability=Availability.CHAT,
+        owner_only=True,
         run=_sethome,
     ),
     Command(
         name="restart",
         summary="Restart the gateway.",
-        owners=True,
-        needs=lambda context: context.services.restart is not None,
+        owner_only=True,
+        is_available=lambda context: context.services.restart is not None,
         run=_restart,
     ),
     Command(
         name="reload-mcp",
         usage="[now]",
         summary="Reload the MCP servers from the settings.",
-        owners=True,
-        needs=lambda context: context.services.servers is not None,
+        owner_only=True,
+        is_available=lambda context: context.services.mcp_servers is not None,
         run=_reload_mcp,
     ),
     Command(
@@ -128,8 +128,8 @@ COMMANDS = (
         aliases=("platforms", "gateway"),
         usage="[list | pause name | resume name]",
         summary="List messaging platforms, or pause or resume one.",
-        owners=True,
-        needs=lambda context: context.services.platforms is not None,
+        owner_only=True,
+        is_available=lambda context: context.services.platforms is not None,
         run=_platform,
     ),
 )

@@ -35,20 +35,20 @@ async def _approve(context: CommandContext, args: str) -> CommandReply:
             hint="For example: /approve session, or /approve 1A2B3C",
         )
     choice = ApprovalChoice(chosen[0]) if chosen else ApprovalChoice.ONCE
-    question = "".join(question_ids) or ("" if everything else context.seat.question)
+    question = "".join(question_ids) or ("" if everything else context.caller.question)
     result = await _approval_service(context).answer(
         _answerer(context), choice, question=question, everything=everything
     )
-    return TextReply(result.told)
+    return TextReply(result.message)
 
 
 async def _deny(context: CommandContext, args: str) -> CommandReply:
     first, _, rest = args.partition(" ")
     service, answerer = _approval_service(context), _answerer(context)
     everything = first.lower() == "all"
-    has_id = bool(_QUESTION_ID.fullmatch(first)) and await service.asks(answerer, first)
+    has_id = bool(_QUESTION_ID.fullmatch(first)) and await service.has_request(answerer, first)
     reason = rest.strip() if everything or has_id else args
-    replied = "" if everything else context.seat.question
+    replied = "" if everything else context.caller.question
     result = await service.answer(
         answerer,
         ApprovalChoice.DENY,
@@ -56,7 +56,7 @@ async def _deny(context: CommandContext, args: str) -> CommandReply:
         words=reason,
         everything=everything,
     )
-    return TextReply(result.told)
+    return TextReply(result.message)
 
 
 async def _yolo(context: CommandContext, args: str) -> CommandReply:
@@ -86,7 +86,7 @@ async def _approvals(context: CommandContext, args: str) -> CommandReply:
             return TextReply(await _grant_list(service, context.conversation.session.id))
         case ["revoke", name]:
             grant = await service.revoke(name)
-            return TextReply(f"Revoked: {one_line(grant.shown, 200)}")
+            return TextReply(f"Revoked: {one_line(grant.text, 200)}")
         case _:
             raise UsageError(
                 "/approvals takes list or revoke.", hint="For example: /approvals revoke 1A2B3C4D"
@@ -97,7 +97,7 @@ async def _grant_list(service: ApprovalService, session: str) -> str:
     durations = {"": "always", session: "this session"}
     lines = [
         f"{one.id[-_ID_LENGTH:]}  {durations.get(one.session, 'another session')}  "
-        f"{one.tool} ({one.reaching}): {one_line(one.shown, 120)}"
+        f"{one.tool} ({one.reaching}): {one_line(one.text, 120)}"
         for one in await service.grants()
     ]
     lines += [f"settings  command_allowlist: {line}" for line in service.rules.allow]
@@ -116,9 +116,9 @@ def _approval_service(context: CommandContext) -> ApprovalService:
 def _answerer(context: CommandContext) -> Answerer:
     return Answerer(
         session=context.conversation.session.id,
-        principal=context.seat.principal,
+        principal=context.caller.principal,
         role=context.role,
-        address=context.seat.address,
+        address=context.caller.address,
     )
 
 
@@ -131,32 +131,32 @@ COMMANDS = (
         name="approve",
         usage="[session | always] [id | all]",
         summary="Approve what the agent asks for.",
-        where=Availability.CHAT,
-        needs=_has_approvals,
+        availability=Availability.CHAT,
+        is_available=_has_approvals,
         run=_approve,
     ),
     Command(
         name="deny",
         usage="[id | all] [reason]",
         summary="Deny what the agent asks for.",
-        where=Availability.CHAT,
-        needs=_has_approvals,
+        availability=Availability.CHAT,
+        is_available=_has_approvals,
         run=_deny,
     ),
     Command(
         name="yolo",
         usage="[on | off]",
         summary="Turn approvals off for this session, or on again.",
-        owners=True,
-        needs=_has_approvals,
+        owner_only=True,
+        is_available=_has_approvals,
         run=_yolo,
     ),
     Command(
         name="approvals",
         usage="[list | revoke id]",
         summary="List saved approvals, or revoke one.",
-        owners=True,
-        needs=_has_approvals,
+        owner_only=True,
+        is_available=_has_approvals,
         run=_approvals,
     ),
 )
@@ -168,8 +168,8 @@ _MAX_SHOWN = 20_000
 async def _trust(context: CommandContext, args: str) -> CommandReply:
     files, workspace = _instruction_files(context), context.conversation.session.cwd
     if not args:
-        return TextReply(_instruction_list(await to_thread.run_sync(files.of, workspace)))
-    file = await to_thread.run_sync(files.vouch, workspace, args)
+        return TextReply(_instruction_list(await to_thread.run_sync(files.list_files, workspace)))
+    file = await to_thread.run_sync(files.trust, workspace, args)
     return TextReply(
         f"{file.path} is trusted in its current form, from the next session on (/new). If it "
         f"changes, trust it again. Its content:\n\n"
@@ -194,14 +194,14 @@ def _instruction_list(files: Sequence[InstructionFile]) -> str:
 
 
 def _instruction_files(context: CommandContext) -> InstructionFiles:
-    files = context.services.guides
+    files = context.services.instruction_files
     if files is None:
         raise UsageError("Instruction files are not available here.")
     return files
 
 
 def _has_instruction_files(context: CommandContext) -> bool:
-    return context.services.guides is not None
+    return context.services.instruction_files is not None
 
 
 TRUST_COMMANDS = (
@@ -209,8 +209,8 @@ TRUST_COMMANDS = (
         name="trust",
         usage="[file]",
         summary="List the instruction files of this workspace, or trust one.",
-        owners=True,
-        needs=_has_instruction_files,
+        owner_only=True,
+        is_available=_has_instruction_files,
         run=_trust,
     ),
 )

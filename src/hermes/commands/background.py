@@ -13,7 +13,11 @@ async def _background(context: CommandContext, args: str) -> CommandReply:
         raise UsageError(
             "/background needs a prompt.", hint="For example: /background read the new mails"
         )
-    session, caller, program = context.conversation.session, context.seat, context.services.house
+    session, caller, program = (
+        context.conversation.session,
+        context.caller,
+        context.services.program,
+    )
     scope = Scope(
         profile=program.profile if program is not None else "",
         session=session.id,
@@ -26,7 +30,7 @@ async def _background(context: CommandContext, args: str) -> CommandReply:
         key=session.key,
         asker=Requester(user=caller.person.id, name=caller.person.name),
     )
-    name = await background.begin(scope, args)
+    name = await background.start(scope, args)
     return TextReply(f"Started {name}. It reports when it is done; /agents shows its progress.")
 
 
@@ -37,7 +41,7 @@ def _service(context: CommandContext) -> BackgroundJobs:
 
 
 async def _agents(context: CommandContext, args: str) -> CommandReply:
-    jobs = await _service(context).of(context.conversation.session)
+    jobs = await _service(context).list_jobs(context.conversation.session)
     if not jobs:
         return TextReply("No background jobs are running.")
     lines: list[str] = []
@@ -60,15 +64,15 @@ COMMANDS = (
         usage="<prompt>",
         summary="Run a prompt in the background and report the result.",
         # The rate limit of other users counts messages only.
-        owners=True,
-        needs=_has_background,
+        owner_only=True,
+        is_available=_has_background,
         run=_background,
     ),
     Command(
         name="agents",
         aliases=("tasks", "ps"),
         summary="List the background jobs of this session.",
-        needs=_has_background,
+        is_available=_has_background,
         run=_agents,
     ),
 )

@@ -33,7 +33,7 @@ async def _rollback(context: CommandContext, args: str) -> CommandReply:
         raise UsageError(
             f"/rollback takes a number from 1 to {len(saved)}.", hint="/rollback lists them."
         )
-    if context.work.activity().running:
+    if context.control.activity().running:
         raise SessionBusy("A turn is running.", hint="Wait for it, or stop it with /stop.")
     return await _restore(context, checkpoints, saved[number - 1])
 
@@ -112,8 +112,8 @@ COMMANDS = (
         name="rollback",
         usage="[number]",
         summary="List checkpoints, or restore files and conversation from one.",
-        owners=True,
-        needs=_has_checkpoints,
+        owner_only=True,
+        is_available=_has_checkpoints,
         run=_rollback,
     ),
     Command(
@@ -121,9 +121,9 @@ COMMANDS = (
         aliases=("snap",),
         usage="[note]",
         summary="Save a checkpoint of the workspace.",
-        where=Availability.TERMINAL,
-        owners=True,
-        needs=_has_checkpoints,
+        availability=Availability.TERMINAL,
+        owner_only=True,
+        is_available=_has_checkpoints,
         run=_snapshot,
     ),
 )

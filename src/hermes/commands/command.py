@@ -70,28 +70,28 @@ class CommandContext(Struct, frozen=True):
 
     conversation: Conversation
     models: ModelControl
-    facts: StatusFacts
+    status_facts: StatusFacts
     role: Role = Role.OWNER  # of the user who typed the command
-    seat: CommandCaller = CommandCaller()
+    caller: CommandCaller = CommandCaller()
     services: CommandServices = CommandServices()
 
     @property
-    def work(self) -> ConversationControl:
-        return self.seat.work or LocalControl(self.conversation)
+    def control(self) -> ConversationControl:
+        return self.caller.control or LocalControl(self.conversation)
 
     @property
     def archive(self) -> SessionArchive:
         """The sessions that the user may see."""
-        return self.seat.archive or self.conversation.archive
+        return self.caller.archive or self.conversation.archive
 
     @property
     def accepts_input_while_busy(self) -> bool:
         """Whether messages can be sent while a turn is running."""
-        return self.in_chat or self.work.manner() is not None
+        return self.in_chat or self.control.busy_mode() is not None
 
     @property
     def in_chat(self) -> bool:
-        return self.seat.surface is Surface.CHAT
+        return self.caller.surface is Surface.CHAT
 
     @property
     def is_owner(self) -> bool:
@@ -121,16 +121,16 @@ class Command(Struct, frozen=True, kw_only=True):
     run: Callable[[CommandContext, str], Awaitable[CommandReply]]
     usage: str = ""
     aliases: tuple[str, ...] = ()
-    where: Availability = Availability.BOTH
-    owners: bool = False  # for owners only
-    needs: Callable[[CommandContext], bool] = _always_available
+    availability: Availability = Availability.BOTH
+    owner_only: bool = False  # for owners only
+    is_available: Callable[[CommandContext], bool] = _always_available
 
     def applies(self, context: CommandContext) -> bool:
         """Whether the command is offered to this user on this surface."""
-        permitted = context.seat.permitted
+        permitted = context.caller.permitted
         return (
-            context.seat.surface in self.where.value
-            and (context.is_owner or not self.owners)
+            context.caller.surface in self.availability.value
+            and (context.is_owner or not self.owner_only)
             and (permitted is None or self.name in permitted)
-            and self.needs(context)
+            and self.is_available(context)
         )

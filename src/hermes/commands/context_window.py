@@ -26,11 +26,11 @@ _MAX_SESSIONS = 1_000
 
 
 def _has_window(context: CommandContext) -> bool:
-    return context.services.window is not None
+    return context.services.context_window is not None
 
 
 def _window(context: CommandContext) -> ContextWindow:
-    window = context.services.window
+    window = context.services.context_window
     if window is None:
         raise UsageError("The context window is not available here.")
     if not context.conversation.started:
@@ -76,7 +76,7 @@ def _compaction_options(args: Sequence[str]) -> CompactionOptions:
 
 
 async def _context(context: CommandContext, args: str) -> CommandReply:
-    usage = await _window(context).filling(context.conversation.session, context.role)
+    usage = await _window(context).usage(context.conversation.session, context.role)
     return TextReply("\n".join(_usage_lines(usage)))
 
 
@@ -210,23 +210,29 @@ COMMANDS = (
         aliases=("compact",),
         usage="[here turns] [what matters] [--preview]",
         summary="Summarize the conversation to free context.",
-        needs=_has_window,
+        is_available=_has_window,
         run=_compress,
     ),
     Command(
         name="context",
         summary="Show what fills the context window.",
-        needs=_has_window,
+        is_available=_has_window,
         run=_context,
     ),
     Command(
         name="pin",
         usage="[text]",
         summary="Keep a text in context for the whole session.",
-        needs=_has_window,
+        is_available=_has_window,
         run=_pin,
     ),
-    Command(name="unpin", usage="<number>", summary="Remove a pin.", needs=_has_window, run=_unpin),
+    Command(
+        name="unpin",
+        usage="<number>",
+        summary="Remove a pin.",
+        is_available=_has_window,
+        run=_unpin,
+    ),
     Command(
         name="insights",
         usage="[days]",

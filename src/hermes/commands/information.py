@@ -37,7 +37,7 @@ async def _status(context: CommandContext, args: str) -> CommandReply:
         ("model", _model_text(context)),
     ]
     if context.is_owner:
-        facts += [("folder", session.cwd), *context.facts.status(session)]
+        facts += [("folder", session.cwd), *context.status_facts.status(session)]
         facts += await _approval_facts(context)
     if context.in_chat:
         facts.append(("now", _activity_text(context)))
@@ -62,9 +62,9 @@ def _model_text(context: CommandContext) -> str:
 
 
 def _activity_text(context: CommandContext) -> str:
-    activity = context.work.activity()
+    activity = context.control.activity()
     doing = f"running for {activity.seconds:.0f} s" if activity.running else "idle"
-    return f"{doing}, {plural(activity.waiting, 'message')} queued"
+    return f"{doing}, {plural(activity.queued, 'message')} queued"
 
 
 def _fact_lines(context: CommandContext, facts: list[tuple[str, str]]) -> str:
@@ -83,7 +83,7 @@ async def _usage(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _whoami(context: CommandContext, args: str) -> CommandReply:
-    caller = context.seat
+    caller = context.caller
     person = caller.person
     facts = [("role", context.role.value)]
     if context.in_chat:
@@ -100,7 +100,7 @@ async def _whoami(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _profile(context: CommandContext, args: str) -> CommandReply:
-    program = context.services.house
+    program = context.services.program
     if program is None:
         raise UsageError("The profile is not available here.")
     where = f", in {program.home}" if context.is_owner else ""
@@ -108,14 +108,14 @@ async def _profile(context: CommandContext, args: str) -> CommandReply:
 
 
 def _toolset_control(context: CommandContext) -> ToolsetControl:
-    if context.services.toolbox is None:
+    if context.services.toolsets is None:
         raise UsageError("Tools are not available here.")
-    return context.services.toolbox
+    return context.services.toolsets
 
 
 def _offered(context: CommandContext, toolsets: ToolsetControl) -> Sequence[ToolSpec]:
     session = context.conversation.session
-    return toolsets.offered(context.seat.platform or session.source, context.role, session)
+    return toolsets.offered(context.caller.platform or session.source, context.role, session)
 
 
 async def _tools(context: CommandContext, args: str) -> CommandReply:
@@ -135,7 +135,7 @@ async def _switch_toolsets(context: CommandContext, args: Sequence[str]) -> str:
     toolsets = _toolset_control(context)
     match args:
         case ["list"]:
-            return await toolsets.listed()
+            return await toolsets.describe()
         case ["enable" | "disable" as action, *names, "--platform", platform] if names:
             return await toolsets.switch(names, platform, on=action == "enable")
         case ["enable" | "disable" as action, *names] if names and "--platform" not in names:
@@ -165,13 +165,13 @@ async def _version(context: CommandContext, args: str) -> CommandReply:
 async def _debug(context: CommandContext, args: str) -> CommandReply:
     import platform  # noqa: PLC0415 - rarely needed
 
-    program = context.services.house
+    program = context.services.program
     session = context.conversation.session
     facts = [
         ("hermes", __version__),
         ("python", platform.python_version()),
         ("system", f"{platform.system()} {platform.release()} ({platform.machine()})"),
-        ("surface", context.seat.platform or context.seat.surface.name.lower()),
+        ("surface", context.caller.platform or context.caller.surface.name.lower()),
         ("model", context.models.current(session)),
         ("messages", str(len(await context.conversation.messages()))),
         *(await program.report() if program is not None else ()),
@@ -195,7 +195,7 @@ COMMANDS = (
     Command(
         name="debug",
         summary="Show diagnostics for a bug report.",
-        owners=True,
+        owner_only=True,
         run=_debug,
     ),
 )

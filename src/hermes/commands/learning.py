@@ -25,7 +25,7 @@ async def _memory(context: CommandContext, args: str) -> CommandReply:
                 await learning.memory() + _missing_tool_note(context, "memory", _NO_MEMORY_TOOL)
             )
         case ["pending"]:
-            waiting = await learning.waiting("memory")
+            waiting = await learning.pending("memory")
             return TextReply("\n".join(waiting) or "Nothing is pending.")
         case ["approve", name]:
             return TextReply("\n".join(await learning.accept(name, "memory")))
@@ -33,7 +33,7 @@ async def _memory(context: CommandContext, args: str) -> CommandReply:
             count = await learning.reject(name, "memory")
             return TextReply(f"{plural(count, 'proposal')} rejected.")
         case ["approval"]:
-            return TextReply(_approval_text(on=learning.asks()))
+            return TextReply(_approval_text(on=learning.memory_approval()))
         case ["approval", "on" | "off" as action]:
             await learning.set_memory_approval(on=action == "on")
             return TextReply(_approval_text(on=action == "on"))
@@ -97,7 +97,7 @@ async def _changes(context: CommandContext, args: str) -> CommandReply:
         case []:
             return TextReply(await _recent_changes(learning))
         case ["show", name]:
-            return TextReply(await learning.shown(name))
+            return TextReply(await learning.describe(name))
         case ["approve", name]:
             return TextReply("\n".join(await learning.accept(name)))
         case ["reject", name]:
@@ -112,7 +112,7 @@ async def _changes(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _recent_changes(learning: LearningControl) -> str:
-    waiting, changes = await learning.waiting(), await learning.changes(_MAX_NEWEST)
+    waiting, changes = await learning.pending(), await learning.changes(_MAX_NEWEST)
     lines = ["Pending your approval:", *waiting, ""] if waiting else []
     lines += changes or ["There are no changes."]
     if waiting:
@@ -146,22 +146,22 @@ async def _learn(context: CommandContext, args: str) -> CommandReply:
 
 def _missing_tool_note(context: CommandContext, tool: str, text: str) -> str:
     """The text, if the current model is known to lack the tool."""
-    toolbox, session = context.services.toolbox, context.conversation.session
+    toolbox, session = context.services.toolsets, context.conversation.session
     if toolbox is None:
         return ""
-    tools = toolbox.offered(context.seat.platform or session.source, context.role, session)
+    tools = toolbox.offered(context.caller.platform or session.source, context.role, session)
     return "" if any(spec.name == tool for spec in tools) else f"\n\n{text}"
 
 
 def _learning(context: CommandContext) -> LearningControl:
-    learning = context.services.lessons
+    learning = context.services.learning
     if learning is None:
         raise UsageError("Learning is not available here.")
     return learning
 
 
 def _has_learning(context: CommandContext) -> bool:
-    return context.services.lessons is not None
+    return context.services.learning is not None
 
 
 COMMANDS = (
@@ -169,53 +169,53 @@ COMMANDS = (
         name="memory",
         usage="[pending | approve id | reject id | approval on|off]",
         summary="Show memory, and approve or reject changes to it.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_memory,
     ),
     Command(
         name="skills",
         usage="[list | show name | pin name | unpin name]",
         summary="List skills; /<name> uses one.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_skills,
     ),
     Command(
         name="bundles",
         summary="List bundles of skills.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_bundles,
     ),
     Command(
         name="changes",
         usage="[show id | approve id | reject id | undo id]",
         summary="List changes of memory and skills, and undo them.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_changes,
     ),
     Command(
         name="curator",
         summary="Show the last curation of skills.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_curator,
     ),
     Command(
         name="reload-skills",
         summary="Reload the list of skills.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_reload_skills,
     ),
     Command(
         name="learn",
         usage="<what>",
         summary="Write a skill about something.",
-        owners=True,
-        needs=_has_learning,
+        owner_only=True,
+        is_available=_has_learning,
         run=_learn,
     ),
 )

@@ -22,13 +22,13 @@ async def _model(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("/model takes one name.", hint="/help model shows its options.")
     if everywhere and not context.is_owner:
         raise UsageError("Only an owner may choose the model of new sessions.")
-    doubt = "" if force else await context.models.doubt(names[0], provider)
+    doubt = "" if force else await context.models.check_name(names[0], provider)
     model = await context.models.choose(names[0], provider)
     # The prompt names the model, so the next turn writes a new one.
     change = SessionChange(model=model.name, provider=model.provider, system="")
     await context.conversation.change(change)
     where = "from the next message on"
-    removed = await context.models.keep(model) if everywhere else ()
+    removed = await context.models.save_default(model) if everywhere else ()
     if everywhere:
         where += ", and for new sessions"
     lines = [f"Using {model.provider}/{model.name} {where}."]
@@ -39,7 +39,7 @@ async def _model(context: CommandContext, args: str) -> CommandReply:
 
 async def _models(context: CommandContext) -> str:
     current = context.models.current(context.conversation.session)
-    offers = context.services.offers
+    offers = context.services.model_offers
     names = await offers.offers() if offers is not None else ()
     if not names:
         return f"The model is {current}. Change it with: /model NAME"
@@ -129,8 +129,8 @@ def _opening_words(text: str) -> str:
 
 
 async def _busy(context: CommandContext, args: str) -> CommandReply:
-    control = context.work
-    current = control.manner()
+    control = context.control
+    current = control.busy_mode()
     if current is None:
         raise UsageError("Messages cannot be sent here while a turn is running.")
     word = args.lower()
@@ -146,7 +146,7 @@ async def _busy(context: CommandContext, args: str) -> CommandReply:
     mode = BusyMode(word)
     if context.services.settings is not None:
         await context.services.settings.save_busy_mode(mode)
-    control.change_manner(mode)
+    control.set_busy_mode(mode)
     return TextReply(f"From the next turn on, a message during a turn will {_BUSY_EFFECTS[mode]}.")
 
 
@@ -182,7 +182,7 @@ COMMANDS = (
         name="busy",
         usage="[interrupt|queue|steer|collect]",
         summary="Show or change what a message does while a turn is running.",
-        needs=lambda context: context.accepts_input_while_busy,
+        is_available=lambda context: context.accepts_input_while_busy,
         run=_busy,
     ),
 )
@@ -221,7 +221,7 @@ RUNTIME_COMMANDS = (
         usage="[auto | codex_app_server]",
         run=_codex_runtime,
         aliases=("codex_runtime",),
-        owners=True,
-        needs=lambda context: context.services.runtimes is not None,
+        owner_only=True,
+        is_available=lambda context: context.services.runtimes is not None,
     ),
 )

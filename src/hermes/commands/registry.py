@@ -45,7 +45,7 @@ class Registry:
             name="commands",
             usage="[page]",
             summary="List commands page by page.",
-            where=Availability.CHAT,
+            availability=Availability.CHAT,
             run=run_pages,
         )
         self.commands = (*commands, help_command, pages_command)
@@ -70,7 +70,7 @@ class Registry:
 
     def admit(self, context: CommandContext, name: str) -> Command:
         """Return the command if the user may use it here. Raises `UsageError` otherwise."""
-        learning = context.services.lessons
+        learning = context.services.learning
         known = name.lower().replace("_", "-") in self._by_name
         if not known and learning is not None and (skill := learning.skill_for_command(name)):
             command = skill_command(skill)
@@ -123,15 +123,15 @@ def is_command(line: str) -> bool:
 
 
 def _check_permitted(command: Command, context: CommandContext) -> None:
-    permitted = context.seat.permitted
+    permitted = context.caller.permitted
     if permitted is not None and command.name not in permitted:
         raise UsageError(
             f"You may not use /{command.name} here.", hint="/help lists your commands."
         )
-    if context.seat.surface not in command.where.value:
-        where = "in a chat" if command.where is Availability.CHAT else "in the terminal"
+    if context.caller.surface not in command.availability.value:
+        where = "in a chat" if command.availability is Availability.CHAT else "in the terminal"
         raise UsageError(f"/{command.name} only works {where}.")
-    if command.owners and not context.is_owner:
+    if command.owner_only and not context.is_owner:
         raise UsageError(f"Only an owner may use /{command.name}.")
 
 
@@ -159,16 +159,16 @@ def _usage_line(command: Command) -> str:
 
 def skill_command(name: str) -> Command:
     async def run(context: CommandContext, args: str) -> CommandReply:
-        learning = context.services.lessons
+        learning = context.services.learning
         if learning is None:
             raise UsageError("Skills are not available here.")
-        text = await learning.opened(name, context.conversation.session.id)
+        text = await learning.skill_instructions(name, context.conversation.session.id)
         request = args or "Follow it now, for what we are at."
         typed = Text(f"/{name} {args}".rstrip())
         return SubmitReply((typed, Text(f"{text}\n\n{request}")), told=f"Using the skill {name}.")
 
     return Command(
-        name=name, usage="[request]", summary=f"Use the skill {name}.", owners=True, run=run
+        name=name, usage="[request]", summary=f"Use the skill {name}.", owner_only=True, run=run
     )
 
 

@@ -23,11 +23,11 @@ class ModelControl(Protocol):
         """Return the model of that name. Raises `ConfigError` if it cannot be used."""
         ...
 
-    async def doubt(self, name: str, provider: str | None) -> str:
+    async def check_name(self, name: str, provider: str | None) -> str:
         """Say why the name could not be verified, or nothing. Raises if it is certainly wrong."""
         ...
 
-    async def keep(self, model: Model) -> Sequence[str]:
+    async def save_default(self, model: Model) -> Sequence[str]:
         """Save it as the default; return the removed settings of the previous provider."""
         ...
 
@@ -67,7 +67,7 @@ class SettingsControl(Protocol):
         """Make this chat the default target of its platform."""
         ...
 
-    async def shown(self) -> str:
+    async def describe_changed(self) -> str:
         """The settings that differ from the defaults, with secrets masked."""
         ...
 
@@ -103,7 +103,7 @@ class ToolsetControl(Protocol):
         """The names of the tools in each toolset."""
         ...
 
-    async def listed(self) -> str:
+    async def describe(self) -> str:
         """A table of the toolsets enabled on each platform."""
         ...
 
@@ -147,16 +147,16 @@ class BackgroundJob(Struct, frozen=True, kw_only=True):
 class BackgroundJobs(Protocol):
     """The background jobs of sessions."""
 
-    async def begin(self, scope: Scope, prompt: str) -> str:
+    async def start(self, scope: Scope, prompt: str) -> str:
         """Run the prompt in its own session and report to the scope; return the job's name.
 
         Raises `UsageError` when too many jobs are running.
         """
         ...
 
-    async def of(self, session: Session) -> Sequence[BackgroundJob]: ...
+    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]: ...
 
-    async def end(self, session: Session) -> int:
+    async def end_all(self, session: Session) -> int:
         """End all jobs of the session; return how many there were."""
         ...
 
@@ -198,7 +198,7 @@ class LearningControl(Protocol):
 
     async def memory(self) -> str: ...
 
-    async def waiting(self, kind: str | None = None) -> Sequence[str]:
+    async def pending(self, kind: str | None = None) -> Sequence[str]:
         """Pending proposals, one line each; `kind` is `memory` or `skill`."""
         ...
 
@@ -210,13 +210,13 @@ class LearningControl(Protocol):
 
     async def changes(self, limit: int) -> Sequence[str]: ...
 
-    async def shown(self, name: str) -> str:
+    async def describe(self, name: str) -> str:
         """A change or proposal in full."""
         ...
 
     async def undo(self, name: str) -> str: ...
 
-    def asks(self) -> bool:
+    def memory_approval(self) -> bool:
         """Whether every change of memory needs approval."""
         ...
 
@@ -240,7 +240,7 @@ class LearningControl(Protocol):
         """The skill with a command of that name, or an empty string."""
         ...
 
-    async def opened(self, name: str, session: str) -> str:
+    async def skill_instructions(self, name: str, session: str) -> str:
         """The instructions of a skill."""
         ...
 
@@ -258,10 +258,10 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
 class ContextWindow(Protocol):
     """The part of a session that the model sees."""
 
-    async def filling(self, session: Session, role: Role) -> ContextUsage: ...
+    async def usage(self, session: Session, role: Role) -> ContextUsage: ...
 
     async def compress(
-        self, session: Session, wish: CompactionOptions, *, preview: bool
+        self, session: Session, options: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
         """Raises `SessionBusy`, or `UsageError` if there is nothing to compact."""
         ...
@@ -286,11 +286,11 @@ class InstructionFile(Struct, frozen=True):
 
 
 class InstructionFiles(Protocol):
-    def of(self, workspace: str) -> Sequence[InstructionFile]:
+    def list_files(self, workspace: str) -> Sequence[InstructionFile]:
         """The files of the workspace; the first trusted one is used."""
         ...
 
-    def vouch(self, workspace: str, name: str) -> InstructionFile:
+    def trust(self, workspace: str, name: str) -> InstructionFile:
         """Trust the file in its current form. Raises `UsageError`."""
         ...
 
@@ -316,18 +316,18 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     """
 
     settings: SettingsControl | None = None
-    house: ProgramInfo | None = None
-    offers: ModelOffers | None = None
-    toolbox: ToolsetControl | None = None
-    pictures: ImageLoader | None = None
+    program: ProgramInfo | None = None
+    model_offers: ModelOffers | None = None
+    toolsets: ToolsetControl | None = None
+    images: ImageLoader | None = None
     platforms: PlatformControl | None = None
     restart: RestartGateway | None = None
     approvals: ApprovalService | None = None
     checkpoints: Checkpoints | None = None
     background: BackgroundJobs | None = None
-    window: ContextWindow | None = None
-    lessons: LearningControl | None = None
+    context_window: ContextWindow | None = None
+    learning: LearningControl | None = None
     runtimes: RuntimeControl | None = None
-    guides: InstructionFiles | None = None
-    handing: SessionHandoff | None = None
-    servers: McpServerControl | None = None
+    instruction_files: InstructionFiles | None = None
+    handoff: SessionHandoff | None = None
+    mcp_servers: McpServerControl | None = None

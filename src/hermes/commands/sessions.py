@@ -27,12 +27,12 @@ async def _start(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _new(context: CommandContext, args: str) -> CommandReply:
-    switched = await context.work.begin(args)
-    return TextReply(f"New session {switched.session.id}.{switched.aside}")
+    switched = await context.control.start_session(args)
+    return TextReply(f"New session {switched.session.id}.{switched.dropped_note}")
 
 
 async def _retry(context: CommandContext, args: str) -> CommandReply:
-    question = await context.conversation.again()
+    question = await context.conversation.replace_last()
     if context.in_chat:
         own = Trust.OWNER if context.role is Role.OWNER else Trust.GUEST
         if question.trust is not own:
@@ -86,14 +86,14 @@ async def _branch(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _stop(context: CommandContext, args: str) -> CommandReply:
-    stopped = await context.work.stop(args)
+    stopped = await context.control.stop(args)
     ended = "" if args else await _end_background(context)
-    dropped = set_aside_text(stopped.waiting)
-    if stopped.running and stopped.says_so:
+    dropped = set_aside_text(stopped.dropped)
+    if stopped.running and stopped.reports_itself:
         slow = "Stopping; a process takes a moment to end."
-        notes = [slow if stopped.lingers else "", f"{dropped}." if stopped.waiting else ""]
+        notes = [slow if stopped.is_slow else "", f"{dropped}." if stopped.dropped else ""]
         return TextReply(" ".join(filter(None, [*notes, ended])))
-    if stopped.waiting:
+    if stopped.dropped:
         return TextReply(f"Stopped. {dropped}. {ended}".strip())
     if stopped.running:
         return TextReply(f"Stopped. {ended}".strip())
@@ -102,26 +102,26 @@ async def _stop(context: CommandContext, args: str) -> CommandReply:
 
 async def _end_background(context: CommandContext) -> str:
     background = context.services.background
-    count = await background.end(context.conversation.session) if background else 0
+    count = await background.end_all(context.conversation.session) if background else 0
     return f"Ended {plural(count, 'background job')}." if count else ""
 
 
 async def _queue(context: CommandContext, args: str) -> CommandReply:
     if not args:
         raise UsageError("/queue needs a message.", hint="For example: /queue and the tests")
-    busy = context.work.activity().running
+    busy = context.control.activity().running
     return SubmitReply((Text(args),), BusyMode.QUEUE, "Queued." if busy else "")
 
 
 async def _steer(context: CommandContext, args: str) -> CommandReply:
     if not args:
         raise UsageError("/steer needs a message.", hint="For example: /steer use the other")
-    busy = context.work.activity().running
+    busy = context.control.activity().running
     return SubmitReply((Text(args),), BusyMode.STEER, "Sent to the running turn." if busy else "")
 
 
 COMMANDS = (
-    Command(name="start", summary="Show a greeting.", where=Availability.CHAT, run=_start),
+    Command(name="start", summary="Show a greeting.", availability=Availability.CHAT, run=_start),
     Command(
         name="new", aliases=("reset",), usage="[title]", summary="Start a new session.", run=_new
     ),
@@ -141,14 +141,14 @@ COMMANDS = (
         aliases=("q",),
         usage="<text>",
         summary="Queue a message for after the running turn.",
-        needs=lambda context: context.accepts_input_while_busy,
+        is_available=lambda context: context.accepts_input_while_busy,
         run=_queue,
     ),
     Command(
         name="steer",
         usage="<text>",
         summary="Send a message to the running turn.",
-        needs=lambda context: context.accepts_input_while_busy,
+        is_available=lambda context: context.accepts_input_while_busy,
         run=_steer,
     ),
 )
@@ -171,14 +171,17 @@ async def _resume(context: CommandContext, args: str) -> CommandReply:
     session = await _find_session(context, args)
     if session.id == context.conversation.session.id:
         raise UsageError("You are already in that session.")
-    switched = await context.work.enter(session)
+    switched = await context.control.resume_session(session)
     tail = await context.archive.tail(session.id, MAX_ROWS, MAX_BYTES)
     conversation = context.conversation
-    going_on, ends = await conversation.going_on(session.id), await conversation.ends(session.id)
-    last = recap(tail.rows, 3, going_on=going_on, midway=tail.more > 0, ends=ends)
+    going_on, ends = (
+        await conversation.is_running(session.id),
+        await conversation.failure_reasons(session.id),
+    )
+    last = recap(tail.rows, 3, running=going_on, partial=tail.more > 0, failures=ends)
     name = f" “{session.title}”" if session.title else ""
     count = plural(len(tail.rows) + tail.more, "message")
-    text = f"Resumed session {session.id}{name}, {count}.{switched.aside}"
+    text = f"Resumed session {session.id}{name}, {count}.{switched.dropped_note}"
     return ResumedReply(text, "\n".join(_recap_lines(last, 300)))
 
 
@@ -187,17 +190,17 @@ async def _handoff(context: CommandContext, args: str) -> CommandReply:
         raise UsageError(
             "/handoff takes the name of a platform.", hint="For example: /handoff telegram"
         )
-    handoff, conversation = context.services.handing, context.conversation
+    handoff, conversation = context.services.handoff, context.conversation
     if handoff is None:
         raise UsageError("Handoff is not available here.")
     if not conversation.started:
         raise UsageError("The conversation is empty.")
     old = conversation.session
     where = await handoff.hand_off(old, args.lower())
-    switched = await context.work.begin("")
+    switched = await context.control.start_session("")
     return TextReply(
         f"Handed off to {where}. This is a new session; /resume {old.id} returns to the old one."
-        f"{switched.aside}"
+        f"{switched.dropped_note}"
     )
 
 
@@ -280,8 +283,11 @@ async def _history(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
     rows = await context.conversation.messages()
     exchanges = exchanges or (_CHAT_EXCHANGES if context.in_chat else len(rows))
-    going_on, ends = await context.conversation.going_on(), await context.conversation.ends()
-    lines = _recap_lines(recap(rows, exchanges, going_on=going_on, ends=ends), 500)
+    going_on, ends = (
+        await context.conversation.is_running(),
+        await context.conversation.failure_reasons(),
+    )
+    lines = _recap_lines(recap(rows, exchanges, running=going_on, failures=ends), 500)
     return TextReply("\n".join(lines) or "The conversation is empty.")
 
 
@@ -305,9 +311,9 @@ SESSION_COMMANDS = (
         name="handoff",
         usage="<platform>",
         summary="Continue this session in the home chat of a platform.",
-        where=Availability.TERMINAL,
-        owners=True,
-        needs=lambda context: context.services.handing is not None,
+        availability=Availability.TERMINAL,
+        owner_only=True,
+        is_available=lambda context: context.services.handoff is not None,
         run=_handoff,
     ),
     Command(

@@ -32,28 +32,28 @@ class ConversationActivity(Struct, frozen=True, kw_only=True):
 
     running: bool = False
     seconds: float = 0.0
-    waiting: int = 0
+    queued: int = 0
 
 
 class StopResult(Struct, frozen=True, kw_only=True):
     """The outcome of `ConversationControl.stop`."""
 
     running: bool = False  # a turn was stopped
-    waiting: int = 0  # queued messages that were dropped
-    says_so: bool = False  # the turn reports its own end to the user
-    lingers: bool = False  # a child process takes a while to end
+    dropped: int = 0  # queued messages that were dropped
+    reports_itself: bool = False  # the turn reports its own end to the user
+    is_slow: bool = False  # a child process takes a while to end
 
 
 class SwitchedSession(Struct, frozen=True):
     """The session in which a conversation continues, and the number of queued messages dropped."""
 
     session: Session
-    waiting: int = 0
+    dropped: int = 0
 
     @property
-    def aside(self) -> str:
+    def dropped_note(self) -> str:
         """A sentence about dropped messages with a leading space, or an empty string."""
-        return f" {set_aside_text(self.waiting)}." if self.waiting else ""
+        return f" {set_aside_text(self.dropped)}." if self.dropped else ""
 
 
 def set_aside_text(messages: int) -> str:
@@ -69,19 +69,19 @@ class ConversationControl(Protocol):
         """Stop the running turn; with `run`, only if it is that run."""
         ...
 
-    async def begin(self, title: str) -> SwitchedSession:
+    async def start_session(self, title: str) -> SwitchedSession:
         """Replace the current session, and its queued messages, by a new one."""
         ...
 
-    async def enter(self, session: Session) -> SwitchedSession:
+    async def resume_session(self, session: Session) -> SwitchedSession:
         """Continue another session here. Raises `SessionBusy` if it is in use elsewhere."""
         ...
 
-    def manner(self) -> BusyMode | None:
+    def busy_mode(self) -> BusyMode | None:
         """How messages during a turn are handled; None if none can be sent."""
         ...
 
-    def change_manner(self, manner: BusyMode) -> None: ...
+    def set_busy_mode(self, manner: BusyMode) -> None: ...
 
 
 class LocalControl:
@@ -96,20 +96,20 @@ class LocalControl:
     async def stop(self, run: str = "") -> StopResult:
         return StopResult(running=self._conversation.interrupt())
 
-    async def begin(self, title: str) -> SwitchedSession:
+    async def start_session(self, title: str) -> SwitchedSession:
         self._conversation.start_new()
         if title:
             await self._conversation.change(SessionChange(title=title))
         return SwitchedSession(self._conversation.session)
 
-    async def enter(self, session: Session) -> SwitchedSession:
+    async def resume_session(self, session: Session) -> SwitchedSession:
         await self._conversation.resume(session.id)
         return SwitchedSession(session)
 
-    def manner(self) -> BusyMode | None:
+    def busy_mode(self) -> BusyMode | None:
         return None
 
-    def change_manner(self, manner: BusyMode) -> None:
+    def set_busy_mode(self, manner: BusyMode) -> None:
         raise UsageError("Messages cannot be sent here while a turn is running.")
 
 
@@ -151,6 +151,6 @@ class CommandCaller(Struct, frozen=True, kw_only=True):
     platform: str = ""
     permitted: frozenset[str] | None = None  # command names; None: all
     archive: SessionArchive | None = None  # what the user may see, if not the conversation's
-    work: ConversationControl | None = None
+    control: ConversationControl | None = None
     abilities: frozenset[TerminalAbility] = frozenset()
     question: str = ""  # id of the approval request this command replies to

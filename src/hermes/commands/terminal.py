@@ -31,12 +31,12 @@ _PROGRESS_LEVELS = ("off", "new", "all", "verbose")
 
 async def _clear(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.CLEAR)
-    switched = await context.work.begin(args)
-    return TextReply(f"New session {switched.session.id}.{switched.aside}", clear=True)
+    switched = await context.control.start_session(args)
+    return TextReply(f"New session {switched.session.id}.{switched.dropped_note}", clear=True)
 
 
 def _require_ability(context: CommandContext, ability: TerminalAbility) -> None:
-    if ability not in context.seat.abilities:
+    if ability not in context.caller.abilities:
         raise UsageError("This terminal does not support that.")
 
 
@@ -55,7 +55,7 @@ async def _copy(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _image(context: CommandContext, args: str) -> CommandReply:
-    images = context.services.pictures
+    images = context.services.images
     if images is None:
         raise UsageError("Images cannot be sent from here.")
     path, text = _split_path(args)
@@ -91,7 +91,7 @@ async def _save(context: CommandContext, args: str) -> CommandReply:
             hint=f"For .jsonl and .html: hermes sessions export {session.id} -o FILE",
         )
     if path.suffix.lower() == ".md":
-        ends = await context.conversation.ends()
+        ends = await context.conversation.failure_reasons()
         data = _as_markdown(session.title or session.id, rows, ends).encode()
     else:
         body = {"session": session, "messages": [row.message for row in rows]}
@@ -117,7 +117,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _as_markdown(title: str, rows: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
-    entries = recap(rows, len(rows), ends=ends)
+    entries = recap(rows, len(rows), failures=ends)
     sections = [f"## {speaker}\n\n{text}" if speaker else text for speaker, text in entries]
     return "\n\n".join([f"# {title}", *sections]) + "\n"
 
@@ -159,7 +159,7 @@ async def _prompt(context: CommandContext, args: str) -> CommandReply:
 
 
 def _has_screen(context: CommandContext) -> bool:
-    return TerminalAbility.LOOKS in context.seat.abilities
+    return TerminalAbility.LOOKS in context.caller.abilities
 
 
 def _next_level(level: str) -> str:
@@ -172,7 +172,7 @@ async def _quit(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("/quit takes --delete or nothing.")
     conversation = context.conversation
     if args and conversation.started:
-        if context.work.activity().running:
+        if context.control.activity().running:
             raise UsageError("A turn is still running.", hint="/stop ends it.")
         await conversation.archive.delete([conversation.session.id])
         conversation.start_new()
@@ -184,47 +184,47 @@ COMMANDS = (
         name="clear",
         usage="[title]",
         summary="Clear the screen and start a new session.",
-        where=Availability.TERMINAL,
-        needs=lambda context: TerminalAbility.CLEAR in context.seat.abilities,
+        availability=Availability.TERMINAL,
+        is_available=lambda context: TerminalAbility.CLEAR in context.caller.abilities,
         run=_clear,
     ),
     Command(
         name="copy",
         usage="[number]",
         summary="Copy the last answer.",
-        where=Availability.TERMINAL,
-        needs=lambda context: TerminalAbility.COPY in context.seat.abilities,
+        availability=Availability.TERMINAL,
+        is_available=lambda context: TerminalAbility.COPY in context.caller.abilities,
         run=_copy,
     ),
     Command(
         name="image",
         usage="<path> [text]",
         summary="Send an image, with optional text.",
-        where=Availability.TERMINAL,
-        owners=True,
+        availability=Availability.TERMINAL,
+        owner_only=True,
         run=_image,
     ),
     Command(
         name="save",
         usage="[path]",
         summary="Save this session to a .md or .json file.",
-        where=Availability.TERMINAL,
-        owners=True,
+        availability=Availability.TERMINAL,
+        owner_only=True,
         run=_save,
     ),
     Command(
         name="verbose",
         usage="[off|new|all|verbose]",
         summary="Change how much tool progress is shown.",
-        where=Availability.TERMINAL,
-        needs=lambda context: TerminalAbility.PROGRESS in context.seat.abilities,
+        availability=Availability.TERMINAL,
+        is_available=lambda context: TerminalAbility.PROGRESS in context.caller.abilities,
         run=_verbose,
     ),
     Command(
         name="redraw",
         summary="Redraw the screen.",
-        where=Availability.TERMINAL,
-        needs=_has_screen,
+        availability=Availability.TERMINAL,
+        is_available=_has_screen,
         run=_redraw,
     ),
     Command(
@@ -232,8 +232,8 @@ COMMANDS = (
         aliases=("ts",),
         usage="[on|off]",
         summary="Show or hide timestamps until you quit.",
-        where=Availability.TERMINAL,
-        needs=_has_screen,
+        availability=Availability.TERMINAL,
+        is_available=_has_screen,
         run=_timestamps,
     ),
     Command(
@@ -241,8 +241,8 @@ COMMANDS = (
         aliases=("sb",),
         usage="[on|off]",
         summary="Show or hide the status bar until you quit.",
-        where=Availability.TERMINAL,
-        needs=_has_screen,
+        availability=Availability.TERMINAL,
+        is_available=_has_screen,
         run=_statusbar,
     ),
     Command(
@@ -250,8 +250,8 @@ COMMANDS = (
         aliases=("compose",),
         usage="[text]",
         summary="Write a message in your editor.",
-        where=Availability.TERMINAL,
-        needs=_has_screen,
+        availability=Availability.TERMINAL,
+        is_available=_has_screen,
         run=_prompt,
     ),
     Command(
@@ -259,7 +259,7 @@ COMMANDS = (
         aliases=("exit",),
         usage="[--delete]",
         summary="Quit; --delete also deletes this session.",
-        where=Availability.TERMINAL,
+        availability=Availability.TERMINAL,
         run=_quit,
     ),
 )

@@ -62,13 +62,13 @@ class Compactor:
         self._views = views
         self._clock = clock
         self._price = price
-        self._scribe = writer
-        self._at_work: set[str] = set()
+        self._writer = writer
+        self._running: set[str] = set()
 
     async def record(self, session: Session) -> CompactionState:
         return (await self._views.find(session)).record
 
-    async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
+    async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
         view = (await self._views.find(session)).record.view
         seen = apply_view(view, messages) if view is not None else None
@@ -79,15 +79,15 @@ class Compactor:
     ) -> str | None:
         """Return the new system prompt; None if paused after failures or nothing can be done."""
         found = await self._views.find(job.session)
-        if not need.refused and self._is_paused(found.record, need.tokens):
+        if not need.rejected and self._is_paused(found.record, need.tokens):
             return None
         system = _current_prompt(job.plan)
-        result = await self._press(
+        result = await self._run_pass(
             job, found, history, need, CompactionOptions(automatic=True), system
         )
         return None if result is None else system
 
-    async def by_hand(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
+    async def compact_now(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
         found = await self._views.find(job.session)
         found = StoredView(
@@ -95,7 +95,7 @@ class Compactor:
         )
         history = History(job.plan.history)
         need = CompactionNeed(_request_tokens(job.plan, history), _ignore_event)
-        result = await self._press(job, found, history, need, options, _current_prompt(job.plan))
+        result = await self._run_pass(job, found, history, need, options, _current_prompt(job.plan))
         if result is None:
             raise _nothing_to_compact()
         return result
@@ -119,7 +119,7 @@ class Compactor:
             messages=len(omitted),
         )
 
-    async def _press(
+    async def _run_pass(
         self,
         job: CompactionJob,
         found: StoredView,
@@ -138,18 +138,18 @@ class Compactor:
             cut = self._cut(record, messages, job.plan, options)
             if cut is None:
                 idle = structs.replace(record, idle=record.idle + 1, before=need.tokens)
-                await self._views.keep(job.session, job.lease, found, idle)
+                await self._views.save(job.session, job.lease, found, idle)
                 return None
             source = _summary_input(record, messages, cut, options)
             abort = self.limits.abort and options.automatic
-            summary = await self._written(job, source, record, abort=abort)
-            meters = [self._meter(job, answer) for answer in summary.answers]
+            summary = await self._write_summary(job, source, record, abort=abort)
+            meters = [self._usage(job, answer) for answer in summary.answers]
             record = _with_cost(record, summary, meters)
             if not summary.body:
                 record = structs.replace(record, cool_until=self._clock.now() + COOL_DOWN)
-                await self._views.keep(job.session, job.lease, found, record, *meters)
+                await self._views.save(job.session, job.lease, found, record, *meters)
                 return None
-            text = frame_summary(summary.body, await self._views.kept(job.session))
+            text = frame_summary(summary.body, await self._views.kept_text(job.session))
             strange = contains_untrusted(messages[: cut.start], job.plan.tools)
             new = make_view(messages, cut, text, strange=strange)
             visible = apply_view(new, messages) or messages
@@ -166,18 +166,18 @@ class Compactor:
             stored = system if own else ""
             if stored != job.session.system:
                 writes.append(ChangeSession(job.session.id, SessionChange(system=stored)))
-            await self._views.keep(job.session, job.lease, found, record, *writes)
-            history.begin_again(visible)
+            await self._views.save(job.session, job.lease, found, record, *writes)
+            history.replace(visible)
         result = _result_of(source, summary, meters, before, after)
-        await need.tell(Notice(describe_result(result)))
+        await need.emit(Notice(describe_result(result)))
         return result
 
-    async def _written(
+    async def _write_summary(
         self, job: CompactionJob, source: SummaryInput, record: CompactionState, *, abort: bool
     ) -> WrittenSummary:
         if self._is_cooling_down(record):
-            return self._scribe.plain(source)
-        return await self._scribe.write(source, job.plan.model, abort=abort)
+            return self._writer.plain(source)
+        return await self._writer.write(source, job.plan.model, abort=abort)
 
     def _updated_state(
         self, record: CompactionState, summary: WrittenSummary, before: int, after: int
@@ -206,14 +206,14 @@ class Compactor:
         threshold = compaction_threshold(self.limits, model.window, model.name, model.provider)
         ends = CutLimits(
             budget=tail_budget(self.limits, threshold),
-            least=min_tail_messages(self.limits),
+            min_messages=min_tail_messages(self.limits),
             turns=options.turns,
-            head=0 if since else self.limits.first,
-            since=since,
+            head=0 if since else self.limits.keep_first,
+            summarized=since,
         )
         return find_cut(messages, ends, self.limits.stateful)
 
-    def _meter(self, job: CompactionJob, answer: Assistant) -> RecordUsage:
+    def _usage(self, job: CompactionJob, answer: Assistant) -> RecordUsage:
         cost = self._price(answer.model, answer.provider, answer.usage)
         session, run, now = job.session.id, job.plan.scope.run, self._clock.now()
         return RecordUsage(session, run, answer.model, answer.provider, answer.usage, cost, now)
@@ -232,13 +232,13 @@ class Compactor:
 
     @contextmanager
     def _exclusive(self, session: str) -> Generator[None]:
-        if session in self._at_work:
+        if session in self._running:
             raise AssertionError(f"session {session} is compacted twice at the same time")
-        self._at_work.add(session)
+        self._running.add(session)
         try:
             yield
         finally:
-            self._at_work.discard(session)
+            self._running.discard(session)
 
 
 def _summary_input(
@@ -287,7 +287,7 @@ async def _ignore_event(event: Event) -> None: ...
 
 
 def _current_prompt(plan: Plan) -> str:
-    return plan.system if plan.renew is None else plan.renew()
+    return plan.system if plan.rebuild_prompt is None else plan.rebuild_prompt()
 
 
 def _request_tokens(plan: Plan, messages: Sequence[Message]) -> int:

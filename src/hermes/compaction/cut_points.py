@@ -32,10 +32,10 @@ class CutLimits(Struct, frozen=True, kw_only=True):
     """How much to keep."""
 
     budget: int  # tokens at the end
-    least: int = _MIN_TAIL  # messages at the end
+    min_messages: int = _MIN_TAIL  # messages at the end
     turns: int | None = None  # instead: everything from the last turns
     head: int = 0  # messages at the start
-    since: int = 0  # everything before is summarized already
+    summarized: int = 0  # everything before is summarized already
 
 
 def find_cut(
@@ -43,14 +43,14 @@ def find_cut(
 ) -> Cut | None:
     """None if there is nothing between the ends."""
     splits = _splits_pairs(messages)
-    first = 0 if limits.since else _next_cut(splits, min(limits.head, len(messages)))
+    first = 0 if limits.summarized else _next_cut(splits, min(limits.head, len(messages)))
     start = (
         _tail_start_of_turns(messages, limits.turns)
         if limits.turns
         else _tail_start(messages, limits)
     )
     start = _previous_cut(splits, start)
-    if start <= max(first, limits.since) or start >= len(messages):
+    if start <= max(first, limits.summarized) or start >= len(messages):
         return None
     last = [index for index in (_last_reply(messages), _last_question(messages)) if index >= 0]
     return Cut(
@@ -101,9 +101,9 @@ def _tail_start(messages: Sequence[Message], limits: CutLimits) -> int:
         count = len(messages) - start
         total += message_tokens(messages[start - 1])
         fits = total <= limits.budget or (
-            count < limits.least and total <= limits.budget * _TAIL_SLACK
+            count < limits.min_messages and total <= limits.budget * _TAIL_SLACK
         )
-        if not fits and count >= min(_MIN_TAIL, limits.least):
+        if not fits and count >= min(_MIN_TAIL, limits.min_messages):
             break
         start -= 1
     return start

@@ -71,24 +71,24 @@ class CompactionService:
         self._make = make
 
     @cached_property
-    def _press(self) -> "Compactor":
+    def _compactor(self) -> "Compactor":
         return self._make(self.limits)
 
     async def record(self, session: Session) -> "CompactionState":
-        return await self._press.record(session)
+        return await self._compactor.record(session)
 
-    async def seen(self, session: Session, messages: list[Message]) -> list[Message]:
+    async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
         for name in filter(None, (session.id, session.parent)):
             if await self._store.records.get(VIEW_KIND, name) is not None:
-                return await self._press.seen(session, messages)
+                return await self._compactor.visible_messages(session, messages)
         return messages
 
     def trigger(self, plan: Plan) -> int:
         model = plan.model
         return compaction_threshold(self.limits, model.window, model.name, model.provider)
 
-    def during(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
+    def for_turn(self, job: CompactionJob, instructions: str = "") -> CompactHistory:
         """The check that a turn runs before each step; `instructions` stay in its prompt."""
         return partial(self._compact_if_needed, job, instructions)
 
@@ -96,22 +96,26 @@ class CompactionService:
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
         threshold = self.trigger(job.plan)
-        if not need.refused and need.tokens < threshold and len(history) < self.limits.most:
+        if (
+            not need.rejected
+            and need.tokens < threshold
+            and len(history) < self.limits.max_messages
+        ):
             return None
-        system = await self._press.compact_if_needed(job, history, need)
+        system = await self._compactor.compact_if_needed(job, history, need)
         if system is None:
             return None
         return "\n\n".join(filter(None, [system, instructions]))
 
-    async def by_hand(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
+    async def compact_now(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
-        return await self._press.by_hand(job, options)
+        return await self._compactor.compact_now(job, options)
 
     async def preview(
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
         """What `by_hand` would do. Raises `UsageError`."""
-        return await self._press.preview(session, plan, options)
+        return await self._compactor.preview(session, plan, options)
 
 
 class RuntimeCompactor:
@@ -122,7 +126,7 @@ class RuntimeCompactor:
         self._clock = clock
         self._price = price
 
-    async def by_hand(
+    async def compact_now(
         self, plan: RuntimePlan, options: CompactionOptions, *, preview: bool
     ) -> CompactionResult:
         """Compact on a person's request. Raises `UsageError` for what the runtime cannot do."""

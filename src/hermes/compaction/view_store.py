@@ -49,7 +49,7 @@ class ViewStore:
         record = msgspec.json.decode(parent.body, type=CompactionState)
         return StoredView(structs.replace(record, times=0, calls=0, usage=Usage(), cost=0.0))
 
-    async def keep(
+    async def save(
         self,
         session: Session,
         lease: Lease,
@@ -67,13 +67,15 @@ class ViewStore:
             body=Raw(msgspec.json.encode(record)),
             open=False,
         )
-        await self._store.commit(PutRecord(stored, was=found.state), *writes, fence=lease.fence)
+        await self._store.commit(
+            PutRecord(stored, expected_state=found.state), *writes, fence=lease.fence
+        )
 
     async def transcript(self, session: Session) -> list[Message]:
         rows = await self._store.archive_for(session.principal).messages(session.id)
         return [row.message for row in rows]
 
-    async def kept(self, session: Session) -> KeptText:
+    async def kept_text(self, session: Session) -> KeptText:
         """Pins and open questions, passed on verbatim rather than by a model."""
         waiting = await self._store.records.find(_QUESTION_KIND, session=session.id, only_open=True)
         questions = [msgspec.json.decode(row.body, type=_QuestionBody).question for row in waiting]

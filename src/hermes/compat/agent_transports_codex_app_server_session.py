@@ -133,7 +133,7 @@ class CodexAppServerSession:
 
 
 def _result(turn_end: TurnEnd, messages: list[Message], runtime: CodexRuntime) -> TurnResult:
-    now, last_turn = SystemClock().now(), runtime.last
+    now, last_turn = SystemClock().now(), runtime.last_turn
     answers = [message.text for message in messages if isinstance(message, Assistant)]
     return TurnResult(
         final_text=answers[-1] if answers else "",

@@ -161,7 +161,7 @@ class AIAgent(CodexAgent):
             toolsets=None
             if arguments.enabled_toolsets is None
             else tuple(arguments.enabled_toolsets),
-            without=tuple(arguments.disabled_toolsets),
+            excluded_toolsets=tuple(arguments.disabled_toolsets),
             max_steps=arguments.max_iterations,
             system_prompt="\n\n".join(extra),
         )

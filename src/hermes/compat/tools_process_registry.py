@@ -84,7 +84,7 @@ class ProcessRegistry:
     """The registry of the background agent, by its public names."""
 
     def __init__(self) -> None:
-        self.house = BackgroundAgent()
+        self.agent = BackgroundAgent()
         self._taken: set[str] = set()
 
     @property
@@ -99,7 +99,7 @@ class ProcessRegistry:
         self._taken = {one.id for one in self._watched() if one.id not in remaining_ids}
 
     def _watched(self) -> list[BackgroundProcess]:
-        app = self.house.app
+        app = self.agent.app
         running = app.processes.running if app else ()
         return [one for one in running if one.scope.address and (one.notify or one.watch)]
 

@@ -16,7 +16,7 @@ from hermes.schema.messages import Text
 
 def terminal_tool(command: str, **arguments: Any) -> str:
     """Return the result as JSON, also if the call is refused."""
-    _, app = process_registry.house.use()
+    _, app = process_registry.agent.use()
     tool = app.tools.get("terminal")
     if tool is None:
         return _refusal("The terminal tool is disabled in the settings.")
@@ -24,11 +24,11 @@ def terminal_tool(command: str, **arguments: Any) -> str:
     scope = current_scope(app)
 
     async def ask(request: ApprovalRequest) -> Decision:
-        return await app.approvals.rule(scope, request, _ignore_event)
+        return await app.approvals.decide(scope, request, _ignore_event)
 
     context = ToolContext(scope, "", _ignore_progress, ask)
     try:
-        output = process_registry.house.run(tool.run(args, context))
+        output = process_registry.agent.run(tool.run(args, context))
     except ToolError as error:
         return _refusal(error.sentence)
     return _text(output)

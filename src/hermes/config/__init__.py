@@ -1,1 +1,1 @@
-"""Settings: where the home is, what its files say, and how they are changed."""
+"""Settings: find the home, load its files and edit them."""

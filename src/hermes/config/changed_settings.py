@@ -1,4 +1,4 @@
-"""Of all settings only those that somebody has changed."""
+"""Find the settings that differ from the defaults."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from hermes.config.yaml_values import as_mapping
 
 
 def changed_settings(settings: object) -> Mapping[object, object]:
-    """What differs from the defaults; a key that we do not know always does."""
-    own = as_mapping(settings) or {}
-    # The model may be a name alone, within which nothing could differ.
-    usual = Config() if as_mapping(own.get("model")) is None else Config(model=Model())
-    return _without_defaults(own, as_mapping(msgspec.to_builtins(usual)) or {})
+    """The settings that differ from the defaults; unknown keys always do."""
+    given = as_mapping(settings) or {}
+    # The model may be a bare name instead of a section.
+    default = Config() if as_mapping(given.get("model")) is None else Config(model=Model())
+    return _without_defaults(given, as_mapping(msgspec.to_builtins(default)) or {})
 
 
 def _without_defaults(
@@ -22,10 +22,10 @@ def _without_defaults(
 ) -> dict[object, object]:
     found: dict[object, object] = {}
     for key, value in settings.items():
-        inside, usual = as_mapping(value), as_mapping(defaults.get(key))
-        if inside is not None and usual is not None:
-            if less := _without_defaults(inside, usual):
-                found[key] = less
+        section, default = as_mapping(value), as_mapping(defaults.get(key))
+        if section is not None and default is not None:
+            if changed := _without_defaults(section, default):
+                found[key] = changed
         elif key not in defaults or value != defaults[key]:
             found[key] = value
     return found

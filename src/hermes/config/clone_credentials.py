@@ -1,9 +1,8 @@
-"""Credentials that a cloned profile must not share with the original.
+"""Replace or drop the credentials that a cloned profile must not share with the original.
 
-A key of a model or a tool is sent to others and is copied. What lets callers in to a profile (the
-key of its API, the secrets of its webhooks, the password of its web page) is made anew or left
-out, so that a change of it in one profile closes the other as well. A bot or mailbox can be served
-by one profile only, so its token is left out.
+Keys of models and tools are copied. Credentials for access to the profile itself (API key, webhook
+secrets, dashboard password) are regenerated or dropped, so that they can be changed for each
+profile. A bot or mailbox can be served by one profile only, so its token is dropped.
 """
 
 import secrets
@@ -30,10 +29,10 @@ _REGENERATED: Mapping[str, tuple[str, ...]] = {
     WEBHOOK_SECRET: ("platforms", "webhook"),
 }
 _SHARED_PLATFORMS = {"hass", "homeassistant"}
-"""Its token is that of a service which the tools use, too."""
+"""Their token also belongs to a service that tools use."""
 _OUTGOING_TABLES = {"model_routes"}
-"""Tables inside of a platform with keys for others."""
-_NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - it says that there is none
+"""Tables of a platform with keys for outgoing requests."""
+_NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - means no secret
 
 _ACCOUNT_VARIABLES = frozenset(
     f"{one.prefix}_{suffix}"
@@ -44,7 +43,7 @@ _ACCOUNT_VARIABLES = frozenset(
 
 
 class ProfileCredentials(Struct, frozen=True, kw_only=True):
-    """What of a home is not copied: variables, settings, files; `renewed` gets new values."""
+    """What is not copied from a home; `renewed` variables get new values."""
 
     variables: tuple[str, ...] = ()
     settings: tuple[KeyPath, ...] = ()
@@ -52,15 +51,15 @@ class ProfileCredentials(Struct, frozen=True, kw_only=True):
     renewed: tuple[str, ...] = ()
 
     @property
-    def left_out(self) -> Sequence[str]:
+    def removed(self) -> Sequence[str]:
         named = [name for name in self.variables if name not in self.renewed]
         return [*named, *map(format_path, self.settings), *self.files]
 
 
 def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCredentials:
-    """Those of a home. Raises `ConfigError` when its files cannot be read.
+    """Find the credentials of a home. Raises `ConfigError` if its files cannot be read.
 
-    `everything` is for a clone of the whole home, which would have further files.
+    `everything` is for a clone of the whole home, which has more files.
     """
     dotenv, config = home / ".env", home / "config.yaml"
     assigned = [one.name for one in parse_dotenv(read_text(dotenv), str(dotenv)) if one.value]
@@ -80,21 +79,21 @@ def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCrede
 
 
 def replace_credentials(copy: Path, original: Path) -> None:
-    """Take them out of the copy of a home, and put new values where it needs some.
+    """Remove the credentials from a copied home and generate new ones.
 
-    Errors name the files of the `original`: the copy is deleted when this fails.
+    Errors name the files of the `original`, because the copy is deleted on failure.
     """
-    own = profile_credentials(copy)
+    credentials = profile_credentials(copy)
     dotenv, config = copy / ".env", copy / "config.yaml"
-    if own.variables or own.renewed:
+    if credentials.variables or credentials.renewed:
         text = read_text(dotenv)
-        for name in own.variables:
+        for name in credentials.variables:
             text = without_variable(text, name, str(dotenv))
-        for name in own.renewed:
+        for name in credentials.renewed:
             text = with_variable(text, name, secrets.token_hex(32), str(dotenv))
         write_atomic(dotenv, text.encode(), mode=0o600)
-    if own.settings:
-        text = without_settings(read_text(config), original / "config.yaml", own.settings)
+    if credentials.settings:
+        text = without_settings(read_text(config), original / "config.yaml", credentials.settings)
         write_atomic(config, text.encode())
 
 

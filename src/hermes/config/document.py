@@ -1,4 +1,4 @@
-"""The meaning of a change to settings, on plain values: what an edited file must then say."""
+"""Set and remove settings in plain values, to verify edits of the text."""
 
 from typing import cast
 
@@ -8,11 +8,11 @@ from hermes.kit.errors import UsageError
 
 
 class UnsupportedEdit(Exception):
-    """The text is written in a way that this kind of change would harm."""
+    """This kind of edit would damage the text."""
 
 
 def set_value(document: object, path: KeyPath, value: object) -> object:
-    """The same document with the value in it; missing sections are made."""
+    """Set the value in the document; missing sections are created."""
     if document is None:
         document = {}
     parent = document
@@ -27,7 +27,7 @@ def set_value(document: object, path: KeyPath, value: object) -> object:
 
 
 def remove_value(document: object, path: KeyPath) -> object:
-    """The same document without the setting, and without sections that held nothing else."""
+    """Remove the setting from the document, and sections that become empty."""
     trail = [document]
     for depth, name in enumerate(path):
         trail.append(_get(trail[-1], name, path[:depth]))
@@ -39,13 +39,13 @@ def remove_value(document: object, path: KeyPath) -> object:
 
 
 def find_value(document: object, path: KeyPath) -> tuple[bool, object]:
-    """Whether the setting is there, and its value."""
+    """Whether the setting exists, and its value."""
     value = document
     for name in path:
         if isinstance(value, dict):
             mapping = cast("dict[object, object]", value)
             if name not in mapping and isinstance(name, int):
-                name = str(name)  # noqa: PLW2901 - a key made of digits
+                name = str(name)  # noqa: PLW2901 - a numeric key
             if name not in mapping:
                 return False, None
             value = mapping[name]
@@ -99,12 +99,12 @@ def _check(parent: object, name: str | int, at: KeyPath) -> None:
         return
     if not isinstance(parent, list):
         raise UsageError(
-            f"{where} is {describe_value(parent)} and has no {name!r} in it",
+            f"{where} is {describe_value(parent)}, so {name!r} cannot be set in it",
             hint=f"Unset it first with: hermes config unset {where}",
         )
     length = len(cast("list[object]", parent))
     if not isinstance(name, int) or name > length:
         raise UsageError(
-            f"{where} is a list of {length}; {name!r} is no place in it",
+            f"{where} has {length} entries; {name!r} is not a valid index",
             hint=f"Use {where}[{length}] to add an entry at the end.",
         )

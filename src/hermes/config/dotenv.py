@@ -1,4 +1,4 @@
-"""The `.env` file: reading it, and changing one line of it while every other byte stays."""
+"""Read `.env` files, and change single lines without touching the rest."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$", "`"
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """One `NAME=value`, with where it stands: the whole entry, and the value alone, quotes too."""
+    """One `NAME=value` with the offsets of the entry and of the value including quotes."""
 
     name: str
     value: str
@@ -35,7 +35,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 def parse_dotenv(text: str, source: str = ".env") -> list[Assignment]:
-    """Every assignment in order. Raises `ConfigError` naming the line that is none."""
+    """Every assignment in order. Raises `ConfigError` with the line that is invalid."""
     found: list[Assignment] = []
     at = 1 if text.startswith("\ufeff") else 0
     line = 1
@@ -51,14 +51,14 @@ def parse_dotenv(text: str, source: str = ".env") -> list[Assignment]:
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """What the file sets; a file that does not exist sets nothing."""
+    """The variables of the file; empty if it does not exist."""
     text = read_text(path)
     return {entry.name: entry.value for entry in parse_dotenv(text, str(path))}
 
 
 def profile_env(path: Path, process: Env) -> Env:
     """A profile's variables: its own `.env` over those of the process."""
-    return process.under(read_dotenv(path))
+    return process.overlaid(read_dotenv(path))
 
 
 def read_text(path: Path) -> str:
@@ -78,14 +78,14 @@ def read_text(path: Path) -> str:
 
 
 def with_variable(text: str, name: str, value: str, source: str = ".env") -> str:
-    """The text with `name` set: in its place when it is there, else on a line at the end."""
+    """Return the text with `name` set, in place or on a new line at the end."""
     if not VARIABLE_NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is not a name for an environment variable",
+            f"{name!r} is not a valid variable name",
             hint="Use letters, digits and underscores, not beginning with a digit.",
         )
     if "\0" in value:
-        raise ConfigError(f"The value for {name} holds a zero byte, which no variable can")
+        raise ConfigError(f"The value for {name} contains a null byte")
     same = [entry for entry in parse_dotenv(text, source) if entry.name == name]
     if same:
         last = same[-1]
@@ -96,7 +96,7 @@ def with_variable(text: str, name: str, value: str, source: str = ".env") -> str
 
 
 def without_variable(text: str, name: str, source: str = ".env") -> str:
-    """The text without any line that sets `name`."""
+    """Return the text without lines that set `name`."""
     kept: list[str] = []
     at = 0
     for entry in parse_dotenv(text, source):
@@ -107,7 +107,7 @@ def without_variable(text: str, name: str, source: str = ".env") -> str:
 
 
 def quote_value(value: str) -> str:
-    """The value as it is written: bare, in single quotes, or escaped in double quotes."""
+    """Quote the value if necessary."""
     if _NEEDS_NO_QUOTES.fullmatch(value):
         return value
     if not re.search(r"['\r\n]", value):
@@ -120,7 +120,7 @@ def _assignment(text: str, at: int, line: int, source: str) -> Assignment:
     head = _ASSIGNMENT.match(text, at)
     if head is None:
         has_sign = "=" in text[at : _line_end(text, at)]
-        found = "what stands before the = is not a name" if has_sign else "there is no ="
+        found = "the text before = is not a name" if has_sign else "there is no ="
         raise ConfigError(
             f"{source}, line {line}: expected NAME=value, but {found}",
             hint="Write NAME=value, or begin the line with # to make it a comment.",

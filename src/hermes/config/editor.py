@@ -1,4 +1,4 @@
-"""Changing config.yaml and .env: checked before the old file is replaced."""
+"""Edit config.yaml and .env; the result is checked before the file is replaced."""
 
 import fcntl
 import os
@@ -34,33 +34,29 @@ _LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 
 
 class EditResult(Struct, frozen=True, kw_only=True):
-    """What was changed, and what is odd about it now.
-
-    `removed` are settings that belonged to what was there before, such as the address of another
-    provider. `exposed` says whose key is sent to the address that was set.
-    """
+    """The outcome of an edit."""
 
     path: KeyPath
     value: object
     warnings: tuple[Problem, ...] = ()
-    removed: tuple[KeyPath, ...] = ()
-    exposed: str = ""
+    removed: tuple[KeyPath, ...] = ()  # stale settings, such as the address of another provider
+    exposed: str = ""  # the provider or variable whose key will be sent to the new address
 
 
 def set_setting(
     home: Home, env: Mapping[str, str], name: str, text: str, *, force: bool = False
 ) -> EditResult:
-    """Set `name` to what `text` says. Raises `ConfigError` when the result would not load.
+    """Set `name` to the value in `text`. Raises `ConfigError` if the result would not load.
 
-    A setting that nobody knows is only set by `force`; else it is a `UsageError`.
+    Raises `UsageError` for an unknown setting unless `force` is set.
     """
     path = parse_path(name)
     value = parse_value(text, path)
     with _locked_config(home) as old:
         path, value = _expand_model_name(old, home.config, path, value)
         document = _document(old, home.config)
-        gone = stale_settings(document, path, value)
-        new = without_settings(_with_setting(old, home.config, path, value), home.config, gone)
+        stale = stale_settings(document, path, value)
+        new = without_settings(_with_setting(old, home.config, path, value), home.config, stale)
         if not force:
             _check_known(new, home.config, env, path)
         warnings = replace_config(home, env, old, new)
@@ -68,31 +64,30 @@ def set_setting(
         path=path,
         value=value,
         warnings=tuple(w for w in warnings if _overlaps(w.path, path)),
-        removed=gone,
+        removed=stale,
         exposed=exposed_key(_document(new, home.config), path),
     )
 
 
 def unset_setting(home: Home, env: Mapping[str, str], name: str) -> EditResult:
-    """Take `name` out of the file, so that its default holds again."""
+    """Remove `name` from the file, so that its default applies."""
     path = parse_path(name)
     with _locked_config(home) as old:
         document = _document(old, home.config)
         found, value = find_value(document, path)
         if not found:
             raise UsageError(f"{format_path(path)} is not set in {home.config}")
-        gone = stale_settings(document, path, None)
-        replace_config(home, env, old, without_settings(old, home.config, (path, *gone)))
-    return EditResult(path=path, value=value, removed=gone)
+        stale = stale_settings(document, path, None)
+        replace_config(home, env, old, without_settings(old, home.config, (path, *stale)))
+    return EditResult(path=path, value=value, removed=stale)
 
 
 def change_settings(
     home: Home, env: Mapping[str, str], decide: Callable[[Config], Mapping[str, str | None]]
 ) -> Sequence[str]:
-    """Set several settings in one write, and take out those whose value is None.
+    """Set several settings in one write, and remove those whose value is None.
 
-    `decide` sees the settings as they are now, and nobody else changes them meanwhile. Returns
-    the names of those that were there and are taken out.
+    `decide` gets the current settings under the lock. Returns the names of removed settings.
     """
     with _locked_config(home) as old:
         changes = decide(parse_config(old, home.config, env).config)
@@ -104,9 +99,9 @@ def change_settings(
                 new = _with_setting(new, home.config, path, value)
         unset = [parse_path(name) for name, text in changes.items() if text is None]
         before = _document(old, home.config)
-        gone = [path for path in unset if find_value(before, path)[0]]
-        replace_config(home, env, old, without_settings(new, home.config, gone))
-    return [format_path(path) for path in gone]
+        stale = [path for path in unset if find_value(before, path)[0]]
+        replace_config(home, env, old, without_settings(new, home.config, stale))
+    return [format_path(path) for path in stale]
 
 
 def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
@@ -120,17 +115,20 @@ def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
 
 
 def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
-    """The text without these settings, as far as it has them."""
+    """Return the text without these settings."""
     for path in paths:
         document = _document(text, file)
         if find_value(document, path)[0]:
-            ways = partial(remove_from_text, text, path), partial(_remove_by_round_trip, text, path)
-            text = _first_correct(remove_value(deepcopy(document), path), file, *ways)
+            methods = (
+                partial(remove_from_text, text, path),
+                partial(_remove_by_round_trip, text, path),
+            )
+            text = _first_correct(remove_value(deepcopy(document), path), file, *methods)
     return text
 
 
 def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> list[Problem]:
-    """Write the new text if it has no error that the old had not; returns its warnings."""
+    """Write the new text unless it adds errors; return its warnings."""
     loaded, problems = inspect_config(new, home.config, env)
     if loaded is None:
         known = _errors_of(old, home.config, env)
@@ -143,22 +141,22 @@ def replace_config(home: Home, env: Mapping[str, str], old: str, new: str) -> li
 
 
 def replace_whole_config(home: Home, old: str, new: str) -> None:
-    """Write text that was checked, unless the file has changed since `old` was read."""
+    """Write checked text, unless the file has changed since `old` was read."""
     with _locked_config(home) as current:
         if current != old:
-            raise ConfigError(f"{home.config} was changed by somebody else meanwhile")
+            raise ConfigError(f"{home.config} was changed by another process meanwhile")
         _write(home.config, new)
 
 
 def set_variable(home: Home, name: str, value: str) -> None:
-    """Set an environment variable in the home's .env, which only its owner may read."""
+    """Set a variable in the home's .env, which only its owner may read."""
     with _locked_config(home):
         text = read_text(home.dotenv)
         _write(home.dotenv, with_variable(text, name, value, str(home.dotenv)), mode=0o600)
 
 
 def unset_variable(home: Home, name: str) -> bool:
-    """False when the .env did not set it."""
+    """Remove a variable from .env; False if it was not set."""
     with _locked_config(home):
         text = read_text(home.dotenv)
         if all(entry.name != name for entry in parse_dotenv(text, str(home.dotenv))):
@@ -168,7 +166,7 @@ def unset_variable(home: Home, name: str) -> bool:
 
 
 def parse_value(text: str, path: KeyPath = ()) -> object:
-    """`true`, `12`, `[a, b]`, `{a: 1}`, `"text"`; all else, and where text is wanted, is text."""
+    """Parse `true`, `12`, `[a, b]`, `{a: 1}`, `"text"`; anything else is text."""
     bare = text.strip()
     if bare[:1] in {"[", "{", '"', "'"}:
         return _parse_yaml(bare, text)
@@ -189,8 +187,8 @@ def _parse_yaml(bare: str, text: str) -> object:
             raise UsageError(str(error), hint=error.hint) from error
         if bare[0] in "[{":
             raise UsageError(
-                f"{text!r} begins like a list or mapping but is none",
-                hint="Put it in quotes to have it as text, or close the bracket.",
+                f"{text!r} is not a valid list or mapping",
+                hint="Quote it to set it as text, or close the bracket.",
             ) from error
         return text
 
@@ -198,7 +196,7 @@ def _parse_yaml(bare: str, text: str) -> object:
 def _expand_model_name(
     text: str, file: Path, path: KeyPath, value: object
 ) -> tuple[KeyPath, object]:
-    """The model is a bare name or a section: setting a part of one never loses the other."""
+    """The model is a name or a section: setting one part keeps the other."""
     found, current = find_value(_document(text, file), ("model",))
     if path == ("model",) and isinstance(current, dict) and isinstance(value, str):
         return ("model", "default"), value
@@ -214,7 +212,7 @@ def _check_known(text: str, file: Path, env: Mapping[str, str], path: KeyPath) -
         if NO_SUCH_SETTING in problem.message and _overlaps(problem.path, path):
             raise UsageError(
                 f"{format_path(problem.path)}: {problem.message}",
-                hint="Nothing was changed; --force sets it all the same.",
+                hint="Nothing was changed; use --force to set it anyway.",
             )
 
 
@@ -225,7 +223,7 @@ def _overlaps(warned: KeyPath, path: KeyPath) -> bool:
 
 @contextmanager
 def _locked_config(home: Home) -> Generator[str]:
-    """One writer at a time; the lock is the folder itself, so nothing is left behind."""
+    """One writer at a time; the folder itself is locked, so no lock file remains."""
     ensure_home(home)
     folder = os.open(home.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -241,7 +239,7 @@ def _document(text: str, file: Path) -> object:
 
 
 def _set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
-    from hermes.config.yaml_round_trip import set_by_round_trip  # noqa: PLC0415 - slow to load, seldom needed
+    from hermes.config.yaml_round_trip import set_by_round_trip  # noqa: PLC0415 - slow to import, rarely needed
 
     return set_by_round_trip(text, path, value)
 
@@ -252,17 +250,17 @@ def _remove_by_round_trip(text: str, path: KeyPath) -> str:
     return remove_by_round_trip(text, path)
 
 
-def _first_correct(expected: object, file: Path, *ways: Callable[[], str]) -> str:
-    """The first new text that says exactly what was meant."""
-    for way in ways:
+def _first_correct(expected: object, file: Path, *methods: Callable[[], str]) -> str:
+    """The first text that parses to the expected document."""
+    for method in methods:
         try:
-            new = way()
+            new = method()
             if (_document(new, file) or {}) == (expected or {}):
                 return new
         except (UnsupportedEdit, ConfigError):
             continue
     raise ConfigError(
-        f"{file} is written in a way that cannot be changed safely from here",
+        f"{file} cannot be changed safely from here",
         hint="Change it by hand with: hermes config edit (anchors and merge keys such as "
         "`<<: *name` may be the cause)",
     )
@@ -281,7 +279,7 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
         private = mode if mode is not None or path.exists() else 0o600
         write_atomic(path, text.encode(), mode=private)
     except UnicodeEncodeError as error:
-        raise UsageError("The value is not text that can be stored as UTF-8") from error
+        raise UsageError("The value cannot be stored as UTF-8") from error
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
@@ -292,11 +290,11 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
 PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
 _PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
 _ADDRESS_PROVIDERS = {"", "auto", "custom"}
-"""Providers that mean whoever is at the address."""
+"""Providers that are defined by the address alone."""
 
 
 def stale_settings(document: object, path: KeyPath, value: object) -> tuple[KeyPath, ...]:
-    """The settings beside `path` that no longer hold once it has this value; None unsets it."""
+    """Settings next to `path` that become stale if it gets this value; None unsets it."""
     section = _section(document, path)
     new = str(value or "").strip()
     match path[-1] if section else None:
@@ -310,7 +308,7 @@ def stale_settings(document: object, path: KeyPath, value: object) -> tuple[KeyP
 
 
 def exposed_key(document: object, path: KeyPath) -> str:
-    """Whose key, if any, goes to the address that `path` sets: a provider's, or a variable's."""
+    """The provider or variable whose key would be sent to the address set by `path`."""
     section = _section(document, path)
     if path[-1] != ADDRESS_KEY or _text(section, API_KEY_KEY):
         return ""
@@ -326,15 +324,17 @@ def _stale_after_provider(section: Mapping[str, object], new: str) -> tuple[str,
     if new in _ADDRESS_PROVIDERS and address:
         return ()
     if old in {"", "auto"} and not address:
-        # A key without an address gets its provider now; one with an address belongs to it.
+        # A key without an address belongs to the new provider; one with an address is tied to it.
         return ()
     return _PROVIDER_FIELDS
 
 
 def _stale_after_address(section: Mapping[str, object], new: str) -> tuple[str, ...]:
     old = _text(section, ADDRESS_KEY)
-    at_home = not old and _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
-    moved = _host(old) != _host(new) if old else at_home and bool(new)
+    uses_default_address = (
+        not old and _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
+    )
+    moved = _host(old) != _host(new) if old else uses_default_address and bool(new)
     return (API_KEY_KEY,) if moved else ()
 
 
@@ -349,7 +349,7 @@ def _text(section: Mapping[str, object], name: str) -> str:
 
 
 def _host(url: str) -> str:
-    """Where a key would be sent; a text that is no address stands for itself."""
+    """The host a key would be sent to; invalid addresses are returned as they are."""
     try:
         return urlsplit(url if "://" in url else f"//{url}").netloc.rpartition("@")[2].lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The settings in effect as plain values: the file's, the defaults', and the keys nobody knows."""
+"""The effective settings as plain values: defaults, the file's settings and unknown keys."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ def load_effective(home: Home, env: Mapping[str, str]) -> object:
 
 
 def effective_value(settings: object, name: str) -> tuple[bool, object]:
-    """Whether there is a setting of this name, and its value; a bare model answers as a section."""
+    """Whether the setting exists, and its value; a bare model name counts as `model.default`."""
     path = parse_path(name)
     found, value = find_value(settings, path)
     if not found and path == ("model", "default"):
@@ -31,7 +31,7 @@ def effective_value(settings: object, name: str) -> tuple[bool, object]:
 
 
 def _with_unknown_keys(known: object, raw: object) -> object:
-    """What the file says beyond the settings we know, added to them."""
+    """Add unknown keys of the file to the known settings."""
     settings, given = as_mapping(known), as_mapping(raw)
     if settings is None or given is None:
         return known
@@ -51,7 +51,7 @@ def as_yaml(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    import yaml  # noqa: PLC0415 - most of what is shown is one word
+    import yaml  # noqa: PLC0415 - slow to import
 
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text.removesuffix("...\n").rstrip("\n")

@@ -1,4 +1,4 @@
-"""The environment as a value: read here and nowhere else, layered, passed on."""
+"""The environment as layered mappings; the only module that reads `os.environ`."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,20 +10,20 @@ def process_env() -> dict[str, str]:
 
 
 def process_value(name: str, default: str = "") -> str:
-    """One variable as the process has it now, for old programs that ask by name."""
+    """One variable of the process environment, for compatibility modules."""
     return os.environ.get(name, default)
 
 
 def set_term(name: str) -> None:
-    """What libraries of this process that ask the environment itself take the terminal for."""
+    """Set TERM for libraries that read the environment themselves."""
     os.environ["TERM"] = name
 
 
 class Env(Mapping[str, str]):
-    """Variables in layers; the first layer that has a name answers for it.
+    """Variables in layers; the first layer with a name wins.
 
-    A profile's `.env` is laid over the process environment, so that several
-    profiles in one process each see their own. Values never show in `repr`.
+    A profile's `.env` is put over the process environment, so that several
+    profiles in one process each see their own. `repr` never shows values.
     """
 
     __slots__ = ("_layers",)
@@ -31,13 +31,13 @@ class Env(Mapping[str, str]):
     def __init__(self, *layers: Mapping[str, str]) -> None:
         self._layers = tuple(dict(layer) for layer in layers)
 
-    def under(self, layer: Mapping[str, str]) -> "Env":
-        """The same variables with `layer` laid over them."""
+    def overlaid(self, layer: Mapping[str, str]) -> "Env":
+        """The same variables with `layer` on top."""
         return Env(layer, *self._layers)
 
     @property
-    def own(self) -> frozenset[str]:
-        """Names that were laid over the lowest layer: what a profile sets for itself."""
+    def profile_names(self) -> frozenset[str]:
+        """Names set above the lowest layer, that is, by the profile."""
         return frozenset(name for layer in self._layers[:-1] for name in layer)
 
     def __getitem__(self, name: str) -> str:

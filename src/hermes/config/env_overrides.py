@@ -1,4 +1,4 @@
-"""`${NAME}` and `${NAME:-default}` in the strings of a config, replaced from the environment."""
+"""Expand `${NAME}` and `${NAME:-default}` in settings, and apply overrides from the environment."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from hermes.config.yaml_values import as_list, as_mapping
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 SHELL_SECTIONS = frozenset({"hooks", "quick_commands"})
-"""Sections of commands: a name we do not know is the shell's to expand."""
+"""Sections with shell commands: unknown names are left to the shell."""
 
 
 def expand_references(
@@ -18,7 +18,7 @@ def expand_references(
     missing: Callable[[KeyPath, str], None],
     path: KeyPath = (),
 ) -> object:
-    """The value with every reference replaced; one without a value stays and is reported."""
+    """Replace all references; unresolved ones stay and are reported to `missing`."""
     if isinstance(value, str):
         return _expand_text(value, env, missing, path) if "${" in value else value
     if (items := as_mapping(value)) is not None:
@@ -45,7 +45,7 @@ def _expand_text(
             return reference[0]
         return value
 
-    # Behind the last bracket nothing is whole; to look there would take time without end.
+    # Nothing after the last bracket can match, and scanning it would be slow.
     end = text.rfind("}") + 1
     return _REFERENCE.sub(replaced, text[:end]) + text[end:]
 
@@ -75,7 +75,7 @@ ENV_OVERRIDES: Mapping[str, KeyPath] = {
 
 
 def with_env_overrides(raw: dict[str, object], env: Mapping[str, str]) -> dict[str, object]:
-    """The settings with those added that only the environment gives; the file's own win."""
+    """Add settings from the environment; those in the file win."""
     merged = dict(raw)
     for name, path in ENV_OVERRIDES.items():
         value = env.get(name)
@@ -85,7 +85,7 @@ def with_env_overrides(raw: dict[str, object], env: Mapping[str, str]) -> dict[s
 
 
 def env_override_of(path: KeyPath) -> str:
-    """The variable that gives this setting, or nothing."""
+    """The variable that overrides this setting, or an empty string."""
     return next((name for name, other in ENV_OVERRIDES.items() if other == path), "")
 
 
@@ -94,8 +94,8 @@ def _set_missing(merged: dict[str, object], path: KeyPath, value: str) -> None:
         merged.setdefault(str(path[0]), value)
         return
     section, key = str(path[0]), str(path[1])
-    inside = merged.get(section)
-    if inside is None:
+    section_value = merged.get(section)
+    if section_value is None:
         merged[section] = {key: value}
-    elif isinstance(inside, dict) and key not in inside:
-        merged[section] = {**inside, key: value}
+    elif isinstance(section_value, dict) and key not in section_value:
+        merged[section] = {**section_value, key: value}

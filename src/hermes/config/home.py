@@ -1,4 +1,4 @@
-"""The home: which directory belongs to which profile, and what lies where in it."""
+"""Find the home directory of a profile and the files in it."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import file_error, read_regular_file, write_atomic
 
 DEFAULT_PROFILE = "default"
-"""The profile that lives in the root itself."""
+"""The profile whose home is the root itself."""
 
 RESERVED_NAMES = frozenset({"hermes", DEFAULT_PROFILE, "test", "tmp", "root", "sudo"})
 
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Home(Struct, frozen=True):
-    """One profile's directory. `root` is shared by all profiles; the default one lives in it."""
+    """A profile's directory. `root` is shared by all profiles and is the default one's home."""
 
     root: Path
     path: Path
@@ -95,12 +95,12 @@ class Home(Struct, frozen=True):
 
     @property
     def shell_hooks(self) -> Path:
-        """Which programs of the settings may be run at which event."""
+        """Approved shell hooks."""
         return self.path / "shell-hooks-allowlist.json"
 
     @property
-    def acting_tools(self) -> Path:
-        """Which tools of MCP servers were ever seen to act."""
+    def mcp_acting_tools(self) -> Path:
+        """Tools of MCP servers that are known to have effects."""
         return self.path / "mcp-acting.json"
 
     @property
@@ -149,7 +149,7 @@ class Home(Struct, frozen=True):
 
     @property
     def pairing(self) -> Path:
-        """The older place as long as something lies in it."""
+        """The legacy folder as long as it is not empty."""
         old = self.path / "pairing"
         return old if _has_entries(old) else self.path / "platforms" / "pairing"
 
@@ -169,12 +169,12 @@ class Home(Struct, frozen=True):
 
     @property
     def active_profile(self) -> Path:
-        """Holds the name of the profile that is used when none is asked for."""
+        """File with the name of the active profile."""
         return self.root / "active_profile"
 
 
 def hermes_root(env: Mapping[str, str]) -> Path:
-    """The directory all profiles share. Raises `ConfigError` when it cannot be one."""
+    """The directory shared by all profiles. Raises `ConfigError` if it is unusable."""
     root, _ = _root_and_profile(env)
     _check_folder(root, "the home of Hermes")
     return root
@@ -183,8 +183,8 @@ def hermes_root(env: Mapping[str, str]) -> Path:
 def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     """The home to use; creates nothing.
 
-    An asked-for profile wins, then the one HERMES_HOME points at, in a command of a turn then
-    the turn's, then the one chosen with `hermes profile use`, then the root itself.
+    In this order: the given profile, the one HERMES_HOME points at, the profile of the turn that
+    runs this command, the one chosen with `hermes profile use`, the root itself.
     """
     root, implied = hermes_root(env), _root_and_profile(env)[1]
     if profile is not None:
@@ -197,27 +197,27 @@ def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
 
 
 def profile_home(root: Path, profile: str) -> Home:
-    """The home of a profile that must exist. Raises `ConfigError` naming those that do."""
+    """The home of an existing profile. Raises `ConfigError` with the known names."""
     if profile == DEFAULT_PROFILE:
         return Home(root, root)
     if not _NAME.fullmatch(profile):
         raise profile_name_error(profile)
     path = root / "profiles" / profile
     if not path.is_dir():
-        from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only mistakes pay for it
+        from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only needed for mistakes
 
         names = [DEFAULT_PROFILE, *named_profiles(root)]
-        near = did_you_mean(profile, names)
+        suggestion = did_you_mean(profile, names)
         raise ConfigError(
-            f"There is no profile named {profile!r}; there are: {', '.join(names)}",
-            hint=near or f"Create it with: hermes profile create {profile}",
+            f"No profile named {profile!r}; known profiles: {', '.join(names)}",
+            hint=suggestion or f"Create it with: hermes profile create {profile}",
         )
     _check_folder(path, f"the home of profile {profile!r}")
     return Home(root, path, profile)
 
 
 def named_profiles(root: Path) -> list[str]:
-    """The names of all profiles beside the default one, sorted."""
+    """The sorted names of all profiles except the default one."""
     try:
         entries = list(os.scandir(root / "profiles"))
     except (FileNotFoundError, NotADirectoryError):
@@ -240,32 +240,30 @@ def active_profile_name(root: Path) -> str:
         return DEFAULT_PROFILE
     if not _NAME.fullmatch(name) or not (root / "profiles" / name).is_dir():
         raise ConfigError(
-            f"{path} chooses the profile {name[:64]!r}, which does not exist; there are: "
+            f"{path} chooses the profile {name[:64]!r}, which does not exist; known profiles: "
             + ", ".join([DEFAULT_PROFILE, *named_profiles(root)]),
-            hint="Choose one that does with: hermes profile use NAME",
+            hint="Choose another one with: hermes profile use NAME",
         )
     return name
 
 
 def check_new_name(name: str) -> None:
-    """Raises `UsageError` for a name no profile may have."""
+    """Raise `UsageError` if the name is invalid or reserved."""
     if not _NAME.fullmatch(name):
         raise profile_name_error(name)
     if name in RESERVED_NAMES:
-        raise UsageError(
-            f"The name {name!r} is reserved", hint="Choose a name that is not a system word."
-        )
+        raise UsageError(f"The name {name!r} is reserved", hint="Choose another name.")
 
 
 def profile_name_error(name: str) -> UsageError:
     return UsageError(
-        f"{name!r} is not a name for a profile",
-        hint="Use up to 64 small letters, digits, - and _, beginning with a letter or digit.",
+        f"{name!r} is not a valid profile name",
+        hint="Use up to 64 lowercase letters, digits, - and _, starting with a letter or digit.",
     )
 
 
 def ensure_home(home: Home) -> None:
-    """Create what a first run needs; what exists stays as it is."""
+    """Create the files and folders of a first run; existing ones are kept."""
     hint = f"Make it yours, or {_OTHER_HOME_HINT}"
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -280,7 +278,7 @@ def ensure_home(home: Home) -> None:
 
 
 def _not_writable(path: Path, hint: str) -> ConfigError:
-    """A file system that is read-only, as after an error of the disk, is nobody's permissions."""
+    """Distinguish a read-only file system, as after a disk error, from missing permissions."""
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
         return file_error(error, f"{path} cannot be written: {error.strerror}", hint)
@@ -288,7 +286,7 @@ def _not_writable(path: Path, hint: str) -> ConfigError:
 
 
 def _write_if_missing(path: Path, data: bytes) -> None:
-    # In one step: on a full disk an empty file would stay, and count as the person's own.
+    # Atomically: on a full disk an empty file would remain and count as the user's own.
     if not path.is_symlink() and not path.exists():
         write_atomic(path, data)
 
@@ -311,13 +309,13 @@ def _home_from_env(env: Mapping[str, str]) -> Path:
 
 
 def user_home(env: Mapping[str, str]) -> Path:
-    """The home directory of the person, as the given environment has it."""
+    """The user's home directory according to the environment."""
     given = env.get("HOME", "")
     return Path(given) if given.startswith("/") else Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
 def _check_folder(path: Path, what: str) -> None:
-    """A folder that is not there yet is fine; one that cannot be used is not."""
+    """Raise `ConfigError` if the folder exists but is unusable."""
     hint = f"Make it a directory of yours, or {_OTHER_HOME_HINT}"
     try:
         is_folder = path.is_dir()

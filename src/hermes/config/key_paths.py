@@ -1,4 +1,4 @@
-"""The way to a setting: `agent.max_turns`, `custom_providers[0].name`, `providers."a.b".model`."""
+"""Parse and format key paths: `agent.max_turns`, `list[0].name`, `providers."a.b".model`."""
 
 import re
 from typing import TypeAlias
@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[^.\"\[\]\s\d][^.\[\]]*")
 
 
 def parse_path(text: str) -> KeyPath:
-    """Dots part the keys, `[0]` or `.0` counts into a list, quotes keep a key with dots whole."""
+    """Split at dots; `[0]` or `.0` is a list index, quotes protect keys that contain dots."""
     path: list[str | int] = []
     at = 0
     while at < len(text):
@@ -26,7 +26,7 @@ def parse_path(text: str) -> KeyPath:
         if step is None or (step["index"] is None and bool(step["dot"]) != bool(path)):
             raise UsageError(
                 f"{text!r} is not the name of a setting",
-                hint='Part the names with dots: agent.max_turns, providers."a.b".model, list[0]',
+                hint='Separate keys with dots: agent.max_turns, providers."a.b".model, list[0]',
             )
         path.append(_key(step))
         at = step.end()

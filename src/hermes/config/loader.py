@@ -1,4 +1,4 @@
-"""Read a home's config.yaml: text, references to the environment, types, and what is odd in it."""
+"""Load config.yaml: parse, expand references, convert to types and collect warnings."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ from hermes.kit.errors import ConfigError
 
 
 class LoadedConfig(Struct, frozen=True):
-    """The settings, what is odd about them, and all that the file says, known keys or not."""
+    """The settings, warnings about them, and the raw content of the file."""
 
     config: Config
     warnings: tuple[Problem, ...] = ()
@@ -27,12 +27,12 @@ class LoadedConfig(Struct, frozen=True):
 
 
 def load_config(home: Home, env: Mapping[str, str]) -> LoadedConfig:
-    """The settings of a home; without a file, the defaults. Raises `ConfigError`."""
+    """Load the settings of a home; defaults if there is no file. Raises `ConfigError`."""
     return parse_config(read_text(home.config), home.config, env)
 
 
 def parse_config(text: str, file: Path, env: Mapping[str, str]) -> LoadedConfig:
-    """The same for text that is not in a file yet."""
+    """Parse text that is not in a file yet. Raises `ConfigError`."""
     loaded, problems = inspect_config(text, file, env)
     if loaded is None:
         raise as_error(problems)
@@ -40,7 +40,7 @@ def parse_config(text: str, file: Path, env: Mapping[str, str]) -> LoadedConfig:
 
 
 def config_from_mapping(raw: Mapping[str, object]) -> Config:
-    """Settings that did not come from a file, read as patiently. Raises `ConfigError`."""
+    """Convert settings that did not come from a file. Raises `ConfigError`."""
     findings: list[Finding] = []
     config = _converted(dict(raw), findings)
     if config is None:
@@ -50,7 +50,7 @@ def config_from_mapping(raw: Mapping[str, object]) -> Config:
 
 
 def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
-    """Everything that is wrong or odd, in the order of the file."""
+    """All errors and warnings in the order of the file."""
     try:
         _, problems = inspect_config(read_text(home.config), home.config, env)
     except ConfigError as error:
@@ -68,11 +68,11 @@ def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
 def inspect_config(
     text: str, file: Path, env: Mapping[str, str]
 ) -> tuple[LoadedConfig | None, list[Problem]]:
-    """What could be read and all that was found; nothing is read when there is an error."""
+    """The loaded settings, or None on errors, and all problems."""
     try:
         return _inspect(text, file, env)
     except RecursionError as error:
-        raise ConfigError(f"{file}: this is nested too deep", hint="Write it flatter.") from error
+        raise ConfigError(f"{file}: nested too deep", hint="Reduce the nesting.") from error
 
 
 def _inspect(
@@ -83,7 +83,7 @@ def _inspect(
     if given is None:
         raise ConfigError(
             f"{file}: expected settings such as `model: NAME`, found {describe_value(value)}",
-            hint="Begin each line with the name of a section and a colon: hermes config edit",
+            hint="Write sections such as `agent:` with their settings below: hermes config edit",
         )
     findings: list[Finding] = []
     raw = _expanded(given, env, findings) if "${" in text else _with_text_keys(given)
@@ -99,7 +99,7 @@ def _read(text: str, file: Path) -> tuple[object, bool]:
     plain = read_plain_yaml(text)
     if plain is not None:
         return plain, False
-    from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to load
+    from hermes.config.yaml_parser import read_yaml  # noqa: PLC0415 - slow to import
 
     return read_yaml(text, file)
 
@@ -116,7 +116,7 @@ def _expanded(
             Finding(
                 severity=Severity.WARNING,
                 path=path,
-                message=f"the variable {name} is not set, so ${{{name}}} stays as it is",
+                message=f"the variable {name} is not set, so ${{{name}}} is kept as text",
                 hint=f"Set it with: hermes config set {name} VALUE",
             )
         )
@@ -131,28 +131,28 @@ def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None
     try:
         return msgspec.convert(raw, Config, strict=False)
     except msgspec.ValidationError:
-        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - only odd files pay for it
+        from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - only needed for invalid files
 
-        mender = SettingsRepair()
-        mended = mender.mend(raw)
-        findings += mender.findings
-        return None if mender.findings else msgspec.convert(mended, Config, strict=False)
+        repair = SettingsRepair()
+        repaired = repair.repair(raw)
+        findings += repair.findings
+        return None if repair.findings else msgspec.convert(repaired, Config, strict=False)
 
 
 def _with_positions(
     findings: list[Finding], text: str, file: Path, suspicious: bool
 ) -> list[Problem]:
-    from hermes.config.yaml_parser import key_positions, nearest_position, repeated_keys  # noqa: PLC0415 - as above
+    from hermes.config.yaml_parser import key_positions, nearest_position, repeated_keys  # noqa: PLC0415 - only needed for problems
 
-    where = key_positions(text)
+    positions = key_positions(text)
     problems = [
         Problem(
             severity=finding.severity,
             file=file,
             path=finding.path,
-            line=nearest_position(where, finding.path)[0],
-            column=nearest_position(where, finding.path)[1],
-            message=finding.message + _env_override_note(finding.path, where),
+            line=nearest_position(positions, finding.path)[0],
+            column=nearest_position(positions, finding.path)[1],
+            message=finding.message + _env_override_note(finding.path, positions),
             hint=finding.hint,
         )
         for finding in findings
@@ -165,13 +165,13 @@ def _with_positions(
                 path=path,
                 line=line,
                 column=column,
-                message="stands here a second time; what was said before is lost",
-                hint=f"Bring both under one {format_path(path)}.",
+                message="defined twice; the first value is ignored",
+                hint=f"Merge both into one {format_path(path)}.",
             )
         )
     return problems
 
 
-def _env_override_note(path: KeyPath, where: Mapping[KeyPath, object]) -> str:
+def _env_override_note(path: KeyPath, positions: Mapping[KeyPath, object]) -> str:
     name = env_override_of(path)
-    return f" (from the variable {name})" if name and path not in where else ""
+    return f" (from the variable {name})" if name and path not in positions else ""

@@ -1,4 +1,4 @@
-"""Settings as they may be shown: every secret in them masked."""
+"""Mask secrets in settings."""
 
 from collections.abc import Iterator
 
@@ -14,16 +14,16 @@ from hermes.kit.redact import MASK, Redactor
 
 _KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
 _FREE_MAPS = ("env", "environment", "headers", "cookies")
-"""Endings of settings that hold whatever a stranger's program asks for."""
+"""Suffixes of settings with free-form variables or headers."""
 _HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
 def mask_secrets(
     value: object, redactor: Redactor, name: str = "", *, inside: bool = False
 ) -> object:
-    """The same value with secrets masked, by the name they stand under and by what they are.
+    """Return the value with secrets masked, by key and by content.
 
-    `inside` a map of variables or headers everything is masked that is not surely harmless.
+    `inside` a map of variables or headers, everything not known to be harmless is masked.
     """
     if (mapping := as_mapping(value)) is not None:
         inner = inside or _is_free_map(name)
@@ -41,7 +41,7 @@ def mask_secrets(
 
 
 def secrets_in(value: object, name: str = "", *, inside: bool = False) -> Iterator[str]:
-    """Every text that stands under the name of a secret, wherever in the settings."""
+    """Every secret in the settings, found by its key."""
     if (mapping := as_mapping(value)) is not None:
         inner = inside or _is_free_map(name)
         for key, item in mapping.items():

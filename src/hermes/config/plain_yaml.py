@@ -1,7 +1,7 @@
-"""The plain part of YAML that most config files keep to, read without loading the YAML library.
+"""Parse the simple subset of YAML that most config files use, without importing PyYAML.
 
-`read_plain` answers None for everything it does not surely understand; then the real
-parser reads the file. What it does answer is what the real parser would.
+`read_plain_yaml` returns None for anything beyond that subset; otherwise the result is the same
+as PyYAML's.
 """
 
 import re
@@ -36,7 +36,7 @@ class _NotPlain(Exception):
 
 
 def read_plain_yaml(text: str) -> dict[str, object] | None:
-    """The settings in the text, or None when it takes the real parser to read them."""
+    """Parse the text, or return None if it needs the real parser."""
     if not text.replace("\n", "").isprintable():
         return None
     try:
@@ -67,7 +67,7 @@ def _mapping(lines: list[IndentedLine], at: int, indent: int) -> tuple[dict[str,
 
 
 def _value(lines: list[IndentedLine], at: int, rest: str, indent: int) -> tuple[object, int]:
-    """What follows a key: something on its line, or a deeper block, or nothing at all."""
+    """The value of a key: on the same line, in an indented block, or missing."""
     if rest and rest[0] != "#":
         value = _inline(rest)
         if at + 1 < len(lines) and lines[at + 1][0] > indent:
@@ -133,7 +133,7 @@ def _scalar(bare: str) -> object:
 
 
 def _flow(text: str, at: int) -> tuple[object, int]:
-    """One value between brackets, or a list or mapping in brackets of its own."""
+    """One value in flow style."""
     token = _FLOW_TOKEN.match(text, at)
     if token is None:
         raise _NotPlain
@@ -172,7 +172,7 @@ def _flow_mapping(text: str, at: int) -> tuple[dict[str, object], int]:
 
 
 def _next_entry(text: str, at: int, end: str) -> tuple[bool, int]:
-    """Whether another entry follows, and where; the closing bracket is stepped over."""
+    """Whether another entry follows, and the offset after the separator or bracket."""
     mark = _FLOW_MARK.match(text, at)
     if mark is None or mark[1] not in {",", end}:
         raise _NotPlain

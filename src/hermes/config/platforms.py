@@ -1,10 +1,10 @@
-"""The messaging platforms by the names of their environment variables."""
+"""Environment variables of the messaging platforms."""
 
 from msgspec import Struct
 
 
 class PlatformVariables(Struct, frozen=True):
-    """What is peculiar to a platform: suffix, description, whether it is a secret."""
+    """The variables of a platform: suffix, description, whether it is a secret."""
 
     prefix: str
     label: str
@@ -18,8 +18,8 @@ PLATFORMS = (
         "Telegram",
         (
             ("BOT_TOKEN", "token of the bot", True),
-            ("GROUP_ALLOWED_CHATS", "groups where everybody may talk to the agent", False),
-            ("WEBHOOK_URL", "public address for updates, in place of polling", False),
+            ("GROUP_ALLOWED_CHATS", "groups in which everyone may talk to the agent", False),
+            ("WEBHOOK_URL", "public URL for updates instead of polling", False),
             ("WEBHOOK_SECRET", "secret that Telegram sends with each update", True),
         ),
         "https://t.me/BotFather",
@@ -30,7 +30,7 @@ PLATFORMS = (
         (
             ("BOT_TOKEN", "token of the bot", True),
             ("ALLOWED_ROLES", "roles whose members may talk to the agent", False),
-            ("REQUIRE_MENTION", "whether the agent answers in groups only when named", False),
+            ("REQUIRE_MENTION", "whether to answer in groups only when mentioned", False),
         ),
         "https://discord.com/developers/applications",
     ),
@@ -78,7 +78,7 @@ PLATFORMS = (
             ("USER_ID", "full name of the account", False),
             ("ACCESS_TOKEN", "access token", True),
             ("PASSWORD", "password, when there is no token", True),
-            ("RECOVERY_KEY", "key with which encrypted messages are recovered", True),
+            ("RECOVERY_KEY", "key to recover encrypted messages", True),
             ("ENCRYPTION", "whether encrypted rooms are read", False),
             ("DEVICE_ID", "id of the device", False),
         ),
@@ -101,7 +101,7 @@ PLATFORMS = (
             ("IMAP_PORT", "port for reading", False),
             ("SMTP_HOST", "server for sending", False),
             ("SMTP_PORT", "port for sending", False),
-            ("HOME_ADDRESS", "address to which messages go that have no other place", False),
+            ("HOME_ADDRESS", "default address for outgoing messages", False),
         ),
     ),
     PlatformVariables(
@@ -159,7 +159,7 @@ PLATFORMS = (
         (
             ("SERVICE_ACCOUNT_JSON", "service account, as JSON or a file", True),
             ("PROJECT_ID", "project", False),
-            ("SUBSCRIPTION_NAME", "subscription that carries the messages", False),
+            ("SUBSCRIPTION_NAME", "subscription that delivers the messages", False),
         ),
     ),
     PlatformVariables(

@@ -1,4 +1,4 @@
-"""What is wrong with a config file, said so that it can be found and put right."""
+"""Problems in a config file, with position and hint."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One finding. `line` and `column` count from one; zero when there is no such place."""
+    """A problem; `line` and `column` start at one, zero if unknown."""
 
     severity: Severity
     file: Path
@@ -33,13 +33,13 @@ class Problem(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         place = f"{self.file}, line {self.line}, column {self.column}" if self.line else self.file
         if not self.line and self.message.startswith(tuple(f"{self.file}{end}" for end in " ,:")):
-            # What cannot be read at all is told with its name by whoever tried.
+            # The message already begins with the file name.
             return self.message
         return f"{place}: {self.key}: {self.message}" if self.path else f"{place}: {self.message}"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A problem before it is known where in the file it stands."""
+    """A problem whose position in the file is not known yet."""
 
     severity: Severity
     path: KeyPath
@@ -48,9 +48,9 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def as_error(problems: Sequence[Problem], *, hint: str = "") -> ConfigError:
-    """All errors in one: a line each, and the advice given or that of the first one."""
+    """Combine all errors, one per line, with the given hint or the first one's."""
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
-    advice = [hint, *(problem.hint for problem in errors), "Correct it with: hermes config edit"]
+    hints = [hint, *(problem.hint for problem in errors), "Correct it with: hermes config edit"]
     return ConfigError(
-        "\n".join(str(problem) for problem in errors), hint=next(filter(None, advice))
+        "\n".join(str(problem) for problem in errors), hint=next(filter(None, hints))
     )

@@ -1,4 +1,4 @@
-"""Profiles: homes beside the default one, each complete, under the same root."""
+"""Create, clone, rename, delete and choose profiles."""
 
 import os
 import shutil
@@ -40,13 +40,13 @@ NEVER_CLONED = (
     *("gateway_state.json", "gateway-starts.log", "gateway", ".clean_shutdown"),
     *(".drain_request.json", ".restart_*.json", ".gateway-*.json", ".update_*"),
 )
-"""Names at the top of a home that stay behind: other profiles, history, and who runs right now.
+"""Top-level names that are not cloned: other profiles, history, and state of running processes.
 
-Subscriptions hold the secrets of those who call them; `callback.key` seals what is in the history.
+Subscriptions contain secrets of their callers; `callback.key` belongs to the history.
 """
 
 NEVER_CLONED_ANYWHERE = ("*.db", "*.db-*", "*.lock", "*.pid")
-"""A database is copied only through SQLite; a lock or a pid is true of one process only."""
+"""Databases are only copied through SQLite; locks and pids belong to a process."""
 
 
 class ProfileInfo(Struct, frozen=True):
@@ -56,7 +56,7 @@ class ProfileInfo(Struct, frozen=True):
 
 
 def get_active_profile_name(env: Mapping[str, str], profile: str | None = None) -> str:
-    """The profile that is used when `profile` is asked for, or none is."""
+    """The profile in use, or `profile` if given."""
     return resolve_home(env, profile).profile
 
 
@@ -70,14 +70,14 @@ def list_profiles(root: Path) -> list[ProfileInfo]:
 
 
 def profiles_to_serve(multiplex: bool, home: Home) -> list[tuple[str, Path]]:
-    """Whom one gateway process serves: its own profile, or the default and all the others."""
+    """The profiles that a gateway serves: its own, or with `multiplex` all of them."""
     if not multiplex:
         return [(home.profile, home.path)]
     return [(DEFAULT_PROFILE, home.root), *_named(home.root)]
 
 
 def use_profile(root: Path, name: str) -> Home:
-    """Make `name` the profile that is used when none is asked for."""
+    """Make `name` the active profile."""
     home = profile_home(root, name)
     with _file_errors_named("chosen", name):
         if name == DEFAULT_PROFILE:
@@ -90,14 +90,14 @@ def use_profile(root: Path, name: str) -> Home:
 def create_profile(
     root: Path, name: str, *, clone: Home | None = None, everything: bool = False
 ) -> Home:
-    """A new profile, empty or cloned; it appears whole or not at all.
+    """Create a profile, empty or cloned, atomically.
 
-    A clone shares no credentials of those who call it (`clone_credentials`).
+    Credentials for access to the original are not cloned (`clone_credentials`).
     """
     check_new_name(name)
     path = root / "profiles" / name
     if os.path.lexists(path):
-        raise UsageError(f"There is a profile named {name!r} already: {path}")
+        raise UsageError(f"A profile named {name!r} already exists: {path}")
     with _file_errors_named("created", name):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=".new-"))
@@ -114,7 +114,7 @@ def create_profile(
 
 
 def delete_profile(root: Path, name: str) -> Path:
-    """Remove a profile with everything in it; when it was the chosen one, the default is again."""
+    """Delete a profile; if it was active, the default becomes active."""
     path = _named_profile_folder(root, name, "deleted")
     with _file_errors_named("deleted", name):
         _forget_choice(root, name)
@@ -126,12 +126,12 @@ def delete_profile(root: Path, name: str) -> Path:
 
 
 def rename_profile(root: Path, old: str, new: str) -> Home:
-    """Give a profile another name; the choice made with `use` follows it."""
+    """Rename a profile; it stays active if it was."""
     path = _named_profile_folder(root, old, "renamed")
     check_new_name(new)
     target = path.with_name(new)
     if os.path.lexists(target):
-        raise UsageError(f"There is a profile named {new!r} already: {target}")
+        raise UsageError(f"A profile named {new!r} already exists: {target}")
     chosen = _active_or_default(root) == old
     with _file_errors_named("renamed", old):
         path.rename(target)
@@ -145,7 +145,7 @@ def _file_errors_named(done: str, name: str) -> Generator[None]:
     except OSError as error:
         raise ConfigError(
             f"The profile {name!r} could not be {done}: {error}",
-            hint="Check the rights and the free space under the home of Hermes.",
+            hint="Check permissions and free space in the Hermes home.",
         ) from error
 
 
@@ -154,7 +154,7 @@ def _named(root: Path) -> list[tuple[str, Path]]:
 
 
 def _active_or_default(root: Path) -> str:
-    """Listing and mending must work while the choice names a profile that is gone."""
+    """The default if the active profile no longer exists, so that listing and repair work."""
     try:
         return active_profile_name(root)
     except ConfigError:
@@ -172,8 +172,8 @@ def _named_profile_folder(root: Path, name: str, done: str) -> Path:
     path = profile_home(root, name).path
     if path.is_symlink():
         raise UsageError(
-            f"{path} is a symbolic link and is not {done}",
-            hint="Change the link and what it points to by hand.",
+            f"{path} is a symbolic link and cannot be {done}",
+            hint="Change the link and its target by hand.",
         )
     return path
 
@@ -197,7 +197,7 @@ def _copy_all(source: Home, target: Path) -> None:
     shutil.copytree(source.path, target, symlinks=True, ignore=left_behind, dirs_exist_ok=True)
     for name in (".env", "config.yaml"):
         if (target / name).is_symlink() and (source.path / name).is_file():
-            # A change of the copy must not reach the original.
+            # Changing the copy must not change the original.
             (target / name).unlink()
             shutil.copy2(source.path / name, target / name)
     target.chmod(0o700)
@@ -228,6 +228,6 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
 
 
 def _is_copyable(path: Path) -> bool:
-    """A file, a folder or a link: a socket or a pipe means nothing in another home."""
+    """Only files, folders and links; sockets and pipes are not copied."""
     mode = path.lstat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -1,7 +1,4 @@
-"""The slow, patient reading of settings: forgives what people mean, names precisely what is wrong.
-
-Only used when the quick conversion refused, so its cost is paid by odd files alone.
-"""
+"""Convert settings leniently and report precise errors; used if the fast conversion fails."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -36,17 +33,17 @@ _EXACT_TYPES: Mapping[type[inspect.Type], tuple[type, ...]] = {
 
 
 class _Unusable(Exception):
-    """The value cannot be used; the reason has been noted."""
+    """The value cannot be used; a finding was added."""
 
 
 class SettingsRepair:
-    """Walks raw settings along the types of the schema and notes every error it meets."""
+    """Walks raw settings along the schema and collects all errors."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    def mend(self, raw: dict[str, object]) -> object:
-        """The settings as the quick conversion takes them; see `findings` for what was left out."""
+    def repair(self, raw: dict[str, object]) -> object:
+        """The settings in the form the fast conversion accepts; errors are in `findings`."""
         return self._struct(raw, _struct_type(), ())
 
     def _value(self, value: object, kind: inspect.Type, path: KeyPath) -> object:
@@ -68,35 +65,35 @@ class SettingsRepair:
         given = as_mapping(value)
         if given is None:
             raise self._wrong(value, kind, path)
-        mended: dict[str, object] = {}
+        repaired: dict[str, object] = {}
         for field in kind.fields:
             item = given.get(field.encode_name)
             if item is None and not _takes_none(field.type):
                 continue
             if field.encode_name in given:
                 try:
-                    mended[field.encode_name] = self._value(
+                    repaired[field.encode_name] = self._value(
                         item, field.type, (*path, field.encode_name)
                     )
                 except _Unusable:
                     continue
-        return mended
+        return repaired
 
     def _dict(self, value: object, kind: inspect.DictType, path: KeyPath) -> object:
         given = as_mapping(value)
         if given is None:
             raise self._wrong(value, kind, path)
-        mended: dict[str, object] = {}
+        repaired: dict[str, object] = {}
         for key, item in given.items():
             name = _text_of(key)
             try:
-                mended[name] = self._entry(item, kind.value_type, (*path, name))
+                repaired[name] = self._entry(item, kind.value_type, (*path, name))
             except _Unusable:
                 continue
-        return mended
+        return repaired
 
     def _entry(self, item: object, kind: inspect.Type, path: KeyPath) -> object:
-        """A name with nothing after it is an entry with all its defaults."""
+        """A key without a value is an entry with all defaults."""
         if item is None and isinstance(kind, inspect.StructType):
             return self._struct({}, kind, path)
         return self._value(item, kind, path)
@@ -107,13 +104,13 @@ class SettingsRepair:
             given = _split(value)
         if given is None:
             raise self._wrong(value, kind, path)
-        mended: list[object] = []
+        repaired: list[object] = []
         for index, item in enumerate(given):
             try:
-                mended.append(self._value(item, kind.item_type, (*path, index)))
+                repaired.append(self._value(item, kind.item_type, (*path, index)))
             except _Unusable:
                 continue
-        return mended
+        return repaired
 
     def _union(self, value: object, kind: inspect.UnionType, path: KeyPath) -> object:
         if value is None and _takes_none(kind):
@@ -124,18 +121,18 @@ class SettingsRepair:
         for member in kind.types:
             attempt = SettingsRepair()
             try:
-                mended = attempt._value(value, member, path)
+                repaired = attempt._value(value, member, path)
             except _Unusable:
                 continue
             if not attempt.findings:
-                return mended
+                return repaired
         raise self._wrong(value, kind, path)
 
     def _scalar(self, value: object, kind: inspect.Type, path: KeyPath) -> object:
-        mended = _coerced(value, kind)
-        if mended is None or not _within(mended, kind):
+        repaired = _coerced(value, kind)
+        if repaired is None or not _within(repaired, kind):
             raise self._wrong(value, kind, path)
-        return mended
+        return repaired
 
     def _wrong(self, value: object, kind: inspect.Type, path: KeyPath) -> _Unusable:
         self.findings.append(
@@ -149,7 +146,7 @@ class SettingsRepair:
 
 
 def setting_type(path: KeyPath) -> inspect.Type | None:
-    """The type the schema has for a setting, or None where it has no opinion."""
+    """The type of a setting in the schema, or None if it is free-form."""
     kind: inspect.Type | None = _struct_type()
     for step in path:
         kind = _step_into(kind, step)
@@ -157,12 +154,12 @@ def setting_type(path: KeyPath) -> inspect.Type | None:
 
 
 def is_text_type(kind: inspect.Type | None) -> bool:
-    """Whether only text is wanted there, so that `12` or `true` are meant as text."""
+    """Whether only text is allowed, so that `12` and `true` are text."""
     return isinstance(kind, inspect.StrType | inspect.LiteralType)
 
 
 def describe_type(kind: inspect.Type) -> str:
-    """What a type takes, in words."""
+    """A description of the type for error messages."""
     match kind:
         case inspect.IntType() | inspect.FloatType():
             whole = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
@@ -180,7 +177,7 @@ def describe_type(kind: inspect.Type) -> str:
 
 def _struct_type() -> inspect.StructType:
     kind = inspect.type_info(Config)
-    assert isinstance(kind, inspect.StructType)  # noqa: S101 - what the type checker cannot see
+    assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker
     return kind
 
 
@@ -225,7 +222,7 @@ def _is_exact(value: object, kind: inspect.Type) -> bool:
 
 
 def _coerced(value: object, kind: inspect.Type) -> object | None:
-    """The value as the scalar type has it, or None when it is not one."""
+    """The value as the scalar type, or None."""
     match kind:
         case inspect.BoolType():
             return _as_bool(value)
@@ -252,7 +249,7 @@ def _as_bool(value: object) -> bool | None:
 
 
 def _as_whole_number(value: object) -> int | None:
-    """Text is read as it is, so that a long id keeps all its digits."""
+    """Text is parsed directly, so that a long id keeps all its digits."""
     try:
         if isinstance(value, str):
             return int(value)
@@ -275,7 +272,7 @@ def _as_number(value: object) -> float | None:
 
 
 def _text_of(value: object) -> str:
-    """Numbers, dates, and the `on` and `off` that YAML takes for true and false, as text."""
+    """The value as text; booleans become the `on` and `off` that YAML converted."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return value.isoformat() if isinstance(value, date) else str(value)

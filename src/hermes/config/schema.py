@@ -1,4 +1,4 @@
-"""The whole of config.yaml as one value: every key the program knows, with its default."""
+"""All settings of config.yaml with their defaults."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from hermes.config.sections.types import Count, FreeTable, NameList, Seconds
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """What a file may leave out has the default given here and in `sections/`."""
+    """The root of config.yaml."""
 
     config_version: int = field(default=0, name="_config_version")
 
@@ -110,10 +110,10 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def main_model(self) -> models.Model:
-        """The main model, however it was written."""
+        """The main model, whether written as a name or a section."""
         return models.Model(default=self.model) if isinstance(self.model, str) else self.model
 
     @property
     def multiplexed(self) -> bool:
-        """Whether one gateway serves all profiles; the key has two places."""
+        """Whether one gateway serves all profiles; the key may stand in two places."""
         return self.multiplex_profiles or self.gateway.multiplex_profiles

@@ -1,4 +1,4 @@
-"""Keys in a config that the program does not know, with a guess at what was meant."""
+"""Warn about unknown keys, with a suggestion."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -10,17 +10,17 @@ from hermes.config.schema import Config
 from hermes.config.sections.types import AllowsUnknownKeys
 from hermes.config.yaml_values import as_list, as_mapping
 
-NO_SUCH_SETTING = "there is no such setting"
+NO_SUCH_SETTING = "unknown setting"
 
 MAX_SUGGESTIONS = 20
-"""To guess what was meant takes longer than all the rest of the reading."""
+"""Limit of suggestions, which are slow to compute."""
 
 LIKELY_TYPO = 0.85
-"""How like a known name a key must be to be questioned where foreign keys are welcome."""
+"""Similarity to a known key that counts as a typo in sections that allow unknown keys."""
 
 
 def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
-    """One warning each; the keys stay in the file and in `Loaded.raw`."""
+    """One warning per unknown key; the keys stay in the file and in `LoadedConfig.raw`."""
     return [
         Finding(
             severity=Severity.WARNING,
@@ -35,21 +35,21 @@ def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
 
 
 def removal_hint(path: KeyPath) -> str:
-    """What to type about a setting that does nothing."""
-    from shlex import quote  # noqa: PLC0415 - only mistakes pay for it
+    """How to remove a setting without effect."""
+    from shlex import quote  # noqa: PLC0415 - only needed for mistakes
 
-    from hermes.config.variables import is_variable  # noqa: PLC0415 - likewise
+    from hermes.config.variables import is_variable  # noqa: PLC0415 - only needed for mistakes
 
     key = format_path(path)
     command = "hermes config edit" if is_variable(key) else f"hermes config unset {quote(key)}"
-    return f"It has no effect; this takes it away: {command}"
+    return f"It has no effect; remove it with: {command}"
 
 
 def suggested_setting(path: KeyPath, siblings: Iterable[str] = ()) -> str:
-    """The known settings whose names are nearest to this one, or nothing."""
-    near = _nearest(str(path[-1]), siblings, 0.7)
-    if near:
-        return format_path((*path[:-1], near))
+    """Known settings with a similar name, or an empty string."""
+    nearest = _nearest(str(path[-1]), siblings, 0.7)
+    if nearest:
+        return format_path((*path[:-1], nearest))
     names = [name for name, _ in _with_values(Config(), ())]
     elsewhere = [name for name in names if name.rpartition(".")[2] == path[-1]]
     if elsewhere and len(elsewhere) <= 3:
@@ -81,18 +81,18 @@ def _unknown(
 
 
 def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for mistakes
 
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 def _unknown_message(path: KeyPath, siblings: Iterable[str]) -> str:
-    meant = suggested_setting(path, siblings)
-    return f"there is no such setting; did you mean {meant}?" if meant else NO_SUCH_SETTING
+    suggestion = suggested_setting(path, siblings)
+    return f"unknown setting; did you mean {suggestion}?" if suggestion else NO_SUCH_SETTING
 
 
 def setting_names() -> Iterator[str]:
-    """Every setting that has a value of its own, under its whole name."""
+    """The full names of all settings that are not sections."""
     return (name for name, value in _with_values(Config(), ()) if not isinstance(value, Struct))
 
 

@@ -1,6 +1,6 @@
-"""Settings that are kept for whoever moves here with a file, though nothing uses them yet.
+"""Warn about settings that are accepted for compatibility but have no effect.
 
-Their names stand in `idle.txt`, a line each; `*` stands for a name that somebody chose.
+`idle.txt` lists their names, one per line; `*` matches any key.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -13,7 +13,7 @@ from hermes.config.unknown_keys import removal_hint
 from hermes.config.yaml_values import as_mapping
 
 WILDCARD = "*"
-UNUSED = "nothing in this version uses it"
+UNUSED = "not used in this version"
 
 
 def unused_names() -> frozenset[str]:
@@ -21,7 +21,7 @@ def unused_names() -> frozenset[str]:
 
 
 def unused_settings(raw: Mapping[str, object]) -> list[Finding]:
-    """A warning for each that differs from its default, and yet changes nothing."""
+    """A warning for each unused setting that differs from its default."""
     names = unused_names()
     paths = _unused_paths(changed_settings(raw), (), (), names)
     return [
@@ -41,7 +41,7 @@ def _unused_paths(
     if ".".join(name) in names:
         yield path
         return
-    chosen = any(one.startswith(".".join((*name, WILDCARD))) for one in names)
-    for key, inside in (as_mapping(value) or {}).items():
-        word = WILDCARD if chosen else str(key)
-        yield from _unused_paths(inside, (*path, str(key)), (*name, word), names)
+    has_wildcard = any(one.startswith(".".join((*name, WILDCARD))) for one in names)
+    for key, section in (as_mapping(value) or {}).items():
+        word = WILDCARD if has_wildcard else str(key)
+        yield from _unused_paths(section, (*path, str(key)), (*name, word), names)

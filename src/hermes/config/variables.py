@@ -1,4 +1,4 @@
-"""Every environment variable the program knows, with what it is for and whether it is a secret."""
+"""All known environment variables, with description and whether they are secret."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ class Category(StrEnum):
 
 
 class Variable(Struct, frozen=True):
-    """`url` is where one gets the value."""
+    """A known variable; `url` is where to get the value."""
 
     name: str
     description: str
@@ -28,7 +28,7 @@ class Variable(Struct, frozen=True):
 
 
 class _Service(Struct, frozen=True):
-    """A provider with one key, and a `_BASE_URL` twin of it."""
+    """A provider with `_API_KEY` and `_BASE_URL` variables."""
 
     prefix: str
     label: str
@@ -120,7 +120,7 @@ _TOOLS = (
 )  # fmt: skip
 
 _GATEWAY = (
-    ("GATEWAY_ALLOW_ALL_USERS", "Whether anybody may talk to the agent on any platform", False),
+    ("GATEWAY_ALLOW_ALL_USERS", "Whether anyone may talk to the agent on any platform", False),
     ("GATEWAY_PROXY_URL", "Address of another Hermes that runs the turns of this gateway", False),
     ("GATEWAY_PROXY_KEY", "Key for the Hermes at GATEWAY_PROXY_URL", True),
     ("API_SERVER_ENABLED", "Whether the gateway serves the OpenAI-compatible API", False),
@@ -128,8 +128,8 @@ _GATEWAY = (
     ("API_SERVER_HOST", "Address the API listens on", False),
     ("API_SERVER_PORT", "Port the API listens on", False),
     ("API_SERVER_MODEL_NAME", "Name under which the API offers the agent", False),
-    ("API_SERVER_CORS_ORIGINS", "Web origins that may call the API, parted by commas", False),
-    ("API_SERVER_ALLOWED_HOSTS", "Further names that the API answers to, parted by commas", False),
+    ("API_SERVER_CORS_ORIGINS", "Web origins that may call the API, comma-separated", False),
+    ("API_SERVER_ALLOWED_HOSTS", "Further names that the API answers to, comma-separated", False),
     ("WEBHOOK_ENABLED", "Whether the gateway takes webhooks", False),
     ("WEBHOOK_PORT", "Port the webhooks arrive on", False),
     ("WEBHOOK_SECRET", "Secret with which webhooks are signed", True),
@@ -150,7 +150,7 @@ _SETTINGS = (
     ("HERMES_ACCEPT_HOOKS", "Whether shell hooks run without asking first", False),
     ("HERMES_GATEWAY_BUSY_INPUT_MODE", "What a message does to a running turn", False),
     ("HERMES_GATEWAY_BUSY_ACK_ENABLED", "Whether a message to a busy agent is acknowledged", False),
-    ("HERMES_BACKGROUND_NOTIFICATIONS", "Which ends of background processes are told", False),
+    ("HERMES_BACKGROUND_NOTIFICATIONS", "Which finished background processes are reported", False),
     ("HERMES_RESTART_DRAIN_TIMEOUT", "Seconds that running turns get before a restart", False),
     ("HERMES_REDACT_SECRETS", "Whether secrets are masked in logs and tool output", False),
     ("HERMES_ENABLE_PROJECT_PLUGINS", "Whether plugins in ./.hermes/plugins are loaded", False),
@@ -162,10 +162,10 @@ _SETTINGS = (
 )
 
 _PLATFORM_VARIABLES = (
-    ("ALLOWED_USERS", "Who may talk to the agent on {}, ids parted by commas", False),
-    ("ALLOW_ALL_USERS", "Whether anybody may talk to the agent on {}", False),
+    ("ALLOWED_USERS", "Who may talk to the agent on {}, ids comma-separated", False),
+    ("ALLOW_ALL_USERS", "Whether anyone may talk to the agent on {}", False),
     ("ALLOW_BOTS", "Whether other bots may talk to the agent on {}", False),
-    ("HOME_CHANNEL", "Chat on {} to which messages go that have no other place", False),
+    ("HOME_CHANNEL", "Default chat on {} for outgoing messages", False),
     ("HOME_CHANNEL_NAME", "Name of the home chat on {}", False),
 )
 
@@ -223,7 +223,7 @@ _ORDINARY_ENDINGS = (
 _TRIVIAL = re.compile(
     r"\W*[A-Za-z]{0,12}\W*|[\d.,:+-]*|[~.]{0,2}/[\w./ -]*|https?://[\w.-]+(:\d+)?/?"
 )
-"""A word, a number, a path, the address of a host: masking these would tear holes everywhere."""
+"""A word, number, path or host: masking these would garble all output."""
 
 
 def is_variable(name: str) -> bool:
@@ -232,7 +232,7 @@ def is_variable(name: str) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name says that it stands for a secret: `X_API_KEY`, `x-api-key`, `apiKey_2`."""
+    """Whether the name looks like that of a secret: `X_API_KEY`, `x-api-key`, `apiKey_2`."""
     words = _CAMEL.sub("_", name).upper()
     folded = _FOLDED.sub("_", words).rstrip("0123456789").removesuffix("_")
     return folded in _SECRET_NAMES or folded.endswith(_SECRET_ENDINGS)
@@ -243,13 +243,13 @@ _FOLDED = re.compile(r"[-.\s]")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value must not be shown; an unknown name is judged by what it says."""
+    """Whether the value must not be shown; unknown variables are judged by their name."""
     known = VARIABLES.get(name)
     return known.secret if known is not None else is_secret_name(name)
 
 
 def is_harmless(name: str) -> bool:
-    """Whether the value is surely none that must be hidden."""
+    """Whether the value certainly need not be hidden."""
     known = VARIABLES.get(name)
     if known is not None:
         return not known.secret
@@ -259,8 +259,8 @@ def is_harmless(name: str) -> bool:
 
 
 def withheld_names(env: Mapping[str, str]) -> set[str]:
-    """What no child process gets to see: known secrets, and what the profile sets for itself."""
-    own = env.own if isinstance(env, Env) else ()
+    """Variables withheld from child processes: secrets, and those set by the profile."""
+    own = env.profile_names if isinstance(env, Env) else ()
     secret = {name for name, variable in VARIABLES.items() if variable.secret}
     return secret.union(name for name in env if is_secret(name)).union(
         name for name in own if not is_harmless(name)
@@ -268,12 +268,12 @@ def withheld_names(env: Mapping[str, str]) -> set[str]:
 
 
 def secret_values(env: Mapping[str, str]) -> list[str]:
-    """The values that must not be shown: by their names, or because only the profile sets them.
+    """The values that must not be shown.
 
-    Nobody writes a line into a profile's own file for fun: unless the name is known to be
-    harmless, or the value says nothing, it counts.
+    Values set in the profile's own `.env` count as secret, unless the name is known to be
+    harmless or the value is trivial.
     """
-    own = env.own if isinstance(env, Env) else ()
+    own = env.profile_names if isinstance(env, Env) else ()
     found: list[str] = []
     for name, value in env.items():
         if is_secret(name) or (
@@ -284,18 +284,18 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
 
 
 def is_trivial_value(value: str) -> bool:
-    """Whether a value under a name that says nothing can hardly be a secret."""
+    """Whether the value is too simple to be a secret."""
     return len(value) < 8 or _TRIVIAL.fullmatch(value) is not None
 
 
 def secret_parts(value: str) -> list[str]:
-    """The value, and each part of it where several keys share one line."""
+    """The value, and its parts if it lists several keys."""
     parts = [value, *(key.strip().removeprefix("Bearer ") for key in value.split(","))]
     return [part for part in dict.fromkeys(parts) if part]
 
 
 def as_optional_env_vars() -> dict[str, dict[str, str | bool]]:
-    """The registry in the form that plugins of the public system look up."""
+    """The registry in the format that plugins expect."""
     return {
         variable.name: {
             "description": variable.description,

@@ -1,4 +1,4 @@
-"""Refuse YAML that would cost more than it says: nested too deep, or unfolding without end."""
+"""Parse YAML with limits on depth and size, and find the positions of keys."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,12 +12,12 @@ from hermes.kit.errors import ConfigError
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
-"""Counted with every alias (*name) written out; a long text counts for several."""
+"""Counted with aliases expanded; a long text counts as several."""
 _CHARACTERS_PER_VALUE = 64
 
 
 class _Collection:
-    """A list or mapping that has begun: its anchor, and how many values are in it so far."""
+    """An open list or mapping: its anchor, and the number of values so far."""
 
     def __init__(self, anchor: str | None) -> None:
         self.anchor = anchor
@@ -25,27 +25,27 @@ class _Collection:
 
 
 def check_limits(events: Iterable[yaml.Event], file: Path) -> None:
-    """Raises `ConfigError`. The events come one by one, so nothing large is ever built."""
+    """Raise `ConfigError` above the limits. Reads a stream of events, so nothing large is built."""
     named: dict[str, int] = {}
-    around = [_Collection(None)]
+    open_collections = [_Collection(None)]
     for event in events:
         values = 0
         if isinstance(event, yaml.AliasEvent):
-            values = _alias_values(event, named, around, file)
+            values = _alias_values(event, named, open_collections, file)
         elif isinstance(event, yaml.ScalarEvent):
             values = 1 + len(event.value) // _CHARACTERS_PER_VALUE
             _remember_anchor(event.anchor, values, named)
         elif isinstance(event, yaml.CollectionStartEvent):
-            around.append(_Collection(event.anchor))
+            open_collections.append(_Collection(event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
-            done = around.pop()
-            values = done.values
-            _remember_anchor(done.anchor, values, named)
-        around[-1].values += values
-        if len(around) > MAX_DEPTH + 1:
-            raise _limit_error(event, file, f"this is nested more than {MAX_DEPTH} levels deep")
-        if around[-1].values > MAX_VALUES:
-            what = f"this has more than {MAX_VALUES:,} values, every *alias written out"
+            closed = open_collections.pop()
+            values = closed.values
+            _remember_anchor(closed.anchor, values, named)
+        open_collections[-1].values += values
+        if len(open_collections) > MAX_DEPTH + 1:
+            raise _limit_error(event, file, f"nested more than {MAX_DEPTH} levels deep")
+        if open_collections[-1].values > MAX_VALUES:
+            what = f"more than {MAX_VALUES:,} values with aliases expanded"
             raise _limit_error(event, file, what)
 
 
@@ -55,11 +55,14 @@ def _remember_anchor(anchor: str | None, values: int, named: dict[str, int]) -> 
 
 
 def _alias_values(
-    alias: yaml.AliasEvent, named: dict[str, int], around: Sequence[_Collection], file: Path
+    alias: yaml.AliasEvent,
+    named: dict[str, int],
+    open_collections: Sequence[_Collection],
+    file: Path,
 ) -> int:
-    """How many values the alias stands for; the parser itself tells of one that is unknown."""
-    if any(place.anchor == alias.anchor for place in around):
-        what = f"this is nested without end: *{alias.anchor} stands inside of &{alias.anchor}"
+    """Number of values the alias expands to; the parser reports unknown aliases."""
+    if any(collection.anchor == alias.anchor for collection in open_collections):
+        what = f"endless nesting: *{alias.anchor} is inside &{alias.anchor}"
         raise _limit_error(alias, file, what)
     return named.get(alias.anchor or "", 1)
 
@@ -72,7 +75,7 @@ def _limit_error(event: yaml.Event, file: Path, what: str) -> ConfigError:
         line=mark.line + 1 if mark else 0,
         column=mark.column + 1 if mark else 0,
         message=what,
-        hint="Write it shorter and flatter.",
+        hint="Shorten it or reduce the nesting.",
     )
     return as_error([problem])
 
@@ -86,29 +89,29 @@ else:
         from yaml import SafeLoader
 
 _MAX_DIGITS = 100
-_INDENT_HINT = "Check the indent: the keys of one section begin in one column."
+_INDENT_HINT = "Check the indentation: keys of a section start in the same column."
 
 YAML_HINTS = {
-    "mapping values are not allowed": "Put a value that holds ': ' in quotes; check the indent.",
-    "cannot start any token": "Indent with spaces, not tabs; quote what begins with @, % or `.",
+    "mapping values are not allowed": "Quote values that contain ': '; check the indentation.",
+    "cannot start any token": "Indent with spaces; quote values that start with @, % or `.",
     "could not find expected ':'": "Write the key and its value as KEY: VALUE.",
     "did not find expected key": _INDENT_HINT,
     "expected <block end>": _INDENT_HINT,
-    "alphabetic or numeric character": "A value that begins with * or & must be put in quotes.",
-    "found undefined alias": "A value that begins with * must be put in quotes.",
-    "could not determine a constructor": "A value that begins with ! must be put in quotes.",
+    "alphabetic or numeric character": "Quote values that start with * or &.",
+    "found undefined alias": "Quote values that start with *.",
+    "could not determine a constructor": "Quote values that start with !.",
 }
 
 
 class _Parser(Protocol):
-    """What the library's types leave out."""
+    """Methods missing in the library's types."""
 
     def check_event(self) -> bool: ...
     def get_event(self) -> yaml.Event: ...
 
 
 class Loader(SafeLoader):
-    """Reads safe YAML only; `suspicious` is set when a mapping may have had a key twice."""
+    """A safe loader; `suspicious` is set if a mapping may contain duplicate keys."""
 
     suspicious = False
 
@@ -130,7 +133,7 @@ Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_whole_number)
 
 
 def read_yaml(text: str, file: Path) -> tuple[object, bool]:
-    """The value, and whether to look for repeated keys. Raises `ConfigError` with the place."""
+    """The value, and whether duplicate keys are likely. Raises `ConfigError` with the position."""
     text = text.removeprefix("\ufeff")
     loader = Loader(text)
     try:
@@ -140,42 +143,42 @@ def read_yaml(text: str, file: Path) -> tuple[object, bool]:
         raise _syntax_error(error, text, file) from error
     except ValueError as error:
         raise ConfigError(
-            f"{file}: this YAML has a value that cannot be: {error}",
+            f"{file}: invalid value: {error}",
             hint="Put dates, times and very long numbers in quotes.",
         ) from error
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """What the parser meets, without building anything from it."""
+    """The parser's events."""
     parser = cast("_Parser", Loader(text))
     while parser.check_event():
         yield parser.get_event()
 
 
 def compose_nodes(text: str) -> yaml.Node | None:
-    """The text as nodes that know where they stand; only for text that `read_yaml` took."""
+    """The text as nodes with positions; only for text that `read_yaml` accepted."""
     return Loader(text.removeprefix("\ufeff")).get_single_node()
 
 
 def _syntax_error(error: yaml.YAMLError, text: str, file: Path) -> ConfigError:
     line = column = 0
-    said = str(error).splitlines()[0]
+    message = str(error).splitlines()[0]
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        said = error.problem or said
+        message = error.problem or message
         if error.context and error.context_mark and error.context_mark.line + 1 != line:
-            said += f" ({error.context} in line {error.context_mark.line + 1})"
+            message += f" ({error.context} in line {error.context_mark.line + 1})"
     elif isinstance(error, yaml.reader.ReaderError):
         line, column = _position_of(text, error.position)
-        said = f"the character U+{_code(error.character):04X} is not allowed"
-    hint = next((advice for part, advice in YAML_HINTS.items() if part in said), "")
+        message = f"the character U+{_code(error.character):04X} is not allowed"
+    hint = next((advice for part, advice in YAML_HINTS.items() if part in message), "")
     problem = Problem(
         severity=Severity.ERROR,
         file=file,
         line=line,
         column=column,
-        message=f"this is not YAML: {said}",
+        message=f"invalid YAML: {message}",
         hint=hint,
     )
     return as_error([problem])
@@ -194,19 +197,21 @@ Position: TypeAlias = tuple[int, int]
 
 
 def key_positions(text: str) -> dict[KeyPath, Position]:
-    """Line and column of every key and list entry, counted from one."""
+    """Line and column of every key and list entry, starting at one."""
     root = compose_nodes(text)
-    return {path: place for path, place, _ in _walk(root, ())} if root else {}
+    return {path: collection for path, collection, _ in _walk(root, ())} if root else {}
 
 
 def repeated_keys(text: str) -> list[tuple[KeyPath, Position]]:
-    """Keys that stand twice in one mapping, where YAML silently drops the first."""
+    """Duplicate keys, of which YAML silently drops the first."""
     root = compose_nodes(text)
-    return [(path, place) for path, place, again in _walk(root, ()) if again] if root else []
+    return (
+        [(path, collection) for path, collection, again in _walk(root, ()) if again] if root else []
+    )
 
 
 def nearest_position(found: dict[KeyPath, Position], path: KeyPath) -> Position:
-    """The place of the setting, or of the nearest section around it that is in the file."""
+    """The position of the setting, or of the nearest enclosing section in the file."""
     for length in range(len(path), 0, -1):
         if path[:length] in found:
             return found[path[:length]]

@@ -1,4 +1,4 @@
-"""Changing a setting by reading and writing the whole YAML document, comments kept."""
+"""Change a setting by rewriting the whole YAML document, preserving comments."""
 
 import re
 from io import StringIO
@@ -16,7 +16,7 @@ _NESTED_DASH = re.compile(rf"(?m)^( *){_SECTION}( *)- ")
 
 
 class _Document(Protocol):
-    """What we use of ruamel, which ships no types for it."""
+    """The part of ruamel.yaml that is used here; it ships no types."""
 
     preserve_quotes: bool
     width: int
@@ -27,7 +27,7 @@ class _Document(Protocol):
 
 
 def set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
-    """The text with the setting at `path` set."""
+    """Return the text with the setting at `path` set."""
     writer = _writer(text)
     return _written(writer, set_value(_loaded(writer, text), path, value))
 
@@ -43,7 +43,7 @@ def remove_by_round_trip(text: str, path: KeyPath) -> str:
 
 
 def _writer(text: str) -> _Document:
-    """Indents as the text does, and never folds a line."""
+    """A writer with the indentation of the text that never folds lines."""
     writer = cast("_Document", YAML())
     writer.preserve_quotes = True
     writer.width = 1 << 30

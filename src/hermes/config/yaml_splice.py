@@ -1,7 +1,7 @@
-"""Changing one setting in YAML text by cutting at its very place, so that every other byte stays.
+"""Change one setting in YAML text in place, leaving every other byte as it is.
 
-What cannot be cut cleanly raises `CannotChange`; the caller has a slower way, and
-checks the outcome of both.
+Raises `UnsupportedEdit` if that is not possible; the caller then rewrites the document, and
+verifies the result of both.
 """
 
 import re
@@ -16,7 +16,7 @@ from hermes.config.yaml_parser import compose_nodes
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes a text of several lines as one, with escapes."""
+    """Writes multi-line text on one line, with escapes."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = '"' if re.search(r"[\r\n\x85\u2028\u2029]", data) else None
@@ -27,7 +27,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def render_inline(value: object) -> str:
-    """The value on one line, safe inside brackets too."""
+    """The value on one line, safe inside brackets."""
     listed = yaml.dump(
         [value],
         Dumper=_Dumper,
@@ -40,7 +40,7 @@ def render_inline(value: object) -> str:
 
 
 def set_in_text(text: str, path: KeyPath, value: object) -> str:
-    """The text with the setting at `path` set, made with its sections where they are missing."""
+    """Return the text with the setting at `path` set; missing sections are created."""
     if text.startswith("\ufeff"):
         return "\ufeff" + set_in_text(text[1:], path, value)
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -54,7 +54,7 @@ def set_in_text(text: str, path: KeyPath, value: object) -> str:
 
 
 def remove_from_text(text: str, path: KeyPath) -> str:
-    """The text without the setting at `path`; a section that had nothing else goes with it."""
+    """Return the text without the setting at `path` and sections that become empty."""
     if text.startswith("\ufeff"):
         return "\ufeff" + remove_from_text(text[1:], path)
     root = compose_nodes(text)
@@ -67,7 +67,7 @@ def remove_from_text(text: str, path: KeyPath) -> str:
 
 
 class _Step:
-    """A node on the way to the setting, with the key that led to it."""
+    """A node on the path to the setting, with its key."""
 
     def __init__(self, value: yaml.Node, key: yaml.Node | None) -> None:
         self.value = value
@@ -131,15 +131,15 @@ def _add(text: str, trail: list[_Step], rest: KeyPath, value: object, newline: s
 def _add_in_brackets(
     text: str, node: yaml.MappingNode | yaml.SequenceNode, rest: KeyPath, value: object
 ) -> str:
-    inside = render_inline(_nested(rest[1:], value))
+    entry = render_inline(_nested(rest[1:], value))
     if isinstance(node, yaml.MappingNode):
-        inside = f"{render_inline(rest[0])}: {inside}"
+        entry = f"{render_inline(rest[0])}: {entry}"
     children = _children(node)
     if not children:
         at = _start(node) + 1
-        return text[:at] + inside + text[at:]
+        return text[:at] + entry + text[at:]
     at = _value_end(text, children[-1])
-    return f"{text[:at]}, {inside}{text[at:]}"
+    return f"{text[:at]}, {entry}{text[at:]}"
 
 
 def _without_lines(text: str, trail: list[_Step]) -> str:
@@ -155,34 +155,34 @@ def _without_lines(text: str, trail: list[_Step]) -> str:
 
 
 def _without_flow_entry(text: str, step: _Step, siblings: list[_Step]) -> str:
-    """From where it begins to where the next one does, or from where the one before it ended."""
+    """Remove up to the next entry, or for the last one from the end of the previous."""
     starts = [_start(sibling.key or sibling.value) for sibling in siblings]
-    place = starts.index(_start(step.key or step.value))
-    if place + 1 < len(siblings):
-        start, end = starts[place], starts[place + 1]
-    elif place > 0:
-        start, end = _value_end(text, siblings[place - 1]), _value_end(text, step)
+    index = starts.index(_start(step.key or step.value))
+    if index + 1 < len(siblings):
+        start, end = starts[index], starts[index + 1]
+    elif index > 0:
+        start, end = _value_end(text, siblings[index - 1]), _value_end(text, step)
     else:
         raise UnsupportedEdit
     if "#" in text[start:end]:
-        start, end = starts[place], _after_comma(text, _value_end(text, step))
+        start, end = starts[index], _after_comma(text, _value_end(text, step))
     return text[:start] + text[end:]
 
 
 def _lines(path: KeyPath, value: object, column: int, newline: str) -> str:
-    """The setting in block style, each section on a line of its own, a list in brackets."""
+    """The setting in block style; lists are written in brackets."""
     keys = [name for name in path if isinstance(name, str)]
     if list(path[: len(keys)]) != keys:
         keys = keys[: next(i for i, name in enumerate(path) if isinstance(name, int))]
     lines = [
         " " * (column + 2 * depth) + render_inline(name) + ":" for depth, name in enumerate(keys)
     ]
-    inside = render_inline(_nested(path[len(keys) :], value))
-    return newline.join(lines) + f" {inside}{newline}"
+    entry = render_inline(_nested(path[len(keys) :], value))
+    return newline.join(lines) + f" {entry}{newline}"
 
 
 def _nested(path: KeyPath, value: object) -> object:
-    """The value inside of the sections that are missing; a new list can only begin at 0."""
+    """The value wrapped in the missing sections; a new list must begin at index 0."""
     for name in reversed(path):
         if isinstance(name, int) and name > 0:
             raise UnsupportedEdit
@@ -191,7 +191,7 @@ def _nested(path: KeyPath, value: object) -> object:
 
 
 def _value_end(text: str, step: _Step) -> int:
-    """Where the value really ends: before the comments and blank lines that YAML counts to it."""
+    """The end of the value without trailing comments and blank lines."""
     node = step.value
     if step.is_alias:
         raise UnsupportedEdit

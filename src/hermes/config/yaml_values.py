@@ -1,4 +1,4 @@
-"""What a YAML value is, in types and in words."""
+"""Type checks and descriptions of YAML values."""
 
 from typing import cast
 

@@ -35,14 +35,14 @@ class GroupRules(Struct, frozen=True, kw_only=True):
     """In which group chats the agent listens, and whether it must be mentioned."""
 
     require_mention: bool = False
-    free: frozenset[str] = frozenset()
-    only: frozenset[str] = frozenset()
+    without_mention: frozenset[str] = frozenset()
+    allowed_chats: frozenset[str] = frozenset()
 
-    def hears(self, source: SessionSource, *, mentioned: bool) -> bool:
+    def listens_to(self, source: SessionSource, *, mentioned: bool) -> bool:
         chats = {source.chat_id, source.parent_chat_id or ""}
-        if self.only and self.only.isdisjoint(chats):
+        if self.allowed_chats and self.allowed_chats.isdisjoint(chats):
             return False
-        return mentioned or not self.require_mention or not self.free.isdisjoint(chats)
+        return mentioned or not self.require_mention or not self.without_mention.isdisjoint(chats)
 
 
 class PlatformRules(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class SessionKeyRules(Struct, frozen=True, kw_only=True):
     `space` is the profile's name; a profile served alone has none, as in existing homes.
     """
 
-    space: str = ""
+    namespace: str = ""
     per_user_in_groups: bool = True
     per_user_in_threads: bool = False
 
@@ -82,9 +82,9 @@ class AccessControl:
         self._keys = keys or SessionKeyRules()
 
     async def __call__(self, inbound: Inbound) -> Admitted | Rejected:
-        return await self.welcome(inbound, self._keys.space)
+        return await self.admit(inbound, self._keys.namespace)
 
-    async def welcome(self, inbound: Inbound, space: str) -> Admitted | Rejected:
+    async def admit(self, inbound: Inbound, namespace: str) -> Admitted | Rejected:
         """Authorize a message; `space` is the key namespace of the profile that will answer it."""
         source = session_source(inbound)
         about = inbound.about
@@ -92,7 +92,7 @@ class AccessControl:
         sender = sender_of(
             source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
         )
-        verdict = await self._verdict(sender, rules)
+        verdict = await self._decide(sender, rules)
         match verdict:
             case Ignored(reason=reason):
                 log.info(
@@ -102,38 +102,38 @@ class AccessControl:
             case OfferPairing():
                 return await self._pair(sender, about.user_name)
             case Allowed(role=role):
-                if source.chat_type != DIRECT_CHAT and not rules.groups.hears(
+                if source.chat_type != DIRECT_CHAT and not rules.groups.listens_to(
                     source, mentioned=about.mentions
                 ):
                     return Rejected()
                 # The same chat id seen by two accounts is two chats, with separate users.
                 channel = inbound.address.channel
-                chat = self._place(structs.replace(source, platform=channel), space)
+                chat = self._chat_id(structs.replace(source, platform=channel), namespace)
                 commands = self._permitted(role, rules, source)
                 return Admitted(
                     key=chat.key,
-                    place=chat,
+                    chat=chat,
                     principal=principal_of(structs.replace(sender, platform=channel), role),
                     trust=_trust(role, rules),
                     role=role,
                     commands=commands if commands is None else commands | {STOP},
-                    stops_others=commands is None or STOP in commands or self._is_own(source),
+                    may_stop_others=commands is None or STOP in commands or self._is_own(source),
                 )
 
     @property
-    def space(self) -> str:
+    def namespace(self) -> str:
         """Namespace of this profile's session keys."""
-        return self._keys.space
+        return self._keys.namespace
 
-    def _place(self, source: SessionSource, space: str) -> ChatId:
+    def _chat_id(self, source: SessionSource, namespace: str) -> ChatId:
         return chat_id_of(
             source,
             group_sessions_per_user=self._keys.per_user_in_groups,
             thread_sessions_per_user=self._keys.per_user_in_threads,
-            profile=space,
+            profile=namespace,
         )
 
-    async def _verdict(self, sender: Sender, rules: PlatformRules) -> AccessDecision:
+    async def _decide(self, sender: Sender, rules: PlatformRules) -> AccessDecision:
         verdict = decide_access(sender, rules.access)
         if isinstance(verdict, Allowed) and verdict.role is not Role.GUEST:
             return verdict
@@ -198,4 +198,4 @@ def _trust(role: Role, rules: PlatformRules) -> Trust:
     if role is Role.OWNER:
         return Trust.OWNER
     # Text from a webhook is data, regardless of who triggered it.
-    return Trust.DATA if rules.access.vouched is Role.GUEST else Trust.GUEST
+    return Trust.DATA if rules.access.authenticated_role is Role.GUEST else Trust.GUEST

@@ -51,7 +51,7 @@ class Actor:
     """Answers the messages of one session; ends when none are waiting."""
 
     def __init__(
-        self, key: str, parts: ActorDeps, at: Address | None = None, *, suspect: bool = False
+        self, key: str, deps: ActorDeps, at: Address | None = None, *, crash_suspect: bool = False
     ) -> None:
         """`at` is the address to notify of store errors, if known yet.
 
@@ -59,12 +59,12 @@ class Actor:
         """
         self.key = key
         self.running: ActiveRun | None = None
-        self._parts = parts
+        self._deps = deps
         self._waiting: list[QueuedMessage] = []
         self._fresh: set[str] = set()
-        self._aside: set[str] = set()
-        self._telling = ReplyWriter(key, parts)
-        self._recovery = TurnRecovery(key, parts, self._telling, suspect=suspect)
+        self._dropped: set[str] = set()
+        self._replies = ReplyWriter(key, deps)
+        self._recovery = TurnRecovery(key, deps, self._replies, suspect=crash_suspect)
         self._woken = anyio.Event()
         self._failures = 0
         self._at = at
@@ -72,9 +72,9 @@ class Actor:
     def wake(self) -> None:
         self._woken.set()
 
-    def set_aside(self, keys: Collection[str]) -> None:
+    def drop(self, keys: Collection[str]) -> None:
         """Drop these messages, even if a turn is about to answer them."""
-        self._aside |= set(keys)
+        self._dropped |= set(keys)
 
     @property
     def waiting(self) -> int:
@@ -86,7 +86,7 @@ class Actor:
         No await after the final check, or a wake-up is lost.
         """
         idle = False
-        while not idle and not self._parts.draining():
+        while not idle and not self._deps.draining():
             try:
                 idle = await self._is_idle()
             except StoreError as error:
@@ -95,19 +95,19 @@ class Actor:
     async def _is_idle(self) -> bool:
         """Answer waiting messages; return True if there were none."""
         self._woken = anyio.Event()
-        await self._look()
+        await self._read_inbox()
         if not self._waiting:
             return not self._woken.is_set()
         failpoint("actor.claimed")
         await self._wait_for_burst()
         if not self._waiting:
             return False
-        first = self._waiting[0].letter
-        async with self._parts.slots.one(first.principal, first.role):
+        first = self._waiting[0].message
+        async with self._deps.slots.acquire(first.principal, first.role):
             if self._woken.is_set():
                 self._woken = anyio.Event()
-                await self._look()
-            if not self._parts.draining():
+                await self._read_inbox()
+            if not self._deps.draining():
                 await self._answer_next()
         return False
 
@@ -115,18 +115,18 @@ class Actor:
         """Wait and retry: the rows are still stored, so nothing is lost."""
         log.warning("session %s will retry: %s", self.key, error)
         if self._at is not None:
-            self._parts.surroundings.trouble(self._at, error)
+            self._deps.callbacks.store_failed(self._at, error)
         self._failures += 1
-        delay = self._parts.rules.backoff.delay(self._failures)
+        delay = self._deps.rules.backoff.delay(self._failures)
         self._woken = anyio.Event()
-        await sleep_unless(self._parts.clock, delay, self._woken)
+        await sleep_unless(self._deps.clock, delay, self._woken)
 
-    async def _look(self) -> None:
+    async def _read_inbox(self) -> None:
         """Read the open inbox rows, except those the current run has already taken."""
-        queues = self._parts.store.queues
+        queues = self._deps.store.queues
         in_hand = self.running.keys if self.running else set[str]()
         most = MAX_WAITING + len(in_hand)
-        items = await queues.claim(INBOX, self.key, self._parts.holder, timedelta(0), most)
+        items = await queues.claim(INBOX, self.key, self._deps.holder, timedelta(0), most)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
         for item in items:
@@ -138,18 +138,18 @@ class Actor:
         self._fresh &= {item.key for item in items}
         self._waiting = waiting
         if waiting:
-            self._at = waiting[0].letter.address
+            self._at = waiting[0].message.address
 
     async def _read(self, item: QueueItem) -> QueuedMessage | None:
         try:
             return QueuedMessage(item.key, read_inbox_message(item))
         except msgspec.DecodeError as error:
             log.warning("inbox item %s cannot be decoded: %s", item.key, error)
-            await self._parts.store.queues.park(item.key, f"It cannot be decoded: {error}")
+            await self._deps.store.queues.park(item.key, f"It cannot be decoded: {error}")
             return None
 
     async def _wait_for_burst(self) -> None:
-        rules, clock = self._parts.rules, self._parts.clock
+        rules, clock = self._deps.rules, self._deps.clock
         if rules.debounce <= 0:
             return
         started = clock.monotonic()
@@ -157,17 +157,17 @@ class Actor:
             self._woken = anyio.Event()
             if not await sleep_unless(clock, rules.debounce, self._woken):
                 break
-        await self._look()
+        await self._read_inbox()
 
     async def _answer_next(self) -> None:
         if not self._waiting:
             return
-        batch = next_batch(self._waiting, self._parts.rules)
+        batch = next_batch(self._waiting, self._deps.rules)
         fresh = all(queued.key in self._fresh for queued in self._waiting)
         if fresh and await self._is_refused(batch):
             return
-        session = await self._session(batch[0].letter, fresh=fresh)
-        started = await self._begun(session)
+        session = await self._session(batch[0].message, fresh=fresh)
+        started = await self._started_turn(session)
         if started is not None and await self._recovery.settle_if_finished(session, started):
             failpoint("actor.settled")
             return
@@ -181,68 +181,68 @@ class Actor:
         self._failures = 0
 
     async def _session(self, message: InboxMessage, *, fresh: bool) -> Session:
-        sessions, channel = self._parts.sessions, message.address.channel
+        sessions, channel = self._deps.sessions, message.address.channel
         if not fresh:
             # An earlier run may have stored it, so look in the session it was stored in.
             return await sessions.current(self.key, channel, message.principal)
-        opened = await sessions.opened(self.key, channel, message.principal)
-        self._tell_hooks(message, opened)
-        if opened.told:
-            await self._telling.post(self._waiting[:1], f"{opened.session.id}:begun", opened.told)
+        opened = await sessions.open_for_turn(self.key, channel, message.principal)
+        self._emit_session_events(message, opened)
+        if opened.notice:
+            await self._replies.post(self._waiting[:1], f"{opened.session.id}:begun", opened.notice)
         return opened.session
 
-    def _tell_hooks(self, message: InboxMessage, opened: OpenedSession) -> None:
-        hooks = self._parts.surroundings.hooks
+    def _emit_session_events(self, message: InboxMessage, opened: OpenedSession) -> None:
+        hooks = self._deps.callbacks.hooks
         source = event_source(message, self.key, opened.session.id)
-        if opened.before is not None:
-            previous = event_source(message, self.key, opened.before.id)
+        if opened.previous is not None:
+            previous = event_source(message, self.key, opened.previous.id)
             emit_session_end(hooks, previous, opened.reason)
             emit_session_reset(hooks, source, opened.reason)
         if opened.new:
             emit_session_start(hooks, source)
 
     async def _is_refused(self, batch: Sequence[QueuedMessage]) -> bool:
-        refusal = await self._parts.surroundings.refusal(batch[-1].letter)
+        refusal = await self._deps.callbacks.refusal(batch[-1].message)
         if refusal:
-            last = batch[-1].letter
-            theirs = [queued for queued in self._waiting if same_conversation(queued.letter, last)]
-            await self._telling.settle(theirs, f"{batch[0].key}:refused", refusal)
+            last = batch[-1].message
+            theirs = [queued for queued in self._waiting if same_conversation(queued.message, last)]
+            await self._replies.settle(theirs, f"{batch[0].key}:refused", refusal)
             self._waiting = [queued for queued in self._waiting if queued not in theirs]
         return bool(refusal)
 
-    async def _begun(self, session: Session) -> StartedTurn | None:
+    async def _started_turn(self, session: Session) -> StartedTurn | None:
         """Return the turn an earlier process started with these messages, if any."""
         doubtful = [queued for queued in self._waiting if queued.key not in self._fresh]
         if not doubtful:
             return None
-        started = await find_started_turn(self._parts.store, session, doubtful)
+        started = await find_started_turn(self._deps.store, session, doubtful)
         known = started.batch if started is not None else ()
         self._fresh |= {queued.key for queued in doubtful if queued not in known}
         return started
 
     async def _run(self, session: Session, batch: Sequence[QueuedMessage], *, again: bool) -> None:
-        batch = [queued for queued in batch if queued.key not in self._aside]
-        self._aside.clear()
+        batch = [queued for queued in batch if queued.key not in self._dropped]
+        self._dropped.clear()
         if not batch:
             return
-        parts, shown_at = self._parts, batch[-1].letter.answers[0]
+        parts, shown_at = self._deps, batch[-1].message.reply_addresses[0]
         run_id = new_id("run")
         run = ActiveRun(
             id=run_id,
             batch=batch,
             scope=anyio.CancelScope(),
-            begun=parts.clock.monotonic(),
+            started=parts.clock.monotonic(),
             active=parts.clock.monotonic(),
-            bubble=parts.surroundings.bubble(shown_at, run_id),
+            progress=parts.callbacks.progress_message(shown_at, run_id),
         )
         self._fresh -= run.keys
         self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
-        run.passed = {queued.key for queued in self._waiting}
+        run.seen = {queued.key for queued in self._waiting}
         self.running = run
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
-            group.start_soon(self._attend, run)
-            warn = partial(self._telling.warning, run)
+            group.start_soon(self._handle_new_messages, run)
+            warn = partial(self._replies.warning, run)
             group.start_soon(end_when_idle, run, parts.rules, parts.clock, warn)
             group.start_soon(show_still_working, run, parts.rules, parts.clock)
             with run.scope:
@@ -253,82 +253,82 @@ class Actor:
             group.cancel_scope.cancel()
         self.running = None
         try:
-            await self._telling.last_word(run, failure)
+            await self._replies.write_final(run, failure)
         finally:
-            run.over.set()
+            run.finished.set()
 
     def _turn(self, run: ActiveRun, session: Session, *, again: bool) -> TurnRequest:
-        last = run.batch[-1].letter
-        hooks = self._parts.surroundings.hooks
+        last = run.batch[-1].message
+        hooks = self._deps.callbacks.hooks
         emitter = RunHookEmitter(hooks, event_source(last, self.key, session.id))
 
         async def listen(event: Event) -> None:
-            emitter.hear(event)
-            run.note(event, self._parts.clock.monotonic())
+            emitter.handle_event(event)
+            run.note(event, self._deps.clock.monotonic())
             if isinstance(event, QuestionAsked | QuestionAnswered):
-                await self._telling.question(last, event)
+                await self._replies.question(last, event)
                 if again and isinstance(event, QuestionAsked):
                     # Messages sent before the turn was resumed may answer the question.
-                    run.passed.clear()
+                    run.seen.clear()
                     self.wake()
             elif isinstance(event, RunEnded):
                 run.ended = True
-                self._telling.announce(last)
-                self._parts.surroundings.ended(last, event.outcome, run.last_words)
-            if run.bubble is not None and not run.ended:
-                run.bubble.hear(event)
+                self._replies.announce(last)
+                self._deps.callbacks.ended(last, event.outcome, run.reply_text)
+            if run.progress is not None and not run.ended:
+                run.progress.handle_event(event)
 
         async def steer() -> Sequence[User]:
             failpoint("actor.between_steps")
             steered, run.to_steer = run.to_steer, []
-            run.heard += steered
+            run.steered += steered
             self._fresh -= {queued.key for queued in steered}
-            return [queued.letter.user for queued in steered]
+            return [queued.message.user for queued in steered]
 
         def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-            return self._telling.closing(run, ended, messages)
+            return self._replies.final_writes(run, ended, messages)
 
         return TurnRequest(
             session=session,
-            asked=None,
-            taken=() if again else tuple(queued.letter.user for queued in run.batch),
+            message=None,
+            claimed=() if again else tuple(queued.message.user for queued in run.batch),
             note=nudge("resumed") if again else None,
-            listen=listen,
+            emit=listen,
             steer=steer,
             run=run.id,
             address=last.address,
-            asker=last.asker,
+            requester=last.asker,
             principal=last.principal,
             role=last.role,
-            later=all(map(self._parts.surroundings.later, last.answers)),
-            attended=not last.answer_at and self._parts.surroundings.later(last.address),
-            closing=closing,
+            async_delivery=all(map(self._deps.callbacks.can_send_later, last.reply_addresses)),
+            attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
+            final_writes=closing,
         )
 
-    async def _attend(self, run: ActiveRun) -> None:
+    async def _handle_new_messages(self, run: ActiveRun) -> None:
         """Handle messages that arrive during a run according to the busy mode."""
         while True:
             await self._woken.wait()
             self._woken = anyio.Event()
             try:
-                await self._look()
+                await self._read_inbox()
             except StoreError as error:
                 log.warning("session %s cannot read its inbox: %s", self.key, error)
                 continue
             for queued in self._waiting:
-                if queued.key not in run.passed:
+                if queued.key not in run.seen:
                     self._handle_while_running(run, queued)
             self._waiting = [queued for queued in self._waiting if queued.key not in run.keys]
 
     def _handle_while_running(self, run: ActiveRun, queued: QueuedMessage) -> None:
-        if not same_conversation(queued.letter, run.batch[0].letter):
+        if not same_conversation(queued.message, run.batch[0].message):
             # Messages from other principals never steer this run.
-            run.passed.add(queued.key)
+            run.seen.add(queued.key)
             return
-        match queued.letter.manner or self._parts.rules.busy:
+        match queued.message.manner or self._deps.rules.busy:
             case BusyMode.INTERRUPT:
                 run.cancel(CancelCause.INTERRUPTED)
             case BusyMode.STEER:
                 run.to_steer.append(queued)
             case BusyMode.QUEUE | BusyMode.COLLECT:
-                run.passed.add(queued.key)
+                run.seen.add(queued.key)

@@ -30,13 +30,13 @@ class ActorCallbacks(Struct, frozen=True, kw_only=True):
     """
 
     posted: Callable[[Address], None]
-    bubble: Callable[[Address, str], ProgressMessage | None]
+    progress_message: Callable[[Address, str], ProgressMessage | None]
     refusal: Callable[[InboxMessage], Awaitable[str]]
     ended: Callable[[InboxMessage, Outcome, str], None]
     hooks: Hooks = NoHooks()
-    later: Callable[[Address], bool] = lambda address: True
-    trouble: Callable[[Address, StoreError], None] = lambda address, error: None
-    below: Callable[[Sequence[Message]], str] = lambda said: ""
+    can_send_later: Callable[[Address], bool] = lambda address: True
+    store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
+    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
     profile: str = DEFAULT_PROFILE
 
 
@@ -50,5 +50,5 @@ class ActorDeps(Struct, frozen=True, kw_only=True):
     rules: ActorRules
     holder: str
     slots: TurnSlots
-    surroundings: ActorCallbacks
+    callbacks: ActorCallbacks
     draining: Callable[[], bool]

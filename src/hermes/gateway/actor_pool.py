@@ -57,7 +57,7 @@ class StoppedRun(Struct, frozen=True):
 
     run: str | None = None
     waiting: int = 0
-    over: anyio.Event | None = None
+    finished: anyio.Event | None = None
 
 
 class SessionActivity(Struct, frozen=True):
@@ -90,11 +90,11 @@ class ActorPool:
         self._crash_suspects: set[str] = set()
         self._pending: dict[str, Address | None] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._wanted = anyio.Event()
-        self._calm = anyio.Event()
-        self._said = anyio.Event()
-        self._leaving = anyio.Event()
-        self._parts = ActorDeps(
+        self._work_available = anyio.Event()
+        self._idle = anyio.Event()
+        self._progress_done = anyio.Event()
+        self._shutting_down = anyio.Event()
+        self._deps = ActorDeps(
             store=store,
             clock=clock,
             runner=runner,
@@ -102,20 +102,20 @@ class ActorPool:
             rules=rules or ActorRules(),
             holder=process_id(),
             slots=TurnSlots(self._limits.turns),
-            surroundings=ActorCallbacks(
+            callbacks=ActorCallbacks(
                 posted=_ignore_posted,
-                bubble=_no_progress_message,
+                progress_message=_no_progress_message,
                 refusal=_no_refusal,
                 ended=_ignore_ended,
             ),
             draining=lambda: self._draining,
         )
 
-    def set_callbacks(self, surroundings: ActorCallbacks) -> None:
+    def set_callbacks(self, callbacks: ActorCallbacks) -> None:
         """Set the actors' callbacks; call before the first wake."""
-        self._progress_message = surroundings.bubble
-        own = structs.replace(surroundings, bubble=self._new_progress_message)
-        self._parts = structs.replace(self._parts, surroundings=own)
+        self._progress_message = callbacks.progress_message
+        own = structs.replace(callbacks, bubble=self._new_progress_message)
+        self._deps = structs.replace(self._deps, surroundings=own)
 
     def wake(self, key: str, at: Address | None = None) -> None:
         """Wake the session's actor; `at` is the address the message came from."""
@@ -124,11 +124,11 @@ class ActorPool:
             actor.wake()
             return
         self._pending[key] = at
-        self._wanted.set()
+        self._work_available.set()
 
     async def run(self) -> None:
         """Run until drained or cancelled, starting with what an earlier process left."""
-        unfinished = await self._left()
+        unfinished = await self._waiting_sessions()
         self._pending |= dict.fromkeys(unfinished)
         if self._limits.park:
             self._crash_suspects |= set(unfinished)
@@ -137,20 +137,20 @@ class ActorPool:
                 self._group = group
                 while True:
                     # Start actors here, not in wake(): a task inherits the context of its creator.
-                    self._wanted = anyio.Event()
+                    self._work_available = anyio.Event()
                     self._start_pending()
-                    await self._wanted.wait()
+                    await self._work_available.wait()
         finally:
             self._group = None
 
-    async def _left(self) -> list[str]:
+    async def _waiting_sessions(self) -> list[str]:
         return [
             key for key in await self._store.queues.topics(INBOX) if key.startswith(CHAT_KEY_PREFIX)
         ]
 
     async def poll_queues(self) -> None:
         """Wake sessions whose inbox rows were written by another process."""
-        for key in await self._left():
+        for key in await self._waiting_sessions():
             self.wake(key)
 
     async def drain(self, seconds: float) -> bool:
@@ -159,16 +159,16 @@ class ActorPool:
         Turns that did not end are resumed after the next start.
         """
         self._draining = True
-        self._leaving.set()
+        self._shutting_down.set()
         for actor in self._live.values():
             actor.wake()
-        self._calm, self._said = anyio.Event(), anyio.Event()
+        self._idle, self._progress_done = anyio.Event(), anyio.Event()
         started = self._clock.monotonic()
-        idle = not self._live or await sleep_unless(self._clock, seconds, self._calm)
+        idle = not self._live or await sleep_unless(self._clock, seconds, self._idle)
         remaining = min(seconds - (self._clock.monotonic() - started), PROGRESS_GRACE)
         if self._progress_count and remaining > 0:
             # Let the last edit of a turn that has just ended finish.
-            await sleep_unless(self._clock, remaining, self._said)
+            await sleep_unless(self._clock, remaining, self._progress_done)
         if self._group is not None:
             self._group.cancel_scope.cancel()
         return idle
@@ -190,24 +190,24 @@ class ActorPool:
             running.cancel(CancelCause.STOPPED)
         kept = running.keys - {queued.key for queued in running.to_steer} if running else set[str]()
         items = await self._store.queues.claim(
-            INBOX, key, self._parts.holder, timedelta(0), MAX_CLAIMED
+            INBOX, key, self._deps.holder, timedelta(0), MAX_CLAIMED
         )
         dropped = [
             item.key for item in items if item.key not in kept and _belongs_to(item, principal)
         ]
         await self._store.commit(*[CompleteItem(one) for one in dropped])
-        await self._parts.runner.close_questions()
+        await self._deps.runner.close_questions()
         if actor is not None:
-            actor.set_aside(dropped)
+            actor.drop(dropped)
             actor.wake()
         later = actor.running if actor else None
         if later is not None and later is not running and later.keys <= set(dropped):
             # It started with messages that were just dropped.
             later.cancel(CancelCause.STOPPED)
-            return StoppedRun(later.id, len(dropped) - len(later.batch), later.over)
+            return StoppedRun(later.id, len(dropped) - len(later.batch), later.finished)
         if running is None:
             return StoppedRun(waiting=len(dropped))
-        return StoppedRun(running.id, len(dropped), running.over)
+        return StoppedRun(running.id, len(dropped), running.finished)
 
     def activity(self, key: str) -> SessionActivity:
         actor = self._live.get(key)
@@ -215,18 +215,18 @@ class ActorPool:
             return SessionActivity()
         if actor.running is None:
             return SessionActivity(waiting=actor.waiting)
-        seconds = self._clock.monotonic() - actor.running.begun
+        seconds = self._clock.monotonic() - actor.running.started
         return SessionActivity(actor.running.id, seconds, actor.waiting)
 
     @property
     def busy(self) -> BusyMode:
         """What a message does while a turn is running."""
-        return self._parts.rules.busy
+        return self._deps.rules.busy
 
     def change_busy(self, busy: BusyMode) -> None:
         """Change the mode for sessions that become active from now on."""
-        rules = structs.replace(self._parts.rules, busy=busy)
-        self._parts = structs.replace(self._parts, rules=rules)
+        rules = structs.replace(self._deps.rules, busy=busy)
+        self._deps = structs.replace(self._deps, rules=rules)
 
     @property
     def draining(self) -> bool:
@@ -260,7 +260,7 @@ class ActorPool:
         finally:
             self._progress_count -= 1
             if not self._progress_count:
-                self._said.set()
+                self._progress_done.set()
 
     def _start_pending(self) -> None:
         while self._group is not None and self._pending and len(self._live) < self._limits.live:
@@ -268,7 +268,7 @@ class ActorPool:
                 return
             key = next(iter(self._pending))
             at = self._pending.pop(key)
-            self._live[key] = Actor(key, self._parts, at, suspect=key in self._crash_suspects)
+            self._live[key] = Actor(key, self._deps, at, crash_suspect=key in self._crash_suspects)
             self._crash_suspects.discard(key)
             self._group.start_soon(self._run_actor, self._live[key])
 
@@ -277,7 +277,7 @@ class ActorPool:
             await actor.run()
         except StoreError as error:
             log.warning("session %s will retry: %s", actor.key, error)
-            await sleep_unless(self._clock, self._parts.rules.backoff.delay(1), self._leaving)
+            await sleep_unless(self._clock, self._deps.rules.backoff.delay(1), self._shutting_down)
             self._pending[actor.key] = None
         except Exception:
             # One failing session must not affect the others; its rows stay stored.
@@ -285,8 +285,8 @@ class ActorPool:
         finally:
             del self._live[actor.key]
             if not self._live:
-                self._calm.set()
-            self._wanted.set()
+                self._idle.set()
+            self._work_available.set()
 
 
 def _belongs_to(item: QueueItem, principal: str | None) -> bool:

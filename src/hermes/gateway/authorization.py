@@ -61,7 +61,7 @@ class AccessRules(Struct, frozen=True, kw_only=True):
     """Who is admitted on one platform. The defaults admit no one."""
 
     denied: Ids = _NO_IDS
-    vouched: Role | None = None
+    authenticated_role: Role | None = None
     relay: bool = False
     chats: Ids = _NO_IDS
     bots: Bots = "none"
@@ -184,7 +184,7 @@ def access_rules_from(
     denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
     return AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
-        vouched=_AUTHENTICATED_PLATFORMS.get(platform),
+        authenticated_role=_AUTHENTICATED_PLATFORMS.get(platform),
         relay=relay,
         chats=chats,
         bots=_bots(var("ALLOW_BOTS") or lower_text(extra, "allow_bots")),
@@ -209,7 +209,7 @@ def _matches(ids: Ids, sender: Sender) -> bool:
 
 
 def _is_authenticated(sender: Sender, rules: AccessRules) -> bool:
-    return rules.vouched is not None
+    return rules.authenticated_role is not None
 
 
 def _is_relayed(sender: Sender, rules: AccessRules) -> bool:
@@ -285,8 +285,8 @@ def _role(sender: Sender, rules: AccessRules) -> Role:
     """Members must be named; users admitted by an open rule are guests."""
     if _is_owner(sender, rules):
         return Role.OWNER
-    if rules.vouched is not None:
-        return rules.vouched
+    if rules.authenticated_role is not None:
+        return rules.authenticated_role
     named = (_is_relayed, _is_listed, _has_listed_role, _is_paired)
     return Role.MEMBER if any(rule(sender, rules) for rule in named) else Role.GUEST
 

@@ -50,7 +50,7 @@ class QueuedMessage(Struct, frozen=True):
     """A decoded inbox row."""
 
     key: str
-    letter: InboxMessage
+    message: InboxMessage
 
 
 class CancelCause(Enum):
@@ -70,26 +70,26 @@ class ActiveRun(Struct, kw_only=True):
     id: str
     batch: Sequence[QueuedMessage]
     scope: anyio.CancelScope
-    begun: float
+    started: float
     active: float
     asking: set[str] = set()
-    bubble: ProgressMessage | None = None
+    progress: ProgressMessage | None = None
     to_steer: list[QueuedMessage] = []
-    heard: list[QueuedMessage] = []
-    passed: set[str] = set()
+    steered: list[QueuedMessage] = []
+    seen: set[str] = set()
     cause: CancelCause | None = None
     ended: bool = False
-    over: anyio.Event = field(default_factory=anyio.Event)
-    last_words: str = ""
+    finished: anyio.Event = field(default_factory=anyio.Event)
+    reply_text: str = ""
 
     @property
     def keys(self) -> set[str]:
-        return {queued.key for queued in (*self.batch, *self.to_steer, *self.heard)}
+        return {queued.key for queued in (*self.batch, *self.to_steer, *self.steered)}
 
     @property
     def principal(self) -> str:
         """The principal the run acts for."""
-        return self.batch[-1].letter.principal
+        return self.batch[-1].message.principal
 
     def note(self, event: Event, now: float) -> None:
         """Record activity."""
@@ -150,12 +150,12 @@ def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
     """Choose the messages one turn answers: usually all that wait, from one person in one chat."""
     first = _first_message(waiting, rules)
-    if rules.busy is BusyMode.QUEUE or first.letter.manner is BusyMode.QUEUE:
+    if rules.busy is BusyMode.QUEUE or first.message.manner is BusyMode.QUEUE:
         return [first]
     batch: list[QueuedMessage] = []
     for queued in waiting[waiting.index(first) :]:
-        message = queued.letter
-        if not same_conversation(message, first.letter) or message.manner is BusyMode.QUEUE:
+        message = queued.message
+        if not same_conversation(message, first.message) or message.manner is BusyMode.QUEUE:
             break
         batch.append(queued)
     return batch
@@ -164,18 +164,20 @@ def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[Queu
 def _first_message(waiting: Sequence[QueuedMessage], rules: ActorRules) -> QueuedMessage:
     """An interrupting message goes before queued ones of the same conversation."""
     head = waiting[0]
-    conversation = takewhile(lambda queued: same_conversation(queued.letter, head.letter), waiting)
+    conversation = takewhile(
+        lambda queued: same_conversation(queued.message, head.message), waiting
+    )
     interrupting = (
         queued
         for queued in conversation
-        if (queued.letter.manner or rules.busy) is BusyMode.INTERRUPT
+        if (queued.message.manner or rules.busy) is BusyMode.INTERRUPT
     )
     return next(interrupting, head)
 
 
 def outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
     """Write the reply for every target; only the first shows the progress message."""
-    first, *others = batch[-1].letter.answers
+    first, *others = batch[-1].message.reply_addresses
     copies = [
         outbox_post(f"{key}:{number}", structs.replace(reply, address=address, bubble=None))
         for number, address in enumerate(others, 2)
@@ -209,8 +211,8 @@ def cancelled_text(cause: CancelCause | None) -> str:
 
 
 IDLE_WARNING = (
-    "Nothing has happened in this turn for {quiet}. If nothing does for {left} more, I end it; "
-    "/stop ends it now."
+    "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
+    "activity; /stop ends it now."
 )
 STILL_WORKING = "Still working after {time}."
 
@@ -244,13 +246,13 @@ async def end_when_idle(
 
 async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) -> None:
     """Show a notice in the progress message periodically, unless a question is open."""
-    if rules.notify <= 0 or run.bubble is None:
+    if rules.notify <= 0 or run.progress is None:
         return
     while True:
         await clock.sleep(rules.notify)
         if not run.asking:
-            run.bubble.still(
-                STILL_WORKING.format(time=format_duration(clock.monotonic() - run.begun))
+            run.progress.show_still_working(
+                STILL_WORKING.format(time=format_duration(clock.monotonic() - run.started))
             )
 
 

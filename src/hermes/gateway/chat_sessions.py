@@ -39,16 +39,16 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
             return ResetReason.DAILY
         return None
 
-    def asks(self, key: str) -> bool:
+    def is_enabled(self, key: str) -> bool:
         """Whether any reset can become due."""
         return self._rules(key).mode != "none"
 
-    def waits_for(self, key: str, started: Sequence[datetime], now: datetime) -> bool:
+    def keeps_open(self, key: str, started: Sequence[datetime], now: datetime) -> bool:
         """Whether a process started recently enough to keep the session open."""
         longest = timedelta(hours=self._rules(key).bg_process_max_age_hours)
         return any(now - one < longest for one in started)
 
-    def sentence(self, key: str, reason: ResetReason) -> str:
+    def notice(self, key: str, reason: ResetReason) -> str:
         """Return the notice for the chat, or "" if notices are off."""
         rules = self._rules(key)
         platform, _ = _platform_and_chat_type(key)
@@ -91,9 +91,9 @@ class OpenedSession(Struct, frozen=True, kw_only=True):
 
     session: Session
     new: bool = False
-    before: Session | None = None
+    previous: Session | None = None
     reason: str = ""
-    told: str = ""
+    notice: str = ""
 
 
 class ChatSessions:
@@ -106,7 +106,7 @@ class ChatSessions:
         self._resets = resets or ResetPolicy()
         self._running: Callable[[Session], Sequence[datetime]] = _no_processes
 
-    def waits_for(self, running: Callable[[Session], Sequence[datetime]]) -> None:
+    def set_running_processes(self, running: Callable[[Session], Sequence[datetime]]) -> None:
         """Set the lookup of running processes' start times; they keep a session open."""
         self._running = running
 
@@ -118,27 +118,27 @@ class ChatSessions:
         found = await self.find(key)
         return found or await self.begin(key, channel, principal)
 
-    async def opened(self, key: str, channel: str, principal: str) -> OpenedSession:
+    async def open_for_turn(self, key: str, channel: str, principal: str) -> OpenedSession:
         """Return the session for the next turn, resetting one that is due."""
         found = await self.find(key)
-        if found is not None and self._resets.asks(key):
+        if found is not None and self._resets.is_enabled(key):
             last = await self._store.archive_for(OWNER).active_at(found.id)
             reason = self._resets.due(key, last, self._clock.now())
-            if reason is not None and not self._is_needed(key, found):
+            if reason is not None and not self._has_running_process(key, found):
                 await self.end(found, reason)
                 return OpenedSession(
                     session=await self.begin(key, channel, principal),
                     new=True,
-                    before=found,
+                    previous=found,
                     reason=reason,
-                    told=self._resets.sentence(key, reason),
+                    notice=self._resets.notice(key, reason),
                 )
         if found is not None:
             return OpenedSession(session=found)
         return OpenedSession(session=await self.begin(key, channel, principal), new=True)
 
-    def _is_needed(self, key: str, session: Session) -> bool:
-        return self._resets.waits_for(key, self._running(session), self._clock.now())
+    def _has_running_process(self, key: str, session: Session) -> bool:
+        return self._resets.keeps_open(key, self._running(session), self._clock.now())
 
     async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
         for tries_left in reversed(range(_TRIES)):

@@ -57,8 +57,8 @@ class SubmitMessage(Struct, frozen=True):
     """A message to put into the inbox on the user's behalf."""
 
     parts: tuple[Text | Media, ...]
-    manner: BusyMode | None = None
-    told: str = ""
+    busy_mode: BusyMode | None = None
+    notice: str = ""
 
 
 CommandResult: TypeAlias = str | SubmitMessage
@@ -69,21 +69,21 @@ class QueuedCommand(Struct, kw_only=True, eq=False):
 
     key: str
     session: str
-    letter: InboxMessage
+    message: InboxMessage
     work: Callable[[], Awaitable[CommandResult]]
     urgent: bool = False
-    lane: str = COMMANDS
+    queue: str = COMMANDS
     after: Sequence[anyio.Event] = ()
-    begun: float | None = None
-    aside: bool = False
+    started: float | None = None
+    dropped: bool = False
     failure: Exception | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    over: anyio.Event = field(default_factory=anyio.Event)
+    finished: anyio.Event = field(default_factory=anyio.Event)
 
     @property
-    def line(self) -> str:
+    def label(self) -> str:
         """Short text for messages and logs."""
-        return one_line(text_of(self.letter.user), _WIDTH)
+        return one_line(text_of(self.message.user), _WIDTH)
 
 
 class CommandActivity(Struct, frozen=True):
@@ -110,8 +110,8 @@ class CommandQueue:
         self._clock = clock
         self._put = put
         self._open: dict[str, QueuedCommand] = {}
-        self._unbegun: list[QueuedCommand] = []
-        self._calm = anyio.Event()
+        self._not_started: list[QueuedCommand] = []
+        self._idle = anyio.Event()
         self._closed = False
         self._group: anyio.abc.TaskGroup | None = None
         self._posted: Callable[[Address], None] = _ignore_posted
@@ -126,9 +126,9 @@ class CommandQueue:
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
-                for command in self._unbegun:
+                for command in self._not_started:
                     group.start_soon(self._run_queued, command)
-                self._unbegun = []
+                self._not_started = []
                 await anyio.sleep_forever()
         finally:
             self._group, self._closed = None, True
@@ -142,7 +142,7 @@ class CommandQueue:
             for item in items:
                 await self._recover_row(item)
 
-    async def take(self, command: QueuedCommand) -> bool:
+    async def submit(self, command: QueuedCommand) -> bool:
         """Store the command and wait briefly for it; return False if it is already known.
 
         Raises the error that prevented storing its result, if any.
@@ -151,8 +151,8 @@ class CommandQueue:
         # Shielded: a cancelled caller must not separate the row from the in-memory entry.
         with anyio.CancelScope(shield=True):
             new = await self._begin(command)
-        if new and command.lane == COMMANDS and not self._closed:
-            await sleep_unless(self._clock, INLINE_WAIT, command.over)
+        if new and command.queue == COMMANDS and not self._closed:
+            await sleep_unless(self._clock, INLINE_WAIT, command.finished)
             if command.failure is not None:
                 raise command.failure
         return new
@@ -161,20 +161,20 @@ class CommandQueue:
         """Whether the next message of the session must wait for a command."""
         return any(one.session == session for one in self._open.values())
 
-    def doing(self, session: str, message: InboxMessage) -> CommandActivity:
+    def activity(self, session: str, message: InboxMessage) -> CommandActivity:
         """Return what is going on in the session apart from this message."""
-        others = [one for one in self._of(session) if one.letter is not message]
-        started = [one.begun for one in others if one.begun is not None]
+        others = [one for one in self._of(session) if one.message is not message]
+        started = [one.started for one in others if one.started is not None]
         seconds = self._clock.monotonic() - min(started) if started else None
         return CommandActivity(seconds, len(others) - len(started))
 
     async def stop(self, session: str, principal: str | None = None) -> StoppedCommands:
         """Cancel running commands and drop waiting ones, optionally only one principal's."""
-        found = [one for one in self._of(session) if principal in {None, one.letter.principal}]
-        running = [one for one in found if one.begun is not None]
-        waiting = [one for one in found if one.begun is None]
+        found = [one for one in self._of(session) if principal in {None, one.message.principal}]
+        running = [one for one in found if one.started is not None]
+        waiting = [one for one in found if one.started is None]
         for one in waiting:
-            one.aside = True
+            one.dropped = True
         await self._store.commit(*[CompleteItem(one.key) for one in waiting])
         for one in found:
             one.scope.cancel()
@@ -187,11 +187,11 @@ class CommandQueue:
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for open commands to finish."""
-        self._calm = anyio.Event()
+        self._idle = anyio.Event()
         if self._open:
-            await sleep_unless(self._clock, seconds, self._calm)
+            await sleep_unless(self._clock, seconds, self._idle)
 
-    def cut_off(self) -> None:
+    def cancel_all(self) -> None:
         """Stop waiting for open commands; the next start reports them."""
         self._closed = True
         if self._group is not None:
@@ -212,59 +212,59 @@ class CommandQueue:
         mine = self._open.setdefault(key, command) is command
         earlier = [one for one in self._open.values() if one.session == command.session]
         if not command.urgent:
-            command.after = [one.over for one in earlier if one is not command]
+            command.after = [one.finished for one in earlier if one is not command]
         try:
-            new = await self._put(item, command.letter.address)
+            new = await self._put(item, command.message.address)
         except BaseException:
-            self._forget(command)
+            self._remove(command)
             raise
         if new:
             self._open[key] = command
             self._start(command)
         elif mine:
-            self._forget(command)
+            self._remove(command)
             await self._recover_row(item)
         return new
 
     def _start(self, command: QueuedCommand) -> None:
         if self._group is None:
-            self._unbegun.append(command)
+            self._not_started.append(command)
         else:
             self._group.start_soon(self._run_queued, command)
 
-    def _forget(self, command: QueuedCommand) -> None:
+    def _remove(self, command: QueuedCommand) -> None:
         if self._open.get(command.key) is command:
             del self._open[command.key]
-        command.over.set()
+        command.finished.set()
         if not self._open:
-            self._calm.set()
+            self._idle.set()
 
     async def _run_queued(self, command: QueuedCommand) -> None:
         try:
             await self._run_and_reply(command)
         except Exception as error:
             # The row is reported later; a caller still waiting gets the error now.
-            log.exception("the result of %s could not be stored", command.line)
+            log.exception("the result of %s could not be stored", command.label)
             command.failure = error
         finally:
-            self._forget(command)
+            self._remove(command)
 
     async def _run_and_reply(self, command: QueuedCommand) -> None:
-        answer: CommandResult = STOPPED.format(line=command.line)
+        answer: CommandResult = STOPPED.format(line=command.label)
         with command.scope:
             for one in command.after:
                 await one.wait()
-            if not command.aside:
-                command.begun = self._clock.monotonic()
+            if not command.dropped:
+                command.started = self._clock.monotonic()
                 answer = await self._answer(command)
-        if command.aside:
+        if command.dropped:
             return
         failpoint("commands.ran")
         if isinstance(answer, SubmitMessage):
-            await self._say(command, answer)
+            await self._submit_message(command, answer)
         else:
             await self.reply(
-                f"{command.key}:reply", command.letter.address, answer, CompleteItem(command.key)
+                f"{command.key}:reply", command.message.address, answer, CompleteItem(command.key)
             )
         failpoint("commands.replied")
 
@@ -275,32 +275,32 @@ class CommandQueue:
         except HermesError as error:
             return error.sentence
         except DeadlineExceeded:
-            log.warning("command %s timed out after %g s", command.line, COMMAND_TIMEOUT)
-            return TIMED_OUT.format(line=command.line)
+            log.warning("command %s timed out after %g s", command.label, COMMAND_TIMEOUT)
+            return TIMED_OUT.format(line=command.label)
         except Exception:
-            log.exception("command %s failed", command.line)
+            log.exception("command %s failed", command.label)
             return INTERNAL_ERROR
 
-    async def _say(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
-        key, message = command.key, command.letter
+    async def _submit_message(self, command: QueuedCommand, submitted: SubmitMessage) -> None:
+        key, message = command.key, command.message
         user = User(message.user.id, submitted.parts, message.user.trust)
-        message_said = structs.replace(message, user=user, manner=submitted.manner)
-        post = EnqueueItem(inbox_item(f"{key}:said", command.session, message_said))
-        await self.reply(f"{key}:reply", message.address, submitted.told, post, CompleteItem(key))
+        new_message = structs.replace(message, user=user, manner=submitted.busy_mode)
+        post = EnqueueItem(inbox_item(f"{key}:said", command.session, new_message))
+        await self.reply(f"{key}:reply", message.address, submitted.notice, post, CompleteItem(key))
         self._wake(command.session)
 
     async def _recover_row(self, item: QueueItem) -> None:
         """Recover the row unless it is in progress here or already completed."""
         if item.key in self._open:
             return
-        status, _ = await self._store.queues.fate(item.key)
+        status, _ = await self._store.queues.status(item.key)
         if status is not ItemStatus.WAITING:
             return
         failpoint("commands.before_give_back")
-        await self._give_back(item)
+        await self._report_unfinished(item)
         failpoint("commands.after_give_back")
 
-    async def _give_back(self, item: QueueItem) -> None:
+    async def _report_unfinished(self, item: QueueItem) -> None:
         try:
             message = read_inbox_message(item)
         except msgspec.DecodeError as error:
@@ -316,7 +316,7 @@ class CommandQueue:
 
 
 def _queue_item(command: QueuedCommand) -> QueueItem:
-    return inbox_item(command.key, command.session, command.letter, command.lane)
+    return inbox_item(command.key, command.session, command.message, command.queue)
 
 
 def _ignore_posted(address: Address) -> None:

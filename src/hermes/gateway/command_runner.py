@@ -56,9 +56,9 @@ from hermes.session.runner import Runner
 class CommandRequest(Struct, frozen=True):
     """One typed command: the caller, the message and the arguments."""
 
-    welcome: Admitted
-    letter: InboxMessage
-    words: str
+    admitted: Admitted
+    message: InboxMessage
+    args: str
 
 
 GatewayCommand: TypeAlias = Callable[[CommandRequest], Awaitable[CommandResult]]
@@ -94,7 +94,7 @@ class CommandRunner:
         self._context: Callable[[Conversation], CommandContext] | None = None
         self._urgent: dict[str, GatewayCommand] = {}
 
-    def knows(
+    def set_commands(
         self,
         registry: Registry,
         context: Callable[[Conversation], CommandContext],
@@ -118,39 +118,39 @@ class CommandRunner:
         request = CommandRequest(admitted, message, args[0].strip() if args else "")
         urgent = self._urgent.get(name)
         if urgent is None:
-            return await self._common(request, name)
+            return await self._run_shared(request, name)
         if admitted.commands is not None and name not in admitted.commands:
             raise UsageError(f"You may not use /{name} here.", hint="/help lists your commands.")
         handled = await self._ask_hooks(request, name, await self._sessions.find(admitted.key))
         return await urgent(request) if handled is None else handled
 
-    async def _common(self, request: CommandRequest, name: str) -> CommandResult:
+    async def _run_shared(self, request: CommandRequest, name: str) -> CommandResult:
         if self._registry is None or self._context is None:
             raise UsageError("Commands are not available here.")
-        conversation = await self._talk(request)
-        message = request.letter
+        conversation = await self._conversation(request)
+        message = request.message
         question = await self._questions.question_in(message.address, message.reply_to)
         # A reply to another post may be about that post.
         question = question or (NOT_A_QUESTION if message.reply_to else "")
-        context = self._with_seat(request, self._context(conversation), conversation, question)
+        context = self._with_caller(request, self._context(conversation), conversation, question)
         command = self._registry.admit(context, name)
         handled = await self._ask_hooks(request, command.name, conversation.session)
         if handled is not None:
             return handled
         before = conversation.session
-        answer = await _run_command(command, context, request.words)
+        answer = await _run_command(command, context, request.args)
         if not conversation.started and conversation.session != before:
-            await self._keep(request, before, conversation.session)
+            await self._store_changes(request, before, conversation.session)
         return answer
 
-    def _with_seat(
+    def _with_caller(
         self,
         request: CommandRequest,
         context: CommandContext,
         conversation: Conversation,
         question: str,
     ) -> CommandContext:
-        admitted, message = request.welcome, request.letter
+        admitted, message = request.admitted, request.message
         caller = CommandCaller(
             surface=Surface.CHAT,
             person=Person(id=message.asker.user, name=message.asker.name),
@@ -160,14 +160,14 @@ class CommandRunner:
             permitted=admitted.commands,
             # In a shared chat the session may be another user's; the archive is the caller's own.
             archive=self._store.archive_for(admitted.principal),
-            work=ChatControl(self, request),
+            control=ChatControl(self, request),
             question=question,
         )
         return structs.replace(context, conversation=conversation, role=admitted.role, seat=caller)
 
-    async def _talk(self, request: CommandRequest) -> Conversation:
+    async def _conversation(self, request: CommandRequest) -> Conversation:
         """Return the chat's conversation; if none is open, a new one that is not stored yet."""
-        admitted, channel = request.welcome, request.letter.address.channel
+        admitted, channel = request.admitted, request.message.address.channel
         session = await self._sessions.find(admitted.key)
         options = SessionOptions(
             source=platform_of(channel),
@@ -180,9 +180,11 @@ class CommandRunner:
             await conversation.resume(session.id)
         return conversation
 
-    async def _keep(self, request: CommandRequest, before: Session, after: Session) -> None:
+    async def _store_changes(
+        self, request: CommandRequest, before: Session, after: Session
+    ) -> None:
         """Store what a command changed in a session that has no messages yet."""
-        admitted, channel = request.welcome, request.letter.address.channel
+        admitted, channel = request.admitted, request.message.address.channel
         session = await self._sessions.current(admitted.key, channel, admitted.principal)
         await self._store.commit(ChangeSession(session.id, _changed_fields(before, after)))
 
@@ -190,9 +192,9 @@ class CommandRunner:
         self, request: CommandRequest, name: str, session: Session | None
     ) -> str | None:
         """Return None if the command may run, otherwise the reply to send instead."""
-        admitted, message = request.welcome, request.letter
+        admitted, message = request.admitted, request.message
         source = event_source(message, admitted.key, session.id if session else "")
-        context = source.context(command=name, args=request.words)
+        context = source.context(command=name, args=request.args)
         if name in _NEVER_BLOCKED:
             self._hooks.emit(command_event(name), context)
             return None
@@ -208,51 +210,55 @@ class CommandRunner:
                 return decision.message
 
     def activity(self, request: CommandRequest) -> ConversationActivity:
-        key = request.welcome.key
+        key = request.admitted.key
         now = self._actors.activity(key)
         commands = (
-            self._command_queue.doing(key, request.letter)
+            self._command_queue.activity(key, request.message)
             if self._command_queue
             else CommandActivity()
         )
         seconds = now.seconds if now.run is not None else commands.seconds or 0.0
         running = now.run is not None or commands.seconds is not None
         return ConversationActivity(
-            running=running, seconds=seconds, waiting=now.waiting + commands.waiting
+            running=running, seconds=seconds, queued=now.waiting + commands.waiting
         )
 
     async def stop(self, admitted: Admitted, run: str) -> StopResult:
-        key, only = admitted.key, None if admitted.stops_others else admitted.principal
+        key, only = admitted.key, None if admitted.may_stop_others else admitted.principal
         commands = StoppedCommands()
         if self._command_queue is not None and not run:
             commands = await self._command_queue.stop(key, only)
         stopped = await self._actors.stop(key, run or None, only)
-        endings = [one.over for one in commands.running]
-        endings += [stopped.over] if stopped.over is not None else []
+        endings = [one.finished for one in commands.running]
+        endings += [stopped.finished] if stopped.finished is not None else []
         waiting = stopped.waiting + commands.waiting
         if only is not None and not endings and not waiting:
             raise UsageError("Nothing you asked for is running here.")
         lingers = False
         for ending in endings:
             lingers = lingers or not await sleep_unless(self._clock, STOP_WAIT, ending)
-        return StopResult(running=bool(endings), waiting=waiting, says_so=True, lingers=lingers)
+        return StopResult(
+            running=bool(endings), dropped=waiting, reports_itself=True, is_slow=lingers
+        )
 
-    async def begin(self, request: CommandRequest, title: str) -> SwitchedSession:
+    async def start_session(self, request: CommandRequest, title: str) -> SwitchedSession:
         """Begin a new session and drop the messages waiting for the old one."""
-        admitted, channel = request.welcome, request.letter.address.channel
+        admitted, channel = request.admitted, request.message.address.channel
         stopped = await self._actors.stop(admitted.key)
         old = await self._sessions.find(admitted.key)
         if old is not None:
             await self._sessions.end(old, "new")
-            emit_session_end(self._hooks, event_source(request.letter, admitted.key, old.id), "new")
+            emit_session_end(
+                self._hooks, event_source(request.message, admitted.key, old.id), "new"
+            )
         session = await self._sessions.begin(admitted.key, channel, admitted.principal, title)
-        source = event_source(request.letter, admitted.key, session.id)
+        source = event_source(request.message, admitted.key, session.id)
         emit_session_reset(self._hooks, source, "new")
         return SwitchedSession(session, stopped.waiting)
 
-    async def enter(self, request: CommandRequest, session: Session) -> SwitchedSession:
+    async def switch_session(self, request: CommandRequest, session: Session) -> SwitchedSession:
         """Continue the chat in that session and end the one open there."""
-        key = request.welcome.key
+        key = request.admitted.key
         async with self._runner.holding(session.id) as lease:
             stopped = await self._actors.stop(key)
             # The prompt describes another chat, so it is rebuilt.
@@ -261,44 +267,44 @@ class CommandRunner:
             over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
             others = [] if current is None else [ChangeSession(current.id, over)]
-            location = location_of_message(session.id, request.letter, key, self._clock.now())
+            location = location_of_message(session.id, request.message, key, self._clock.now())
             change = ChangeSession(session.id, moved)
             await self._store.commit(*others, change, location, fence=lease.fence)
             while (other := await self._sessions.find(key)) and other.id != session.id:
                 await self._store.commit(ChangeSession(other.id, over), fence=lease.fence)
         return SwitchedSession(session, stopped.waiting)
 
-    def manner(self) -> BusyMode:
+    def busy_mode(self) -> BusyMode:
         return self._actors.busy
 
-    def change_manner(self, manner: BusyMode) -> None:
-        self._actors.change_busy(manner)
+    def set_busy_mode(self, mode: BusyMode) -> None:
+        self._actors.change_busy(mode)
 
 
 class ChatControl:
     """Controls the turns and sessions of one chat for its commands."""
 
     def __init__(self, runner: CommandRunner, request: CommandRequest) -> None:
-        self._desk = runner
-        self._order = request
+        self._runner = runner
+        self._request = request
 
     def activity(self) -> ConversationActivity:
-        return self._desk.activity(self._order)
+        return self._runner.activity(self._request)
 
     async def stop(self, run: str = "") -> StopResult:
-        return await self._desk.stop(self._order.welcome, run)
+        return await self._runner.stop(self._request.admitted, run)
 
-    async def begin(self, title: str) -> SwitchedSession:
-        return await self._desk.begin(self._order, title)
+    async def start_session(self, title: str) -> SwitchedSession:
+        return await self._runner.start_session(self._request, title)
 
-    async def enter(self, session: Session) -> SwitchedSession:
-        return await self._desk.enter(self._order, session)
+    async def resume_session(self, session: Session) -> SwitchedSession:
+        return await self._runner.switch_session(self._request, session)
 
-    def manner(self) -> BusyMode | None:
-        return self._desk.manner()
+    def busy_mode(self) -> BusyMode | None:
+        return self._runner.busy_mode()
 
-    def change_manner(self, manner: BusyMode) -> None:
-        self._desk.change_manner(manner)
+    def set_busy_mode(self, manner: BusyMode) -> None:
+        self._runner.set_busy_mode(manner)
 
 
 def command_name(line: str) -> str:
@@ -311,8 +317,8 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
     match reply:
         case TextReply(text=text) | ResumedReply(text=text):
             return text
-        case SubmitReply(parts, manner, told):
-            return SubmitMessage(parts, manner, told)
+        case SubmitReply(parts, manner, notice):
+            return SubmitMessage(parts, manner, notice)
         case QuitReply():
             return "There is nothing to quit here."
         case ScreenReply():
@@ -343,20 +349,20 @@ NEW_COMMAND = "/new"
 class Shortcuts(Struct, frozen=True, kw_only=True):
     """`names` are aliases, `barred` are shell commands, `anew` starts a session."""
 
-    names: Mapping[str, str] = {}
-    barred: frozenset[str] = frozenset()
-    anew: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = {}
+    shell: frozenset[str] = frozenset()
+    new_session: frozenset[str] = frozenset()
 
-    def meant(self, text: str) -> str:
+    def expand(self, text: str) -> str:
         """Expand a shortcut to its command; other text is returned unchanged."""
-        if text.strip().casefold() in self.anew:
+        if text.strip().casefold() in self.new_session:
             return NEW_COMMAND
         name, args = _split_command(text)
-        target = self.names.get(name)
+        target = self.aliases.get(name)
         return text if target is None else f"{target} {args}".strip()
 
     def is_shell_shortcut(self, line: str) -> bool:
-        return _split_command(line)[0] in self.barred
+        return _split_command(line)[0] in self.shell
 
 
 def shortcuts_from(config: Config, taken: Collection[str]) -> Shortcuts:
@@ -373,9 +379,9 @@ def shortcuts_from(config: Config, taken: Collection[str]) -> Shortcuts:
     }
     triggers = {entry.strip().casefold() for entry in config.reset_triggers}
     return Shortcuts(
-        names={f"/{name}": f"/{command}" for name, command in aliases.items() if command},
-        barred=frozenset(f"/{name}" for name, entry in own.items() if entry.type == "exec"),
-        anew=frozenset(
+        aliases={f"/{name}": f"/{command}" for name, command in aliases.items() if command},
+        shell=frozenset(f"/{name}" for name, entry in own.items() if entry.type == "exec"),
+        new_session=frozenset(
             entry for entry in triggers if entry and entry.removeprefix("/") not in taken
         ),
     )

@@ -48,10 +48,10 @@ class CrossPoster:
         """
         sessions = await self._sessions_at(address)
         for session in sessions:
-            await self._tell(session, User(new_id("msg"), (Text(_framed(text)),), Trust.DATA))
+            await self._add_to(session, User(new_id("msg"), (Text(_framed(text)),), Trust.DATA))
         return bool(sessions)
 
-    async def _tell(self, session: Session, message: User) -> None:
+    async def _add_to(self, session: Session, message: User) -> None:
         """Append it, or queue it for the next turn while one is running."""
         try:
             await self._append(session, message)
@@ -101,4 +101,4 @@ def _framed(text: str) -> str:
 
 @cache
 def _frame() -> str:
-    return (Path(__file__).parent / "mirror.md").read_text(encoding="utf-8").strip()
+    return (Path(__file__).parent / "cross_post.md").read_text(encoding="utf-8").strip()

@@ -17,12 +17,12 @@ class DeadTargets:
     def __init__(self, store: Store, clock: Clock, most: int = MAX_TARGETS) -> None:
         self._store = store
         self._clock = clock
-        self._most = most
+        self._max_targets = most
         self._reasons: dict[str, str] = {}
 
     async def load(self) -> None:
-        for parked in await self._store.queues.parked(_QUEUE, self._most):
-            self._reasons[parked.parcel.topic] = parked.reason
+        for parked in await self._store.queues.parked(_QUEUE, self._max_targets):
+            self._reasons[parked.item.topic] = parked.reason
 
     def reason(self, address: Address) -> str | None:
         return self._reasons.get(topic_of(address))
@@ -39,7 +39,7 @@ class DeadTargets:
             QueueItem(key=key, lane=_QUEUE, topic=topic, body=Raw(b"null"))
         )
         await self._store.queues.park(key, reason)
-        while len(self._reasons) > self._most:
+        while len(self._reasons) > self._max_targets:
             await self._forget(next(iter(self._reasons)), "too many dead targets")
 
     async def revive(self, address: Address) -> None:

@@ -65,9 +65,9 @@ class Delivery:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._begun = clock.now() - timedelta(seconds=clock.monotonic())
+        self._start_time = clock.now() - timedelta(seconds=clock.monotonic())
         self._channel = channel
-        self._lane = outbox_name(name)
+        self._queue = outbox_name(name)
         self._dead = dead
         self._rate_limiter = RateLimiter(clock, channel.caps)
         self._rules = rules or DeliveryRules()
@@ -75,39 +75,39 @@ class Delivery:
         self._holder = process_id()
         self._online: Callable[[], bool] = _always_online
         self._on_arrived: Callable[[Address, str], None] = _ignore_arrived
-        self._left: Callable[[], None] = _ignore_final_edit
-        self._trouble: Callable[[Address, StoreError], None] = _ignore_store_error
+        self._wake_final_edits: Callable[[], None] = _ignore_final_edit
+        self._on_store_error: Callable[[Address, StoreError], None] = _ignore_store_error
         self._on_delivered: Callable[[Address], None] = _ignore_delivered
-        self._wanted: dict[str, None] = {}
-        self._looked = False
+        self._pending: dict[str, None] = {}
+        self._recovered = False
         """Whether rows left by an earlier process have been listed."""
         self._serving: set[str] = set()
         self._woken = anyio.Event()
-        self._concurrency = anyio.Semaphore(self._rules.at_once)
+        self._concurrency = anyio.Semaphore(self._rules.concurrency)
         """Limits concurrent sends; released while waiting to retry."""
-        self._leaving = False
+        self._draining = False
         self._waits: set[anyio.CancelScope] = set()
-        self._calm = anyio.Event()
+        self._idle = anyio.Event()
 
     def set_online_check(self, online: Callable[[], bool]) -> None:
         """Set the check that suspends delivery, without using attempts, while offline."""
         self._online = online
 
-    def tells(self, arrived: Callable[[Address, str], None]) -> None:
+    def set_arrived_callback(self, arrived: Callable[[Address, str], None]) -> None:
         """Set the callback for cross-posted text that was delivered."""
         self._on_arrived = arrived
 
     def set_final_edit_wake(self, wake: Callable[[], None]) -> None:
         """Set the callback for progress messages that were not edited into the answer."""
-        self._left = wake
+        self._wake_final_edits = wake
 
     def set_outage_callbacks(
         self,
-        trouble: Callable[[Address, StoreError], None],
-        relief: Callable[[Address], None],
+        on_store_error: Callable[[Address, StoreError], None],
+        on_delivered: Callable[[Address], None],
     ) -> None:
         """Set the callbacks for store errors and for successful deliveries."""
-        self._trouble, self._on_delivered = trouble, relief
+        self._on_store_error, self._on_delivered = on_store_error, on_delivered
 
     def set_questions(self, posts: QuestionPosts) -> None:
         """Set where the posts of questions are recorded."""
@@ -119,42 +119,42 @@ class Delivery:
 
     def wake(self, topic: str) -> None:
         """Deliver to an address that has a new row."""
-        self._wanted[topic] = None
+        self._pending[topic] = None
         self._woken.set()
 
     async def drain(self) -> None:
         """Deliver what can be delivered now, without waiting for retries."""
-        self._leaving = True
+        self._draining = True
         for wait in self._waits:
             wait.cancel()
-        self._calm = anyio.Event()
+        self._idle = anyio.Event()
         if self.busy:
-            await self._calm.wait()
+            await self._idle.wait()
 
     async def poll_queues(self) -> None:
         """Find rows posted by another process."""
-        self._wanted |= dict.fromkeys(await self._store.queues.topics(self._lane))
+        self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
         self._woken.set()
 
     def has_pending(self, topic: str) -> bool:
         """Whether something for this address may still be in progress."""
-        return not self._looked or topic in self._serving or topic in self._wanted
+        return not self._recovered or topic in self._serving or topic in self._pending
 
     @property
     def busy(self) -> int:
         """Number of addresses being served or waiting."""
-        return len(self._serving | self._wanted.keys())
+        return len(self._serving | self._pending.keys())
 
     async def run(self) -> None:
-        self._wanted |= dict.fromkeys(await self._store.queues.topics(self._lane))
-        self._looked = True
+        self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
+        self._recovered = True
         async with anyio.create_task_group() as group:
             while True:
                 self._woken = anyio.Event()
                 for topic in [
-                    candidate for candidate in self._wanted if candidate not in self._serving
+                    candidate for candidate in self._pending if candidate not in self._serving
                 ]:
-                    del self._wanted[topic]
+                    del self._pending[topic]
                     self._serving.add(topic)
                     group.start_soon(self._serve, topic)
                 await self._woken.wait()
@@ -173,7 +173,7 @@ class Delivery:
                         wait = await self._next(topic)
                 except StoreError as error:
                     log.warning("the outbox is unavailable: %s", error)
-                    self._trouble(address_of_topic(topic), error)
+                    self._on_store_error(address_of_topic(topic), error)
                     failures += 1
                     wait = self._delay(failures)
                 if wait is None:
@@ -185,15 +185,15 @@ class Delivery:
             self._serving.discard(topic)
             self._woken.set()
             if not self.busy:
-                self._calm.set()
+                self._idle.set()
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; return True if the gateway is shutting down instead."""
-        return not await self._waited(lambda: self._clock.sleep(seconds))
+        return not await self._wait_unless_draining(lambda: self._clock.sleep(seconds))
 
-    async def _waited(self, wait: Callable[[], Awaitable[None]]) -> bool:
+    async def _wait_unless_draining(self, wait: Callable[[], Awaitable[None]]) -> bool:
         """Return whether the wait completed; shutdown cancels it."""
-        if self._leaving:
+        if self._draining:
             return False
         with anyio.CancelScope() as scope:
             self._waits.add(scope)
@@ -205,9 +205,9 @@ class Delivery:
         return False
 
     async def _wait_for_rate_limit(self, to: Address) -> None:
-        if not await self._waited(
-            lambda: self._rate_limiter.room(to)
-        ) and not self._rate_limiter.spare(to):
+        if not await self._wait_unless_draining(
+            lambda: self._rate_limiter.acquire(to)
+        ) and not self._rate_limiter.try_acquire(to):
             raise Offline("The gateway is shutting down.")
 
     def _delay(self, failures: int) -> float:
@@ -220,7 +220,7 @@ class Delivery:
         counts as an attempt, also across a crash.
         """
         nothing = timedelta(0)
-        items = await self._store.queues.claim(self._lane, topic, self._holder, nothing)
+        items = await self._store.queues.claim(self._queue, topic, self._holder, nothing)
         if not items:
             return None
         (item,) = items
@@ -228,7 +228,7 @@ class Delivery:
         try:
             reply = read_outbox_message(item)
         except msgspec.DecodeError as error:
-            return await self._set_aside(item, f"It cannot be decoded: {error}")
+            return await self._park_item(item, f"It cannot be decoded: {error}")
         if item.attempts > reply.known:
             unsure = reply.unsure + item.attempts - reply.known
             reply = structs.replace(reply, doubt=True, unsure=unsure, known=item.attempts)
@@ -243,17 +243,17 @@ class Delivery:
         if refusal := self._dead.reason(pending.reply.address):
             return f"The address is no longer reachable: {refusal}"
         # If the wall clock jumps forward, rows written since the start must not become stale.
-        steady_now = self._begun + timedelta(seconds=self._clock.monotonic())
+        steady_now = self._start_time + timedelta(seconds=self._clock.monotonic())
         return self._rules.reason_to_stop(pending, min(self._clock.now(), steady_now))
 
     async def _send(self, pending: PendingDelivery) -> float:
-        item, reply = pending.parcel, pending.reply
+        item, reply = pending.item, pending.reply
         chunks = self._cut(reply)
         records: list[Write] = []
         try:
             for index in range(reply.sent, len(chunks)):
                 post = await self._post(pending, index, chunks[index])
-                records = self._noted(pending, post)
+                records = self._records_for(pending, post)
                 reply = structs.replace(
                     pending.reply, sent=index + 1, known=item.attempts, bubble=None, doubt=False
                 )
@@ -274,8 +274,8 @@ class Delivery:
         await self._retry_until_stored(CompleteItem(item.key), *records)
         failpoint("delivery.after_settle")
         self._on_delivered(reply.address)
-        if pending.beside:
-            self._left()
+        if pending.sent_separately:
+            self._wake_final_edits()
         if reply.brought:
             self._on_arrived(reply.address, reply.text)
         return 0.0
@@ -285,15 +285,15 @@ class Delivery:
         limits = ChunkLimits(max(self._channel.caps.max_text - len(RECOVERED_MARK), 40))
         return [chunk.text for chunk in split_text(reply.text, limits)]
 
-    def _noted(self, pending: PendingDelivery, post: str) -> list[Write]:
+    def _records_for(self, pending: PendingDelivery, post: str) -> list[Write]:
         """Return what to store about the post besides its completion."""
         reply = pending.reply
         writes: list[Write] = []
         if reply.question and self._questions is not None:
-            writes.append(self._questions.noted(reply.question, reply.address, post))
+            writes.append(self._questions.record(reply.question, reply.address, post))
         if reply.bubble is not None and post != reply.bubble:
             writes.append(final_edit_beside(reply, reply.bubble))
-            pending.beside = True
+            pending.sent_separately = True
         return writes
 
     async def _post(self, pending: PendingDelivery, index: int, text: str) -> str:
@@ -305,7 +305,7 @@ class Delivery:
             # Stored before sending: if the outcome stays unknown, the progress message must not be
             # edited into the same text later.
             pending.reply = structs.replace(pending.reply, apart=True)
-            await self._retry_until_stored(outbox_amendment(pending.parcel.key, pending.reply))
+            await self._retry_until_stored(outbox_amendment(pending.item.key, pending.reply))
         reply = pending.reply
         repeated = reply.doubt or (index == 0 and reply.recovered)
         post = Outbound(
@@ -316,7 +316,7 @@ class Delivery:
         await self._wait_for_rate_limit(to)
         failpoint("delivery.before_send")
         receipt = await run_with_timeout(
-            self._clock, self._rules.limit, lambda: self._channel.send(to, post)
+            self._clock, self._rules.send_timeout, lambda: self._channel.send(to, post)
         )
         failpoint("delivery.after_send")
         if not receipt.id:
@@ -334,13 +334,13 @@ class Delivery:
         try:
             failpoint("delivery.before_edit")
             await run_with_timeout(
-                self._clock, self._rules.edit_limit, lambda: channel.edit(receipt, post)
+                self._clock, self._rules.edit_timeout, lambda: channel.edit(receipt, post)
             )
             failpoint("delivery.after_edit")
         except (Offline, Throttled, TimeoutError):
             raise
         except Exception as error:  # noqa: BLE001 - the text is still to be sent as a new post
-            log.info("the progress message of %s cannot be edited: %r", pending.parcel.key, error)
+            log.info("the progress message of %s cannot be edited: %r", pending.item.key, error)
             # This edit, or one before a crash, may have arrived, so the text may appear twice.
             doubt = reply.doubt or not isinstance(error, NotSent)
             pending.reply = structs.replace(reply, doubt=doubt)
@@ -352,16 +352,16 @@ class Delivery:
         free = isinstance(error, Offline | Throttled)
         reply = structs.replace(
             pending.reply,
-            known=pending.parcel.attempts + 1,
+            known=pending.item.attempts + 1,
             free=pending.reply.free + free,
         )
         failpoint("delivery.not_sent")
-        await self._retry_until_stored(outbox_amendment(pending.parcel.key, reply))
-        log.info("%s was not sent: %s", pending.parcel.key, error)
+        await self._retry_until_stored(outbox_amendment(pending.item.key, reply))
+        log.info("%s was not sent: %s", pending.item.key, error)
         if isinstance(error, Throttled):
-            self._rate_limiter.hush(error, pending.reply.address)
+            self._rate_limiter.pause(error, pending.reply.address)
             return min(max(error.wait, 0.1), MAX_PAUSE)
-        delay = self._delay(pending.parcel.attempts + 1)
+        delay = self._delay(pending.item.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 
     async def _park(self, pending: PendingDelivery, reason: str) -> float:
@@ -370,7 +370,7 @@ class Delivery:
         If an earlier attempt may have arrived, edit in the answer itself, which is repeatable; an
         answer also sent as a separate post gets the mark.
         """
-        item, reply = pending.parcel, pending.reply
+        item, reply = pending.item, pending.reply
         if reply.bubble is not None:
             mark = RECOVERED_MARK if reply.apart else ""
             text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
@@ -378,10 +378,10 @@ class Delivery:
             await self._store.commit(
                 outbox_amendment(item.key, structs.replace(reply, bubble=None)), final_edit
             )
-            self._left()
-        return await self._set_aside(item, reason)
+            self._wake_final_edits()
+        return await self._park_item(item, reason)
 
-    async def _set_aside(self, item: QueueItem, reason: str) -> float:
+    async def _park_item(self, item: QueueItem, reason: str) -> float:
         log.warning("gave up delivering %s: %s", item.key, reason)
         await self._store.queues.park(item.key, reason)
         return 0.0
@@ -399,7 +399,7 @@ class Delivery:
 
 
 def _ignore_arrived(address: Address, text: str) -> None:
-    log.debug("no session to add the cross-post to %s to", address)
+    log.debug("no cross-posts to %s", address)
 
 
 def _ignore_store_error(address: Address, error: StoreError) -> None:

@@ -16,13 +16,13 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 class PendingDelivery(Struct):
     """`beside`: the answer was sent separately and the progress message needs a final edit."""
 
-    parcel: QueueItem
+    item: QueueItem
     reply: OutboxMessage
-    beside: bool = False
+    sent_separately: bool = False
 
     @property
     def attempts(self) -> int:
-        return self.parcel.attempts - self.reply.free
+        return self.item.attempts - self.reply.free
 
 
 class DeliveryRules(Struct, frozen=True, kw_only=True):
@@ -33,11 +33,11 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     """
 
     attempts: int = 8
-    unsure: int = 2
-    limit: float = SEND_SECONDS
-    edit_limit: float = 10.0
+    max_unsure: int = 2
+    send_timeout: float = SEND_SECONDS
+    edit_timeout: float = 10.0
     stale: timedelta = timedelta(hours=24)
-    at_once: int = 64
+    concurrency: int = 64
     backoff: Backoff = Backoff(base=1.0, cap=120.0)
     replies: QuotePolicy = "first"
 
@@ -47,7 +47,7 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
     def reason_to_stop(self, pending: PendingDelivery, now: datetime) -> str | None:
         """Return why to give up, or None to try again."""
         reply = pending.reply
-        if reply.unsure > self.unsure:
+        if reply.unsure > self.max_unsure:
             return f"Sent {reply.unsure} times with an unknown outcome."
         if pending.attempts >= self.attempts:
             return f"Given up after {pending.attempts} attempts."

@@ -46,7 +46,7 @@ class ChatFollowups:
         """Set the callback that wakes a session; call before the first follow-up."""
         self._wake = wake
 
-    def brought(self, scope: Scope, key: str, text: str) -> list[Write]:
+    def rows(self, scope: Scope, key: str, text: str) -> list[Write]:
         if scope.address is None:
             raise ValueError("a follow-up needs the address of a chat")
         message = InboxMessage(
@@ -59,7 +59,7 @@ class ChatFollowups:
         )
         return [EnqueueItem(inbox_item(key, scope.key, message))]
 
-    def ring(self, scope: Scope) -> None:
+    def wake(self, scope: Scope) -> None:
         self._wake(scope.key)
 
 

@@ -32,16 +32,16 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
     answer may claim otherwise.
     """
 
-    verifies: bool = False
+    show_failed_files: bool = False
     fields: tuple[str, ...] = ()
     folder: str = ""
     home: str = ""
     window: Callable[[str, str], int] = lambda model, provider: 0
 
-    def below(self, messages: Sequence[Message]) -> str:
+    def text_for(self, messages: Sequence[Message]) -> str:
         """Return the footer for the messages of a turn, or ""."""
         parts = [
-            _warning(failed_file_changes(messages)) if self.verifies else "",
+            _warning(failed_file_changes(messages)) if self.show_failed_files else "",
             self._footer(messages),
         ]
         return "\n\n".join(part for part in parts if part)

@@ -77,19 +77,19 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
     limits: ActorLimits = ActorLimits()
     delivery: DeliveryRules = DeliveryRules()
     supervisor: SupervisorRules = SupervisorRules()
-    pace: ProgressTiming = ProgressTiming()
+    progress_timing: ProgressTiming = ProgressTiming()
     progress: bool = True
-    shows: Mapping[str, ProgressDisplay] = {}
-    usual: ProgressDisplay = ProgressDisplay()
-    unsigned: frozenset[str] = frozenset()
+    progress_display: Mapping[str, ProgressDisplay] = {}
+    default_display: ProgressDisplay = ProgressDisplay()
+    without_reactions: frozenset[str] = frozenset()
     resets: ResetPolicy = ResetPolicy()
-    replies: Mapping[str, QuotePolicy] = {}
-    stamps: bool = False
+    quote_policies: Mapping[str, QuotePolicy] = {}
+    timestamps: bool = False
     drain: float = DRAIN_SECONDS
-    look: float = 60.0
+    poll_interval: float = 60.0
 
     def delivery_on(self, channel: str) -> DeliveryRules:
-        own = self.replies.get(platform_of(channel))
+        own = self.quote_policies.get(platform_of(channel))
         return structs.replace(self.delivery, replies=own) if own else self.delivery
 
 
@@ -98,7 +98,7 @@ class BorrowedChannel(Struct, frozen=True):
 
     channel: Channel
     online: Callable[[], bool]
-    pacer: RateLimiter
+    rate_limiter: RateLimiter
 
 
 async def no_refusal(message: InboxMessage) -> str:
@@ -135,62 +135,68 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     runner: Runner
     channels: Mapping[str, Channel]
-    door: Authorize
+    authorize: Authorize
     registry: Registry
     context: Callable[[Conversation], CommandContext]
     profile: str = DEFAULT_PROFILE
     cwd: str = ""
     urgent: Mapping[str, GatewayCommand] = {}
-    lent: Mapping[str, BorrowedChannel] = {}
-    pacers: Mapping[str, RateLimiter] = {}
+    borrowed: Mapping[str, BorrowedChannel] = {}
+    rate_limiters: Mapping[str, RateLimiter] = {}
     refusal: Callable[[InboxMessage], Awaitable[str]] = no_refusal
-    places: Callable[[str], tuple[Address, ...]] = no_targets
-    met: Callable[[Inbound], None] = ignore_met
-    mirror: CrossPoster | None = None
+    resolve_targets: Callable[[str], tuple[Address, ...]] = no_targets
+    on_contact: Callable[[Inbound], None] = ignore_met
+    cross_poster: CrossPoster | None = None
     hooks: Hooks = NoHooks()
-    linger: Callable[[], Awaitable[None]] = no_borrowers
+    wait_for_borrowers: Callable[[], Awaitable[None]] = no_borrowers
     approvals: ApprovalService | None = None
     shortcuts: Shortcuts = Shortcuts()
-    postscript: AnswerFooter = AnswerFooter()
-    running: Callable[[Session], Sequence[datetime]] | None = None
+    footer: AnswerFooter = AnswerFooter()
+    running_processes: Callable[[Session], Sequence[datetime]] | None = None
     tools: Callable[[str], Mapping[str, Tool]] = no_tools
 
 
 class Gateway:
     def __init__(self, deps: GatewayDeps, rules: GatewayRules | None = None) -> None:
-        self._house = deps
+        self._deps = deps
         self._rules = rules or GatewayRules()
         store, clock, runner = deps.store, deps.clock, deps.runner
         rules = self._rules
         sessions = self._sessions = ChatSessions(store, clock, deps.cwd, rules.resets)
-        if deps.running is not None:
-            sessions.waits_for(deps.running)
+        if deps.running_processes is not None:
+            sessions.set_running_processes(deps.running_processes)
         self._channels = dict(deps.channels) | {
-            name: borrowed.channel for name, borrowed in deps.lent.items()
+            name: borrowed.channel for name, borrowed in deps.borrowed.items()
         }
         self.dead = DeadTargets(store, clock)
         self._stale_progress = StaleProgress(store, clock)
         self._questions = QuestionPosts(store, clock)
         self.actors = ActorPool(store, clock, runner, sessions, rules.actors, rules.limits)
-        self.desk = CommandRunner(store, clock, runner, self.actors, sessions, self._questions)
-        self.desk.knows(deps.registry, deps.context, deps.urgent)
-        self.desk.set_hooks(deps.hooks)
+        self.command_runner = CommandRunner(
+            store, clock, runner, self.actors, sessions, self._questions
+        )
+        self.command_runner.set_commands(deps.registry, deps.context, deps.urgent)
+        self.command_runner.set_hooks(deps.hooks)
         if not isinstance(deps.hooks, NoHooks):
             runner.set_observer(TurnObserver(deps.hooks, self._channels))
         self._approvals = deps.approvals
-        self.intake = Intake(store, clock, deps.door, self.actors, self.desk, self.dead)
-        self.desk.set_command_queue(self.intake.command_queue)
+        self.intake = Intake(
+            store, clock, deps.authorize, self.actors, self.command_runner, self.dead
+        )
+        self.command_runner.set_command_queue(self.intake.command_queue)
         self.supervisor = Supervisor(deps.channels, clock, rules.supervisor)
-        self.pacers = {
+        self.rate_limiters = {
             name: RateLimiter(clock, channel_.caps) for name, channel_ in deps.channels.items()
         }
-        self.pacers |= deps.pacers
-        self.pacers |= {name: borrowed.pacer for name, borrowed in deps.lent.items()}
+        self.rate_limiters |= deps.rate_limiters
+        self.rate_limiters |= {
+            name: borrowed.rate_limiter for name, borrowed in deps.borrowed.items()
+        }
         self.deliveries = {
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery_on(name))
             for name, channel in self._channels.items()
         }
-        self._troubles = OutageNotices(clock, self._channels, self.pacers)
+        self._outage_notices = OutageNotices(clock, self._channels, self.rate_limiters)
         self._group: anyio.abc.TaskGroup | None = None
         self._closing = anyio.Event()
         self.delivered = anyio.Event()
@@ -199,7 +205,7 @@ class Gateway:
         self._pending_reactions = 0
         self._connect()
 
-    async def run(self, hear: HandleInbound | None = None) -> None:
+    async def run(self, handle: HandleInbound | None = None) -> None:
         """Run until `close` (drains first) or cancellation (loses nothing either).
 
         `hear` receives the channels' messages in place of our intake, for routing.
@@ -207,47 +213,49 @@ class Gateway:
         await self.dead.load()
         await self.intake.command_queue.recover()
         await self._stale_progress.recover()
-        await self._house.runner.close_questions()
+        await self._deps.runner.close_questions()
         async with anyio.create_task_group() as group:
             self._group = group
             for delivery in self.deliveries.values():
                 group.start_soon(delivery.run)
-            group.start_soon(self._troubles.run)
+            group.start_soon(self._outage_notices.run)
             group.start_soon(self.intake.command_queue.run)
             group.start_soon(self.actors.run)
-            group.start_soon(self._look_again)
+            group.start_soon(self._poll)
             for name, channel in self._channels.items():
-                editor = EditChannel(channel, partial(self._is_online, name), self.pacers[name])
+                editor = EditChannel(
+                    channel, partial(self._is_online, name), self.rate_limiters[name]
+                )
                 group.start_soon(self._stale_progress.run, name, editor)
-            group.start_soon(self.supervisor.run, hear or self.intake.deliver)
-            emit_startup(self._house.hooks, self._house.channels)
+            group.start_soon(self.supervisor.run, handle or self.intake.accept)
+            emit_startup(self._deps.hooks, self._deps.channels)
             try:
                 await self._closing.wait()
-                await self._leave()
+                await self._shut_down()
             finally:
                 # Also when the shutdown itself is cancelled.
-                self.intake.command_queue.cut_off()
+                self.intake.command_queue.cancel_all()
             self.supervisor.close()
             group.cancel_scope.cancel()
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         if self._approvals is not None:
-            self._approvals.leave()
-        started = self._house.clock.monotonic()
+            self._approvals.prepare_shutdown()
+        started = self._deps.clock.monotonic()
         if not await self.actors.drain(self._rules.drain):
             log.warning("some turns did not end in time and will resume after the next start")
-        spent = self._house.clock.monotonic() - started
+        spent = self._deps.clock.monotonic() - started
         await self.intake.command_queue.drain(max(self._rules.drain - spent, COMMAND_SECONDS))
         await self._flush_deliveries()
         self.delivered.set()
-        await self._house.linger()
+        await self._deps.wait_for_borrowers()
 
-    def _can_later(self, address: Address) -> bool:
+    def _can_send_later(self, address: Address) -> bool:
         channel = self._channels.get(address.channel)
-        return channel is not None and channel.caps.later
+        return channel is not None and channel.caps.async_delivery
 
     def _is_online(self, name: str) -> bool:
-        borrowed = self._house.lent.get(name)
+        borrowed = self._deps.borrowed.get(name)
         return borrowed.online() if borrowed else self.supervisor.online(name)
 
     @property
@@ -269,11 +277,11 @@ class Gateway:
                     group.start_soon(delivery.drain)
 
         try:
-            await run_with_timeout(self._house.clock, SEND_SECONDS, drain)
+            await run_with_timeout(self._deps.clock, SEND_SECONDS, drain)
         except DeadlineExceeded:
             log.warning("some deliveries did not finish and will be retried at the next start")
         try:
-            await run_with_timeout(self._house.clock, PROGRESS_SECONDS, self._stale_progress.drain)
+            await run_with_timeout(self._deps.clock, PROGRESS_SECONDS, self._stale_progress.drain)
         except DeadlineExceeded:
             log.warning("some progress messages could not be updated before shutdown")
 
@@ -281,9 +289,9 @@ class Gateway:
         """Check the queues for rows written by another process."""
         self._poll_now.set()
 
-    async def _look_again(self) -> None:
+    async def _poll(self) -> None:
         while True:
-            await sleep_unless(self._house.clock, self._rules.look, self._poll_now)
+            await sleep_unless(self._deps.clock, self._rules.poll_interval, self._poll_now)
             self._poll_now = anyio.Event()
             try:
                 await self.intake.command_queue.recover()
@@ -302,33 +310,35 @@ class Gateway:
 
     def _connect(self) -> None:
         if self._approvals is not None:
-            self.intake.hears(QuestionAnswers(self._approvals, self._sessions, self._questions))
+            self.intake.set_answers(
+                QuestionAnswers(self._approvals, self._sessions, self._questions)
+            )
         for name, delivery in self.deliveries.items():
             delivery.set_online_check(partial(self._is_online, name))
-            delivery.set_rate_limiter(self.pacers[name])
-            delivery.tells(self._cross_post)
+            delivery.set_rate_limiter(self.rate_limiters[name])
+            delivery.set_arrived_callback(self._cross_post)
             delivery.set_questions(self._questions)
             delivery.set_final_edit_wake(partial(self._stale_progress.wake, name))
-            delivery.set_outage_callbacks(self._troubles.tell, self._troubles.over)
+            delivery.set_outage_callbacks(self._outage_notices.notify, self._outage_notices.clear)
         self.actors.set_callbacks(
             ActorCallbacks(
                 posted=self.posted,
-                bubble=self._progress_message,
-                refusal=self._house.refusal,
+                progress_message=self._progress_message,
+                refusal=self._deps.refusal,
                 ended=self._run_ended,
-                hooks=self._house.hooks,
-                later=self._can_later,
-                trouble=self._troubles.tell,
-                below=self._house.postscript.below,
-                profile=self._house.profile,
+                hooks=self._deps.hooks,
+                can_send_later=self._can_send_later,
+                store_failed=self._outage_notices.notify,
+                footer=self._deps.footer.text_for,
+                profile=self._deps.profile,
             )
         )
-        self.intake.minds(self._troubles.store_watch)
-        self.intake.set_shortcuts(self._house.shortcuts)
-        if self._rules.stamps:
-            self.intake.stamps(MessageTimestamps(self._house.clock, self._rules.resets.zone))
-        self.intake.set_outputs(self.posted, self._sign)
-        self.intake.set_targets(self._house.places, self._cross_post, self._house.met)
+        self.intake.set_store_watch(self._outage_notices.store_watch)
+        self.intake.set_shortcuts(self._deps.shortcuts)
+        if self._rules.timestamps:
+            self.intake.set_timestamps(MessageTimestamps(self._deps.clock, self._rules.resets.zone))
+        self.intake.set_outputs(self.posted, self._react_seen)
+        self.intake.set_targets(self._deps.resolve_targets, self._cross_post, self._deps.on_contact)
 
     def posted(self, address: Address) -> None:
         delivery = self.deliveries.get(address.channel)
@@ -342,14 +352,18 @@ class Gateway:
         if not self._rules.progress or not isinstance(channel, SupportsEdit | SupportsTyping):
             return None
         platform = platform_of(address.channel)
-        display = self._rules.shows.get(platform, self._rules.usual)
-        tools = self._house.tools(platform)
-        rate_limiter = self.pacers[address.channel]
-        target, clock, pace = platform_address(address), self._house.clock, self._rules.pace
+        display = self._rules.progress_display.get(platform, self._rules.default_display)
+        tools = self._deps.tools(platform)
+        rate_limiter = self.rate_limiters[address.channel]
+        target, clock, pace = (
+            platform_address(address),
+            self._deps.clock,
+            self._rules.progress_timing,
+        )
         progress = ProgressMessage(channel, target, clock, pace, display, rate_limiter)
         progress.set_listeners(
-            partial(self._stale_progress.remember, run, address),
-            partial(self._stale_progress.leave, run, address),
+            partial(self._stale_progress.add_live, run, address),
+            partial(self._stale_progress.add_final_edit, run, address),
         )
         progress.set_asks_check(lambda name: name in tools and tools[name].spec.asks)
         progress.set_pending_check(
@@ -357,7 +371,7 @@ class Gateway:
         )
         return progress
 
-    def _sign(self, inbound: Inbound) -> None:
+    def _react_seen(self, inbound: Inbound) -> None:
         """React to the message without blocking intake."""
         if inbound.message:
             self._add_reaction(inbound.address, inbound.message, SEEN_REACTION)
@@ -369,8 +383,8 @@ class Gateway:
             self._add_reaction(message.address, message.message, OUTCOME_REACTIONS[outcome])
 
     def _cross_post(self, address: Address, text: str) -> None:
-        if self._house.mirror is not None and self._group is not None:
-            self._group.start_soon(self._add_cross_post, self._house.mirror, address, text)
+        if self._deps.cross_poster is not None and self._group is not None:
+            self._group.start_soon(self._add_cross_post, self._deps.cross_poster, address, text)
 
     async def _add_cross_post(self, mirror: CrossPoster, address: Address, text: str) -> None:
         try:
@@ -380,11 +394,11 @@ class Gateway:
 
     def _add_reaction(self, address: Address, message: str, emoji: str) -> None:
         channel = self._channels.get(address.channel)
-        if platform_of(address.channel) in self._rules.unsigned or self._group is None:
+        if platform_of(address.channel) in self._rules.without_reactions or self._group is None:
             return
-        if self._pending_reactions >= MAX_REACTIONS or not self.pacers[address.channel].spare(
-            platform_address(address)
-        ):
+        if self._pending_reactions >= MAX_REACTIONS or not self.rate_limiters[
+            address.channel
+        ].try_acquire(platform_address(address)):
             return
         if isinstance(channel, SupportsReactions):
             self._pending_reactions += 1
@@ -394,9 +408,9 @@ class Gateway:
         self, channel: SupportsReactions, address: Address, message: str, emoji: str
     ) -> None:
         try:
-            limit = self._rules.pace.limit
+            limit = self._rules.progress_timing.timeout
             await run_with_timeout(
-                self._house.clock, limit, lambda: channel.react(address, message, emoji)
+                self._deps.clock, limit, lambda: channel.react(address, message, emoji)
             )
         except Exception as error:  # noqa: BLE001 - reactions are optional
             log.info("cannot react in %s: %r", address, error)

@@ -56,7 +56,7 @@ def event_source(message: InboxMessage, key: str, session: str = "") -> EventSou
 
 def event_source_of_turn(turn: TurnRequest, scope: Scope) -> EventSource:
     """Build the source of a turn without a channel, from a terminal or the API."""
-    message = turn.asked or (turn.taken[-1] if turn.taken else None)
+    message = turn.message or (turn.claimed[-1] if turn.claimed else None)
     return EventSource(
         platform=scope.source,
         user_id=scope.asker.user,
@@ -74,18 +74,18 @@ def emit_startup(hooks: Hooks, platforms: Iterable[str]) -> None:
     hooks.emit("gateway:startup", EventSource().context(platforms=names))
 
 
-def emit_session_start(hooks: Hooks, occasion: EventSource) -> None:
-    hooks.emit("session:start", occasion.context())
+def emit_session_start(hooks: Hooks, source: EventSource) -> None:
+    hooks.emit("session:start", source.context())
 
 
-def emit_session_end(hooks: Hooks, occasion: EventSource, reason: str) -> None:
+def emit_session_end(hooks: Hooks, source: EventSource, reason: str) -> None:
     """`occasion` names the ended session."""
-    hooks.emit("session:end", occasion.context(reason=reason))
+    hooks.emit("session:end", source.context(reason=reason))
 
 
-def emit_session_reset(hooks: Hooks, occasion: EventSource, reason: str) -> None:
+def emit_session_reset(hooks: Hooks, source: EventSource, reason: str) -> None:
     """`occasion` names the new session."""
-    hooks.emit("session:reset", occasion.context(reason=reason))
+    hooks.emit("session:reset", source.context(reason=reason))
 
 
 class TurnObserver:
@@ -105,34 +105,34 @@ class TurnObserver:
         source = event_source_of_turn(turn, scope)
         if turn.new:
             emit_session_start(self._hooks, source)
-        return RunHookEmitter(self._hooks, source).hear
+        return RunHookEmitter(self._hooks, source).handle_event
 
 
 class RunHookEmitter:
     """Emits hook events from the events of one run."""
 
-    def __init__(self, hooks: Hooks, occasion: EventSource) -> None:
+    def __init__(self, hooks: Hooks, source: EventSource) -> None:
         self._hooks = hooks
-        self._occasion = occasion
+        self._source = source
         self._steps = 0
         self._response = ""
 
-    def hear(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self._hooks.emit("agent:start", self._occasion.context())
+                self._hooks.emit("agent:start", self._source.context())
             case MessageAdded(message=Assistant() as message):
                 self._step(message)
             case QuestionAsked(question=question):
                 more = {"command": question.subject, "description": question.text}
-                context = self._occasion.context(question_id=question.id, **more)
+                context = self._source.context(question_id=question.id, **more)
                 self._hooks.emit("pre_approval_request", context)
             case QuestionAnswered(question=question, answer=answer):
-                context = self._occasion.context(question_id=question, choice=answer or "timeout")
+                context = self._source.context(question_id=question, choice=answer or "timeout")
                 self._hooks.emit("post_approval_response", context)
             case RunEnded(outcome=outcome):
                 more = {"response": self._response[:MAX_RESPONSE], "outcome": outcome.value}
-                self._hooks.emit("agent:end", self._occasion.context(**more))
+                self._hooks.emit("agent:end", self._source.context(**more))
             case _:
                 return
 
@@ -141,4 +141,4 @@ class RunHookEmitter:
         self._response = text_of(message) or self._response
         tools = [call.name for call in message.calls]
         more = {"iteration": self._steps, "tool_names": tools}
-        self._hooks.emit("agent:step", self._occasion.context(**more))
+        self._hooks.emit("agent:step", self._source.context(**more))

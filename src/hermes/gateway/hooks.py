@@ -200,25 +200,25 @@ class _Hook:
     def __init__(self, source: HookSource, clock: Clock, rules: HookRules) -> None:
         self.name = source.name
         self.loaded: Future[HookHandler] = Future()
-        self.told = _Thread(source.name, clock, rules)
-        self.asked = _Thread(source.name, clock, rules) if _decides(source) else self.told
+        self.events = _Thread(source.name, clock, rules)
+        self.decisions = _Thread(source.name, clock, rules) if _decides(source) else self.events
         self._source = source
 
     @property
     def threads(self) -> tuple[_Thread, ...]:
-        return (self.told,) if self.asked is self.told else (self.told, self.asked)
+        return (self.events,) if self.decisions is self.events else (self.events, self.decisions)
 
     @property
     def dropped(self) -> int:
         return sum(thread.dropped for thread in self.threads)
 
     def start(self) -> None:
-        self.told.start(self._load)
+        self.events.start(self._load)
 
     def start_deciding(self, handle: HookHandler) -> None:
         """Start the decision thread once the handler is loaded."""
-        if self.asked is not self.told:
-            self.asked.start(lambda: handle)
+        if self.decisions is not self.events:
+            self.decisions.start(lambda: handle)
 
     def wants(self, event: str) -> bool:
         return any(_matches(pattern, event) for pattern in self._source.events)
@@ -261,7 +261,7 @@ class HookBus:
     def emit(self, event: str, context: HookContext) -> None:
         for hook in self._hooks:
             if hook.wants(event):
-                hook.told.offer(_Job(event, dict(context)))
+                hook.events.offer(_Job(event, dict(context)))
 
     async def decide(self, event: str, context: HookContext) -> HookDecision | None:
         if event in NEVER_BLOCKED:
@@ -287,11 +287,11 @@ class HookBus:
         self, hook: _Hook, event: str, context: dict[str, object]
     ) -> HookDecision | None:
         denied = HookDecision(HookVerdict.DENY, _unavailable_message(hook.name, event))
-        if hook.asked.stuck:
+        if hook.decisions.stuck:
             log.warning("hook %s hangs; not asked about %s", hook.name, event)
             return denied
         outcome: Future[object] = Future()
-        if not hook.asked.offer(_Job(event, context, outcome)):
+        if not hook.decisions.offer(_Job(event, context, outcome)):
             return denied
         try:
             value = await run_with_timeout(self._clock, self._rules.decide, lambda: _value(outcome))

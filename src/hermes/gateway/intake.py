@@ -57,16 +57,16 @@ class Intake:
         self,
         store: Store,
         clock: Clock,
-        door: Authorize,
+        authorize: Authorize,
         actors: ActorPool,
-        desk: CommandRunner,
+        command_runner: CommandRunner,
         dead: DeadTargets,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._door = door
+        self._authorize = authorize
         self._actors = actors
-        self._desk = desk
+        self._command_runner = command_runner
         self._dead = dead
         self._answers: QuestionAnswers | None = None
         self.command_queue = CommandQueue(store, clock, self._put)
@@ -74,22 +74,24 @@ class Intake:
         self._inbound_limit = InboundLimit(clock)
         self._session_keys = SessionKeys(store, clock)
         self._posted: Callable[[Address], None] = _ignore_posted
-        self._sign: Callable[[Inbound], None] = _no_reaction
-        self._met: Callable[[Inbound], None] = _no_reaction
-        self._places: Callable[[str], tuple[Address, ...]] = _no_targets
-        self._brought: Callable[[Address, str], None] = _ignore_cross_post
+        self._react: Callable[[Inbound], None] = _no_reaction
+        self._on_contact: Callable[[Inbound], None] = _no_reaction
+        self._resolve_targets: Callable[[str], tuple[Address, ...]] = _no_targets
+        self._on_cross_post: Callable[[Address, str], None] = _ignore_cross_post
         self._store_watch: Callable[[Address], AbstractContextManager[None]] = _no_store_watch
         self._stamp: Callable[[User], User] = without_timestamp
 
     def set_outputs(
-        self, posted: Callable[[Address], None], sign: Callable[[Inbound], None]
+        self, posted: Callable[[Address], None], react: Callable[[Inbound], None]
     ) -> None:
         """Set the callbacks for new outbox rows and for reacting to a received message."""
         self.command_queue.set_outputs(posted, self._actors.wake)
         self._posted = posted
-        self._sign = sign
+        self._react = react
 
-    def minds(self, store_watch: Callable[[Address], AbstractContextManager[None]]) -> None:
+    def set_store_watch(
+        self, store_watch: Callable[[Address], AbstractContextManager[None]]
+    ) -> None:
         """Set the context manager that notifies the chat when a message cannot be stored."""
         self._store_watch = store_watch
 
@@ -97,29 +99,29 @@ class Intake:
         """Set the aliases of commands."""
         self._shortcuts = shortcuts
 
-    def stamps(self, stamp: Callable[[User], User]) -> None:
+    def set_timestamps(self, stamp: Callable[[User], User]) -> None:
         """Set the function that prefixes a message with its time."""
         self._stamp = stamp
 
-    def hears(self, answers: QuestionAnswers) -> None:
+    def set_answers(self, answers: QuestionAnswers) -> None:
         """Set the handler of answers to the agent's questions."""
         self._answers = answers
 
     def set_targets(
         self,
-        places: Callable[[str], tuple[Address, ...]],
-        brought: Callable[[Address, str], None],
-        met: Callable[[Inbound], None],
+        resolve_targets: Callable[[str], tuple[Address, ...]],
+        on_cross_post: Callable[[Address, str], None],
+        on_contact: Callable[[Inbound], None],
     ) -> None:
         """Set the target resolver and the callbacks for cross-posts and contacts."""
-        self._places = places
-        self._brought = brought
-        self._met = met
+        self._resolve_targets = resolve_targets
+        self._on_cross_post = on_cross_post
+        self._on_contact = on_contact
 
-    async def deliver(self, inbound: Inbound, door: Authorize | None = None) -> None:
+    async def accept(self, inbound: Inbound, authorize: Authorize | None = None) -> None:
         """Return once the message is durable; a key seen before changes nothing.
 
-        Raises `NotTaken` if the sender should retry later. `door` replaces our own rules when
+        Raises `InboundRefused` if the sender should retry later. `door` replaces our own rules when
         another profile's channel received the message.
         """
         inbound = encodable(inbound)
@@ -128,7 +130,7 @@ class Intake:
             return
         key = f"{inbound.address.channel}:{inbound.key}"
         failpoint("intake.before_door")
-        admitted = await (door or self._door)(inbound)
+        admitted = await (authorize or self._authorize)(inbound)
         if isinstance(admitted, Rejected):
             if admitted.reply:
                 await self.command_queue.reply(f"{key}:reply", inbound.address, admitted.reply)
@@ -138,37 +140,37 @@ class Intake:
         with self._store_watch(inbound.address):
             admitted = await self._with_unique_key(admitted, inbound.address)
             await self._dead.revive(inbound.address)
-        self._met(inbound)
+        self._on_contact(inbound)
         message = InboxMessage(
             user=User(new_id("msg"), inbound.parts, admitted.trust),
             address=inbound.address,
             asker=_asker(inbound),
             principal=admitted.principal,
             role=admitted.role,
-            answer_at=self._places(inbound.answer_to) if inbound.answer_to else (),
+            answer_at=self._resolve_targets(inbound.answer_to) if inbound.answer_to else (),
             reply_to=inbound.reply_to,
         )
-        line = self._line(message)
+        line = self._command_line(message)
         failpoint("intake.before_put")
         if inbound.verbatim:
-            new = await self._pass_on(key, message)
+            new = await self._deliver_verbatim(key, message)
         elif line is not None:
-            new = await self._command(key, admitted, message, line)
-        elif self._answers is not None and await self._answers.takes(admitted, message):
-            new = await self._command(key, admitted, message, "")
+            new = await self._accept_command(key, admitted, message, line)
+        elif self._answers is not None and await self._answers.is_answer(admitted, message):
+            new = await self._accept_command(key, admitted, message, "")
         else:
-            new = await self._message(key, admitted, message)
+            new = await self._accept_message(key, admitted, message)
             if new:
-                self._sign(inbound)
+                self._react(inbound)
         if new:
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
 
-    async def _message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+    async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
         """Store it and wake the session; return whether it is new."""
         message = structs.replace(message, user=self._stamp(message.user))
         if self.command_queue.has_open(admitted.key):
-            return await self._behind(key, admitted, message)
+            return await self._submit_after_commands(key, admitted, message)
         new = await self._put(inbox_item(key, admitted.key, message), message.address)
         if new:
             failpoint("intake.after_put")
@@ -196,42 +198,44 @@ class Intake:
 
     async def _with_unique_key(self, admitted: Admitted, address: Address) -> Admitted:
         """Replace the session key if another chat uses it."""
-        if admitted.place is None:
+        if admitted.chat is None:
             return admitted
-        key = await self._session_keys.assign(admitted.key, admitted.place, address)
+        key = await self._session_keys.assign(admitted.key, admitted.chat, address)
         return structs.replace(admitted, key=key)
 
     @property
-    def commands(self) -> int:
+    def open_commands(self) -> int:
         """Number of open commands."""
         return self.command_queue.count
 
-    async def _command(
+    async def _accept_command(
         self, key: str, admitted: Admitted, message: InboxMessage, line: str
     ) -> bool:
         work = partial(self._answer_to, admitted, message, line)
         urgent = not line or command_name(line) in IMMEDIATE_COMMANDS
-        return await self.command_queue.take(
-            QueuedCommand(key=key, session=admitted.key, letter=message, work=work, urgent=urgent)
+        return await self.command_queue.submit(
+            QueuedCommand(key=key, session=admitted.key, message=message, work=work, urgent=urgent)
         )
 
-    async def _behind(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
+    async def _submit_after_commands(
+        self, key: str, admitted: Admitted, message: InboxMessage
+    ) -> bool:
         """Submit the message once the commands before it are done."""
 
         async def work() -> CommandResult:
             return SubmitMessage(message.user.parts)
 
-        return await self.command_queue.take(
+        return await self.command_queue.submit(
             QueuedCommand(
-                key=key, session=admitted.key, letter=message, work=work, lane=AFTER_COMMANDS
+                key=key, session=admitted.key, message=message, work=work, queue=AFTER_COMMANDS
             )
         )
 
-    def _line(self, message: InboxMessage) -> str | None:
+    def _command_line(self, message: InboxMessage) -> str | None:
         """Return the command line if the message is a command and nothing else."""
         match message.user.parts:
             case (Text(text),):
-                expanded = self._shortcuts.meant(text)
+                expanded = self._shortcuts.expand(text)
                 return expanded.strip() if is_typed_command(expanded) else None
             case _:
                 return None
@@ -242,12 +246,12 @@ class Intake:
         if self._shortcuts.is_shell_shortcut(line):
             raise UsageError(NO_SHELL, hint="Ask for it in words; it then runs in the sandbox.")
         if line or self._answers is None:
-            return await self._desk.run(admitted, message, line)
-        answer = await self._answers.take(admitted, message)
+            return await self._command_runner.run(admitted, message, line)
+        answer = await self._answers.answer(admitted, message)
         # If the question has been closed meanwhile, treat it as a normal message.
         return SubmitMessage(message.user.parts) if answer is None else answer
 
-    async def _pass_on(self, key: str, message: InboxMessage) -> bool:
+    async def _deliver_verbatim(self, key: str, message: InboxMessage) -> bool:
         """Deliver the text unchanged; the keys prevent duplicates."""
         reply = OutboxMessage(
             address=message.address, text=text_of(message.user), at=self._clock.now()
@@ -256,18 +260,18 @@ class Intake:
         await self._store.commit(
             *(
                 outbox_post(f"{key}:{index}", structs.replace(reply, address=address))
-                for index, address in enumerate(message.answers)
+                for index, address in enumerate(message.reply_addresses)
             )
         )
-        for address in message.answers:
+        for address in message.reply_addresses:
             self._posted(address)
             if message.answer_at and new:
-                self._brought(address, reply.text)
+                self._on_cross_post(address, reply.text)
         return new
 
     async def _is_new(self, key: str) -> bool:
         try:
-            await self._store.queues.fate(key)
+            await self._store.queues.status(key)
         except NotFound:
             return True
         return False
@@ -333,7 +337,7 @@ def _no_targets(targets: str) -> tuple[Address, ...]:
 
 
 def _ignore_cross_post(address: Address, text: str) -> None:
-    log.debug("no session to add the cross-post to %s to", address)
+    log.debug("no cross-posts to %s", address)
 
 
 def _no_reaction(inbound: Inbound) -> None:

@@ -25,12 +25,12 @@ class Admitted(Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    place: ChatId | None = None
+    chat: ChatId | None = None
     principal: str = OWNER
     trust: Trust = Trust.OWNER
     role: Role = Role.OWNER
     commands: frozenset[str] | None = None
-    stops_others: bool = True
+    may_stop_others: bool = True
 
 
 class Rejected(Struct, frozen=True):
@@ -53,7 +53,7 @@ class InboxMessage(Struct, frozen=True, kw_only=True, tag="letter"):
     """Platform id of the message it replies to."""
 
     @property
-    def answers(self) -> tuple[Address, ...]:
+    def reply_addresses(self) -> tuple[Address, ...]:
         """Addresses the answer goes to: the sender's, unless others were requested."""
         return self.answer_at or (self.address,)
 

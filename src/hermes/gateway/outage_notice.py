@@ -51,66 +51,72 @@ class OutageNotices:
     """Notifies each chat once, until something is delivered to it normally."""
 
     def __init__(
-        self, clock: Clock, channels: Mapping[str, Channel], pacers: Mapping[str, RateLimiter]
+        self,
+        clock: Clock,
+        channels: Mapping[str, Channel],
+        rate_limiters: Mapping[str, RateLimiter],
     ) -> None:
         self._clock = clock
         self._channels = channels
-        self._rate_limiters = pacers
-        self._told: dict[Address, float] = {}
+        self._rate_limiters = rate_limiters
+        self._notified: dict[Address, float] = {}
         self._waiting: dict[object, tuple[Address, float]] = {}
-        self._begun, self._calm = anyio.Event(), anyio.Event()
+        self._has_waiting, self._idle = anyio.Event(), anyio.Event()
         self._group: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
             self._group = group
             while True:
-                await self._begun.wait()
-                await sleep_unless(self._clock, SLOW_STORE_SECONDS, self._calm)
+                await self._has_waiting.wait()
+                await sleep_unless(self._clock, SLOW_STORE_SECONDS, self._idle)
                 due = self._clock.monotonic() - SLOW_STORE_SECONDS
                 for address, since in list(self._waiting.values()):
                     if since <= due:
-                        self._tell(address, DATABASE_LOCKED)
+                        self._notify(address, DATABASE_LOCKED)
 
     @contextmanager
     def store_watch(self, address: Address) -> Generator[None]:
         """Watch a write; notify the chat if it fails or takes too long."""
         token = object()
         self._waiting[token] = address, self._clock.monotonic()
-        self._begun.set()
+        self._has_waiting.set()
         try:
             yield
         except StoreError as error:
-            self.tell(address, error)
+            self.notify(address, error)
             raise
         finally:
             del self._waiting[token]
             if not self._waiting:
-                self._begun = anyio.Event()
-                self._calm.set()
-                self._calm = anyio.Event()
+                self._has_waiting = anyio.Event()
+                self._idle.set()
+                self._idle = anyio.Event()
 
-    def tell(self, address: Address, error: StoreError) -> None:
+    def notify(self, address: Address, error: StoreError) -> None:
         if not isinstance(error, _SESSION_ERRORS):
-            self._tell(address, _notice_for(error))
+            self._notify(address, _notice_for(error))
 
-    def over(self, address: Address) -> None:
+    def clear(self, address: Address) -> None:
         """Forget the notice after a successful delivery, so that the next outage is reported."""
-        self._told.pop(address, None)
+        self._notified.pop(address, None)
 
-    def _tell(self, address: Address, text: str) -> None:
+    def _notify(self, address: Address, text: str) -> None:
         now = self._clock.monotonic()
-        if self._group is None or now - self._told.get(address, now - REPEAT_AFTER) < REPEAT_AFTER:
+        if (
+            self._group is None
+            or now - self._notified.get(address, now - REPEAT_AFTER) < REPEAT_AFTER
+        ):
             return
         channel = self._channels.get(address.channel)
         # Webhook callers get the error as the response to their request.
         if channel is None or not (channel.caps.direct or channel.caps.groups):
             return
-        if not self._rate_limiters[address.channel].spare(platform_address(address)):
+        if not self._rate_limiters[address.channel].try_acquire(platform_address(address)):
             return
-        while len(self._told) >= MAX_CHATS:
-            del self._told[next(iter(self._told))]
-        self._told[address] = now
+        while len(self._notified) >= MAX_CHATS:
+            del self._notified[next(iter(self._notified))]
+        self._notified[address] = now
         self._group.start_soon(self._send, channel, address, text)
 
     async def _send(self, channel: Channel, address: Address, text: str) -> None:
@@ -119,7 +125,7 @@ class OutageNotices:
             await run_with_timeout(self._clock, SEND_TIMEOUT, lambda: channel.send(to, post))
         except Exception as error:  # noqa: BLE001 - retried with the next failure
             log.info("could not send the outage notice to %s: %r", address, error)
-            self.over(address)
+            self.clear(address)
 
 
 def _notice_for(error: StoreError) -> str:

@@ -55,7 +55,7 @@ class PairingCode(Struct, frozen=True):
 class PairingRefused(Struct, frozen=True):
     """`wait`: seconds until a retry makes sense. `tries_left`: bad codes before a lockout."""
 
-    why: PairingRefusal
+    reason: PairingRefusal
     wait: float = 0.0
     tries_left: int = 0
 
@@ -100,7 +100,7 @@ class Pairing:
         try:
             answer = self._issue(platform, user, _encodable(one_line(name, _MAX_NAME)))
         except ConfigError as error:
-            self._tell(f"{platform} can request pairing codes", error)
+            self._log_fault(f"{platform} can request pairing codes", error)
             return PairingRefused(PairingRefusal.UNUSABLE)
         self._faults.pop(f"{platform} can request pairing codes", None)
         return answer
@@ -123,10 +123,10 @@ class Pairing:
             grant = PairedUser(
                 platform, _text(entry, "user_id"), _text(entry, "user_name"), _moment(now)
             )
-            self._let_in(grant, now)
-            self._files.keep_pending(platform, pending)
+            self._approve(grant, now)
+            self._files.write_pending(platform, pending)
             if limits.pop(f"_failures:{platform}", None) is not None:
-                self._files.keep_limits(limits)
+                self._files.write_limits(limits)
         return grant
 
     def revoke(self, platform: str, user: str) -> bool:
@@ -138,7 +138,7 @@ class Pairing:
             others = {key: e for key, e in approved.items() if canonical_id(platform, key) != user}
             if len(others) == len(approved):
                 return False
-            self._files.keep_approved(platform, others)
+            self._files.write_approved(platform, others)
         return True
 
     def clear_pending(self, platform: str | None = None) -> int:
@@ -155,7 +155,7 @@ class Pairing:
         try:
             grants = self.grants(platform)
         except ConfigError as error:
-            self._tell(f"{platform} are treated as paired", error)
+            self._log_fault(f"{platform} are treated as paired", error)
             return frozenset()
         self._faults.pop(f"{platform} are treated as paired", None)
         return frozenset(grant.user for grant in grants)
@@ -194,12 +194,12 @@ class Pairing:
             entry = _new_entry(code, user, name, now)
             # Keep the first request time, or repeated requests would hold a slot forever.
             entry["created_at"] = min([now, *_request_times(own).values()])
-            self._files.keep_pending(platform, {**others, secrets.token_hex(8): entry})
+            self._files.write_pending(platform, {**others, secrets.token_hex(8): entry})
             limits = _recent(self._files.limits(), now)
-            self._files.keep_limits({**limits, f"{platform}:{user}": now})
+            self._files.write_limits({**limits, f"{platform}:{user}": now})
         return PairingCode(code, _moment(now + CODE_LIFETIME))
 
-    def _tell(self, what: str, error: ConfigError) -> None:
+    def _log_fault(self, what: str, error: ConfigError) -> None:
         """Log each fault once, not for every message."""
         if self._faults.get(what) != str(error):
             self._faults[what] = str(error)
@@ -232,23 +232,23 @@ class Pairing:
     def _failed(self, platform: str, limits: Table, now: float) -> PairingRefused:
         failures = int(_number(limits.get(f"_failures:{platform}")) or 0) + 1
         if failures < MAX_FAILURES:
-            self._files.keep_limits({**limits, f"_failures:{platform}": failures})
+            self._files.write_limits({**limits, f"_failures:{platform}": failures})
             return PairingRefused(PairingRefusal.UNKNOWN_CODE, tries_left=MAX_FAILURES - failures)
         locked = {f"_failures:{platform}": 0, f"_lockout:{platform}": now + LOCKOUT}
-        self._files.keep_limits({**limits, **locked})
+        self._files.write_limits({**limits, **locked})
         return PairingRefused(PairingRefusal.UNKNOWN_CODE, wait=LOCKOUT)
 
-    def _let_in(self, grant: PairedUser, now: float) -> None:
+    def _approve(self, grant: PairedUser, now: float) -> None:
         approved = self._files.approved(grant.platform)
         same = [key for key in approved if canonical_id(grant.platform, key) == grant.user]
         known = as_entry(approved.pop(same[0])) if same else None
         approved[grant.user] = {**(known or {}), "user_name": grant.name, "approved_at": now}
-        self._files.keep_approved(grant.platform, approved)
+        self._files.write_approved(grant.platform, approved)
 
     def _clear(self, platform: str) -> int:
         pending = self._files.pending(platform)
         if pending:
-            self._files.keep_pending(platform, {})
+            self._files.write_pending(platform, {})
         return len(pending)
 
 

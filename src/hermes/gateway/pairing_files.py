@@ -52,13 +52,13 @@ class PairingFiles:
     def limits(self) -> Table:
         return _read(self._folder / _LIMITS)
 
-    def keep_pending(self, platform: str, table: Table) -> None:
+    def write_pending(self, platform: str, table: Table) -> None:
         _write(self._path(platform, "pending"), table)
 
-    def keep_approved(self, platform: str, table: Table) -> None:
+    def write_approved(self, platform: str, table: Table) -> None:
         _write(self._path(platform, "approved"), table)
 
-    def keep_limits(self, table: Table) -> None:
+    def write_limits(self, table: Table) -> None:
         _write(self._folder / _LIMITS, table)
 
     def platforms(self, kind: str) -> list[str]:

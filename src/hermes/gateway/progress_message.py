@@ -56,8 +56,8 @@ class ProgressTiming(Struct, frozen=True):
 
     edit: float = 1.0
     typing: float = 4.0
-    limit: float = 20.0
-    old: float = 0.0
+    timeout: float = 20.0
+    max_age: float = 0.0
 
 
 class ProgressDisplay(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
     tools: bool = True
     text: bool = True
     preview: int = 60
-    between: bool = False
+    narration: bool = False
     typing: bool = True
     cursor: str = ""
 
@@ -83,81 +83,83 @@ class ProgressMessage:
         channel: Channel,
         address: Address,
         clock: Clock,
-        pace: ProgressTiming,
-        shows: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
-        pacer: RateLimiter | None = None,
+        timing: ProgressTiming,
+        display: ProgressDisplay = ProgressDisplay(),  # noqa: B008 - a frozen value
+        rate_limiter: RateLimiter | None = None,
     ) -> None:
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _ignore_posted
-        self._left: Callable[[str, str], None] = _ignore_final_edit
-        self._owed: Callable[[], bool] = _nothing_pending
-        self._asks: Callable[[str], bool] = _never_asks
-        self._shows = shows
-        self._rate_limiter = pacer or RateLimiter(clock, channel.caps)
+        self._on_final_edit: Callable[[str, str], None] = _ignore_final_edit
+        self._has_pending: Callable[[], bool] = _nothing_pending
+        self._only_asks: Callable[[str], bool] = _never_asks
+        self._display = display
+        self._rate_limiter = rate_limiter or RateLimiter(clock, channel.caps)
         self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
         self._address = address
         self._clock = clock
-        self._pace = pace
+        self._timing = timing
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._text = ""
         self._still = ""
         self._since = 0.0
         self._shown = ""
         self._receipt: Receipt | None = None
-        self._given: Receipt | None = None
+        self._reused: Receipt | None = None
         self._sending = False
-        self._stays = False
-        self._strikes = 0
+        self._not_reusable = False
+        self._failures = 0
         self._changed = anyio.Event()
         self._frozen = anyio.Event()
-        self._farewell = ANSWER_BELOW
+        self._final_text = ANSWER_BELOW
 
     def set_listeners(
-        self, posted: Callable[[str], Awaitable[None]], left: Callable[[str, str], None]
+        self, posted: Callable[[str], Awaitable[None]], on_final_edit: Callable[[str, str], None]
     ) -> None:
         """Set the callbacks for the new post and for its final text."""
-        self._posted, self._left = posted, left
+        self._posted, self._on_final_edit = posted, on_final_edit
 
-    def set_pending_check(self, owed: Callable[[], bool]) -> None:
+    def set_pending_check(self, has_pending: Callable[[], bool]) -> None:
         """Set the check for older messages that are not delivered to this chat yet.
 
         They will appear below the post, so the newer answer must not replace the post.
         """
-        self._owed = owed
+        self._has_pending = has_pending
 
     def set_asks_check(self, asks: Callable[[str], bool]) -> None:
         """Set the check for tools that only ask a question; their own post shows them."""
-        self._asks = asks
+        self._only_asks = asks
 
-    def hear(self, event: Event) -> None:
+    def handle_event(self, event: Event) -> None:
         """Show an event; ignored once the message is frozen."""
         if self._frozen.is_set():
             return
         match event:
             case QuestionAsked() | MessageAdded(message=User()):
                 # A question or message was posted below, so the answer must be, too.
-                self._stays = self._stays or self._sending or self._receipt is not None
+                self._not_reusable = (
+                    self._not_reusable or self._sending or self._receipt is not None
+                )
                 return
-            case ToolStarted(call=call) if self._shows.tools and not self._asks(call.name):
+            case ToolStarted(call=call) if self._display.tools and not self._only_asks(call.name):
                 self._lines.append(
                     f"· {call.name} "
-                    + one_line(bytes(call.args).decode(errors="replace"), self._shows.preview)
+                    + one_line(bytes(call.args).decode(errors="replace"), self._display.preview)
                 )
             case Notice(text=text):
                 self._lines.append(one_line(text, 100))
-            case TextDelta(text=text) if self._shows.text:
+            case TextDelta(text=text) if self._display.text:
                 self._text += text
             case StreamReset():
                 self._text = ""
             case MessageAdded(message=Assistant(calls=calls) as message) if calls:
                 self._text = ""
-                if self._shows.between and (narration := one_line(message.text, MAX_NARRATION)):
+                if self._display.narration and (narration := one_line(message.text, MAX_NARRATION)):
                     self._lines.append(narration)
             case _:
                 return
         self._changed.set()
 
-    def still(self, text: str) -> None:
+    def show_still_working(self, text: str) -> None:
         """Show a notice that the run is still working, replacing the previous one."""
         if not self._frozen.is_set():
             self._still = text
@@ -170,34 +172,34 @@ class ProgressMessage:
         once no edit is in progress.
         """
         # An edit in progress could arrive after the answer and overwrite it.
-        if not (self._frozen.is_set() or self._sending or self._stays or self._is_old):
-            self._given = self._receipt
+        if not (self._frozen.is_set() or self._sending or self._not_reusable or self._is_old):
+            self._reused = self._receipt
         self._frozen.set()
         self._changed.set()
-        return self._given.id if self._given else None
+        return self._reused.id if self._reused else None
 
     @property
     def _is_old(self) -> bool:
-        return 0 < self._pace.old <= self._clock.monotonic() - self._since
+        return 0 < self._timing.max_age <= self._clock.monotonic() - self._since
 
-    def end_with(self, farewell: str) -> None:
+    def end_with(self, text: str) -> None:
         """Set the final text of a frozen post that does not become the answer."""
-        self._given = None
-        self._farewell = farewell
+        self._reused = None
+        self._final_text = text
 
     @property
-    def owed(self) -> tuple[str, str] | None:
+    def final_edit(self) -> tuple[str, str] | None:
         """The post that does not become the answer, and its final text."""
-        if self._receipt is None or self._given is not None:
+        if self._receipt is None or self._reused is not None:
             return None
-        return self._receipt.id, self._farewell
+        return self._receipt.id, self._final_text
 
-    def take_back(self, words: str) -> None:
+    def end_without_answer(self, words: str) -> None:
         """Give the post a final text after all, because there is no answer yet."""
-        post = self._given
+        post = self._reused
         self.end_with(words)
         if post is not None:
-            self._left(post.id, words)
+            self._on_final_edit(post.id, words)
 
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""
@@ -207,37 +209,37 @@ class ProgressMessage:
                 await self._edit_loop()
             await self._frozen.wait()
             group.cancel_scope.cancel()
-        if isinstance(self._channel, SupportsTyping) and self._shows.typing:
+        if isinstance(self._channel, SupportsTyping) and self._display.typing:
             channel = self._channel
             await self._try_call(lambda: channel.typing(self._address, False))
-        if self.owed is not None:
-            self._left(*self.owed)
+        if self.final_edit is not None:
+            self._on_final_edit(*self.final_edit)
 
     async def _edit_loop(self) -> None:
-        while not self._frozen.is_set() and self._strikes < MAX_FAILURES:
+        while not self._frozen.is_set() and self._failures < MAX_FAILURES:
             await self._changed.wait()
             self._changed = anyio.Event()
-            if not self._lines and await self._pause(self._pace.edit):
+            if not self._lines and await self._pause(self._timing.edit):
                 # An immediate answer needs no progress.
                 return
-            text = self._page()
+            text = self._render()
             if self._frozen.is_set() or text == self._shown:
                 continue
-            if not self._rate_limiter.spare(self._address):
+            if not self._rate_limiter.try_acquire(self._address):
                 # The next edit will include it.
                 self._changed.set()
-                if await self._pause(self._pace.edit):
+                if await self._pause(self._timing.edit):
                     return
                 continue
             self._sending = True
             wait = await self._try_call(lambda text=text: self._show(text))
             self._sending = False
-            if self._shown == text != self._page():
+            if self._shown == text != self._render():
                 self._changed.set()
-            if await self._pause(max(wait, self._pace.edit)):
+            if await self._pause(max(wait, self._timing.edit)):
                 return
 
-    def _page(self) -> str:
+    def _render(self) -> str:
         """Render the post; answer text is shown only once the post can be edited.
 
         A post whose receipt is lost stays forever and would read as a second answer.
@@ -245,7 +247,7 @@ class ProgressMessage:
         most = self._channel.caps.max_text
         text = self._text if self._receipt is not None else ""
         still = [self._still] if self._still else []
-        growing = [text + self._shows.cursor] if text.strip() else []
+        growing = [text + self._display.cursor] if text.strip() else []
         page = "\n".join([*self._lines, *still, *growing])
         if not page and (self._receipt is not None or self._text.strip()):
             return PLACEHOLDER
@@ -257,7 +259,7 @@ class ProgressMessage:
     async def _show(self, text: str) -> None:
         post = Outbound((Text(text),))
         if self._receipt is None:
-            self._stays = self._stays or self._owed()
+            self._not_reusable = self._not_reusable or self._has_pending()
             failpoint("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             self._since = self._clock.monotonic()
@@ -268,29 +270,29 @@ class ProgressMessage:
         elif self._edits is not None:
             await self._edits.edit(self._receipt, post)
         self._shown = text
-        self._strikes = 0
+        self._failures = 0
 
     async def _type(self) -> None:
         channel = self._channel
-        if not isinstance(channel, SupportsTyping) or not self._shows.typing:
+        if not isinstance(channel, SupportsTyping) or not self._display.typing:
             return
         while True:
             await self._try_call(lambda: channel.typing(self._address, True))
-            await self._clock.sleep(self._pace.typing)
+            await self._clock.sleep(self._timing.typing)
 
     async def _try_call(self, work: Callable[[], Awaitable[None]]) -> float:
         """Call the platform; failures do not affect the turn. Returns seconds to pause."""
         try:
-            await run_with_timeout(self._clock, self._pace.limit, work)
+            await run_with_timeout(self._clock, self._timing.timeout, work)
         except Throttled as error:
-            self._strikes += 1
-            self._rate_limiter.hush(error, self._address)
+            self._failures += 1
+            self._rate_limiter.pause(error, self._address)
             return error.wait
         except (NotSent, DeadlineExceeded, OSError) as error:
-            self._strikes += 1
+            self._failures += 1
             log.info("cannot show progress in %s: %s", self._address, error)
         except Exception:
-            self._strikes += 1
+            self._failures += 1
             log.exception("cannot show progress in %s", self._address)
         return 0.0
 

@@ -31,7 +31,7 @@ class QuestionPosts:
         self._store = store
         self._clock = clock
 
-    def noted(self, question: str, address: Address, post: str) -> PutRecord:
+    def record(self, question: str, address: Address, post: str) -> PutRecord:
         """Return the record to write with the receipt of the post."""
         record = StateRecord(
             kind=QUESTION_POST_KIND,
@@ -68,22 +68,22 @@ class QuestionAnswers:
         self._sessions = sessions
         self._posts = posts
 
-    async def takes(self, admitted: Admitted, message: InboxMessage) -> bool:
+    async def is_answer(self, admitted: Admitted, message: InboxMessage) -> bool:
         """Whether the message answers a question its sender may answer."""
         text = _only_text(message)
         if not text:
             return False
         question = await self._question(message)
-        if question in {"", NOT_A_QUESTION} and not await self._approvals.waits():
+        if question in {"", NOT_A_QUESTION} and not await self._approvals.has_open_questions():
             return False
-        answerer = await self._who(admitted, message)
+        answerer = await self._answerer(admitted, message)
         if question == NOT_A_QUESTION:
             return await self._choice(answerer, text) is not None
-        return await self._approvals.takes(answerer, text, question=question)
+        return await self._approvals.would_answer(answerer, text, question=question)
 
-    async def take(self, admitted: Admitted, message: InboxMessage) -> str | None:
+    async def answer(self, admitted: Admitted, message: InboxMessage) -> str | None:
         """Apply the answer and return the reply; None if it is a normal message."""
-        answerer, text = await self._who(admitted, message), _only_text(message)
+        answerer, text = await self._answerer(admitted, message), _only_text(message)
         question = await self._question(message)
         if question == NOT_A_QUESTION:
             choice = await self._choice(answerer, text)
@@ -92,9 +92,9 @@ class QuestionAnswers:
             _, name = split_answer(text)
             return (
                 await self._approvals.answer(answerer, choice, question=name or NOT_A_QUESTION)
-            ).told
+            ).message
         outcome = await self._approvals.reply(answerer, text, question=question)
-        return None if outcome is None or outcome.news else outcome.told
+        return None if outcome is None or outcome.is_new_message else outcome.message
 
     async def _question(self, message: InboxMessage) -> str:
         """Return the id of the question replied to, NOT_A_QUESTION, or "" if it is no reply."""
@@ -108,13 +108,13 @@ class QuestionAnswers:
         is asked which one is meant. The post may be a question whose receipt was not stored.
         """
         first, name = split_answer(text)
-        if not await self._approvals.asks(answerer, name):
+        if not await self._approvals.has_request(answerer, name):
             return None
-        if not name and not await self._approvals.takes(answerer, text):
+        if not name and not await self._approvals.would_answer(answerer, text):
             return None
         return choice_of_word(first)
 
-    async def _who(self, admitted: Admitted, message: InboxMessage) -> Answerer:
+    async def _answerer(self, admitted: Admitted, message: InboxMessage) -> Answerer:
         session = await self._sessions.find(admitted.key)
         return Answerer(
             session=session.id if session else "",

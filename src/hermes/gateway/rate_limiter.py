@@ -22,9 +22,9 @@ class _Bucket:
         self._burst = max(1.0, rate)
         self._next = float("-inf")
 
-    def wait(self, now: float, kept: float = 0.0) -> float:
+    def wait(self, now: float, reserved: float = 0.0) -> float:
         """Seconds until a call is possible while `kept` (a share) stays free."""
-        ahead = (self._burst - 1) * (1 - kept) * self._each
+        ahead = (self._burst - 1) * (1 - reserved) * self._each
         return max(0.0, self._next - ahead - now)
 
     def take(self, now: float) -> None:
@@ -42,7 +42,7 @@ class RateLimiter:
         self._quiet_until = float("-inf")
         self._quiet_chats: OrderedDict[str, float] = OrderedDict()
 
-    async def room(self, to: Address) -> None:
+    async def acquire(self, to: Address) -> None:
         """Wait until an answer may be sent to the address, and count it."""
         while True:
             now = self._clock.monotonic()
@@ -54,7 +54,7 @@ class RateLimiter:
         for bucket in buckets:
             bucket.take(now)
 
-    def spare(self, to: Address) -> bool:
+    def try_acquire(self, to: Address) -> bool:
         """Count an optional call if there is capacity; return whether there was."""
         now = self._clock.monotonic()
         buckets = self._buckets(to)
@@ -64,10 +64,10 @@ class RateLimiter:
             bucket.take(now)
         return True
 
-    def hush(self, error: Throttled, to: Address) -> None:
+    def pause(self, error: Throttled, to: Address) -> None:
         """Pause for the time the platform asked for, in that chat or everywhere."""
         until = self._clock.monotonic() + min(error.wait, MAX_PAUSE)
-        if error.everywhere:
+        if error.all_chats:
             self._quiet_until = max(self._quiet_until, until)
             return
         self._quiet_chats[to.chat] = max(self._quiet_chats.pop(to.chat, until), until)

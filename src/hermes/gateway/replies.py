@@ -40,16 +40,16 @@ QUESTION_EXPIRED = "No answer in time, so it was not done."
 class ReplyWriter:
     """Writes the replies of one session to the outbox before announcing them to delivery."""
 
-    def __init__(self, key: str, parts: ActorDeps) -> None:
+    def __init__(self, key: str, deps: ActorDeps) -> None:
         self._key = key
-        self._store = parts.store
-        self._clock = parts.clock
-        self._posted = parts.surroundings.posted
-        self._below = parts.surroundings.below
-        self._profile = parts.surroundings.profile
+        self._store = deps.store
+        self._clock = deps.clock
+        self._posted = deps.callbacks.posted
+        self._footer = deps.callbacks.footer
+        self._profile = deps.callbacks.profile
 
     def announce(self, message: InboxMessage) -> None:
-        for address in message.answers:
+        for address in message.reply_addresses:
             self._posted(address)
 
     async def settle(
@@ -70,7 +70,7 @@ class ReplyWriter:
         *writes: Write,
         recovered: Fence | None = None,
     ) -> None:
-        message = batch[-1].letter
+        message = batch[-1].message
         reply = structs.replace(self._reply(message, text), recovered=recovered is not None)
         more = outbox_posts(key, reply, batch) if silent_reply_kind(text) is None else []
         await self._store.commit(*writes, *more, fence=recovered)
@@ -93,7 +93,7 @@ class ReplyWriter:
         self._posted(message.address)
 
     async def warning(self, run: ActiveRun, text: str) -> None:
-        message = run.batch[-1].letter
+        message = run.batch[-1].message
         try:
             await self._store.commit(
                 outbox_post(f"{run.id}:idle:{new_id('msg')}", self._reply(message, text))
@@ -102,42 +102,42 @@ class ReplyWriter:
             log.warning("cannot store the idle warning of session %s: %s", self._key, error)
         self.announce(message)
 
-    def closing(
+    def final_writes(
         self, run: ActiveRun, ended: RunEnded, messages: Sequence[Message]
     ) -> Sequence[Write]:
         """Complete the answered messages and post the answer, in the run's final commit."""
         failpoint("actor.closing")
         progress_post = _reusable_post(run)
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
-            if run.bubble is not None and ended.code == SUSPENDED:
-                run.bubble.take_back(RESUMED_BELOW)
+            if run.progress is not None and ended.code == SUSPENDED:
+                run.progress.end_without_answer(RESUMED_BELOW)
             return ()
         stored = {message.id for message in messages}
-        steered = [queued for queued in run.heard if queued.letter.user.id in stored]
+        steered = [queued for queued in run.steered if queued.message.user.id in stored]
         writes: list[Write] = [CompleteItem(queued.key) for queued in (*run.batch, *steered)]
-        role = run.batch[-1].letter.role
-        text = run.last_words = final_reply_text(ended, messages, run.cause, role)
+        role = run.batch[-1].message.role
+        text = run.reply_text = final_reply_text(ended, messages, run.cause, role)
         if ended.outcome is Outcome.FAILED:
             log.warning("run %s failed: %s", run.id, ended.reason)
-            text = run.last_words = with_profile_flag(text, self._profile)
+            text = run.reply_text = with_profile_flag(text, self._profile)
         if silent_reply_kind(text) is None:
-            below = self._below(messages) if ended.outcome is Outcome.DONE else ""
+            below = self._footer(messages) if ended.outcome is Outcome.DONE else ""
             writes += self._end(run, f"{text}\n\n{below}" if below else text, progress_post)
-        elif run.bubble is not None:
-            run.bubble.end_with(NO_ANSWER)
+        elif run.progress is not None:
+            run.progress.end_with(NO_ANSWER)
         return writes + _final_edit_of(run)
 
-    async def last_word(self, run: ActiveRun, failure: Exception | None) -> None:
+    async def write_final(self, run: ActiveRun, failure: Exception | None) -> None:
         """Write the final reply of a run that could not do so itself."""
         progress_post = _reusable_post(run)
         if isinstance(failure, StoreError):
-            if run.bubble is not None:
-                run.bubble.take_back(RESUMED_BELOW)
+            if run.progress is not None:
+                run.progress.end_without_answer(RESUMED_BELOW)
             raise failure
         if failure is not None:
             log.error("run %s of session %s failed", run.id, self._key, exc_info=failure)
             known = failure if isinstance(failure, HermesError) else HermesError("")
-            explanation = failure_message(known.code, known.sentence, run.batch[-1].letter.role)
+            explanation = failure_message(known.code, known.sentence, run.batch[-1].message.role)
             text = with_profile_flag(explanation, self._profile)
         elif run.cause in {CancelCause.STOPPED, CancelCause.IDLE} and not run.ended:
             text = cancelled_text(run.cause)
@@ -147,11 +147,11 @@ class ReplyWriter:
             done = [CompleteItem(queued.key) for queued in run.batch]
             final_reply = self._end(run, text.strip(), progress_post)
             await self._store.commit(*done, *final_reply, *_final_edit_of(run))
-        self.announce(run.batch[-1].letter)
+        self.announce(run.batch[-1].message)
 
     def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
         """Write the final reply of a run; its key prevents a second one."""
-        reply = self._reply(run.batch[-1].letter, text)
+        reply = self._reply(run.batch[-1].message, text)
         # The progress message becomes the answer, so it needs no final edit.
         settled: list[Write] = (
             [CompleteItem(progress_key(run.id, progress_post))] if progress_post else []
@@ -168,7 +168,7 @@ class ReplyWriter:
 
 def _final_edit_of(run: ActiveRun) -> list[Write]:
     """Store the final text of a progress message, in case the process dies before the edit."""
-    final_edit = run.bubble and run.bubble.owed
+    final_edit = run.progress and run.progress.final_edit
     return [final_edit_amendment(run.id, *final_edit)] if final_edit else []
 
 
@@ -177,12 +177,12 @@ def _reusable_post(run: ActiveRun) -> str | None:
 
     After /stop the user expects the reply below their command, without waiting for an edit.
     """
-    if run.bubble is None:
+    if run.progress is None:
         return None
-    post = run.bubble.freeze()
+    post = run.progress.freeze()
     if run.cause is not CancelCause.STOPPED:
         return post
-    run.bubble.end_with(RUN_STOPPED)
+    run.progress.end_with(RUN_STOPPED)
     return None
 
 

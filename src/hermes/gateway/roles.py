@@ -176,9 +176,9 @@ class QuotaExceeded(Struct, frozen=True):
 class TurnCounter:
     """Counts turns in sliding windows for a bounded number of users."""
 
-    def __init__(self, clock: Clock, most_people: int = 10_000) -> None:
+    def __init__(self, clock: Clock, max_users: int = 10_000) -> None:
         self._clock = clock
-        self._most_people = most_people
+        self._max_users = max_users
         self._turns: OrderedDict[str, deque[float]] = OrderedDict()
 
     def knows(self, user: str) -> bool:
@@ -216,12 +216,12 @@ class TurnCounter:
             self._turns[user] = turns
         while self._turns:
             oldest = next(iter(self._turns.values()))
-            if len(self._turns) <= self._most_people and oldest[-1] > now - DAY:
+            if len(self._turns) <= self._max_users and oldest[-1] > now - DAY:
                 return
             self._turns.popitem(last=False)
 
     @property
-    def people(self) -> int:
+    def users(self) -> int:
         """Number of users remembered."""
         return len(self._turns)
 

@@ -71,7 +71,7 @@ class SessionKeys:
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(record, was=""))
+            await self._store.commit(PutRecord(record, expected_state=""))
         except StateConflict:
             return await self._recorded(key) or chat
         return chat

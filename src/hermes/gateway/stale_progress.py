@@ -61,8 +61,8 @@ class EditChannel(Struct, frozen=True):
 
     channel: Channel
     online: Callable[[], bool]
-    pacer: RateLimiter
-    hands: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONCURRENT_EDITS))
+    rate_limiter: RateLimiter
+    concurrency: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(CONCURRENT_EDITS))
 
 
 def final_edits_name(channel: str) -> str:
@@ -94,14 +94,14 @@ class StaleProgress:
         self._store = store
         self._clock = clock
         self._holder = process_id()
-        self._owed: dict[str, list[Write]] = {}
+        self._unstored: dict[str, list[Write]] = {}
         """Final edits per channel that are not stored yet."""
         self._woken: dict[str, anyio.Event] = {}
         self._wanted: set[str] = set()
-        self._in_hand: set[str] = set()
-        self._far: set[str] = set()
+        self._in_progress: set[str] = set()
+        self._offline: set[str] = set()
         """Keys of pending edits whose platform is offline."""
-        self._calm = anyio.Event()
+        self._idle = anyio.Event()
 
     async def recover(self) -> None:
         """Mark all live posts as interrupted; call before any turn starts."""
@@ -115,7 +115,7 @@ class StaleProgress:
             if writes:
                 await self._store.commit(*writes)
 
-    async def remember(self, run: str, address: Address, post: str) -> None:
+    async def add_live(self, run: str, address: Address, post: str) -> None:
         """Store the progress post of a run, so that it can be found after a crash."""
         try:
             await self._store.queues.put(
@@ -124,9 +124,9 @@ class StaleProgress:
         except StoreError as error:
             log.warning("cannot store the progress message in %s: %s", address, error)
 
-    def leave(self, run: str, address: Address, post: str, text: str) -> None:
+    def add_final_edit(self, run: str, address: Address, post: str, text: str) -> None:
         """Schedule the final edit of a run's post."""
-        edits = self._owed.setdefault(address.channel, [])
+        edits = self._unstored.setdefault(address.channel, [])
         edits += [
             CompleteItem(progress_key(run, post)),
             _final_edit_post(run, address, FinalEdit(post, text)),
@@ -148,7 +148,7 @@ class StaleProgress:
             while True:
                 woken = self._woken[name] = anyio.Event()
                 try:
-                    await self._store_owed(name)
+                    await self._store_edits(name)
                     items = await self._claim(final_edits_name(name))
                 except StoreError as error:
                     log.warning("cannot update progress messages on %s yet: %s", name, error)
@@ -157,35 +157,35 @@ class StaleProgress:
                     continue
                 failures = 0
                 for item in items:
-                    if item.key not in self._in_hand:
-                        self._in_hand.add(item.key)
+                    if item.key not in self._in_progress:
+                        self._in_progress.add(item.key)
                         group.start_soon(self._make_final_edit, item, target, target.channel)
                 if not woken.is_set():
                     self._wanted.discard(name)
-                    self._look_around()
+                    self._check_idle()
                 await woken.wait()
 
     async def drain(self) -> None:
         """Wait until no final edit is possible any more right now."""
         while self._busy:
-            self._calm = anyio.Event()
-            await self._calm.wait()
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     @property
     def _busy(self) -> bool:
-        return bool(self._wanted or self._in_hand - self._far)
+        return bool(self._wanted or self._in_progress - self._offline)
 
-    def _look_around(self) -> None:
+    def _check_idle(self) -> None:
         if not self._busy:
-            self._calm.set()
+            self._idle.set()
 
     async def _claim(self, lane: str) -> list[QueueItem]:
         """Claim without a duration, so that a successor need not wait."""
         queues, nothing = self._store.queues, timedelta(0)
         return list(await queues.claim(lane, None, self._holder, nothing, MAX_CLAIMED))
 
-    async def _store_owed(self, name: str) -> None:
-        edits = self._owed.get(name, [])
+    async def _store_edits(self, name: str) -> None:
+        edits = self._unstored.get(name, [])
         writes = tuple(edits)
         if writes:
             await self._store.commit(*writes)
@@ -205,9 +205,9 @@ class StaleProgress:
             await self._end(key, target, lambda: channel.edit(receipt, content), receipt.address)
             await self._retry_until_stored(lambda: self._store.commit(CompleteItem(key)))
         finally:
-            self._in_hand.discard(key)
-            self._far.discard(key)
-            self._look_around()
+            self._in_progress.discard(key)
+            self._offline.discard(key)
+            self._check_idle()
 
     async def _end(
         self, key: str, target: EditChannel, edit: Callable[[], Awaitable[None]], to: Address
@@ -215,15 +215,15 @@ class StaleProgress:
         tries = failures = 0
         while failures < MAX_FAILURES:
             await self._wait_until_online(key, target)
-            await target.pacer.room(to)
+            await target.rate_limiter.acquire(to)
             try:
-                async with target.hands:
+                async with target.concurrency:
                     await run_with_timeout(self._clock, EDIT_TIMEOUT, edit)
             except TargetGone as error:
                 log.info("a progress message in %s is gone: %s", to, error)
                 return
             except Throttled as error:
-                target.pacer.hush(error, to)
+                target.rate_limiter.pause(error, to)
             except Offline as error:
                 log.info("a progress message in %s must wait: %s", to, error)
             except Exception as error:  # noqa: BLE001 - edits are optional
@@ -237,11 +237,11 @@ class StaleProgress:
     async def _wait_until_online(self, key: str, target: EditChannel) -> None:
         checks = 0
         while not target.online():
-            self._far.add(key)
-            self._look_around()
+            self._offline.add(key)
+            self._check_idle()
             checks += 1
             await self._clock.sleep(ONLINE_BACKOFF.delay(checks))
-        self._far.discard(key)
+        self._offline.discard(key)
 
     async def _park(self, item: QueueItem, error: msgspec.DecodeError) -> None:
         log.warning("the progress message %s cannot be decoded: %s", item.key, error)

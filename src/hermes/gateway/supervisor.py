@@ -39,9 +39,9 @@ class ChannelState(Struct, frozen=True, kw_only=True):
 class SupervisorRules(Struct, frozen=True, kw_only=True):
     """Seconds: silence after which a channel counts as dead, between checks, of a good run."""
 
-    deaf: float = 60.0
-    look: float = 15.0
-    good: float = 60.0
+    silence_limit: float = 60.0
+    check_interval: float = 15.0
+    stable_after: float = 60.0
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
 
 
@@ -52,7 +52,7 @@ class Supervisor:
         self._channels = channels
         self._clock = clock
         self._rules = rules or SupervisorRules()
-        self._heard: dict[str, datetime] = {}
+        self._last_update: dict[str, datetime] = {}
         self._states = {name: ChannelState(since=clock.now()) for name in channels}
         self._scope: anyio.CancelScope | None = None
         self._listening: dict[str, anyio.CancelScope] = {}
@@ -90,11 +90,11 @@ class Supervisor:
             self._scope = scope
             async with anyio.create_task_group() as group:
                 for name in self._channels:
-                    group.start_soon(self._keep, name, deliver)
+                    group.start_soon(self._keep_running, name, deliver)
 
-    async def _keep(self, name: str, deliver: HandleInbound) -> None:
-        async def heard(update: Inbound) -> None:
-            self._heard[name] = self._clock.now()
+    async def _keep_running(self, name: str, deliver: HandleInbound) -> None:
+        async def handle(update: Inbound) -> None:
+            self._last_update[name] = self._clock.now()
             await deliver(update)
 
         failures = 0
@@ -103,7 +103,7 @@ class Supervisor:
                 await self._until_resumed(name)
                 with anyio.CancelScope() as scope:
                     self._listening[name] = scope
-                    failures = await self._listen_once(name, heard, failures)
+                    failures = await self._listen_once(name, handle, failures)
         finally:
             self._set(name, ChannelCondition.CLOSED, failures)
 
@@ -118,7 +118,7 @@ class Supervisor:
         started = self._clock.monotonic()
         condition, reason = await self._listen(name, deliver)
         lasted = self._clock.monotonic() - started
-        failures = 1 if lasted >= self._rules.good else failures + 1
+        failures = 1 if lasted >= self._rules.stable_after else failures + 1
         self._set(name, condition, failures, reason)
         log.warning("channel %s: %s (failure %d)", name, reason, failures)
         await self._clock.sleep(self._rules.backoff.delay(failures))
@@ -132,7 +132,7 @@ class Supervisor:
 
             async def watch() -> None:
                 nonlocal deaf
-                await self._until_deaf(name)
+                await self._wait_until_silent(name)
                 deaf = True
                 group.cancel_scope.cancel()
 
@@ -143,41 +143,44 @@ class Supervisor:
                 failure = error
             group.cancel_scope.cancel()
         if deaf:
-            return ChannelCondition.DEAF, f"No sign of life for {self._rules.deaf:g} seconds."
+            return (
+                ChannelCondition.DEAF,
+                f"No sign of life for {self._rules.silence_limit:g} seconds.",
+            )
         if failure is not None:
             log.info("channel %s failed", name, exc_info=failure)
             return ChannelCondition.FAILED, str(failure) or type(failure).__name__
         return ChannelCondition.FAILED, "The channel stopped unexpectedly."
 
-    async def _until_deaf(self, name: str) -> None:
+    async def _wait_until_silent(self, name: str) -> None:
         channel = self._channels[name]
         if not isinstance(channel, SupportsLiveness):
             await anyio.sleep_forever()
             return
         seen, since = self._last(name), self._clock.monotonic()
-        while self._clock.monotonic() - since <= self._rules.deaf:
-            await self._clock.sleep(self._rules.look)
+        while self._clock.monotonic() - since <= self._rules.silence_limit:
+            await self._clock.sleep(self._rules.check_interval)
             last = self._last(name)
             if last is not None and last != seen:
                 seen, since = last, self._clock.monotonic() - self._ago(last)
 
     def _last(self, name: str) -> datetime | None:
         channel = self._channels[name]
-        proof = channel.heard_at() if isinstance(channel, SupportsLiveness) else None
-        known = [at for at in (proof, self._heard.get(name)) if at is not None]
+        proof = channel.last_seen_at() if isinstance(channel, SupportsLiveness) else None
+        known = [at for at in (proof, self._last_update.get(name)) if at is not None]
         return max(known, default=None)
 
     def _ago(self, last: datetime) -> float:
         """Seconds since a sign of life after the last check; the clock may have been set."""
         seconds = (self._clock.now() - last).total_seconds()
-        return seconds if 0 <= seconds <= self._rules.look else 0.0
+        return seconds if 0 <= seconds <= self._rules.check_interval else 0.0
 
     def _set(self, name: str, condition: ChannelCondition, failures: int, reason: str = "") -> None:
         self._states[name] = ChannelState(
             condition=condition, since=self._clock.now(), failures=failures, reason=reason
         )
 
-    def _connects(self, name: str) -> bool:
+    def _is_connecting(self, name: str) -> bool:
         """Whether it was started but has not given a sign of life since."""
         state, channel = self._states[name], self._channels[name]
         if state.condition is not ChannelCondition.LISTENING or not isinstance(
@@ -190,7 +193,7 @@ class Supervisor:
     def _state(self, name: str) -> ChannelState:
         state = self._states[name]
         return ChannelState(
-            condition=ChannelCondition.WAITING if self._connects(name) else state.condition,
+            condition=ChannelCondition.WAITING if self._is_connecting(name) else state.condition,
             since=state.since,
             heard_at=self._last(name),
             failures=state.failures,

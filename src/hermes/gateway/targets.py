@@ -60,7 +60,7 @@ class UnresolvedReason(StrEnum):
 
 class UnresolvedTarget(Struct, frozen=True):
     target: Target
-    why: UnresolvedReason
+    reason: UnresolvedReason
 
 
 class ResolvedTargets(Struct, frozen=True):
@@ -71,7 +71,7 @@ class ResolvedTargets(Struct, frozen=True):
 
     addresses: tuple[Address, ...] = ()
     local: bool = False
-    unreached: tuple[UnresolvedTarget, ...] = ()
+    unresolved: tuple[UnresolvedTarget, ...] = ()
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:

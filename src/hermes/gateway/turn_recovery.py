@@ -38,10 +38,10 @@ async def find_started_turn(
     """Return the messages that an earlier run stored, with what followed them."""
     rows = await store.archive_for(OWNER).messages(session.id)
     known = {row.message.id for row in rows}
-    stored = [queued for queued in doubtful if queued.letter.user.id in known]
+    stored = [queued for queued in doubtful if queued.message.user.id in known]
     if not stored:
         return None
-    ids = {queued.letter.user.id for queued in stored}
+    ids = {queued.message.user.id for queued in stored}
     last = max(index for index, row in enumerate(rows) if row.message.id in ids)
     # Rows without a run were added from elsewhere and are not part of an answer.
     after = [row for row in rows[last + 1 :] if row.run]
@@ -51,23 +51,23 @@ async def find_started_turn(
 class TurnRecovery:
     """Recovers the turns of one session; a `suspect` one is not resumed."""
 
-    def __init__(self, key: str, parts: ActorDeps, telling: ReplyWriter, *, suspect: bool) -> None:
+    def __init__(self, key: str, deps: ActorDeps, replies: ReplyWriter, *, suspect: bool) -> None:
         self._key = key
-        self._parts = parts
-        self._telling = telling
+        self._deps = deps
+        self._replies = replies
         self._suspect = suspect
 
     async def settle_if_finished(self, session: Session, started: StartedTurn) -> bool:
         """Deliver an answer that was never posted, or park a turn that keeps crashing."""
-        resumed = started.resumed_since(self._parts.clock.now() - RESUME_WINDOW)
+        resumed = started.resumed_since(self._deps.clock.now() - RESUME_WINDOW)
         failpoint("actor.found_begun")
         if started.answered:
-            async with self._parts.runner.holding(session.id) as lease:
+            async with self._deps.runner.holding(session.id) as lease:
                 text = final_text([row.message for row in started.after])
                 key = f"{started.batch[0].key}:recovered"
-                await self._telling.settle(started.batch, key, text, recovered=lease.fence)
+                await self._replies.settle(started.batch, key, text, recovered=lease.fence)
             return True
-        if self._suspect or resumed >= self._parts.rules.resumes:
+        if self._suspect or resumed >= self._deps.rules.resumes:
             self._suspect = False
             log.error("session %s is parked: it was resumed %d times", self._key, resumed)
             # The first attempt was not a resumption.
@@ -76,18 +76,18 @@ class TurnRecovery:
                 if resumed
                 else POSSIBLE_CRASH_CAUSE
             )
-            await self._set_aside(started, explanation + NEXT_STEP)
+            await self._park(started, explanation + NEXT_STEP)
             return True
-        age = (self._parts.clock.now() - started.at).total_seconds()
-        if 0 < self._parts.rules.fresh < age:
-            await self._set_aside(
+        age = (self._deps.clock.now() - started.at).total_seconds()
+        if 0 < self._deps.rules.fresh < age:
+            await self._park(
                 started, INTERRUPTED_LONG_AGO.format(age=format_duration(age)) + NEXT_STEP
             )
             return True
         return False
 
-    async def _set_aside(self, started: StartedTurn, text: str) -> None:
-        await self._telling.post(started.batch, f"{started.batch[0].key}:parked", text)
+    async def _park(self, started: StartedTurn, text: str) -> None:
+        await self._replies.post(started.batch, f"{started.batch[0].key}:parked", text)
         for queued in started.batch:
-            await self._parts.store.queues.park(queued.key, text)
-        await self._parts.runner.close_questions()
+            await self._deps.store.queues.park(queued.key, text)
+        await self._deps.runner.close_questions()

@@ -33,9 +33,9 @@ TOO_FAST = "Too many messages in a short time."
 
 
 class _UserRate(Struct):
-    room: float
+    tokens: float
     at: float
-    told: float = float("-inf")
+    notified_at: float = float("-inf")
 
 
 class InboundLimit:
@@ -43,34 +43,34 @@ class InboundLimit:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._writers: OrderedDict[str, _UserRate] = OrderedDict()
+        self._users: OrderedDict[str, _UserRate] = OrderedDict()
 
     def wait(self, principal: str, role: Role) -> float:
         """Seconds until the next new message is accepted; 0 if it is now."""
         if role is Role.OWNER:
             return 0.0
-        return max(0.0, 1.0 - self._writer(principal).room) / INBOUND_RATE
+        return max(0.0, 1.0 - self._user(principal).tokens) / INBOUND_RATE
 
     def count(self, principal: str, role: Role) -> None:
         """Count an accepted message."""
         if role is not Role.OWNER:
-            self._writer(principal).room -= 1
+            self._user(principal).tokens -= 1
 
     def notice(self, principal: str) -> str:
         """Return the notice for a refused user, or "" if one was sent recently."""
-        writer, now = self._writer(principal), self._clock.monotonic()
-        if now - writer.told < NOTICE_INTERVAL:
+        writer, now = self._user(principal), self._clock.monotonic()
+        if now - writer.notified_at < NOTICE_INTERVAL:
             return ""
-        writer.told = now
+        writer.notified_at = now
         return TOO_FAST_NOTICE
 
-    def _writer(self, principal: str) -> _UserRate:
+    def _user(self, principal: str) -> _UserRate:
         now = self._clock.monotonic()
-        writer = self._writers.setdefault(principal, _UserRate(float(INBOUND_BURST), now))
-        self._writers.move_to_end(principal)
-        while len(self._writers) > MAX_USERS:
-            self._writers.popitem(last=False)
-        writer.room = min(INBOUND_BURST, writer.room + (now - writer.at) * INBOUND_RATE)
+        writer = self._users.setdefault(principal, _UserRate(float(INBOUND_BURST), now))
+        self._users.move_to_end(principal)
+        while len(self._users) > MAX_USERS:
+            self._users.popitem(last=False)
+        writer.tokens = min(INBOUND_BURST, writer.tokens + (now - writer.at) * INBOUND_RATE)
         writer.at = now
         return writer
 
@@ -82,27 +82,27 @@ class TurnQuotas:
     """Turn quotas; `powers` returns the permissions of a role on a platform."""
 
     def __init__(
-        self, store: Store, clock: Clock, powers: Callable[[str, Role], RolePermissions]
+        self, store: Store, clock: Clock, permissions: Callable[[str, Role], RolePermissions]
     ) -> None:
         self._store = store
         self._clock = clock
-        self._powers = powers
-        self._meter = TurnCounter(clock)
+        self._permissions = permissions
+        self._counter = TurnCounter(clock)
 
     async def refusal(self, message: InboxMessage) -> str:
         """Return why the turn may not start, or "" after counting it."""
-        quota = self._powers(platform_of(message.address.channel), message.role).quota
+        quota = self._permissions(platform_of(message.address.channel), message.role).quota
         if quota == Quota():
             return ""
-        if not self._meter.knows(message.principal):
+        if not self._counter.knows(message.principal):
             await self._recall(message.principal, quota)
-        refused = self._meter.take(message.principal, quota)
+        refused = self._counter.take(message.principal, quota)
         if refused is not None:
             return _quota_message(refused)
-        await self._store.commit(self._taken(message))
+        await self._store.commit(self._record(message))
         return ""
 
-    def _taken(self, message: InboxMessage) -> PutRecord:
+    def _record(self, message: InboxMessage) -> PutRecord:
         """Stored under the principal, because a shared session may be another user's."""
         record = StateRecord(
             kind=TURN_KIND,
@@ -123,10 +123,10 @@ class TurnQuotas:
         turns = [
             record.at for record in await records.find(TURN_KIND, session=principal, limit=most)
         ]
-        if self._meter.knows(principal):
+        if self._counter.knows(principal):
             # Another chat of the same user was counted meanwhile.
             return
-        self._meter.recall(principal, [(now - at).total_seconds() for at in turns])
+        self._counter.recall(principal, [(now - at).total_seconds() for at in turns])
 
 
 def _quota_message(refused: QuotaExceeded) -> str:
@@ -153,16 +153,16 @@ class TurnSlots:
         self._each = part
         self._all = anyio.CapacityLimiter(turns)
         self._others = anyio.CapacityLimiter(max(1, turns - part))
-        self._people: dict[str, _UserSlots] = {}
+        self._users: dict[str, _UserSlots] = {}
 
     @asynccontextmanager
-    async def one(self, principal: str, role: Role) -> AsyncGenerator[None]:
+    async def acquire(self, principal: str, role: Role) -> AsyncGenerator[None]:
         """Hold a turn slot while the block runs."""
         if role is Role.OWNER:
             async with self._all:
                 yield
             return
-        person = self._people.setdefault(principal, _UserSlots(anyio.Semaphore(self._each)))
+        person = self._users.setdefault(principal, _UserSlots(anyio.Semaphore(self._each)))
         person.users += 1
         try:
             async with person.turns, self._others, self._all:
@@ -170,4 +170,4 @@ class TurnSlots:
         finally:
             person.users -= 1
             if not person.users:
-                self._people.pop(principal, None)
+                self._users.pop(principal, None)

@@ -41,7 +41,7 @@ class ConversationOptions(Struct, frozen=True, kw_only=True):
     unheard: tuple[str, ...] = ()
 
     @property
-    def anywhere(self) -> bool:
+    def works_with_gateway(self) -> bool:
         """Whether a running gateway can serve this conversation."""
         return self.toolsets is None and self.max_steps is None and self.source == "cli"
 
@@ -220,22 +220,22 @@ class AgentClient(Protocol):
         """
         ...
 
-    def answer(self, question: str, words: str) -> None:
+    def answer(self, question: str, text: str) -> None:
         """Answer a question of the running turn; the outcome is shown."""
         ...
 
-    def steer(self, word: str, text: str) -> None:
+    def steer(self, message_id: str, text: str) -> None:
         """Send a message to the running turn, from another thread, with an id of the caller's.
 
         A `MessageAdded` event confirms it. Otherwise it came too late and must be sent again.
         """
         ...
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         """Whether something arrived by itself; an empty question starts a turn about it."""
         ...
 
-    def past(self) -> RecentHistory:
+    def recent_history(self) -> RecentHistory:
         """Return the recent messages of this session."""
         ...
 
@@ -243,7 +243,7 @@ class AgentClient(Protocol):
         """Run a slash command. Raises `Interrupted` if it was cancelled."""
         ...
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
         """Return the usage of the run that ended with this event."""
         ...
 
@@ -260,7 +260,7 @@ class EventDisplay:
         self._interrupt = interrupt
         self._error: Exception | None = None
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         if self._error is not None:
             return
         try:

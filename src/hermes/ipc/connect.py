@@ -25,19 +25,19 @@ def _no_process() -> bool:
 
 @contextmanager
 def connect(
-    home: Home, env: Env, start: ConversationOptions, lives: Callable[[], bool] = _no_process
+    home: Home, env: Env, start: ConversationOptions, is_running: Callable[[], bool] = _no_process
 ) -> Generator[AgentClient]:
     """Open a conversation, which behaves the same with and without a gateway.
 
     A person's chat survives the end of the gateway. `lives` tells whether a gateway process of this
     home is running.
     """
-    connector = _Connector(home, env, lives)
+    connector = _Connector(home, env, is_running)
     with ExitStack() as opened:
         reasons: list[str] = []
         client = connector.find_gateway(opened, start, reasons)
         if client is None:
-            yield connector.here(opened, start, reasons)
+            yield connector.open_in_process(opened, start, reasons)
         elif not start.person:
             yield client
         else:
@@ -45,7 +45,7 @@ def connect(
 
             open_client = OpenClient(opened.pop_all(), client)
             yield opened.enter_context(
-                closing(ReconnectingClient(open_client, start, connector.again))
+                closing(ReconnectingClient(open_client, start, connector.reconnect))
             )
 
 
@@ -59,7 +59,7 @@ class _Connector:
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
     ) -> AgentClient | None:
         """Return None if no gateway is running; if it is not compatible, add the reason."""
-        if not start.anywhere or not (self._home.path / SOCKET).exists():
+        if not start.works_with_gateway or not (self._home.path / SOCKET).exists():
             return None
         from hermes.ipc.socket_client import open_socket_client  # noqa: PLC0415 - not needed without a gateway
 
@@ -70,7 +70,7 @@ class _Connector:
             # It accepted the connection and ended; nothing was requested yet.
             return None
 
-    def here(
+    def open_in_process(
         self, opened: ExitStack, start: ConversationOptions, reasons: list[str]
     ) -> AgentClient:
         from hermes.ipc.in_process import open_in_process  # noqa: PLC0415 - heavy, and often not needed
@@ -78,7 +78,7 @@ class _Connector:
         notes = tuple(_refusal_note(reason) for reason in reasons) if start.person else ()
         return opened.enter_context(open_in_process(self._home, self._env, start, notes))
 
-    def again(self, start: ConversationOptions, wait: "Wait", *, alone: bool) -> "OpenClient":
+    def reconnect(self, start: ConversationOptions, wait: "Wait", *, alone: bool) -> "OpenClient":
         """After losing the gateway, connect to the restarted one or start an agent here."""
         from hermes.ipc.reconnect import GATEWAY_BACK, GATEWAY_GONE, OpenClient  # noqa: PLC0415 - as above
 
@@ -87,7 +87,7 @@ class _Connector:
             client = None if alone else self._wait_for_gateway(opened, start, wait, reasons)
             notice = GATEWAY_GONE if client is None else GATEWAY_BACK
             if client is None:
-                client = self.here(opened, start, reasons)
+                client = self.open_in_process(opened, start, reasons)
             return OpenClient(opened.pop_all(), client, (notice, *client.greeting.notes))
 
     def _wait_for_gateway(

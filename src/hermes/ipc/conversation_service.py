@@ -50,7 +50,7 @@ class TerminalContext(NamedTuple):
     app: App
     conversation: Conversation
     start: ConversationOptions
-    manner: BusyMode
+    busy_mode: BusyMode
 
 
 class ConversationService:
@@ -110,7 +110,7 @@ class ConversationService:
             nonlocal ended
             ended = ended or isinstance(event, RunEnded)
             await emit(event)
-            if isinstance(event, RunStarted) and (why := self._app.models.instead(before)):
+            if isinstance(event, RunStarted) and (why := self._app.models.fallback_note(before)):
                 await emit(Notice(why))
 
         outcome = Outcome.CANCELLED
@@ -118,7 +118,7 @@ class ConversationService:
             names = [os.fsdecode(path) for path in question.images]
             parts = [*question.parts, *await load_images(self._app.blobs, names)]
             outcome = await (
-                self._conversation.say(parts, listen) if parts else self._handle_news(listen)
+                self._conversation.submit(parts, listen) if parts else self._handle_news(listen)
             )
         if not ended:
             await emit(RunEnded("", outcome, "Interrupted.", "cancelled"))
@@ -130,30 +130,32 @@ class ConversationService:
         notices = self._app.reviews.notices(session)
         for notice in notices:
             await listen(Notice(notice))
-        if notices and not await self._app.later.has_news(session):
+        if notices and not await self._app.followups.has_followups(session):
             await listen(RunEnded("", Outcome.DONE))
             return Outcome.DONE
-        return await conversation.attend(listen)
+        return await conversation.answer_followups(listen)
 
     async def has_news(self) -> bool:
         """Whether something arrived that was not handled yet; an empty question handles it."""
         session = self._conversation.session.id
-        return self._app.reviews.has_notice(session) or await self._app.later.has_news(session)
+        return self._app.reviews.has_notice(session) or await self._app.followups.has_followups(
+            session
+        )
 
-    async def answer(self, question: str, words: str) -> str:
+    async def answer(self, question: str, text: str) -> str:
         """Pass an answer to a question of the turn; return a remark to show, if any."""
         answerer = Answerer(session=self._conversation.session.id)
-        reply = await self._app.approvals.reply(answerer, words, question=question)
-        return "" if reply is None or reply.count else reply.told
+        reply = await self._app.approvals.reply(answerer, text, question=question)
+        return "" if reply is None or reply.count else reply.message
 
-    async def steer(self, word: str, text: str) -> None:
+    async def steer(self, message_id: str, text: str) -> None:
         """Pass a message to the running turn; without a confirming event the client keeps it."""
         try:
-            await self._conversation.steer(word, text)
+            await self._conversation.steer(message_id, text)
         except HermesError as error:
             log.warning("cannot steer the turn: %s", error)
 
-    async def past(self) -> RecentHistory:
+    async def recent_history(self) -> RecentHistory:
         """Raises `Interrupted` if cancelled."""
         with self._internal_errors(), self._stoppable():
             return await self._past()
@@ -162,7 +164,7 @@ class ConversationService:
     async def _past(self) -> RecentHistory:
         conversation = self._conversation
         tail = await conversation.tail(MAX_SHOWN, MAX_BYTES)
-        going_on, ends = await conversation.going_on(), await conversation.ends()
+        going_on, ends = await conversation.is_running(), await conversation.failure_reasons()
         questions = await self._app.store.records.find(
             QUESTION_KIND, session=conversation.session.id, limit=MAX_SHOWN
         )
@@ -173,7 +175,7 @@ class ConversationService:
         return RecentHistory(
             rows=rows,
             cut=interrupted_at(
-                rows, going_on=going_on, midway=tail.more > 0 and not start, ends=ends
+                rows, running=going_on, partial=tail.more > 0 and not start, failures=ends
             ),
             asked=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
             more=tail.more + start,
@@ -191,7 +193,7 @@ class ConversationService:
             return reply
         raise Interrupted("Interrupted.")
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
         session = self._conversation.session
         report = UsageReport(session_id=session.id, model=session.model, provider=session.provider)
         if ended is not None:
@@ -214,7 +216,7 @@ class ConversationService:
         if not self._conversation.interrupt() and self._scope is not None:
             self._scope.cancel()
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         """Cancel what is running: the client has disconnected."""
         self._conversation.keep_for_next_turn()
         self.interrupt()
@@ -269,9 +271,9 @@ class ConversationService:
     async def _recap(self) -> tuple[tuple[str, str], ...]:
         conversation = self._conversation
         tail = await conversation.tail(MAX_ROWS, MAX_BYTES)
-        going_on, ends = await conversation.going_on(), await conversation.ends()
+        going_on, ends = await conversation.is_running(), await conversation.failure_reasons()
         midway = tail.more > 0
-        return tuple(recap(tail.rows, self._turns, going_on=going_on, midway=midway, ends=ends))
+        return tuple(recap(tail.rows, self._turns, running=going_on, partial=midway, failures=ends))
 
     async def _model_error(self) -> ErrorInfo | None:
         """Return why there is no model, if so; otherwise remember its context window."""
@@ -294,7 +296,7 @@ class ConversationService:
 
     def _isolation(self) -> str:
         try:
-            return self._app.toolbox.sandboxes.on(self._start.source).wall
+            return self._app.toolbox.sandboxes.for_platform(self._start.source).isolation
         except SandboxError:
             return ""
 
@@ -309,7 +311,7 @@ async def open_conversation(
 
     `find` returns the requested model. Raises `NotFound` if the session does not exist.
     """
-    conversation = app.talk(origin)
+    conversation = app.new_conversation(origin)
     if start.unheard:
         await app.store.commit(*(CompleteItem(word) for word in start.unheard))
     if start.resume:

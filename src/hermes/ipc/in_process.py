@@ -29,7 +29,7 @@ from hermes.session.conversation import SessionOptions
 
 
 class _OpenedConversation(Struct, frozen=True):
-    host: ConversationService
+    service: ConversationService
     greeting: Greeting
     loop: asyncio.AbstractEventLoop
 
@@ -37,7 +37,7 @@ class _OpenedConversation(Struct, frozen=True):
 class InProcessClient:
     def __init__(self, portal: BlockingPortal, opened: _OpenedConversation) -> None:
         self._portal = portal
-        self._service = opened.host
+        self._service = opened.service
         self._loop = opened.loop
         self._events: SimpleQueue[Event | None] = SimpleQueue()
         self.greeting: Greeting = opened.greeting
@@ -57,30 +57,30 @@ class InProcessClient:
         turn = self._portal.start_task_soon(self._service.say, question, emit)
         turn.add_done_callback(lambda _: events.put(None))
         while (event := events.get()) is not None:
-            display.hear(event)
+            display.on_event(event)
         outcome = turn.result()
         display.check()
         return outcome
 
-    def answer(self, question: str, words: str) -> None:
-        remark = self._portal.call(self._service.answer, question, words)
+    def answer(self, question: str, text: str) -> None:
+        remark = self._portal.call(self._service.answer, question, text)
         if remark:
             self._events.put(Notice(remark))
 
-    def steer(self, word: str, text: str) -> None:
-        self._portal.call(self._service.steer, word, text)
+    def steer(self, message_id: str, text: str) -> None:
+        self._portal.call(self._service.steer, message_id, text)
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         return self._portal.call(self._service.has_news)
 
-    def past(self) -> RecentHistory:
-        return self._portal.call(self._service.past)
+    def recent_history(self) -> RecentHistory:
+        return self._portal.call(self._service.recent_history)
 
     def command(self, line: str) -> CommandReply:
         return self._portal.call(self._service.command, line)
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
-        return self._portal.call(self._service.report, ended)
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
+        return self._portal.call(self._service.usage_report, ended)
 
     def interrupt(self) -> None:
         # Waiting for the loop in a signal handler could deadlock.
@@ -111,7 +111,7 @@ async def _opened(
         cwd=start.cwd,
         attended=start.person,
         yolo=start.yolo,
-        later=start.person,
+        async_delivery=start.person,
     )
     async with open_app(home, env, _choices(start)) as app:
         service = await open_conversation(app, start, origin, app.models.find)
@@ -124,7 +124,7 @@ def _choices(start: ConversationOptions) -> AppOptions:
     return AppOptions(
         model=start.model or None,
         provider=start.provider or None,
-        looks_back=start.person,
+        reviews_turns=start.person,
         logs=True,
         toolsets=start.toolsets,
         max_steps=start.max_steps,

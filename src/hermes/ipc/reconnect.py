@@ -39,7 +39,7 @@ class OpenClient(NamedTuple):
     """A client that is usable until `open` is closed; `notes` are for the person."""
 
     open: ExitStack
-    partner: AgentClient
+    client: AgentClient
     notes: tuple[str, ...] = ()
 
 
@@ -61,15 +61,15 @@ class ReconnectingClient:
 
     def __init__(
         self,
-        met: OpenClient,
+        client: OpenClient,
         start: ConversationOptions,
-        search: Reconnect,
-        patience: BusyRetry | None = None,
+        reconnect: Reconnect,
+        busy_retry: BusyRetry | None = None,
     ) -> None:
-        self._open_client = met
+        self._open_client = client
         self._start = start
-        self._reconnect = search
-        self._busy_retry = patience or BusyRetry()
+        self._reconnect = reconnect
+        self._busy_retry = busy_retry or BusyRetry()
         self._notices: list[str] = []
         self._steering: set[str] = set()
         """Ids of messages to the last turn that were not confirmed."""
@@ -85,11 +85,11 @@ class ReconnectingClient:
 
     @property
     def greeting(self) -> Greeting:
-        return self._open_client.partner.greeting
+        return self._open_client.client.greeting
 
     @property
     def state(self) -> ConversationState:
-        return self._open_client.partner.state
+        return self._open_client.client.state
 
     def say(self, question: UserInput, show: ShowEvent) -> Outcome:
         self._cancelled = SimpleQueue()
@@ -104,35 +104,35 @@ class ReconnectingClient:
             try:
                 # The notices may already contain all the news that was asked for.
                 is_empty = not (question.parts or question.images)
-                if notified and is_empty and not self._open_client.partner.news():
+                if notified and is_empty and not self._open_client.client.has_news():
                     show(RunEnded("", Outcome.DONE))
                     return Outcome.DONE
                 return self._begin(question, turn)
             except GatewayGone:
                 self._lost = True
-                if turn.begun:
+                if turn.started:
                     return self._end(turn, show)
         raise HermesError("No agent is reachable.", hint="Send the message again.")
 
-    def answer(self, question: str, words: str) -> None:
+    def answer(self, question: str, text: str) -> None:
         # The caller waiting for the turn learns that it has ended.
         with suppress(GatewayGone):
-            self._open_client.partner.answer(question, words)
+            self._open_client.client.answer(question, text)
 
-    def steer(self, word: str, text: str) -> None:
+    def steer(self, message_id: str, text: str) -> None:
         # A message the turn did not receive must be sent again; it is not lost with the gateway.
-        self._steering.add(word)
+        self._steering.add(message_id)
         with suppress(GatewayGone):
-            self._open_client.partner.steer(word, text)
+            self._open_client.client.steer(message_id, text)
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         """Only report that the gateway is gone, because a search would block typing."""
         if self._failed:
             return False
         if self._lost or self._notices:
             return True
         try:
-            return self._open_client.partner.news()
+            return self._open_client.client.has_news()
         except GatewayGone:
             self._lost = True
             return True
@@ -147,16 +147,16 @@ class ReconnectingClient:
                 hint="Check the result, and repeat the command if necessary.",
             ) from error
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
-        return self._request(lambda client: client.report(ended))
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
+        return self._request(lambda client: client.usage_report(ended))
 
-    def past(self) -> RecentHistory:
-        return self._request(lambda client: client.past())
+    def recent_history(self) -> RecentHistory:
+        return self._request(lambda client: client.recent_history())
 
     def interrupt(self) -> None:
         """Cancel; waiting for the gateway ends, and the chat continues without it."""
         self._cancelled.put(None)
-        self._open_client.partner.interrupt()
+        self._open_client.client.interrupt()
 
     def close(self) -> None:
         """Close the client and cancel a search in progress."""
@@ -171,13 +171,13 @@ class ReconnectingClient:
         """Run the request, and repeat it with another client where that is safe."""
         self._ensure_client()
         try:
-            return work(self._open_client.partner)
+            return work(self._open_client.client)
         except GatewayGone as error:
             self._lost = True
             if not isinstance(error, retry_on):
                 raise
         self._ensure_client(alone=True)
-        return work(self._open_client.partner)
+        return work(self._open_client.client)
 
     def _begin(self, question: UserInput, turn: "_Turn") -> Outcome:
         """Start the turn; the lease of a stopped gateway may take a while to expire."""
@@ -185,9 +185,9 @@ class ReconnectingClient:
         self._reconnected = False
         while True:
             try:
-                return self._open_client.partner.say(question, turn.hear)
+                return self._open_client.client.say(question, turn.on_event)
             except SessionBusy:
-                if turn.begun or remaining <= 0 or not self._wait(self._busy_retry.look):
+                if turn.started or remaining <= 0 or not self._wait(self._busy_retry.look):
                     raise
                 remaining -= self._busy_retry.look
 
@@ -241,11 +241,11 @@ class _Turn:
     def __init__(self, show: ShowEvent, steering: set[str]) -> None:
         self._show = show
         self._steering = steering
-        self.begun = False
+        self.started = False
         self.ended: Outcome | None = None
 
-    def hear(self, event: Event) -> None:
-        self.begun = True
+    def on_event(self, event: Event) -> None:
+        self.started = True
         if isinstance(event, RunEnded):
             self.ended = event.outcome
         elif isinstance(event, MessageAdded):

@@ -26,7 +26,7 @@ class _MergedDeltas:
         self.kind: Final = type(first)
         self.pieces = [first.text]
 
-    def packed(self) -> bytes:
+    def encode(self) -> bytes:
         return encode_frame(EventFrame(self.kind("".join(self.pieces))))
 
 
@@ -41,7 +41,7 @@ class SendQueue:
         self._is_sending = False
         self._closed = False
 
-    async def tell(self, event: Event) -> None:
+    async def put_event(self, event: Event) -> None:
         if isinstance(event, Delta):
             self._offer(event)
         else:
@@ -78,7 +78,7 @@ class SendQueue:
         finally:
             self._stop()
 
-    async def part(self) -> None:
+    async def finish(self) -> None:
         """Send what is queued within a short timeout, then close."""
         with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
             await self._push_all()
@@ -108,7 +108,7 @@ class SendQueue:
         while self._sending or self._queue:
             if not self._sending:
                 items, self._queue = self._queue, deque()
-                data = [one if isinstance(one, bytes) else one.packed() for one in items]
+                data = [one if isinstance(one, bytes) else one.encode() for one in items]
                 self._sending = memoryview(b"".join(data))
                 self._queued_bytes = len(self._sending)
             await self._push()

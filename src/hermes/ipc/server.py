@@ -102,19 +102,19 @@ class ClientConnection:
         """Whether a request of this client is being processed."""
         return self._busy or self._answer_pending
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """Shut the connection down, so that its reader sees the end."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    async def attend(self) -> None:
+    async def serve(self) -> None:
         """Serve the client until it disconnects or the server closes."""
         try:
             await self._attend()
         except HermesError as error:
             self._send_queue.add(RequestFailed(error_info(error)))
         finally:
-            await self._send_queue.part()
+            await self._send_queue.finish()
 
     async def _attend(self) -> None:
         first = None
@@ -174,7 +174,7 @@ class ClientConnection:
             except HermesError as error:
                 self._send_queue.add(RequestFailed(error_info(error)))
             # A client that disconnects during a turn cancels it.
-            service.part()
+            service.disconnect()
 
     async def _listen(self, service: ConversationService, group: TaskGroup) -> None:
         """Handle frames until the client disconnects. Raises for an invalid frame."""
@@ -198,7 +198,7 @@ class ClientConnection:
         except HermesError as error:
             text = error.sentence
         if text:
-            await self._send_queue.tell(Notice(text))
+            await self._send_queue.put_event(Notice(text))
 
     async def _opened(
         self, start: ConversationOptions, chosen: Model | None
@@ -210,7 +210,7 @@ class ClientConnection:
             provider=chosen.provider if chosen else "",
             attended=start.person,
             yolo=start.yolo,
-            later=start.person,
+            async_delivery=start.person,
         )
 
         async def find() -> Model:
@@ -241,17 +241,17 @@ class ClientConnection:
     async def _answer(self, service: ConversationService, request: ClientFrame) -> ServerFrame:
         match request:
             case StartTurn(question=question):
-                outcome = await service.say(question, self._send_queue.tell)
+                outcome = await service.say(question, self._send_queue.put_event)
                 return TurnEnded(outcome, service.state)
             case RunCommand(line=line):
                 reply = await service.command(line)
                 return CommandReplied(reply, service.state)
             case GetUsage(ended=ended):
-                return UsageResult(service.report(ended))
+                return UsageResult(service.usage_report(ended))
             case CheckNews():
                 return NewsResult(await service.has_news())
             case GetHistory():
-                return HistoryResult(await service.past())
+                return HistoryResult(await service.recent_history())
             case AnswerQuestion() | Steer() | Interrupt():
                 raise UsageError("Nothing is running.")
             case _:
@@ -292,14 +292,14 @@ class IpcServer:
         self,
         folder: Path,
         app: App,
-        marks: EnvFingerprint,
+        fingerprint: EnvFingerprint,
         services: ServerCallbacks = ServerCallbacks(),  # noqa: B008 - a frozen value
         uid: int | None = None,
     ) -> None:
         """`marks` is the fingerprint of the environment the app was built from."""
         self._folder = folder
         self._app = app
-        self._compatibility = Compatibility(app, marks)
+        self._compatibility = Compatibility(app, fingerprint)
         self._services = services
         self._uid = os.getuid() if uid is None else uid
         self._connections: dict[ClientConnection, None] = {}
@@ -316,7 +316,7 @@ class IpcServer:
         self._closing.cancel()
         self._notice()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """After `close`, wait until no request is being processed."""
         await self._idle.wait()
 
@@ -355,7 +355,7 @@ class IpcServer:
         try:
             if self._is_allowed_peer(connection):
                 self._connections[client] = None
-                await client.attend()
+                await client.serve()
         except Exception:
             log.exception("serving a local client failed")
         finally:
@@ -383,5 +383,5 @@ class IpcServer:
         if silent is None:
             return False
         del self._connections[silent]
-        silent.hang_up()
+        silent.shut_down()
         return True

@@ -44,11 +44,11 @@ def _context(terminal: TerminalContext) -> commands.CommandContext:
         conversation,
         app.models,
         _TerminalFacts(app, start.source),
-        seat=CommandCaller(
+        caller=CommandCaller(
             surface=Surface.TERMINAL,
             platform=start.source,
             abilities=_SCREEN_ABILITIES if start.screen else frozenset(),
-            work=_TerminalControl(terminal),
+            control=_TerminalControl(terminal),
         ),
         services=command_services(app),
     )
@@ -61,11 +61,11 @@ class _TerminalControl(LocalControl):
         super().__init__(terminal.conversation)
         self._terminal = terminal
 
-    def manner(self) -> BusyMode | None:
-        return BusyMode(self._terminal.manner.mode) if self._terminal.start.person else None
+    def busy_mode(self) -> BusyMode | None:
+        return BusyMode(self._terminal.busy_mode.mode) if self._terminal.start.person else None
 
-    def change_manner(self, manner: BusyMode) -> None:
-        self._terminal.manner.mode = manner.value
+    def set_busy_mode(self, manner: BusyMode) -> None:
+        self._terminal.busy_mode.mode = manner.value
 
 
 class _TerminalFacts:
@@ -76,8 +76,8 @@ class _TerminalFacts:
         self._source = source
 
     def status(self, session: Session) -> Sequence[tuple[str, str]]:
-        available = self._app.toolbox.on(self._source)
-        tools = ", ".join(self._app.models.told(session, available)) or "none"
+        available = self._app.toolbox.tools_on(self._source)
+        tools = ", ".join(self._app.models.tools_for(session, available)) or "none"
         facts = self._app.status(session)
         return [(name, tools if name == "tools" else value) for name, value in facts]
 

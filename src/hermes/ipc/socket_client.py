@@ -108,7 +108,7 @@ class SocketConnection:
         """Whether data arrived, or the connection was closed, within the time."""
         return bool(select.select([self._connection], [], [], seconds)[0])
 
-    def wait_at_most(self, seconds: float | None) -> None:
+    def set_timeout(self, seconds: float | None) -> None:
         self._connection.settimeout(seconds)
 
     def _send_interrupt(self) -> None:
@@ -162,20 +162,20 @@ class SocketClient:
         display = EventDisplay(show, self.interrupt)
         self._send(StartTurn(question))
         while isinstance(answer := self._connection.receive(), EventFrame):
-            display.hear(answer.event)
+            display.on_event(answer.event)
         if not isinstance(answer, TurnEnded):
             self._fail(answer)
         self.state = answer.state
         display.check()
         return answer.outcome
 
-    def answer(self, question: str, words: str) -> None:
-        self._connection.send(AnswerQuestion(question, words))
+    def answer(self, question: str, text: str) -> None:
+        self._connection.send(AnswerQuestion(question, text))
 
-    def steer(self, word: str, text: str) -> None:
-        self._connection.send(Steer(word, text))
+    def steer(self, message_id: str, text: str) -> None:
+        self._connection.send(Steer(message_id, text))
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         """Check for news while the user is typing; a late answer is read at the next check."""
         if not self._checking_news:
             self._connection.send(CheckNews())
@@ -198,7 +198,7 @@ class SocketClient:
                 raise RequestNotReceived(str(error), hint=error.hint) from error
         self._connection.send(request)
 
-    def past(self) -> RecentHistory:
+    def recent_history(self) -> RecentHistory:
         self._send(GetHistory())
         answer = self._connection.receive()
         if not isinstance(answer, HistoryResult):
@@ -213,7 +213,7 @@ class SocketClient:
         self.state = answer.state
         return answer.reply
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
         self._send(GetUsage(ended))
         answer = self._connection.receive()
         if not isinstance(answer, UsageResult):
@@ -238,7 +238,7 @@ def open_socket_client(
     folder: Path,
     env: Mapping[str, str],
     start: ConversationOptions,
-    refused: Callable[[str], None] = _ignore_refusal,
+    on_refused: Callable[[str], None] = _ignore_refusal,
 ) -> Generator[AgentClient | None]:
     """Yield None if no gateway is running, or if it is not compatible.
 
@@ -246,7 +246,7 @@ def open_socket_client(
     """
     hello = Hello(version=__version__, marks=env_fingerprint(env), start=start)
     with open_socket(folder) as connection:
-        if connection is None or not _is_accepted(connection, hello, refused):
+        if connection is None or not _is_accepted(connection, hello, on_refused):
             yield None
             return
         answer = connection.receive()
@@ -258,13 +258,13 @@ def open_socket_client(
 def _is_accepted(
     connection: SocketConnection, hello: Hello, refused: Callable[[str], None]
 ) -> bool:
-    connection.wait_at_most(HANDSHAKE_TIMEOUT)
+    connection.set_timeout(HANDSHAKE_TIMEOUT)
     try:
         connection.send(hello)
         answer = connection.receive()
     except (HermesError, UnicodeEncodeError):
         return False
-    connection.wait_at_most(None)
+    connection.set_timeout(None)
     if isinstance(answer, Refused):
         refused(answer.reason)
     return isinstance(answer, Accepted)
@@ -275,7 +275,7 @@ def wake_gateway(folder: Path) -> bool:
     with open_socket(folder) as connection:
         if connection is None:
             return False
-        connection.wait_at_most(HANDSHAKE_TIMEOUT)
+        connection.set_timeout(HANDSHAKE_TIMEOUT)
         try:
             connection.send(Wake())
             return isinstance(connection.receive(), WakeAccepted)

@@ -11,7 +11,7 @@ NO_ARGUMENTS = Raw(b"{}")
 
 
 def parse_arguments(written: Raw) -> tuple[Raw, str]:
-    """JSON that can be read, or none and what came instead.
+    """Valid JSON, or empty JSON and the original text.
 
     Some models write the arguments as text that holds JSON, or null for none.
     """

@@ -1,4 +1,4 @@
-"""Time as a thing that is passed in, so that tests own it."""
+"""An injectable clock, so that tests control time."""
 
 import time
 from datetime import UTC, datetime
@@ -7,11 +7,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The wall clock, always in UTC."""
+        """The current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only go forward, for measuring."""
+        """Monotonic seconds, for measuring."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -25,6 +25,6 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        import anyio  # noqa: PLC0415 - whoever only reads a clock does not wait for that
+        import anyio  # noqa: PLC0415 - not needed to read the clock
 
         await anyio.sleep(seconds)

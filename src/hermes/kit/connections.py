@@ -1,4 +1,4 @@
-"""The open connections of a server: bounded, and who has asked for nothing makes room first."""
+"""Limit the open connections of a server; connections without a request are closed first."""
 
 import asyncio
 import resource
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 SPARE_FILES = 256
-"""Of those that a process may have open: for stores, commands and channels."""
+"""File descriptors reserved for stores, commands and channels."""
 ACCEPTED_AT_ONCE = 64
-"""Connections that are taken from the kernel before the first of them is looked at."""
+"""Connections accepted from the kernel in one batch."""
 BACKLOG = 1024
-"""Connections that wait in the kernel."""
+"""Length of the kernel's accept queue."""
 
 
 class Connection(Protocol):
@@ -41,7 +41,7 @@ class Connections:
         return len(self._silent) + len(self._busy) + len(self._idle)
 
     def make_room(self) -> bool:
-        """Whether one more may be opened; if need be, another is closed for it."""
+        """Whether another connection may be opened; closes an idle one if necessary."""
         if len(self) < self.most:
             return True
         untrusted = next((one for one in self._idle if one not in self._trusted), None)
@@ -66,7 +66,7 @@ class Connections:
             self._idle[one] = None
 
     def trust(self, one: Connection) -> None:
-        """Whoever is behind it has proved to be known here."""
+        """The client has authenticated."""
         self._trusted.add(one)
 
     def lost(self, one: Connection) -> None:
@@ -74,7 +74,7 @@ class Connections:
         self._trusted.discard(one)
 
     def end_silent(self, before: float) -> None:
-        """Close those that were opened before then and have sent no whole request."""
+        """Close connections opened before then without a complete request."""
         for one in [one for one, since in self._silent.items() if since <= before]:
             self.lost(one)
             one.force_close()
@@ -87,7 +87,7 @@ class Connections:
         return known
 
     def _oldest_silent(self) -> Connection | None:
-        """If there is one, the oldest of which nothing waits to be read just now."""
+        """Close the oldest silent connection without pending data, if any."""
         opened = [one for one in self._silent if one.transport is not None]
         unheard = (one for one in opened if not _has_data(one.transport))
         return next(unheard, None) or next(iter(opened), None)
@@ -104,7 +104,7 @@ def _has_data(transport: asyncio.BaseTransport | None) -> bool:
 
 
 def room_for(most: int) -> int:
-    """No more connections than there are files for them."""
+    """Limit connections by the available file descriptors."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return most
@@ -112,7 +112,7 @@ def room_for(most: int) -> int:
 
 
 def wait_in_kernel(sockets: Iterable[socket.socket]) -> None:
-    """Let many wait there, although a server that is opened with a small backlog takes few."""
+    """Raise the accept queue of a server opened with a small backlog."""
     for one in sockets:
         with socket.fromfd(one.fileno(), one.family, one.type) as same:
             same.listen(BACKLOG)

@@ -1,4 +1,4 @@
-"""A limit for a wait, on a clock that tests own."""
+"""Timeouts on an injectable clock."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class DeadlineExceeded(TimeoutError):
-    """It did not end in time, and was cancelled."""
+    """The work did not finish in time and was cancelled."""
 
 
 async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
-    """The work's value. Raises `TooLong`, or whatever the work raises."""
+    """Return the work's value. Raises `DeadlineExceeded`, or what the work raises."""
     values: list[T] = []
     errors: list[Exception] = []
     async with anyio.create_task_group() as group:
@@ -27,7 +27,7 @@ async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awai
         group.start_soon(watch)
         try:
             values.append(await work())
-        except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
+        except Exception as error:  # noqa: BLE001 - re-raised outside the task group
             errors.append(error)
         group.cancel_scope.cancel()
     if errors:
@@ -38,7 +38,7 @@ async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awai
 
 
 async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
-    """Sleep, but wake up early when the event is set; says whether it is."""
+    """Sleep until the time is up or the event is set; return whether it is set."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:

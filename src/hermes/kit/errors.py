@@ -1,4 +1,4 @@
-"""The roots of the error tree, for the lowest storeys too; `schema/errors.py` has all of it."""
+"""Base errors for the lowest layers; `schema/errors.py` has the whole tree."""
 
 from typing import ClassVar
 
@@ -13,16 +13,16 @@ class HermesError(Exception):
         super().__init__(message)
         self.hint = hint
         if hint:
-            # So that a traceback, too, ends with what to do next.
+            # So that a traceback also ends with the hint.
             self.add_note(hint)
 
     @property
     def sentence(self) -> str:
         """What happened and what to do next, in one line."""
-        said = str(self).strip()
-        if said and self.hint and said[-1] not in ".!?:;…":
-            said += "."
-        return f"{said} {self.hint}".strip()
+        text = str(self).strip()
+        if text and self.hint and text[-1] not in ".!?:;…":
+            text += "."
+        return f"{text} {self.hint}".strip()
 
 
 class UsageError(HermesError):
@@ -36,9 +36,9 @@ class ConfigError(HermesError):
 
 
 class TemporaryError(ConfigError):
-    """The settings may be right: the machine lacks something now, such as space on the disk.
+    """A temporary lack of resources, such as a full disk.
 
-    Handled like a `ConfigError`, except that its exit code lets a service manager start again.
+    Handled like a `ConfigError`, but its exit code lets a service manager restart the program.
     """
 
     code = "temporary"

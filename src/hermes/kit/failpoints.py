@@ -8,20 +8,20 @@ from contextlib import contextmanager
 
 
 class _Watcher:
-    """Process-wide, because a test of what survives a crash is about the whole process."""
+    """Process-wide, because crash tests concern the whole process."""
 
     reached: Callable[[str], None] | None = None
 
 
 def failpoint(name: str) -> None:
-    """Here we are. The name is a literal, so that all of them can be found in the source."""
+    """Mark a failpoint. The name is a literal, so that all can be found in the source."""
     if _Watcher.reached is not None:
         _Watcher.reached(name)
 
 
 @contextmanager
 def watch_failpoints(reached: Callable[[str], None]) -> Generator[None]:
-    """Tell `reached` of every place that is passed, on whatever thread, while the block runs."""
+    """Call `reached` for every failpoint passed on any thread while the block runs."""
     before, _Watcher.reached = _Watcher.reached, reached
     try:
         yield

@@ -1,9 +1,9 @@
-"""Which pictures we understand, and how large one may be."""
+"""Detect image types and limit their size."""
 
 from pathlib import PurePath
 
 MAX_IMAGE_BYTES = 20_000_000
-"""Bytes; a picture goes to the model whole, and a third longer."""
+"""Bytes; images are sent to the model whole, as base64."""
 
 _IMAGE_TYPES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -14,7 +14,7 @@ _IMAGE_TYPES = {
 
 
 def image_type(data: bytes) -> str | None:
-    """The media type, by how the file begins: its first 12 bytes are enough."""
+    """The media type by the first 12 bytes."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _IMAGE_TYPES.items() if data.startswith(start)), None)
@@ -24,7 +24,7 @@ _OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", "
 
 
 def document_type(path: PurePath, head: bytes) -> str:
-    """By its first bytes, and for those that all begin alike by its name; empty for others."""
+    """The media type by the first bytes, or for ambiguous ones by the name; empty if unknown."""
     suffix = path.suffix.lower()
     if head.startswith(b"%PDF-"):
         return "pdf"

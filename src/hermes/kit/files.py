@@ -1,4 +1,4 @@
-"""Files written so that a reader, or a crash, sees the old text or the new; files read safely."""
+"""Atomic file writes, safe reads and file locks."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ from pathlib import Path
 from hermes.kit.errors import ConfigError, TemporaryError
 
 MAX_SMALL_FILE = 1024 * 1024
-"""More bytes than a file has that a person writes by hand."""
+"""Size limit of files written by hand."""
 
 
 def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
@@ -42,18 +42,18 @@ _SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 _DISK_TROUBLE = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV})
 _CONTENTION = frozenset({errno.EBUSY, errno.ENOLCK, errno.ETIMEDOUT, errno.EADDRINUSE})
 TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
-"""Error numbers that no change of the settings would cure, and that may pass by themselves."""
+"""Error numbers that are temporary and not caused by settings."""
 
 
 def write_error_hint(error: OSError, otherwise: str = "") -> str:
-    """What to do next about a file that could not be written."""
+    """A hint for a file that could not be written."""
     if error.errno in FULL:
         return "Free some space, then try again; this shows which disk is full: df -h"
     return otherwise
 
 
 def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError:
-    """A `TemporaryError` when the cause may pass, such as a full disk; else a `ConfigError`."""
+    """A `TemporaryError` for temporary causes such as a full disk, else a `ConfigError`."""
     if error.errno not in TEMPORARY:
         return ConfigError(message, hint=otherwise)
     if error.errno in _DISK_TROUBLE:
@@ -66,7 +66,7 @@ def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Replace `path` in one step; an existing file keeps its permissions unless `mode` is given."""
+    """Replace `path` atomically; an existing file keeps its permissions unless `mode` is given."""
     import tempfile  # noqa: PLC0415 - slow to load, and readers do not need it
 
     target = path.resolve() if path.is_symlink() else path
@@ -81,7 +81,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
         Path(name).replace(target)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        # What failed is the writing of this file, whatever the temporary one is called.
+        # Name the target, not the temporary file.
         raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
 
 def keep_aside(path: Path, now: datetime) -> Path:
-    """Rename a damaged file before a new one takes its place; returns where it is now."""
+    """Rename a damaged file; return its new path."""
     kept = path.with_name(f"{path.name}.broken-{now:%Y%m%d-%H%M%S}")
     path.replace(kept)
     return kept
@@ -104,7 +104,7 @@ def _mode_of(path: Path) -> int:
 
 @contextmanager
 def open_locked(path: Path) -> Generator[FileIO]:
-    """The file that is there now, kept from everybody else who holds it. Raises `OSError`."""
+    """Open and lock the current file at the path. Raises `OSError`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with path.open("a+b", buffering=0) as file:
@@ -115,7 +115,7 @@ def open_locked(path: Path) -> Generator[FileIO]:
 
 
 def append_line(file: FileIO, line: bytes) -> None:
-    """All of it, or an `OSError`; half a line that a full disk left behind spoils no other."""
+    """Append all data or raise `OSError`; a partial write is undone."""
     end = os.fstat(file.fileno()).st_size
     torn = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
     data = b"\n" * torn + line + b"\n"
@@ -124,7 +124,7 @@ def append_line(file: FileIO, line: bytes) -> None:
 
 
 def _is_still_at(file: FileIO, path: Path) -> bool:
-    """Whoever waited for it may hold one that was replaced meanwhile."""
+    """Whether the path still refers to the locked file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The host that an HTTP request names, read strictly: what is not exactly a host is none."""
+"""Parse the host of an HTTP request strictly."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _LONGEST = 300
 
 
 def host_of(given: str) -> str | None:
-    """The name or address, in lower case, without port and brackets; None when it is neither."""
+    """The host in lower case without port and brackets; None if invalid."""
     small = given.lower() if given.isascii() and len(given) <= _LONGEST else ""
     found = _NAME.fullmatch(small) or _BRACKETED.fullmatch(small)
     if found is None or int(found[2] or 0) > _LAST_PORT:
@@ -28,7 +28,7 @@ def host_of(given: str) -> str | None:
 
 
 def hosts_asked(headers: Sequence[str], target: str) -> list[str | None]:
-    """Every host that a request names: in its `Host` headers, and in a target that has one."""
+    """All hosts of a request: from `Host` headers and an absolute target."""
     named = [host_of(one) for one in headers]
     if target.startswith("/") or target == "*":
         return named

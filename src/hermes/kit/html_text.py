@@ -30,13 +30,13 @@ _ENDS = {
     tag: re.compile(rf"</{tag}(?=[\s/>])", re.IGNORECASE)
     for tag in ("script", "style", "iframe", "title", "textarea")
 }
-"""Up to their own end, these hold no tags."""
+"""Elements whose content is not markup."""
 _HUGE_NUMBER = re.compile(r"&#[0-9]{8,};?")
 _LETTERS = frozenset(ascii_letters)
 
 
 def html_text(html: str) -> str:
-    """Lines as a person would see them; headings and lists are marked as in Markdown."""
+    """The visible text; headings and lists are marked as in Markdown."""
     words = _TextBuilder()
     _read(html, words)
     lines = [line.rstrip() for line in "".join(words.said).split("\n")]
@@ -47,7 +47,7 @@ def _read(html: str, words: "_TextBuilder") -> None:
     position = 0
     while found := _MARKUP.search(html, position):
         start = found.start()
-        words.hear(html[position:start])
+        words.add_text(html[position:start])
         if html[start + 1] in _LETTERS:
             position = _opened(html, start, words)
         elif html[start + 1] == "/" and html[start + 2 : start + 3] in _LETTERS:
@@ -55,11 +55,11 @@ def _read(html: str, words: "_TextBuilder") -> None:
             words.end(_name(html, start + 2))
         else:
             position = _remark_end(html, start)
-    words.hear(html[position:])
+    words.add_text(html[position:])
 
 
 def _opened(html: str, start: int, words: "_TextBuilder") -> int:
-    """Returns where to go on: behind the tag, and behind what it holds if that is no markup."""
+    """Return the position after the tag, and after its content if that is not markup."""
     tag, end = _name(html, start + 1), _tag_end(html, start)
     if html[end - 2 : end] == "/>":
         words.alone(tag)
@@ -70,7 +70,7 @@ def _opened(html: str, start: int, words: "_TextBuilder") -> int:
     closing = _ENDS[tag].search(html, end)
     content_end = closing.start() if closing else len(html)
     if tag not in _SILENT:
-        words.hear(html[end:content_end])
+        words.add_text(html[end:content_end])
     return content_end
 
 
@@ -96,7 +96,7 @@ def _tag_end(html: str, start: int) -> int:
 
 
 def _remark_end(html: str, start: int) -> int:
-    """Of a comment, a declaration or a slip of the pen."""
+    """The end of a comment, a declaration or a malformed tag."""
     if not html.startswith("<!--", start):
         end = html.find(">", start)
         return end + 1 if end >= 0 else len(html)
@@ -107,7 +107,7 @@ def _remark_end(html: str, start: int) -> int:
 
 
 class _TextBuilder:
-    """What is said so far. Within some tags nothing is, until all of them are closed."""
+    """Collects the text; content of hidden elements is skipped."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -124,7 +124,7 @@ class _TextBuilder:
         self._as_written += tag == "pre"
 
     def alone(self, tag: str) -> None:
-        """A tag with nothing in it."""
+        """A void element."""
         if tag in _HEADINGS:
             self.said.append(f"\n\n{_HEADINGS[tag]}")
         elif tag == "li":
@@ -145,13 +145,13 @@ class _TextBuilder:
             self._as_written = max(0, self._as_written - 1)
 
     def _unsilence(self, tag: str) -> None:
-        """Whatever was opened in between was never closed."""
+        """Close the tag and unclosed tags inside it."""
         closed = ""
         while closed != tag:
             closed = self._silent.pop()
             self._times[closed] -= 1
 
-    def hear(self, data: str) -> None:
+    def add_text(self, data: str) -> None:
         if self._silent or not data:
             return
         words = unescape(_HUGE_NUMBER.sub("\ufffd", data))

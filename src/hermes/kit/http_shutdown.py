@@ -1,4 +1,4 @@
-"""The end of an HTTP server: every socket is let go before its loop may end."""
+"""Shut down an HTTP server and close all its sockets before the loop ends."""
 
 import asyncio
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from typing import Protocol
 import anyio
 
 LOOP_ROUNDS = 5
-"""Of the loop: by then a connection that came in just now is known, and a closed one has let go."""
+"""Loop iterations after which new connections are known and closed ones are released."""
 
 
 class Site(Protocol):
@@ -22,7 +22,7 @@ class Runner(Protocol):
 
 
 async def shut_down_server(runner: Runner) -> None:
-    """Take nobody in any more, then close who is there; also when all else is cancelled."""
+    """Stop accepting, then close all connections, even while being cancelled."""
     with anyio.CancelScope(shield=True):
         for site in list(runner.sites):
             await site.stop()

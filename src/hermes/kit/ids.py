@@ -1,4 +1,4 @@
-"""Ids that sort by time and never collide. None of them is a secret."""
+"""Generate unique ids that sort by time; they are not secret."""
 
 import random
 import secrets
@@ -11,9 +11,8 @@ _SHIFTS = tuple(range(120, -1, -10))
 
 
 def new_id(prefix: str) -> str:
-    """48 bits of milliseconds, 80 bits of chance, in Crockford's base32."""
-    # Not from the kernel: asking it gives up the interpreter's lock, and getting that back takes
-    # longer, while others are busy, than all the rest.
+    """48 bits of milliseconds and 80 random bits in Crockford's base32."""
+    # Not from the kernel: that would release the GIL, and getting it back is slow under load.
     chance = random.getrandbits(80)
     n = (time.time_ns() // 1_000_000) << 80 | chance
     return f"{prefix}_" + "".join([_PAIRS[(n >> shift) & 1023] for shift in _SHIFTS])

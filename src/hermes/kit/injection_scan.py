@@ -1,6 +1,6 @@
-"""Words that must not become memory: what tells a later turn whom to obey or what to send where.
+"""Detect text that looks like prompt injection before it becomes memory.
 
-The list is a hint, not a wall. The wall is that words of strangers are kept apart and asked about.
+The patterns are only a hint. The protection is that untrusted content is marked and needs approval.
 """
 
 import re
@@ -35,13 +35,13 @@ _FLAGS = re.IGNORECASE | re.DOTALL | re.VERBOSE | re.MULTILINE
 _PATTERNS = tuple((why, re.compile(rule, _FLAGS)) for why, rule in _RULES.items())
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters
-    "\u200b\u200e\u200f\u2060\ufeff\u00ad\u180e"  # what takes no room
-    "\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # other directions of writing, tags
+    "\u200b\u200e\u200f\u2060\ufeff\u00ad\u180e"  # zero-width characters
+    "\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # direction overrides, tags
 )
 
 
 def injection_reason(text: str) -> str:
-    """What is wrong with it, as the rest of "it …"; empty when nothing is."""
+    """What is wrong with the text, to complete "it …"; empty if nothing."""
     if _INVISIBLE.search(text):
         return "contains invisible characters"
     plain = unicodedata.normalize("NFKC", text)
@@ -49,7 +49,7 @@ def injection_reason(text: str) -> str:
 
 
 def block_injections(text: str) -> str:
-    """The same, where a paragraph that tells the agent whom to obey is named, not shown."""
+    """Replace suspicious paragraphs by a note."""
     if not injection_reason(text):
         return text
     return "\n\n".join(

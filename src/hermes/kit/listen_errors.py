@@ -1,4 +1,4 @@
-"""What to say when an address of this machine cannot be listened at."""
+"""Errors for addresses that a server cannot listen on."""
 
 import errno
 import os
@@ -10,15 +10,15 @@ _LAST_PORT = 65535
 
 
 def listen_error(platform: str, host: str, port: int, error: OSError) -> ConfigError:
-    """The same words for a program that starts and for one that only looks."""
+    """Used by servers and by `doctor`."""
     what = f"{platform} cannot listen at {host}:{port}: "
     setting = f"hermes config set platforms.{platform}.extra"
     if error.errno != errno.EADDRINUSE:
-        # What the loop makes of it repeats the address.
+        # The event loop's message repeats the address.
         why = os.strerror(error.errno) if error.errno else str(error)
-        return ConfigError(what + why, hint=f"Take another address: {setting}.host 127.0.0.1")
+        return ConfigError(what + why, hint=f"Use another address: {setting}.host 127.0.0.1")
     other = port + 1 if port < _LAST_PORT else port - 1
     return ConfigError(
         what + ADDRESS_IN_USE,
-        hint=f"End that one, or take another port: {setting}.port {other}",
+        hint=f"Stop that program, or use another port: {setting}.port {other}",
     )

@@ -1,4 +1,4 @@
-"""A map that forgets what was not used for longest, so that it never grows without end."""
+"""A bounded map that drops the least recently used entry."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
@@ -25,7 +25,7 @@ class LruMap(Generic[K, V]):
             self._kept.popitem(last=False)
 
     def keep(self, key: K, value: V | None) -> None:
-        """None is nothing to keep: what was there is forgotten."""
+        """Setting None removes the entry."""
         if value is None:
             self.drop(key)
         else:

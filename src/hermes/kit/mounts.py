@@ -1,4 +1,4 @@
-"""Other names of a path: a file system that is mounted twice shows the same files in two places."""
+"""Find other paths to the same files through bind mounts."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(Struct, frozen=True):
-    """`root` is the folder of the file system `device` that is seen at `point`."""
+    """The folder `root` of file system `device`, mounted at `point`."""
 
     device: str
     root: str
@@ -20,7 +20,7 @@ class Mount(Struct, frozen=True):
 
 
 class Mounts:
-    """As they are at this moment; none where the machine has no such table."""
+    """The current mounts; empty if the system has no mount table."""
 
     def __init__(self, table: str = MOUNTS) -> None:
         self._by_point = {one.point: one for one in _read(table)}
@@ -31,7 +31,7 @@ class Mounts:
     def second_names(
         self, path: str, is_open: Callable[[str], bool] = lambda path: True
     ) -> Iterator[str]:
-        """Where else a real path can be seen, and parts of it that are not open."""
+        """Other paths of a real path, and mounts below it."""
         own = self._mount_of(path)
         for other in self._by_device[own.device] if own else ():
             if own and other is not own:
@@ -46,7 +46,7 @@ class Mounts:
 
 
 def _read(table: str) -> Iterator[Mount]:
-    """In the order in which they were made, so that the last one at a point is the one seen."""
+    """In mount order: the last mount at a point is the visible one."""
     try:
         lines = Path(table).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -71,7 +71,7 @@ def _seen_at(path: str, own: Mount, other: Mount, is_open: Callable[[str], bool]
 
 
 def _below(path: str, folder: str) -> str | None:
-    """The path as seen from the folder; None if it lies elsewhere."""
+    """The path relative to the folder; None if it is elsewhere."""
     folder = folder.rstrip("/")
     if path == folder:
         return ""
@@ -83,7 +83,7 @@ def _joined(folder: str, rest: str) -> str:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Not where yet another file system lies above it."""
+    """Whether no other file system is mounted over it."""
     try:
         return os.path.samestat(os.lstat(one), os.lstat(other))
     except OSError:

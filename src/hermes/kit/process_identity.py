@@ -1,4 +1,4 @@
-"""Who holds a lease: this very process, named so that its death can be seen from outside."""
+"""Identify processes so that others can tell whether a lease holder is alive."""
 
 import os
 import secrets
@@ -13,12 +13,12 @@ def process_id() -> str:
 
 
 def new_holder_id() -> str:
-    """A holder of its own within this process, so that two of them keep each other out."""
+    """A unique holder within this process."""
     return f"{process_id()}/{secrets.token_hex(4)}"
 
 
 def is_surely_dead(holder: str) -> bool:
-    """True only when the process ran on this machine and is gone; in doubt, it lives."""
+    """Whether the process ran on this machine and is gone; False if unknown."""
     host, _, rest = holder.partition("/")
     place, _, rest = rest.partition("/")
     pid, _, rest = rest.partition("/")
@@ -28,12 +28,12 @@ def is_surely_dead(holder: str) -> bool:
         return False
     if boot != _boot():
         return True
-    # A container may share our name and our boot, but its pids are not ours to look up.
+    # A container may share host name and boot id, but not the pid namespace.
     return pids == _pid_namespace() and _start(int(pid)) != start
 
 
 def shares_boot(holder: str) -> bool:
-    """Whether it ran since this machine was started, so that its monotonic clock is also ours."""
+    """Whether it ran in this boot, so that its monotonic clock is comparable."""
     place = holder.partition("/")[2].partition("/")[0]
     return place.partition(".")[0] == _boot() != "unknown"
 
@@ -59,12 +59,12 @@ def _start(pid: int) -> str:
     except OSError:
         return "here" if not Path("/proc").exists() and pid_exists(pid) else "gone"
     state, *fields = stat.rpartition(")")[2].split()
-    # A zombie only waits for somebody to read its exit code.
+    # A zombie has already ended.
     return "gone" if state in {"Z", "X"} else fields[18]
 
 
 def pid_exists(pid: int) -> bool:
-    """Also as somebody else's, and as one that has ended and was not waited for."""
+    """Whether the process exists, including zombies and other users' processes."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Addresses elsewhere that a caller names: which of them may be called, and which never."""
+"""Check whether a URL may be called: only public hosts over HTTP."""
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,7 +24,7 @@ _NON_PUBLIC_NETWORKS = tuple(
 
 
 def parse_http_url(url: str) -> SplitResult | None:
-    """An address over HTTP with a host and nothing strange about it."""
+    """Parse a valid HTTP URL with a host."""
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         return None
     try:
@@ -38,7 +38,7 @@ def parse_http_url(url: str) -> SplitResult | None:
 
 
 def is_public_url(url: str) -> bool:
-    """Whether it may be public: a name is not looked up, so it may still lead inside."""
+    """Whether the host may be public; names are not resolved here."""
     parts = parse_http_url(url)
     if parts is None or not parts.hostname:
         return False
@@ -50,7 +50,7 @@ def is_public_url(url: str) -> bool:
 
 
 def is_public(number: Ip) -> bool:
-    """Everything else belongs to this machine, its network, or nobody."""
+    """Whether the address is globally routable."""
     inner = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
     if isinstance(inner, IPv4Address):
         return is_public(inner)
@@ -60,7 +60,7 @@ def is_public(number: Ip) -> bool:
 
 
 def as_ip(host: str) -> Ip | None:
-    """Also where a number is written in one of the ways that only old programs understand."""
+    """Parse an IP address, including legacy number formats."""
     try:
         return ip_address(host.partition("%")[0])
     except ValueError:

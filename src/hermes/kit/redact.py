@@ -1,4 +1,4 @@
-"""Masking secrets in text: the ones we know by value, and the ones any reader would recognise."""
+"""Mask secrets in text, by known values and by known formats."""
 
 import re
 from base64 import b64encode
@@ -9,9 +9,9 @@ from msgspec import json
 MASK = "[redacted]"
 
 SHORTEST = 6
-"""A shorter secret is not masked by value: it would tear holes into ordinary words."""
+"""Shorter secrets are not masked by value: they would garble ordinary words."""
 
-# What may not stand before a key, what a key is made of, and the same without - and _.
+# What may not precede a key, the characters of a key, and the same without - and _.
 _B = r"(?<![A-Za-z0-9_\-])"
 _T = r"[A-Za-z0-9_\-]"
 _W = r"[A-Za-z0-9]"
@@ -71,7 +71,7 @@ class Redactor:
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
 
     def redact_values(self, text: str) -> str:
-        """Mask only the known values: for text that must stay exact otherwise, such as code."""
+        """Mask only known values, for text that must otherwise stay exact, such as code."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
@@ -89,7 +89,7 @@ class Redactor:
 
 
 def _lines(secret: str) -> list[str]:
-    """A secret of several lines is also read line by line; its frame is no secret."""
+    """A multi-line secret and its lines, without PEM header and footer."""
     lines = [line.strip() for line in secret.split("\n")] if "\n" in secret else []
     return [line for line in lines if len(line) >= 16 and not line.startswith("-----")]
 
@@ -128,13 +128,13 @@ def _json_escaped(secret: str) -> Iterator[str]:
 
 
 def _escape(character: str) -> str:
-    """As JSON writes it: beyond the sixteen bits, a pair."""
+    """The JSON escape; a surrogate pair above U+FFFF."""
     code = character.encode("utf-16-be", errors="surrogatepass").hex()
     return "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
 
 
 def _base64_cores(data: bytes) -> Iterator[str]:
-    """The part that is the same wherever in a longer text the secret was encoded."""
+    """The base64 parts that do not depend on the offset of the secret in a longer text."""
     for before in range(3):
         encoded = b64encode(bytes(before) + data).decode()
         first = (before * 8 + 5) // 6

@@ -1,4 +1,4 @@
-"""How long to wait before trying again. Who retries what is decided elsewhere."""
+"""Exponential backoff with jitter."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ class Backoff(Struct, frozen=True):
     jitter: float = 0.5
 
     def delay(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after failure number `attempt`, counted from one."""
-        # Somebody may try for weeks: no float holds two to the power of that.
+        """Seconds to wait after failure number `attempt`, starting at one."""
+        # Bounded: a large exponent would overflow the float.
         plain = min(self.base * 2 ** min(attempt - 1, 64), self.cap)
         return plain + plain * self.jitter * chance()

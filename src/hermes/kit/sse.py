@@ -1,9 +1,9 @@
-"""Server-sent events: bytes from a socket to events, and events to bytes."""
+"""Parse and write server-sent events."""
 
 from msgspec import Struct
 
 LIMIT = 32 * 1024 * 1024
-"""No single event may be larger; a stream without line ends must not fill the memory."""
+"""Maximum size of one event."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -15,11 +15,11 @@ class SseEvent(Struct, frozen=True, gc=False):
 
 
 class SseTooLong(ValueError):
-    """An event has grown beyond the limit."""
+    """An event is larger than the limit."""
 
 
 class SseReader:
-    """Takes bytes as they come and gives whole events; comments and empty blocks vanish."""
+    """Incremental parser; comments and empty blocks are dropped."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._rest = bytearray()
@@ -31,9 +31,9 @@ class SseReader:
         if self._held_cr or b"\r" in data:
             data = self._plain_line_ends(data)
         if self._begun and not self._rest and data.endswith(b"\n\n"):
-            # Most reads bring whole events.
+            # Fast path: most reads contain whole events.
             return _parsed(data[:-2].split(b"\n\n"))
-        # Only what is new is searched, so that a large event in tiny pieces stays cheap.
+        # Search new bytes only, so that a large event in small chunks stays cheap.
         searched = max(len(self._rest) - 1, 0)
         self._rest += data
         if not self._begun and self._rest:
@@ -51,13 +51,13 @@ class SseReader:
         return _parsed(blocks)
 
     def close(self) -> list[SseEvent]:
-        """The last event of a stream that ended without the blank line after it."""
+        """The last event of a stream without a final blank line."""
         rest, self._rest = bytes(self._rest), bytearray()
         event = _parse(rest)
         return [] if event is None else [event]
 
     def _plain_line_ends(self, data: bytes) -> bytes:
-        """CR and CRLF become LF, also when a CRLF is torn between two reads."""
+        """Normalize CR and CRLF to LF, also when split between two reads."""
         if self._held_cr:
             data = b"\r" + data
         self._held_cr = data.endswith(b"\r")
@@ -70,7 +70,7 @@ def _parsed(blocks: list[bytes]) -> list[SseEvent]:
     events: list[SseEvent] = []
     for block in blocks:
         if block.startswith(b"data: ") and b"\n" not in block:
-            # Most events are one line: an answer has thousands of them.
+            # Fast path: most events are one line.
             events.append(SseEvent(block[6:]))
         elif (event := _parse(block)) is not None:
             events.append(event)
@@ -93,7 +93,7 @@ def _parse(block: bytes) -> SseEvent | None:
 
 
 def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:  # noqa: A002 - its name there
-    """One event as it goes over the wire."""
+    """Encode one event."""
     head = (f"event: {event}\n" if event else "") + (f"id: {id}\n" if id else "")
     body = b"data: " + data.replace(b"\n", b"\ndata: ")
     return head.encode() + body + b"\n\n"

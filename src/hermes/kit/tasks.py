@@ -1,4 +1,4 @@
-"""Tasks that run beside a block and end with it."""
+"""Task groups bound to a block."""
 
 import asyncio
 import math
@@ -11,12 +11,12 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def background_tasks() -> AsyncGenerator[TaskGroup]:
-    """A task group for the length of the block; what the block raises comes out as it is."""
+    """A task group for the block; exceptions of the block are raised unwrapped."""
     failure: Exception | None = None
     async with anyio.create_task_group() as group:
         try:
             yield group
-        except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
+        except Exception as error:  # noqa: BLE001 - re-raised outside the task group
             failure = error
         finally:
             group.cancel_scope.cancel()
@@ -25,9 +25,9 @@ async def background_tasks() -> AsyncGenerator[TaskGroup]:
 
 
 def cancelled_from_outside() -> bool:
-    """Whether a scope around us, or whoever owns our task, wants us to end.
+    """Whether the current task is being cancelled by its scope or owner.
 
-    Libraries leak cancellations of their own futures; those are failures, not wishes.
+    Libraries leak cancellations of their own futures; those are failures, not cancellations.
     """
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (

@@ -1,4 +1,4 @@
-"""Stored text made safe to look at: nothing in it can move a cursor, hide words or turn them."""
+"""Make text safe to display: no control characters, hidden characters or direction changes."""
 
 import re
 import unicodedata
@@ -15,11 +15,11 @@ _REPLACED = dict.fromkeys(
 )
 _LINE_ENDS = {0x2028: 0x0A, 0x2029: 0x0A}
 _ESCAPES = {**_PICTURES, 0x7F: 0x2421, **_REPLACED, **_LINE_ENDS}
-"""Control characters become their pictures; direction overrides and lone surrogates a mark."""
+"""Control characters become symbols; direction overrides and lone surrogates a mark."""
 
 
 def escape_controls(text: str) -> str:
-    """The text with its lines and tabs, and without the power of its control characters."""
+    """Replace control characters except line feeds and tabs."""
     return text.replace("\r\n", "\n").translate(_ESCAPES)
 
 
@@ -28,14 +28,14 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that look like nothing."""
+"""Letters and marks that are invisible."""
 _STACK = 4
-"""Marks above one letter that some language needs; more only cover the lines around them."""
+"""Combining marks per letter that languages need; more cover other lines."""
 _GAP = re.compile(r" {40,}|\t{8,}|\n(?:[ \t]*\n){4,}")
 
 
 def show_invisible(text: str) -> str:
-    """The text with everything in it that cannot be seen written out, and wide gaps named.
+    """Write out invisible characters and name wide gaps.
 
     For what a person decides about: done twice, it gives the same.
     """
@@ -55,7 +55,7 @@ _DISTINCT_SCRIPTS = frozenset({
     "KATAKANA-HIRAGANA", "KHMER", "LAO", "MALAYALAM", "MICRO", "MYANMAR", "SINHALA", "TAMIL",
     "TELUGU", "THAI", "TIBETAN",
 })  # fmt: skip
-"""Scripts whose letters nobody takes for those of another; many stand beside Latin in a word."""
+"""Scripts that cannot be confused with Latin and are often mixed with it."""
 
 
 def show_lookalikes(text: str, *, addresses: bool = False) -> str:
@@ -90,7 +90,7 @@ def _unmixed(found: re.Match[str]) -> str:
 
 
 def _script(one: str) -> str:
-    """The first word of a letter's name says it; nothing for what is in none that matters."""
+    """The script by the first word of the character's name, or an empty string."""
     if unicodedata.category(one)[0] != "L":
         return ""
     name = unicodedata.name(one, "").partition(" ")[0]
@@ -98,7 +98,7 @@ def _script(one: str) -> str:
 
 
 def show_invisible_line(text: str, width: int) -> str:
-    """The same as one line of at most `width` letters, which can begin or end no block."""
+    """One line of at most `width` characters that cannot open or close a code block."""
     line = show_invisible(" ".join(text.split())).replace("`", "'")
     return line if len(line) <= width else line[: width - 1] + _ELLIPSIS
 
@@ -115,7 +115,7 @@ def _is_seen(one: str, before: str) -> bool:
     if one in " \n\t":
         return True
     if one == "\ufe0f":
-        # It only makes a picture of the sign before it.
+        # It only selects the emoji form of the previous character.
         return unicodedata.category(before) == "So"
     return unicodedata.category(one) not in _UNSEEN and not _BLANK.match(one)
 
@@ -136,23 +136,23 @@ def _gap(found: re.Match[str]) -> str:
 
 
 def single_line(text: str) -> str:
-    """The same on one line, with single spaces."""
+    """The text on one line, with single spaces."""
     return escape_controls(" ".join(text.split()))
 
 
 def headline(text: str, width: int) -> str:
-    """The first sentence of what came in: the rest is for the model, and the answer tells of it."""
+    """The first sentence of an incoming report."""
     first, end, _ = single_line(text).removeprefix("[").removeprefix("IMPORTANT: ").partition(". ")
     return one_line(first.rstrip("]") + end.strip(), width)
 
 
 def display_width(text: str) -> int:
-    """How many columns a terminal gives to a line."""
+    """Width of a line in terminal columns."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def fit(text: str, width: int) -> str:
-    """At most `width` columns; what does not fit ends in an ellipsis."""
+    """Cut to `width` columns, with an ellipsis."""
     if display_width(text) <= width:
         return text
     room = width - 1
@@ -166,7 +166,7 @@ def fit(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Filled up with spaces to `width` columns."""
+    """Pad with spaces to `width` columns."""
     space = " " * (width - display_width(text))
     return space + text if right else text + space
 

@@ -1,13 +1,13 @@
-"""Words for people: text cut to size without losing both ends, counts, and names meant."""
+"""Shorten text, format counts and suggest names."""
 
 from collections.abc import Iterable, Sequence
 
 _MOST_NAMES = 2_000
 _NEAR = 0.65
-"""How alike two names are, so that one may be a slip of the other."""
+"""Similarity from which a name counts as a typo of another."""
 
 HEAD = 0.4
-"""The share of the beginning where the middle is left out; ends say more than beginnings."""
+"""Share of the head when the middle is cut; the tail is more informative."""
 
 
 def one_line(text: str, width: int) -> str:
@@ -19,7 +19,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def head_and_tail(text: str, limit: int, *, head: float = HEAD) -> str:
-    """At most about `limit` characters: the start, what is missing, the end."""
+    """Cut to about `limit` characters by leaving out the middle."""
     if len(text) <= limit:
         return text
     front = int(limit * head)
@@ -29,8 +29,8 @@ def head_and_tail(text: str, limit: int, *, head: float = HEAD) -> str:
 
 
 def fenced(text: str) -> str:
-    """As a block of Markdown that nothing in the text can end."""
-    import re  # noqa: PLC0415 - most that is cut to size needs no fence
+    """A Markdown code block with a fence that the text cannot close."""
+    import re  # noqa: PLC0415 - rarely needed
 
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
@@ -42,25 +42,25 @@ def plural(count: int, noun: str) -> str:
 
 
 def similar_names(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
-    """Those of the known names that look like it; of very many only the first are looked at."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only mistakes pay for it
-    from itertools import islice  # noqa: PLC0415 - as above
+    """Known names that are similar; only the first of very many are compared."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for mistakes
+    from itertools import islice  # noqa: PLC0415 - only needed for mistakes
 
     return get_close_matches(name, list(islice(known, _MOST_NAMES)), n=most, cutoff=_NEAR)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question with the nearest of the known names, or nothing."""
+    """A question with the most similar known name, or an empty string."""
     near = similar_names(name, known)
     return f"Did you mean {near[0]}?" if near else ""
 
 
 _MAX_DIGITS = 9
-"""Longer ones are nobody's count of anything here."""
+"""Longer numbers are rejected."""
 
 
 def parse_count(words: str) -> int | None:
-    """A whole number from one on, in plain digits; None for everything else."""
+    """Parse a positive whole number in ASCII digits; None otherwise."""
     if not (words.isascii() and words.isdigit() and len(words) <= _MAX_DIGITS):
         return None
     return int(words) or None

@@ -1,4 +1,4 @@
-"""Worker threads with an owner, and the way between them and event loops."""
+"""Worker threads, and job queues between them and event loops."""
 
 import asyncio
 import threading
@@ -13,11 +13,11 @@ R = TypeVar("R")
 
 
 class Closed(Exception):
-    """The mailbox takes no more work."""
+    """The queue is closed."""
 
 
 class Job(Generic[T]):
-    """One piece of work for a thread that owns a `T`, and whoever waits for its outcome.
+    """A job for a thread that owns a `T`, and its outcome for the waiter.
 
     `alone` keeps it out of batches; `droppable` lets it fall when nobody waits for it any more.
     """
@@ -41,14 +41,14 @@ class Job(Generic[T]):
         self._value = self._work(tool)
 
     def fail(self, error: BaseException) -> None:
-        """A failure wins over a value: work that ran may still not have been kept."""
+        """An error takes precedence: work that ran may not have been committed."""
         self._error = error
 
     async def outcome(self) -> object:
         return await self._future
 
     def settle(self) -> None:
-        """On the waiter's own loop: hand over the outcome, unless the waiter has left."""
+        """Set the outcome on the waiter's loop, unless the waiter was cancelled."""
         if self._future.done():
             return
         if self._error is not None:
@@ -62,7 +62,7 @@ class Job(Generic[T]):
 
 
 def deliver(jobs: Iterable[Job[T]]) -> None:
-    """Tell every waiter its outcome, with one crossing per event loop."""
+    """Resolve all waiters, with one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Job[T]]] = {}
     for job in jobs:
         by_loop.setdefault(job.loop, []).append(job)
@@ -71,7 +71,7 @@ def deliver(jobs: Iterable[Job[T]]) -> None:
 
 
 class Mailbox(Generic[T]):
-    """A bounded queue from any number of event loops to the threads that take from it."""
+    """A bounded queue from event loops to worker threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -83,14 +83,14 @@ class Mailbox(Generic[T]):
     async def ask(
         self, work: Callable[[T], R], *, alone: bool = False, droppable: bool = False
     ) -> R:
-        """Have the work done by a thread; waits for room while the queue is full."""
+        """Run the work in a thread; waits while the queue is full."""
         job: Job[T] = Job(work, alone=alone, droppable=droppable)
         while (room := self._offer(job)) is not None:
             await room
         return cast("R", await job.outcome())
 
     def take(self, most: int, wait: float | None = None) -> list[Job[T]]:
-        """The next jobs, at most so many; none when `wait` seconds brought nothing.
+        """The next jobs up to the limit; empty after `wait` seconds.
 
         Raises `Closed` once the mailbox is closed and empty.
         """
@@ -105,13 +105,13 @@ class Mailbox(Generic[T]):
         return taken
 
     def close(self, reason: Callable[[], Exception]) -> None:
-        """Refuse new work with a new `reason` each time; what is queued is still taken."""
+        """Refuse new work with `reason()`; queued jobs still run."""
         with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     def abandon(self, reason: Callable[[], Exception]) -> None:
-        """Nobody will take from here any more: refuse new work and fail what is queued."""
+        """Refuse new work and fail all queued jobs."""
         self.close(reason)
         with self._changed:
             queued, self._jobs = list(self._jobs), deque()
@@ -145,15 +145,15 @@ class Mailbox(Generic[T]):
 
 
 class Worker:
-    """A thread that runs `body` until it returns; its owner starts it and waits for its end."""
+    """A thread that runs `body`; its owner starts and joins it."""
 
     def __init__(self, name: str, body: Callable[[], None]) -> None:
         self._body = body
         self._lock = threading.Lock()
         self._ended = False
         self._watchers: list[asyncio.Future[None]] = []
-        # A daemon, so that an owner who died without closing does not hang the interpreter.
-        # It logs as part of the work that it was begun for.
+        # A daemon, so that an owner that failed to close it does not hang the interpreter.
+        # Keeps the logging context of its creator.
         run = partial(copy_context().run, self._run)
         self._thread = threading.Thread(target=run, name=name, daemon=True)
 
@@ -197,5 +197,5 @@ def _call(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(what)
     except RuntimeError:
-        # The loop is closed, and with it everybody who waited there is gone.
+        # The loop is closed, so there are no waiters left.
         return

@@ -138,7 +138,7 @@ class LogScope(Enum):
 
     EVERYTHING = auto()
     OWN = auto()
-    OWN_AND_NOBODYS = auto()
+    OWN_AND_SHARED = auto()
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class FileLogHandler(logging.Handler):
         self._redactors = [redactor]
         self._reported = False
 
-    def mask_also(self, redactor: Redactor) -> None:
+    def add_redactor(self, redactor: Redactor) -> None:
         self._redactors.append(redactor)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -202,10 +202,10 @@ class Logs:
             for handler in handlers:
                 logger.addHandler(handler)
 
-    def mask_also(self, redactor: Redactor) -> None:
+    def add_redactor(self, redactor: Redactor) -> None:
         """Redact more values, such as those of another home served by this process."""
         for handler in self._handlers:
-            handler.mask_also(redactor)
+            handler.add_redactor(redactor)
 
     def close(self) -> None:
         for logger, level in zip(self._loggers, self._before, strict=True):
@@ -221,7 +221,7 @@ def set_up_logs(
     folder: Path,
     settings: LogSettings,
     redactor: Redactor,
-    share: LogScope = LogScope.EVERYTHING,
+    scope: LogScope = LogScope.EVERYTHING,
 ) -> Logs:
     """Start logging to `folder`; an unknown level means INFO."""
     level = level_of(settings.level)
@@ -230,8 +230,8 @@ def set_up_logs(
         FileLogHandler(RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, at)
         for name, at in files
     )
-    if share is not LogScope.EVERYTHING:
-        folder_filter = _FolderFilter(folder, ownerless=share is LogScope.OWN_AND_NOBODYS)
+    if scope is not LogScope.EVERYTHING:
+        folder_filter = _FolderFilter(folder, ownerless=scope is LogScope.OWN_AND_SHARED)
         for handler in handlers:
             handler.addFilter(folder_filter)
     return Logs(handlers, level)

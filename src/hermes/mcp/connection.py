@@ -46,20 +46,20 @@ SESSION_TERMINATED = "Session terminated"
 class ReconnectPolicy(Struct, frozen=True, kw_only=True):
     """When to reconnect, refuse calls and refresh the tool list; times are in seconds.
 
-    - `strikes`: failures in a row after which calls are refused, for `refuses` seconds at most.
-    - `backoff`: delay between attempts; after `attempts` they are `parked` seconds apart.
-    - `steady`: uptime after which a lost connection does not count as a failure.
-    - `calm`, `calmest`: shortest and longest interval between refreshes of a changing tool list.
+    - `max_failures`: failures in a row after which calls are refused for `refuse_seconds`.
+    - `backoff`: delay between attempts; after `attempts` they are `parked_delay` apart.
+    - `stable_seconds`: uptime after which a lost connection does not count as a failure.
+    - `refresh_interval`, `max_refresh_interval`: between refreshes of a changing tool list.
     """
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
-    strikes: int = 3
-    refuses: float = 60.0
-    steady: float = 60.0
+    max_failures: int = 3
+    refuse_seconds: float = 60.0
+    stable_seconds: float = 60.0
     attempts: int = 5
-    parked: float = 300.0
-    calm: float = 1.0
-    calmest: float = 60.0
+    parked_delay: float = 300.0
+    refresh_interval: float = 1.0
+    max_refresh_interval: float = 60.0
 
 
 class ConnectionState(StrEnum):
@@ -73,15 +73,15 @@ class ConnectionState(StrEnum):
 class McpConnectionDeps(Struct, frozen=True, kw_only=True):
     """Dependencies of a connection.
 
-    `log` stores what a server writes to stderr; `listed` is called whenever the tools are known.
+    `log_stderr` stores a server's stderr; `on_tools_changed` is called when its tools are known.
     """
 
     launch: LaunchServer
-    log: Callable[[str, str], Awaitable[None]]
+    log_stderr: Callable[[str, str], Awaitable[None]]
     redact: Callable[[str], str]
-    listed: Callable[["McpConnection"], None]
-    acting: ActingTools | None = None
-    patience: ReconnectPolicy = ReconnectPolicy()
+    on_tools_changed: Callable[["McpConnection"], None]
+    acting_tools: ActingTools | None = None
+    reconnect: ReconnectPolicy = ReconnectPolicy()
 
 
 class ConnectionLost(ToolError):
@@ -93,25 +93,25 @@ class CallTimedOut(ToolError):
 
 
 class McpConnection:
-    def __init__(self, server: ServerConfig, parts: McpConnectionDeps) -> None:
+    def __init__(self, server: ServerConfig, deps: McpConnectionDeps) -> None:
         self.server = server
         self.state = ConnectionState.RESTING
-        self.trouble = ""
+        self.problem = ""
         self.tools: ToolSpecs = {}
         self.settled = anyio.Event()
         """Set once it is known whether the connection succeeded."""
-        self._parts = parts
+        self._deps = deps
         self._client: Client | None = None
         self._group: TaskGroup | None = None
-        self._listing = ToolListReader(server, parts.acting)
+        self._listing = ToolListReader(server, deps.acting_tools)
         self._pending_calls = PendingCalls()
-        self._complaints = self._new_stderr_log()
-        self._wanted = anyio.Event()
-        self._over = anyio.Event()
-        self._changed = anyio.Event()
+        self._stderr = self._new_stderr_log()
+        self._connect_requested = anyio.Event()
+        self._lost_event = anyio.Event()
+        self._tools_changed = anyio.Event()
         self._lost = False
         self._failures = 0
-        self._next = 0.0
+        self._next_attempt = 0.0
 
     @property
     def capabilities(self) -> types.ServerCapabilities:
@@ -131,19 +131,19 @@ class McpConnection:
             and self.state is not ConnectionState.CLOSED
         ):
             self.settled = anyio.Event()
-        self._wanted.set()
+        self._connect_requested.set()
 
     async def run(self) -> None:
         """Run as long as the profile is open and the server is configured."""
         try:
             while True:
-                await self._wanted.wait()
-                self._wanted = anyio.Event()
-                while await self._once():
-                    await self._pause()
+                await self._connect_requested.wait()
+                self._connect_requested = anyio.Event()
+                while await self._connect_once():
+                    await self._wait_before_retry()
         finally:
             self._client = self._group = None
-            self.state, self.trouble = ConnectionState.CLOSED, "it was disconnected"
+            self.state, self.problem = ConnectionState.CLOSED, "it was disconnected"
             self.settled.set()
 
     async def call(
@@ -152,13 +152,13 @@ class McpConnection:
         """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or refused."""
         caller = PendingCall[T](inquire)
         # A pending call keeps the connection from idling.
-        with self._pending_calls.waiting(caller):
+        with self._pending_calls.track(caller):
             client, group = await self._ensure_connected()
-            group.start_soon(caller.work, work, client)
-            answered = await caller.answered(self.server.timeout)
-        if self._pending_calls.count(answered=answered):
+            group.start_soon(caller.run, work, client)
+            answered = await caller.wait_answered(self.server.timeout)
+        if self._pending_calls.record_outcome(answered=answered):
             log.warning("MCP server %s does not answer and is restarted", self.server.name)
-            self._let_go()
+            self._drop()
         if not answered:
             raise CallTimedOut(
                 f"The MCP server {self.server.name} did not answer within "
@@ -172,65 +172,67 @@ class McpConnection:
             return caller.result[0]
         failure = _first_error(caller.failure)
         if _is_connection_loss(failure):
-            self._let_go()
-            reason = self._complaints.fault and f": {self._complaints.fault}"
+            self._drop()
+            reason = self._stderr.disconnect_reason and f": {self._stderr.disconnect_reason}"
             raise ConnectionLost(
                 f"The connection to the MCP server {self.server.name} was lost{reason}."
             )
         if isinstance(failure, MCPError):
-            raise ToolError(f"The server returned an error: {self._says(failure)}.") from failure
-        log.warning("MCP server %s: %s", self.server.name, self._says(failure))
+            raise ToolError(
+                f"The server returned an error: {self._error_text(failure)}."
+            ) from failure
+        log.warning("MCP server %s: %s", self.server.name, self._error_text(failure))
         raise ToolError(
-            f"The MCP server {self.server.name} gave no usable answer: {self._says(failure)}."
+            f"The MCP server {self.server.name} gave no usable answer: {self._error_text(failure)}."
         ) from failure
 
-    def _let_go(self) -> None:
+    def _drop(self) -> None:
         """Drop the connection; the next call waits for a new one."""
         self._client = None
-        self._over.set()
+        self._lost_event.set()
 
     async def _ensure_connected(self) -> tuple[Client, TaskGroup]:
         """Return the connection or open one, unless the server keeps failing."""
-        if self._over.is_set():
+        if self._lost_event.is_set():
             self._client = None
         if self._client is None:
-            left = self._next - anyio.current_time()
-            if self._failures >= self._parts.patience.strikes and left > 0:
-                raise ToolError(f"{self._why()} Next attempt in {math.ceil(left)} s.")
+            left = self._next_attempt - anyio.current_time()
+            if self._failures >= self._deps.reconnect.max_failures and left > 0:
+                raise ToolError(f"{self._unavailable_text()} Next attempt in {math.ceil(left)} s.")
             self.wake()
             with anyio.move_on_after(self.server.connect + CLOSE_TIMEOUT):
                 await self.settled.wait()
         if self._client is None or self._group is None:
-            raise ToolError(self._why())
+            raise ToolError(self._unavailable_text())
         return self._client, self._group
 
-    def _why(self) -> str:
-        trouble = self.trouble or "it is still connecting"
+    def _unavailable_text(self) -> str:
+        trouble = self.problem or "it is still connecting"
         return f"The MCP server {self.server.name} is unavailable: {trouble}."
 
-    async def _once(self) -> bool:
+    async def _connect_once(self) -> bool:
         """Connect and stay until the end; return whether to reconnect."""
-        self.state, self.trouble, self._complaints = (
+        self.state, self.problem, self._stderr = (
             ConnectionState.CONNECTING,
             "",
             self._new_stderr_log(),
         )
-        self._over, self._changed = anyio.Event(), anyio.Event()
+        self._lost_event, self._tools_changed = anyio.Event(), anyio.Event()
         self._lost = False
         try:
             deadline = anyio.current_time() + self.server.connect
             with anyio.CancelScope(deadline=deadline) as limit:
                 async with self._new_client() as client:
-                    self.tools = await self._list(client)
+                    self.tools = await self._list_tools(client)
                     limit.deadline = math.inf
                     await self._serve(client)
                     limit.deadline = anyio.current_time() + CLOSE_TIMEOUT
             if not self._served:
-                self.trouble = f"it did not answer within {self.server.connect:g} s"
+                self.problem = f"it did not answer within {self.server.connect:g} s"
         except Exception as error:  # noqa: BLE001 - the boundary of the task, logged by `_fail`
             failure = _first_error(error)
             gone = isinstance(failure, MCPError) and failure.code == types.CONNECTION_CLOSED
-            self.trouble = "it exited before answering" if gone else self._says(failure)
+            self.problem = "it exited before answering" if gone else self._error_text(failure)
             self._lost = True
         self._client = self._group = None
         if self._served and not self._lost:
@@ -246,49 +248,49 @@ class McpConnection:
 
     def _fail(self, *, served: bool) -> None:
         self._failures += 1
-        self.trouble = self._complaints.fault or self.trouble or "the connection was lost"
-        if self._complaints.last:
-            self.trouble += f"; its last output: {self._complaints.last}"
-        log.warning("MCP server %s: %s", self.server.name, self.trouble)
+        self.problem = self._stderr.disconnect_reason or self.problem or "the connection was lost"
+        if self._stderr.last_line:
+            self.problem += f"; its last output: {self._stderr.last_line}"
+        log.warning("MCP server %s: %s", self.server.name, self.problem)
         self.state = ConnectionState.BROKEN
         if not served:
             # After a loss, waiters wait for the next attempt; those of this attempt get the error.
-            self._wanted = anyio.Event()
+            self._connect_requested = anyio.Event()
             self.settled.set()
 
-    async def _pause(self) -> None:
-        patience = self._parts.patience
+    async def _wait_before_retry(self) -> None:
+        patience = self._deps.reconnect
         parked = self._failures > patience.attempts
-        delay = patience.parked if parked else patience.backoff.delay(self._failures)
-        self._next = anyio.current_time() + min(delay, patience.refuses)
+        delay = patience.parked_delay if parked else patience.backoff.delay(self._failures)
+        self._next_attempt = anyio.current_time() + min(delay, patience.refuse_seconds)
         with anyio.move_on_after(delay):
-            await self._wanted.wait()
-        self._wanted = anyio.Event()
+            await self._connect_requested.wait()
+        self._connect_requested = anyio.Event()
         if self.settled.is_set():
             self.settled = anyio.Event()
 
     async def _serve(self, client: Client) -> None:
         async with anyio.create_task_group() as group:
-            began = self._pending_calls.used = anyio.current_time()
+            began = self._pending_calls.last_used = anyio.current_time()
             self._client, self._group = client, group
             self._publish_tools()
-            self.state, self._next = ConnectionState.READY, 0.0
+            self.state, self._next_attempt = ConnectionState.READY, 0.0
             # The request for a connection is fulfilled; it may idle again.
-            self._wanted = anyio.Event()
+            self._connect_requested = anyio.Event()
             self.settled.set()
             group.start_soon(self._refresh_tools, client)
             if _announces_changes(client):
                 group.start_soon(self._watch_changes, client)
             await self._wait_until_over()
-            # Closing makes the server exit, so `_over` must be read before.
-            self._client, self._lost = None, self._over.is_set()
-            if anyio.current_time() - began >= self._parts.patience.steady:
+            # Closing makes the server exit, so `_lost_event` must be read before.
+            self._client, self._lost = None, self._lost_event.is_set()
+            if anyio.current_time() - began >= self._deps.reconnect.stable_seconds:
                 self._failures = 0
             group.cancel_scope.cancel()
 
     def _publish_tools(self) -> None:
         try:
-            self._parts.listed(self)
+            self._deps.on_tools_changed(self)
         except Exception:
             # A failing listener must not break a working connection.
             log.exception("MCP server %s: its tools could not be updated", self.server.name)
@@ -297,13 +299,13 @@ class McpConnection:
         """Wait until it is lost, idle for too long, or too old."""
         end = anyio.current_time() + (self.server.lifetime or math.inf)
         idle = self.server.idle or math.inf
-        while not self._over.is_set():
+        while not self._lost_event.is_set():
             now = anyio.current_time()
-            until = min((now if self._pending_calls else self._pending_calls.used) + idle, end)
+            until = min((now if self._pending_calls else self._pending_calls.last_used) + idle, end)
             with anyio.move_on_at(until):
-                await self._over.wait()
+                await self._lost_event.wait()
             now = anyio.current_time()
-            if not self._pending_calls and now >= min(self._pending_calls.used + idle, end):
+            if not self._pending_calls and now >= min(self._pending_calls.last_used + idle, end):
                 return
             if now >= end:
                 end = now + 1.0
@@ -314,72 +316,75 @@ class McpConnection:
             cache=None,
             client_info=types.Implementation(name="hermes", version=__version__),
             elicitation_callback=self._elicit,
-            message_handler=self._hear,
+            message_handler=self._on_message,
         )
 
     def _transport(self) -> Transport:
-        match self.server.way:
+        match self.server.endpoint:
             case StdioEndpoint() as program:
-                return stdio_transport(program, self._parts.launch, self._complaints, self._over)
+                return stdio_transport(program, self._deps.launch, self._stderr, self._lost_event)
             case HttpEndpoint() as site:
-                return http_transport(site, self.server.connect, self._complaints)
+                return http_transport(site, self.server.connect, self._stderr)
 
     def _new_stderr_log(self) -> StderrLog:
-        return StderrLog(self._parts.redact, partial(self._parts.log, self.server.name))
+        return StderrLog(self._deps.redact, partial(self._deps.log_stderr, self.server.name))
 
-    async def _list(self, client: Client) -> ToolSpecs:
+    async def _list_tools(self, client: Client) -> ToolSpecs:
         """List the tools page by page."""
-        self._listing.begin()
+        self._listing.start()
         cursor: str | None = None
         if client.server_capabilities.tools is None:
             return {}
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            await run_sync(self._listing.take, page.tools)
+            await run_sync(self._listing.add_page, page.tools)
             cursor = page.next_cursor
             if not cursor or self._listing.full:
                 break
-        return await run_sync(partial(self._listing.done, cut=bool(cursor)))
+        return await run_sync(partial(self._listing.finish, cut=bool(cursor)))
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._changed.set()
+            self._tools_changed.set()
 
     async def _watch_changes(self, client: Client) -> None:
         """Subscribe to changes, which newer servers only send to subscribers.
 
         A restarted server has lost the subscription and may have other tools.
         """
-        patience, pause = self._parts.patience, Backoff(base=1.0, cap=self._parts.patience.calmest)
+        patience, pause = (
+            self._deps.reconnect,
+            Backoff(base=1.0, cap=self._deps.reconnect.max_refresh_interval),
+        )
         attempt = 0
         while True:
             began = anyio.current_time()
             try:
                 async with client.listen(tools_list_changed=True) as events:
                     if attempt:
-                        self._changed.set()
+                        self._tools_changed.set()
                     async for _ in events:
-                        self._changed.set()
+                        self._tools_changed.set()
             except SubscriptionLost as error:
                 log.info("MCP server %s: %s", self.server.name, error)
             except MCPError as error:
                 log.info("MCP server %s: cannot watch its changes: %s", self.server.name, error)
                 if attempt or _is_connection_loss(error):
-                    self._let_go()
+                    self._drop()
                 return
-            attempt = 1 if anyio.current_time() - began >= patience.steady else attempt + 1
+            attempt = 1 if anyio.current_time() - began >= patience.stable_seconds else attempt + 1
             await anyio.sleep(pause.delay(attempt))
 
     async def _refresh_tools(self, client: Client) -> None:
         """Refresh the list after a change, less often if it changes all the time."""
-        patience = self._parts.patience
-        calm = patience.calm
+        patience = self._deps.reconnect
+        calm = patience.refresh_interval
         while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
+            await self._tools_changed.wait()
+            self._tools_changed = anyio.Event()
             try:
                 with anyio.fail_after(self.server.connect):
-                    found = await self._list(client)
+                    found = await self._list_tools(client)
             except (MCPError, TimeoutError) as error:
                 log.warning("MCP server %s: cannot refresh its tools: %s", self.server.name, error)
             else:
@@ -387,17 +392,19 @@ class McpConnection:
                     self.tools = found
                     self._publish_tools()
             await anyio.sleep(calm)
-            again = self._changed.is_set()
-            calm = min(2 * calm, patience.calmest) if again else patience.calm
+            again = self._tools_changed.is_set()
+            calm = (
+                min(2 * calm, patience.max_refresh_interval) if again else patience.refresh_interval
+            )
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        return await self._pending_calls.asked(self.server.name, params)
+        return await self._pending_calls.ask_user(self.server.name, params)
 
-    def _says(self, failure: Exception | None) -> str:
+    def _error_text(self, failure: Exception | None) -> str:
         text = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
-        text = self._parts.redact((text or type(failure).__name__)[:MAX_ERROR])
+        text = self._deps.redact((text or type(failure).__name__)[:MAX_ERROR])
         return one_line(escape_controls(text), MAX_SHOWN).rstrip(".")
 
 

@@ -72,19 +72,19 @@ class MessageSize:
 class UnsolicitedLimit:
     """Limits unsolicited messages; a server that exceeds it is disconnected."""
 
-    def __init__(self, most_bytes: int = MAX_UNSOLICITED_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = MAX_UNSOLICITED_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._began = 0.0
         self._count = 0
         self._size = 0
 
-    def hear(self, size: int, now: float) -> None:
+    def count(self, size: int, now: float) -> None:
         """Count one message. Raises `LimitExceeded`."""
         if now - self._began > WINDOW_SECONDS:
             self._began, self._count, self._size = now, 0, 0
         self._count += 1
         self._size += size
-        if self._count > MAX_UNSOLICITED or self._size > self._most_bytes:
+        if self._count > MAX_UNSOLICITED or self._size > self._max_bytes:
             raise LimitExceeded(TOO_MUCH_UNSOLICITED)
 
 

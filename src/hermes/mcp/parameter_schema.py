@@ -38,12 +38,12 @@ class UnusableSchema(Exception):
     """Why the tool cannot be offered, phrased to follow "it"."""
 
 
-def copy_schema(schema: Mapping[str, object], *, words: bool) -> dict[str, Any]:
-    """Copy a schema; without `words` drop annotations. Raises `UnusableSchema`."""
+def copy_schema(schema: Mapping[str, object], *, annotations: bool) -> dict[str, Any]:
+    """Copy a schema; keep `annotations` only if asked to. Raises `UnusableSchema`."""
     if schema.get("type", "object") != "object":
         raise UnusableSchema("does not take named parameters")
     top = {key: one for key, one in schema.items() if key not in _NOT_AT_TOP_LEVEL}
-    copier = _SchemaCopier(words=words)
+    copier = _SchemaCopier(annotations=annotations)
     copy: dict[str, Any] = {"type": "object", "properties": {}}
     copy |= copier.fields(top, 0)
     for reference in copier.references:
@@ -65,9 +65,9 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 class _SchemaCopier:
-    def __init__(self, *, words: bool) -> None:
+    def __init__(self, *, annotations: bool) -> None:
         self.references: set[str] = set()
-        self._words = words
+        self._annotations = annotations
         self._left = MAX_PARTS
 
     def schema(self, value: object, deep: int) -> object:
@@ -80,7 +80,9 @@ class _SchemaCopier:
 
     def fields(self, fields: Mapping[Any, object], deep: int) -> dict[str, Any]:
         self._count(len(fields) + 1, deep)
-        kept = {str(key): self._kept(str(key), one, deep + 1) for key, one in fields.items()}
+        kept = {
+            str(key): self._copy_keyword(str(key), one, deep + 1) for key, one in fields.items()
+        }
         return {key: one for key, one in kept.items() if one is not None}
 
     def _count(self, parts: int, deep: int) -> None:
@@ -88,10 +90,10 @@ class _SchemaCopier:
         if self._left < 0 or deep > MAX_DEPTH:
             raise UnusableSchema("is too large")
 
-    def _kept(self, key: str, value: object, deep: int) -> object:
+    def _copy_keyword(self, key: str, value: object, deep: int) -> object:
         """Return None for what is dropped."""
         if key in _SCHEMA_MAPS:
-            return self._table(value, deep)
+            return self._schema_map(value, deep)
         if key in _SUBSCHEMAS:
             known = isinstance(value, bool) or as_mapping(value) is not None
             return self.schema(value, deep) if known else None
@@ -101,10 +103,10 @@ class _SchemaCopier:
         if key in _CHECKS:
             return value if _CHECKS[key](value) else None
         if key in _ANNOTATIONS:
-            return self._said(value, deep) if self._words else None
-        return self._meant(key, value, deep)
+            return self._annotation(value, deep) if self._annotations else None
+        return self._copy_special(key, value, deep)
 
-    def _meant(self, key: str, value: object, deep: int) -> object:
+    def _copy_special(self, key: str, value: object, deep: int) -> object:
         match key:
             case "type":
                 return self._type(value, deep)
@@ -117,12 +119,12 @@ class _SchemaCopier:
             case _:
                 return None
 
-    def _said(self, value: object, deep: int) -> object:
+    def _annotation(self, value: object, deep: int) -> object:
         if isinstance(value, str):
             return escape_controls(value[:MAX_DESCRIPTION])
         return [one for one in self._entries(value, deep) if _is_short_scalar(one)] or None
 
-    def _table(self, value: object, deep: int) -> object:
+    def _schema_map(self, value: object, deep: int) -> object:
         fields = as_mapping(value)
         if fields is None:
             raise UnusableSchema("has parameters without names")

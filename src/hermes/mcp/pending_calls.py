@@ -23,18 +23,18 @@ class PendingCall(Generic[T]):
     """One call: its result or failure, and how to ask the user meanwhile."""
 
     def __init__(self, inquire: AskPerson | None) -> None:
-        self.inquire = inquire
+        self.ask_person = inquire
         self.questions = 0
         self.limit = anyio.CancelScope()
-        self.gone = anyio.Event()
+        self.cancelled = anyio.Event()
         self.done = anyio.Event()
         self.result: list[T] = []
         self.failure: Exception | None = None
         self._scope = anyio.CancelScope()
-        self._thinking = 0
+        self._open_questions = 0
         self._left = math.inf
 
-    async def work(self, work: Callable[[Client], Awaitable[T]], client: Client) -> None:
+    async def run(self, work: Callable[[Client], Awaitable[T]], client: Client) -> None:
         """Run the call in the connection's task group; the caller may be gone before it ends."""
         try:
             with self._scope:
@@ -44,29 +44,29 @@ class PendingCall(Generic[T]):
         finally:
             self.done.set()
 
-    async def answered(self, seconds: float) -> bool:
+    async def wait_answered(self, seconds: float) -> bool:
         """Wait for the answer; False if none came in time."""
         self.limit.deadline = anyio.current_time() + seconds
         with self.limit:
             await self.done.wait()
         return self.done.is_set()
 
-    def go(self) -> None:
+    def cancel(self) -> None:
         self._scope.cancel()
-        self.gone.set()
+        self.cancelled.set()
 
     @contextmanager
-    def stopped(self) -> Generator[None]:
+    def deadline_suspended(self) -> Generator[None]:
         """Suspend the time limit while the user answers one or more questions."""
-        if not self._thinking:
+        if not self._open_questions:
             self._left = self.limit.deadline - anyio.current_time()
             self.limit.deadline = math.inf
-        self._thinking += 1
+        self._open_questions += 1
         try:
             yield
         finally:
-            self._thinking -= 1
-            if not self._thinking:
+            self._open_questions -= 1
+            if not self._open_questions:
                 self.limit.deadline = anyio.current_time() + self._left
 
 
@@ -74,47 +74,47 @@ class PendingCalls:
     """All pending calls of one server."""
 
     def __init__(self) -> None:
-        self.used = 0.0
+        self.last_used = 0.0
         """When a call last ended."""
         self._waiting: list[PendingCall[Any]] = []
-        self._hangs = 0
+        self._unanswered = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     @contextmanager
-    def waiting(self, caller: PendingCall[Any]) -> Generator[None]:
+    def track(self, caller: PendingCall[Any]) -> Generator[None]:
         self._waiting.append(caller)
         try:
             yield
         finally:
-            caller.go()
+            caller.cancel()
             self._waiting.remove(caller)
-            self.used = anyio.current_time()
+            self.last_used = anyio.current_time()
 
-    def count(self, *, answered: bool) -> bool:
+    def record_outcome(self, *, answered: bool) -> bool:
         """Count an outcome; return whether too many calls in a row got no answer."""
-        self._hangs = 0 if answered else self._hangs + 1
-        if self._hangs < MAX_UNANSWERED:
+        self._unanswered = 0 if answered else self._unanswered + 1
+        if self._unanswered < MAX_UNANSWERED:
             return False
-        self._hangs = 0
+        self._unanswered = 0
         return True
 
-    async def asked(self, server: str, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def ask_user(self, server: str, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Ask the user only if it is certain which call the question belongs to."""
         caller = self._waiting[0] if len(self._waiting) == 1 else None
-        if caller is None or caller.inquire is None or caller.questions >= MAX_QUESTIONS:
+        if caller is None or caller.ask_person is None or caller.questions >= MAX_QUESTIONS:
             return DECLINED
         caller.questions += 1
         answer = CANCELLED
-        with caller.stopped():
+        with caller.deadline_suspended():
             async with anyio.create_task_group() as group:
 
                 async def cancel_with_call() -> None:
-                    await caller.gone.wait()
+                    await caller.cancelled.wait()
                     group.cancel_scope.cancel()
 
                 group.start_soon(cancel_with_call)
-                answer = await fill_form(caller.inquire, server, params)
+                answer = await fill_form(caller.ask_person, server, params)
                 group.cancel_scope.cancel()
         return answer

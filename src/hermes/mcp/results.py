@@ -29,13 +29,13 @@ class ResultReader:
         self._blobs = blobs
         self._redact = redact
 
-    async def called(self, result: types.CallToolResult) -> ToolOutput:
+    async def tool_output(self, result: types.CallToolResult) -> ToolOutput:
         texts = [*self._texts(result.content)]
         if _adds_content(result.structured_content, texts):
             texts.append(msgspec.json.encode(result.structured_content).decode())
         return await self._output(texts, _images(result.content), failed=bool(result.is_error))
 
-    async def read(self, contents: Sequence[types.ContentBlock]) -> ToolOutput:
+    async def content_output(self, contents: Sequence[types.ContentBlock]) -> ToolOutput:
         return await self._output([*self._texts(contents)], _images(contents))
 
     async def _output(
@@ -44,7 +44,7 @@ class ResultReader:
         shown: list[Media] = []
         notes: list[str] = []
         for data in images:
-            media = await self._picture(data) if len(shown) < MAX_IMAGES else None
+            media = await self._image(data) if len(shown) < MAX_IMAGES else None
             if media is None:
                 notes.append("[an image that cannot be shown]")
             else:
@@ -56,7 +56,7 @@ class ResultReader:
         parts = (*([Text(text)] if text else []), *shown)
         return ToolOutput(parts, shown=one_line(text, 200), failed=failed, foreign=True)
 
-    async def _picture(self, data: str) -> Media | None:
+    async def _image(self, data: str) -> Media | None:
         if len(data) > MAX_IMAGE_BYTES * 4 // 3 + 4:
             return None
         try:

@@ -21,20 +21,20 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class StdioEndpoint(Struct, frozen=True, kw_only=True):
-    """A process started by us; `env` is its whole environment. `walled`: it runs in the sandbox."""
+    """A process started by us; `env` is its whole environment. `sandboxed`: with isolation."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
-    walled: bool = False
+    sandboxed: bool = False
 
 
 class HttpEndpoint(Struct, frozen=True, kw_only=True):
-    """Reached over HTTP; `events` selects the older transport with a separate event stream."""
+    """Reached over HTTP; `sse` selects the older transport with a separate event stream."""
 
     url: str
     headers: Mapping[str, str]
-    events: bool = False
+    sse: bool = False
 
 
 Endpoint: TypeAlias = StdioEndpoint | HttpEndpoint
@@ -48,7 +48,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    way: Endpoint
+    endpoint: Endpoint
     timeout: float = 300.0
     connect: float = 60.0
     idle: float | None = None
@@ -59,7 +59,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     resources: bool = True
     prompts: bool = True
 
-    def takes(self, tool: str) -> bool:
+    def is_enabled(self, tool: str) -> bool:
         """Whether a tool is enabled; names may be patterns."""
         wanted = not self.include or any(
             fnmatch.fnmatchcase(tool, pattern) for pattern in self.include
@@ -67,20 +67,20 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         return wanted and not any(fnmatch.fnmatchcase(tool, pattern) for pattern in self.exclude)
 
     @property
-    def longest(self) -> float:
+    def max_call_seconds(self) -> float:
         """Seconds that a call takes at most, including connecting."""
         return self.connect + self.timeout + 2 * CLOSE_TIMEOUT
 
     @property
-    def where(self) -> str:
+    def address(self) -> str:
         """The address for users; never environment variables or headers."""
-        match self.way:
+        match self.endpoint:
             case StdioEndpoint(argv=argv):
                 return " ".join(argv)
             case HttpEndpoint(url=url):
                 return url.partition("?")[0]
 
-    def named(self, tool: str) -> str:
+    def tool_name(self, tool: str) -> str:
         """Return the name for the model: `mcp__server__tool`, in safe characters."""
         name = f"{MCP_PREFIX}{safe_name(self.name)}__{safe_name(tool)}"
         if len(name) <= MAX_TOOL_NAME and not _UNSAFE.search(tool):

@@ -17,33 +17,33 @@ class StderrLog:
     def __init__(
         self, redact: Callable[[str], str], keep: Callable[[str], Awaitable[None]]
     ) -> None:
-        self.last = ""
+        self.last_line = ""
         """The last line, for users."""
-        self.fault = ""
+        self.disconnect_reason = ""
         """Why we disconnected, if we did."""
         self._redact = redact
         self._keep = keep
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._begun = ""
+        self._partial = ""
 
-    async def hear(self, data: bytes) -> None:
-        lines, end, rest = (self._begun + self._decoder.decode(data)).rpartition("\n")
-        self._begun = rest
+    async def feed(self, data: bytes) -> None:
+        lines, end, rest = (self._partial + self._decoder.decode(data)).rpartition("\n")
+        self._partial = rest
         if len(rest) > MAX_LINE + SECRET_OVERLAP:
             # Redact before cutting.
             rest = self._redact(rest)
-            lines, self._begun = f"{lines}{end}{rest[:-SECRET_OVERLAP]}", rest[-SECRET_OVERLAP:]
+            lines, self._partial = f"{lines}{end}{rest[:-SECRET_OVERLAP]}", rest[-SECRET_OVERLAP:]
         await self._write(lines)
 
     async def end(self) -> None:
         """Flush the unfinished line."""
-        rest, self._begun = self._begun + self._decoder.decode(b"", final=True), ""
+        rest, self._partial = self._partial + self._decoder.decode(b"", final=True), ""
         await self._write(rest)
 
     async def _write(self, text: str) -> None:
         lines = [line for line in self._redact(text).splitlines() if line.strip()]
         if lines:
-            self.last = one_line(escape_controls(lines[-1]), MAX_SHOWN)
+            self.last_line = one_line(escape_controls(lines[-1]), MAX_SHOWN)
             await self._keep("\n".join(piece for line in lines for piece in _split_line(line)))
 
 

@@ -108,23 +108,23 @@ class ToolListReader:
         self._acting = acting or ActingTools()
         self._known: dict[str, ToolSpec | str] = {}
         self._left_out: dict[str, str] = {}
-        self._told_of: dict[str, str] = {}
-        self.begin()
+        self._logged: dict[str, str] = {}
+        self.start()
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start a new list; tools of the last one are not checked again."""
         self._before, self._known = self._known, {}
-        self._told_of, self._left_out = self._left_out, {}
+        self._logged, self._left_out = self._left_out, {}
         self._found: dict[str, tuple[str, ToolSpec]] = {}
         self._acting_names: set[str] = set()
-        self._letters = 0
+        self._characters = 0
 
     @property
     def full(self) -> bool:
         seen = len(self._found) + len(self._left_out)
-        return seen >= MAX_TOOLS or self._letters > MAX_TOTAL_CHARACTERS
+        return seen >= MAX_TOOLS or self._characters > MAX_TOTAL_CHARACTERS
 
-    def take(self, tools: Sequence[types.Tool]) -> None:
+    def add_page(self, tools: Sequence[types.Tool]) -> None:
         """Add one page; of duplicate names the first counts."""
         for tool in tools:
             if self.full:
@@ -132,15 +132,15 @@ class ToolListReader:
                 return
             if len(tool.name) > MAX_NAME or not tool.name:
                 self._left_out[tool.name[:MAX_NAME]] = "its name is empty or too long"
-            elif self._server.takes(tool.name) and tool.name not in self._found:
+            elif self._server.is_enabled(tool.name) and tool.name not in self._found:
                 self._try_add(tool)
 
-    def done(self, *, cut: bool = False) -> ToolSpecs:
+    def finish(self, *, cut: bool = False) -> ToolSpecs:
         """Finish the list; `cut` means that the server has more pages."""
         if cut:
             self._left_out[_OTHER_TOOLS] = "it has too many tools"
         self._acting.note(self._server.name, self._acting_names)
-        new = {name: reason for name, reason in self._left_out.items() if name not in self._told_of}
+        new = {name: reason for name, reason in self._left_out.items() if name not in self._logged}
         for name, reason in [*new.items()][:MAX_LOGGED]:
             shown = show_invisible_line(name, 60)
             log.warning("MCP server %s: skipped %s: %s", self._server.name, shown, reason)
@@ -163,25 +163,25 @@ class ToolListReader:
         if not claims:
             self._acting_names.add(tool.name)
         try:
-            schema = copy_schema(tool.input_schema, words=True)
+            schema = copy_schema(tool.input_schema, annotations=True)
         except UnusableSchema as error:
             self._left_out[tool.name] = f"it {error}"
             return
         reads = claims and not self._acting.has(self._server.name, tool.name)
-        seal = digest(self._server.where, tool.name, text, schema, claims, reads)
+        seal = digest(self._server.address, tool.name, text, schema, claims, reads)
         spec = self._before.get(seal) or self._known.get(seal)
         if spec is None:
-            spec = self._looked_at(tool.name, text, schema, reads=reads)
+            spec = self._build_spec(tool.name, text, schema, reads=reads)
         if len(self._known) < 2 * MAX_TOOLS:
             self._known[seal] = spec
         if isinstance(spec, str):
             self._left_out[tool.name] = spec
             return
-        self._letters += spec.characters
-        if self._letters <= MAX_TOTAL_CHARACTERS:
+        self._characters += spec.characters
+        if self._characters <= MAX_TOTAL_CHARACTERS:
             self._found[tool.name] = seal, spec
 
-    def _looked_at(
+    def _build_spec(
         self, name: str, text: str, schema: dict[str, Any], *, reads: bool
     ) -> ToolSpec | str:
         if reason := injection_reason(safe_name(name).replace("_", " ").replace("-", " ")):
@@ -191,11 +191,11 @@ class ToolListReader:
         except UnusableSchema as error:
             return f"it {error}"
         return ToolSpec(
-            name=self._server.named(name),
+            name=self._server.tool_name(name),
             description=describe_tool(self._server, name, text),
             schema=schema,
             effect=Effect.READ if reads else Effect.OUTSIDE,
-            timeout=self._server.longest,
+            timeout=self._server.max_call_seconds,
             toolset=self._server.name,
             foreign=True,
             alone=not self._server.parallel,
@@ -209,7 +209,7 @@ class ToolListReader:
         log.warning(
             "MCP server %s: dropped descriptions of parameters of %s", self._server.name, shown
         )
-        bare = copy_schema(schema, words=False)
+        bare = copy_schema(schema, annotations=False)
         if reason := _schema_problem(bare):
             raise UnusableSchema(reason)
         return bare

@@ -28,12 +28,12 @@ MAX_PROGRESS_TEXT = 300
 PROGRESS_INTERVAL = 0.5
 
 
-def server_tools(link: McpConnection, reading: ResultReader) -> list[Tool]:
+def server_tools(connection: McpConnection, results: ResultReader) -> list[Tool]:
     """Return the server's current tools, and readers for its resources and prompts."""
     found: list[Tool] = []
-    for name, (seal, spec) in link.tools.items():
-        found.append(McpTool(link, spec, _call_tool(name, reading), seal))
-    found += [McpTool(link, spec, work) for spec, work in _reader_tools(link, reading)]
+    for name, (seal, spec) in connection.tools.items():
+        found.append(McpTool(connection, spec, _call_tool(name, results), seal))
+    found += [McpTool(connection, spec, work) for spec, work in _reader_tools(connection, results)]
     return found
 
 
@@ -41,34 +41,36 @@ class McpTool:
     """A tool without a `seal` is one of our own readers."""
 
     def __init__(
-        self, link: McpConnection, spec: ToolSpec, work: ServerCall, seal: str = ""
+        self, connection: McpConnection, spec: ToolSpec, work: ServerCall, seal: str = ""
     ) -> None:
         self.spec = spec
-        self._link = link
+        self._connection = connection
         self._work = work
         self._seal = seal
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = msgspec.json.decode(args, type=dict[str, Any])
-        decision = await ctx.ask(self._wish(args))
+        decision = await ctx.request_approval(self._approval_request(args))
         if not decision.allowed:
             raise ToolError(decision.why)
         try:
-            return await self._once(arguments, ctx)
+            return await self._call(arguments, ctx)
         except (ConnectionLost, CallTimedOut) as error:
             if self.spec.effect is not Effect.READ:
                 raise ToolError(f"{error} {OUTCOME_UNKNOWN}") from error
             if isinstance(error, CallTimedOut):
                 raise
-            return await self._once(arguments, ctx)
+            return await self._call(arguments, ctx)
 
-    async def _once(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        return await self._link.call(lambda client: self._work(client, arguments, ctx), ctx.inquire)
+    async def _call(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        return await self._connection.call(
+            lambda client: self._work(client, arguments, ctx), ctx.ask_person
+        )
 
-    def _wish(self, args: Raw) -> ApprovalRequest:
+    def _approval_request(self, args: Raw) -> ApprovalRequest:
         """Reads are never asked about, but the policy may deny them."""
-        server = self._link.server
-        isolated = not isinstance(server.way, StdioEndpoint) or server.way.walled
+        server = self._connection.server
+        isolated = not isinstance(server.endpoint, StdioEndpoint) or server.endpoint.sandboxed
         acting = Isolation.NETWORK if isolated else Isolation.BEYOND
         return ApprovalRequest(
             tool=self.spec.name,
@@ -83,10 +85,10 @@ def _call_tool(name: str, reading: ResultReader) -> ServerCall:
     async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         progress = _ProgressReporter(ctx)
         async with background_tasks() as group:
-            group.start_soon(progress.tell)
-            result = await client.call_tool(name, arguments, progress_callback=progress.heard)
-        await progress.last()
-        return await reading.called(result)
+            group.start_soon(progress.report_periodically)
+            result = await client.call_tool(name, arguments, progress_callback=progress.on_progress)
+        await progress.report_latest()
+        return await reading.tool_output(result)
 
     return work
 
@@ -100,18 +102,18 @@ class _ProgressReporter:
         self._newest: tuple[float, float | None, str] | None = None
         self._left = MAX_PROGRESS
 
-    async def heard(self, progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
         self._newest = progress, total, (message or "")[:MAX_PROGRESS_TEXT]
         self._progress_event.set()
 
-    async def tell(self) -> None:
+    async def report_periodically(self) -> None:
         while True:
             await self._progress_event.wait()
             self._progress_event = anyio.Event()
-            await self.last()
+            await self.report_latest()
             await anyio.sleep(PROGRESS_INTERVAL)
 
-    async def last(self) -> None:
+    async def report_latest(self) -> None:
         """Report the latest progress if it was not reported yet."""
         if self._newest is None or not self._left:
             return
@@ -153,7 +155,7 @@ def _reader_spec(
     parameters = parameters or {}
     required = [name_ for name_, kind in parameters.items() if kind == "string"]
     return ToolSpec(
-        name=server.named(name),
+        name=server.tool_name(name),
         description=describe_tool(server, name, text),
         schema={
             "type": "object",
@@ -161,7 +163,7 @@ def _reader_spec(
             "required": required,
         },
         effect=Effect.READ,
-        timeout=server.longest,
+        timeout=server.max_call_seconds,
         toolset=server.name,
         foreign=True,
         alone=not server.parallel,
@@ -175,7 +177,7 @@ def _list_resources(reading: ResultReader) -> ServerCall:
             f"{resource.uri}  {resource.name}  {resource.description or ''}".rstrip()
             for resource in found
         ]
-        return await reading.read(_text_blocks("\n".join(lines) or "None."))
+        return await reading.content_output(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
@@ -184,7 +186,7 @@ def _read_resource(reading: ResultReader) -> ServerCall:
     async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         found = await client.read_resource(_required_text(arguments, "uri"))
         blocks = [types.EmbeddedResource(resource=content) for content in found.contents]
-        return await reading.read(blocks)
+        return await reading.content_output(blocks)
 
     return work
 
@@ -193,7 +195,7 @@ def _list_prompts(reading: ResultReader) -> ServerCall:
     async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         found = (await client.list_prompts()).prompts[:MAX_LISTED]
         lines = [f"{prompt.name}  {prompt.description or ''}".rstrip() for prompt in found]
-        return await reading.read(_text_blocks("\n".join(lines) or "None."))
+        return await reading.content_output(_text_blocks("\n".join(lines) or "None."))
 
     return work
 
@@ -203,7 +205,7 @@ def _get_prompt(reading: ResultReader) -> ServerCall:
         values: dict[str, object] = arguments.get("arguments") or {}
         texts = {key: str(value) for key, value in values.items()}
         found = await client.get_prompt(_required_text(arguments, "name"), texts)
-        return await reading.read([message.content for message in found.messages])
+        return await reading.content_output([message.content for message in found.messages])
 
     return work
 

@@ -91,25 +91,25 @@ class RequestTracker:
     """Tracks requests to a server, to recognize unsolicited messages."""
 
     def __init__(self, complaints: StderrLog) -> None:
-        self.complaints = complaints
-        self._asked = set[types.RequestId]()
-        self._unasked = UnsolicitedLimit()
+        self.stderr = complaints
+        self._pending = set[types.RequestId]()
+        self._unsolicited = UnsolicitedLimit()
         self._noise = 0
 
-    def told(self, message: types.JSONRPCMessage) -> None:
+    def record_sent(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
-            self._asked.add(message.id)
+            self._pending.add(message.id)
 
-    def heard(self, line: OutputLine) -> types.JSONRPCMessage | None:
+    def receive(self, line: OutputLine) -> types.JSONRPCMessage | None:
         """Return the message, if it is one. Raises `LimitExceeded`."""
         message = _unread_response(line) if line.cut else self._read(line.data)
         answers = isinstance(message, types.JSONRPCResponse | types.JSONRPCError)
-        if answers and message.id in self._asked:
-            self._asked.discard(message.id)
+        if answers and message.id in self._pending:
+            self._pending.discard(message.id)
         elif line.cut:
             raise LimitExceeded(MESSAGE_HAS_TOO_MANY_VALUES)
         else:
-            self._unasked.hear(line.size, anyio.current_time())
+            self._unsolicited.count(line.size, anyio.current_time())
         return message and without_costly_parts(message)
 
     def _read(self, line: bytes) -> types.JSONRPCMessage | None:
@@ -149,8 +149,8 @@ async def stdio_streams(
 
 async def _read_stderr(process: Process, complaints: StderrLog, drained: anyio.Event) -> None:
     try:
-        while data := await process.complaint():
-            await complaints.hear(data)
+        while data := await process.read_stderr():
+            await complaints.feed(data)
     finally:
         # The last line often has no newline; do not lose it.
         with anyio.move_on_after(STDERR_GRACE, shield=True):
@@ -168,14 +168,14 @@ async def _read_stdout(
     """Read to the end; pending requests then fail."""
     try:
         async for line in read_lines(process):
-            message = tracker.heard(line)
+            message = tracker.receive(line)
             if message is not None:
                 await inward.send(SessionMessage(message))
         with anyio.move_on_after(STDERR_GRACE):
             await drained.wait()
     except LimitExceeded as error:
         log.warning("an MCP server is disconnected: %s", error)
-        tracker.complaints.fault = str(error)
+        tracker.stderr.disconnect_reason = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
@@ -190,10 +190,10 @@ async def _write_stdin(
     over: anyio.Event,
 ) -> None:
     async for message in outward:
-        tracker.told(message.message)
+        tracker.record_sent(message.message)
         line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         with anyio.move_on_after(WRITE_TIMEOUT) as limit:
-            await process.feed(line)
+            await process.write_stdin(line)
         if limit.cancelled_caught:
             log.warning("an MCP server does not read its input and is disconnected")
             over.set()
@@ -231,7 +231,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
             auth=auth,
         )
 
-    if site.events:
+    if site.sse:
         return filtered_streams(
             sse_client(site.url, sse_read_timeout=SSE_READ_TIMEOUT, httpx_client_factory=client),
             complaints,
@@ -284,11 +284,11 @@ async def _filter_messages(
             if isinstance(item, SessionMessage):
                 item.message = without_costly_parts(item.message)
                 if not isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-                    unasked.hear(0, anyio.current_time())
+                    unasked.count(0, anyio.current_time())
             await inward.send(item)
     except LimitExceeded as error:
         log.warning("an MCP server is disconnected: %s", error)
-        complaints.fault = str(error)
+        complaints.disconnect_reason = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
@@ -300,7 +300,7 @@ class _LimitedTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, complaints: StderrLog) -> None:
         super().__init__()
-        self._complaints = complaints
+        self._stderr = complaints
         self._flow = UnsolicitedLimit(4 * MAX_MESSAGE_BYTES)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -314,7 +314,7 @@ class _LimitedTransport(httpx2.AsyncHTTPTransport):
             )
         if isinstance(stream, httpx2.AsyncByteStream):
             flow = self._flow if "event-stream" in kind else None
-            response.stream = LimitedStream(stream, self._complaints, flow)
+            response.stream = LimitedStream(stream, self._stderr, flow)
         return response
 
 
@@ -331,7 +331,7 @@ class LimitedStream(httpx2.AsyncByteStream):
         flow: UnsolicitedLimit | None = None,
     ) -> None:
         self._stream = stream
-        self._complaints = complaints
+        self._stderr = complaints
         self._flow = flow
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -339,7 +339,7 @@ class LimitedStream(httpx2.AsyncByteStream):
             async for chunk in self._counted():
                 yield chunk
         except LimitExceeded as error:
-            self._complaints.fault = str(error)
+            self._stderr.disconnect_reason = str(error)
             raise
 
     async def _counted(self) -> AsyncIterator[bytes]:
@@ -347,7 +347,7 @@ class LimitedStream(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             begins = 0
             if self._flow:
-                self._flow.hear(len(chunk), anyio.current_time())
+                self._flow.count(len(chunk), anyio.current_time())
                 window = last + chunk
                 ends = [window.rfind(one) + len(one) for one in _BLANK_LINES if one in window]
                 begins = max(ends, default=0) - len(last)

@@ -84,10 +84,13 @@ class AnswerEvents:
     """
 
     def __init__(
-        self, response: aiohttp.ClientResponse, place: EndpointSettings, crowd: StreamCoalescer
+        self,
+        response: aiohttp.ClientResponse,
+        settings: EndpointSettings,
+        coalescer: StreamCoalescer,
     ) -> None:
-        self._settings = place
-        self._coalescer = crowd
+        self._settings = settings
+        self._coalescer = coalescer
         self._content = response.content
         self._coalescing: asyncio.Future[None] | None = None
         self._content.on_eof(self._end_pause)
@@ -103,7 +106,7 @@ class AnswerEvents:
         connection = None if self._whole else response.connection
         if connection is not None and connection.protocol is not None:
             connection.protocol.read_timeout = None
-        crowd.answers += 1
+        coalescer.answers += 1
         self._counted = True
 
     def note(self, *, moved: bool, ended: bool) -> None:
@@ -120,9 +123,9 @@ class AnswerEvents:
         now = self._loop.time()
         if self._moved:
             self._moved_at = now
-        place = self._settings
-        pause = place.grace if hurry else place.longest_pause
-        due = min(self._moved_at + pause, self._begun_at + place.ceiling)
+        settings = self._settings
+        pause = settings.grace if hurry else settings.max_pause
+        due = min(self._moved_at + pause, self._begun_at + settings.total)
         # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
         if now < due and self._whole:
@@ -132,7 +135,7 @@ class AnswerEvents:
             gathered = b"" if hurry else await self._gathered()
             if gathered:
                 return self._batch(gathered)
-            with self._watch.until(min(due, now + place.idle)):
+            with self._watch.until(min(due, now + settings.idle)):
                 data = await self._content.readany()
         if data is None and not hurry:
             raise self._timeout_error()
@@ -151,7 +154,7 @@ class AnswerEvents:
             return b""
         # Read first, so that the data is not lost if the connection breaks during the pause.
         data = content.read_nowait()
-        self._coalescing = self._coalescer.rest()
+        self._coalescing = self._coalescer.wait_for_pause()
         await self._coalescing
         return data if content.exception() else data + content.read_nowait()
 
@@ -161,17 +164,17 @@ class AnswerEvents:
             self._coalescing.set_result(None)
 
     def _timeout_error(self) -> TimeoutError:
-        now, place = self._loop.time(), self._settings
-        if now >= self._begun_at + place.ceiling:
+        now, settings = self._loop.time(), self._settings
+        if now >= self._begun_at + settings.total:
             return TimeoutError()
-        if now >= self._moved_at + place.longest_pause:
+        if now >= self._moved_at + settings.max_pause:
             return NoProgress()
         return aiohttp.SocketTimeoutError("no data received")
 
     def _batch(self, data: bytes) -> list[bytes]:
         self._bytes += len(data)
-        if self._bytes > self._settings.most_bytes:
-            raise BodyTooLarge(f"more than {self._settings.most_bytes:,} bytes")
+        if self._bytes > self._settings.max_bytes:
+            raise BodyTooLarge(f"more than {self._settings.max_bytes:,} bytes")
         if data:
             events = self._reader.feed(data)
         else:

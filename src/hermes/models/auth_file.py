@@ -90,7 +90,7 @@ class AuthFile:
     def providers(self) -> list[str]:
         return sorted(_table(self._read(), POOL_KEY))
 
-    def rests(self, provider: str) -> dict[str, Cooldown]:
+    def cooldowns(self, provider: str) -> dict[str, Cooldown]:
         """Return cooldowns by key fingerprint, including expired ones."""
         document = self._read()
         found = {
@@ -148,15 +148,15 @@ class AuthFile:
                 if row.get("id") == identity:
                     row.update(fields)
 
-    def rest(self, provider: str, key: str, rest: Cooldown, now: datetime) -> None:
+    def add_cooldown(self, provider: str, key: str, cooldown: Cooldown, now: datetime) -> None:
         with self._changing(now) as document:
             rows = _table(document, POOL_KEY).get(provider, ())
             own = [row for row in rows if row.get("access_token") == key]
             for row in own:
                 row["last_status"] = EXHAUSTED
                 row["last_status_at"] = now.timestamp()
-                row["last_error_reason"] = rest.why
-                row["last_error_reset_at"] = rest.until
+                row["last_error_reason"] = cooldown.why
+                row["last_error_reset_at"] = cooldown.until
             if not own:
                 resting = document.setdefault(COOLDOWNS_KEY, {})
                 over = now.timestamp()
@@ -164,9 +164,9 @@ class AuthFile:
                     name: value
                     for name, value in _table(resting, provider).items()
                     if (parse_timestamp(_table({"": value}, "").get("until")) or 0.0) > over
-                } | {fingerprint(key): msgspec.to_builtins(rest)}
+                } | {fingerprint(key): msgspec.to_builtins(cooldown)}
 
-    def wake(self, provider: str, now: datetime) -> int:
+    def clear_cooldowns(self, provider: str, now: datetime) -> int:
         """Clear all cooldowns of a provider and return how many there were."""
         with self._changing(now) as document:
             cleared = len(_table(document, COOLDOWNS_KEY).pop(provider, {}))
@@ -225,16 +225,16 @@ def fingerprint(key: str) -> str:
     return sha256(key.encode()).hexdigest()[:16]
 
 
-def parse_timestamp(told: float | str | None) -> float | None:
+def parse_timestamp(value: float | str | None) -> float | None:
     """Return seconds since 1970 for a number or an ISO 8601 string."""
-    if told is None:
+    if value is None:
         return None
     try:
-        return float(told)
+        return float(value)
     except ValueError:
         pass
     try:
-        return datetime.fromisoformat(str(told)).timestamp()
+        return datetime.fromisoformat(str(value)).timestamp()
     except ValueError:
         return None
 

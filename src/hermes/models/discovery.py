@@ -76,8 +76,8 @@ async def resolve_with_discovery(
     settings: ModelSettings,
     env: EnvLookup,
     flags: ModelOverrides,
-    look: Callable[[], Awaitable[Sequence[LocalServer]]],
-    ask: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
+    find_servers: Callable[[], Awaitable[Sequence[LocalServer]]],
+    list_target: Callable[[ModelTarget], Awaitable[Mapping[str, int | None]]],
 ) -> ResolvedModels:
     """Resolve models, using discovery where the settings are incomplete.
 
@@ -87,12 +87,12 @@ async def resolve_with_discovery(
     try:
         return resolve_models(settings, env, flags)
     except NoProviderConfigured:
-        found = await look()
+        found = await find_servers()
         if not found:
             raise
         return resolve_models(settings, env, flags, found)
     except NoModelChosen as unnamed:
-        models = await ask(unnamed.target)
+        models = await list_target(unnamed.target)
         model = first_chat_model(models)
         if not model:
             raise
@@ -135,12 +135,12 @@ async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str
     if target.provider == EMBEDDED:
         from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - rarely needed
 
-        return folder_at(target.base_url).present()
+        return folder_at(target.base_url).installed_models()
     settings = EndpointSettings(
         base_url=target.base_url,
         connect=min(target.connect, timeout),
         idle=timeout,
-        ceiling=3 * timeout,
+        total=3 * timeout,
         proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,

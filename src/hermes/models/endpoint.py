@@ -40,27 +40,27 @@ MAX_STREAM_BYTES = 128 * 1024 * 1024
 class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Where and how to connect.
 
-    `idle` bounds the wait for the first byte and between bytes; `patience` the wait for the next
-    piece of an answer while only keep-alives arrive, as from a provider that queues (five times
-    `idle` by default); `grace` the wait for what may follow a complete answer; `ceiling` the
-    whole request, and `most_bytes` the size of a stream.
+    `idle` bounds the wait for the first byte and between bytes; `progress_timeout` the wait for
+    the next piece of an answer while only keep-alives arrive, as from a provider that queues
+    (five times `idle` by default); `grace` the wait for what may follow a complete answer;
+    `total` the whole request, and `max_bytes` the size of a stream.
     """
 
     base_url: str
     connect: float = 10.0
     idle: float = REMOTE_IDLE
-    patience: float | None = None
+    progress_timeout: float | None = None
     grace: float = 5.0
-    ceiling: float = MAX_REQUEST_SECONDS
-    most_bytes: int = MAX_STREAM_BYTES
+    total: float = MAX_REQUEST_SECONDS
+    max_bytes: int = MAX_STREAM_BYTES
     proxy: str = ""
     verify: bool = True
     ca_file: str = ""
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
-    def longest_pause(self) -> float:
-        return 5 * self.idle if self.patience is None else self.patience
+    def max_pause(self) -> float:
+        return 5 * self.idle if self.progress_timeout is None else self.progress_timeout
 
 
 class NoProgress(TimeoutError):
@@ -86,7 +86,7 @@ class StreamCoalescer:
 
     def __init__(self) -> None:
         self.answers = 0
-        self._resting: dict[int, list[asyncio.Future[None]]] = {}
+        self._paused: dict[int, list[asyncio.Future[None]]] = {}
 
     @property
     def pause(self) -> float:
@@ -94,19 +94,19 @@ class StreamCoalescer:
         pause = self.answers * _PAUSE_PER_STREAM
         return min(pause, _MAX_PAUSE) if pause >= _MIN_PAUSE else 0.0
 
-    def rest(self) -> "asyncio.Future[None]":
+    def wait_for_pause(self) -> "asyncio.Future[None]":
         """Return a future that completes when the pause ends; nearby pauses share a timer."""
         loop = asyncio.get_running_loop()
         end = math.ceil((loop.time() + self.pause) / _TIMER_GRAIN)
         over: asyncio.Future[None] = loop.create_future()
-        if end not in self._resting:
-            self._resting[end] = []
+        if end not in self._paused:
+            self._paused[end] = []
             loop.call_at(end * _TIMER_GRAIN, self._end, end)
-        self._resting[end].append(over)
+        self._paused[end].append(over)
         return over
 
     def _end(self, end: int) -> None:
-        for over in self._resting.pop(end):
+        for over in self._paused.pop(end):
             if not over.done():
                 over.set_result(None)
 
@@ -126,9 +126,9 @@ class _QuietResponseHandler(ResponseHandler):
 class _Connector(aiohttp.TCPConnector):
     """Records which tasks opened a new connection; all others reused one."""
 
-    def __init__(self, place: EndpointSettings, fresh: set[asyncio.Task[object] | None]) -> None:
+    def __init__(self, settings: EndpointSettings, fresh: set[asyncio.Task[object] | None]) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType] - untyped in aiohttp
-            ssl=_tls(place), limit=0, keepalive_timeout=_KEEP_ALIVE
+            ssl=_tls(settings), limit=0, keepalive_timeout=_KEEP_ALIVE
         )
         self._factory = partial(_QuietResponseHandler, loop=self._loop)
         self._fresh = fresh
@@ -169,13 +169,13 @@ class _ReleasedPayload(aiohttp.Payload):
 class Endpoint:
     """A connection pool for one address. Ignores proxy variables, netrc and cookies."""
 
-    def __init__(self, place: EndpointSettings) -> None:
-        self.place = place
-        self.crowd = StreamCoalescer()
+    def __init__(self, settings: EndpointSettings) -> None:
+        self.settings = settings
+        self.coalescer = StreamCoalescer()
         self._session: aiohttp.ClientSession | None = None
         self._fresh: set[asyncio.Task[object] | None] = set()
         # No total timeout: the reader of the answer bounds the stream.
-        self._stream_timeout = _timeouts(place, total=None)
+        self._stream_timeout = _timeouts(settings, total=None)
 
     async def post(
         self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: RequestOrigin
@@ -188,16 +188,16 @@ class Endpoint:
         payload = _ReleasedPayload(body)
         del body
         try:
-            async with asyncio.timeout(self.place.ceiling):
+            async with asyncio.timeout(self.settings.total):
                 return await self._opened().post(
-                    self.place.base_url + path,
+                    self.settings.base_url + path,
                     data=payload,
                     headers=headers,
                     allow_redirects=False,
                     timeout=self._stream_timeout,
                 )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            failure = connection_error(error, origin, self.place)
+            failure = connection_error(error, origin, self.settings)
             if asyncio.current_task() not in self._fresh and isinstance(error, _DEAD_CONNECTION):
                 failure.wait = 0.0
             raise failure from error
@@ -205,7 +205,7 @@ class Endpoint:
             self._fresh.discard(asyncio.current_task())
 
     @staticmethod
-    def let_go(response: aiohttp.ClientResponse) -> None:
+    def release(response: aiohttp.ClientResponse) -> None:
         """Release the connection, or close it if the answer was not read to the end."""
         if response.content.at_eof():
             response.release()
@@ -218,15 +218,15 @@ class Endpoint:
         """Fetch a small body as a whole."""
         try:
             async with self._opened().get(
-                self.place.base_url + path, headers=headers, allow_redirects=False
+                self.settings.base_url + path, headers=headers, allow_redirects=False
             ) as response:
                 if response.status == 200:
                     return await read_all(response.content, MAX_LIST_BYTES)
-                body = await read_up_to(response.content, MAX_ERROR_BODY, self.place.idle)
+                body = await read_up_to(response.content, MAX_ERROR_BODY, self.settings.idle)
         except BodyTooLarge as error:
             raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise connection_error(error, origin, self.place) from error
+            raise connection_error(error, origin, self.settings) from error
         finally:
             self._fresh.discard(asyncio.current_task())
         refusal = classify_error(response.status, body, response.headers, origin, clock.now())
@@ -239,13 +239,13 @@ class Endpoint:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            place = self.place
+            settings = self.settings
             self._session = aiohttp.ClientSession(
-                connector=_Connector(place, self._fresh),
+                connector=_Connector(settings, self._fresh),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=_timeouts(place, total=place.ceiling),
-                headers={"accept-encoding": "identity", **dict(place.headers)},
-                proxy=place.proxy or None,
+                timeout=_timeouts(settings, total=settings.total),
+                headers={"accept-encoding": "identity", **dict(settings.headers)},
+                proxy=settings.proxy or None,
             )
         return self._session
 
@@ -258,8 +258,10 @@ class Endpoint:
 _DEAD_CONNECTION = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 
 
-def _timeouts(place: EndpointSettings, total: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total, sock_connect=place.connect, sock_read=place.idle)
+def _timeouts(settings: EndpointSettings, total: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        total=total, sock_connect=settings.connect, sock_read=settings.idle
+    )
 
 
 async def read_all(source: ByteSource, limit: int) -> bytes:
@@ -286,14 +288,14 @@ async def read_up_to(source: ByteSource, limit: int, seconds: float) -> bytes:
     return b"".join(pieces)
 
 
-def _tls(place: EndpointSettings) -> ssl.SSLContext | bool:
-    if not place.verify:
+def _tls(settings: EndpointSettings) -> ssl.SSLContext | bool:
+    if not settings.verify:
         return False
-    return ssl.create_default_context(cafile=place.ca_file) if place.ca_file else True
+    return ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
 
 
 def connection_error(
-    error: Exception, origin: RequestOrigin, place: EndpointSettings
+    error: Exception, origin: RequestOrigin, settings: EndpointSettings
 ) -> ModelError:
     """Convert a network error into a `ModelError`."""
     if isinstance(error, ValueError):
@@ -306,14 +308,14 @@ def connection_error(
             what = f"no secure connection to {server}: {reason}"
             hint = "For a private certificate authority, set ssl_ca_cert of the custom provider."
         case aiohttp.ConnectionTimeoutError():
-            what = f"{server} did not accept a connection within {place.connect:g} s"
+            what = f"{server} did not accept a connection within {settings.connect:g} s"
         case NoProgress():
-            what = f"{server} sent only keep-alives for {place.longest_pause:g} s"
+            what = f"{server} sent only keep-alives for {settings.max_pause:g} s"
         case aiohttp.ServerTimeoutError():
-            what = f"{server} sent nothing for {place.idle:g} s"
-            hint = _timeout_hint(origin, place)
+            what = f"{server} sent nothing for {settings.idle:g} s"
+            hint = _timeout_hint(origin, settings)
         case TimeoutError():
-            what = f"{server} took longer than {place.ceiling:g} s for one answer"
+            what = f"{server} took longer than {settings.total:g} s for one answer"
         case aiohttp.ClientConnectorDNSError():
             what = f"no network or unknown host: {host_of(origin.address)} cannot be resolved"
             hint = _start_hint(origin)
@@ -357,8 +359,8 @@ def _start_hint(origin: RequestOrigin) -> str:
     return "Check the network and the address, or use a local model: hermes setup"
 
 
-def _timeout_hint(origin: RequestOrigin, place: EndpointSettings) -> str:
+def _timeout_hint(origin: RequestOrigin, settings: EndpointSettings) -> str:
     if not origin.local:
         return "Try again later, or choose another model: hermes model"
-    more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(place.idle)}"
+    more = f"hermes config set agent.local_stream_stale_timeout {2 * math.ceil(settings.idle)}"
     return f"Wait for the local server to finish, or raise the timeout: {more}"

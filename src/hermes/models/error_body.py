@@ -160,7 +160,7 @@ def _finite_seconds(value: str | float) -> float | None:
     return seconds if isfinite(seconds) else None
 
 
-def retry_wait(headers: Mapping[str, str], said: ErrorDetails, now: datetime) -> float | None:
+def retry_wait(headers: Mapping[str, str], details: ErrorDetails, now: datetime) -> float | None:
     """Return how long the provider asks us to wait, preferring the most explicit source."""
     low = {name.lower(): value for name, value in headers.items()}
     if millis := low.get("retry-after-ms"):
@@ -169,9 +169,9 @@ def retry_wait(headers: Mapping[str, str], said: ErrorDetails, now: datetime) ->
         return _not_negative(
             parse_duration(after) if after[:1].isdigit() else _seconds_until(after, now)
         )
-    if said.wait is not None:
-        return _not_negative(said.wait)
-    if wait := _wait_in_message(said.message):
+    if details.wait is not None:
+        return _not_negative(details.wait)
+    if wait := _wait_in_message(details.message):
         return wait
     resets = [
         parse_duration(low[name])
@@ -209,9 +209,9 @@ def redacted_message(message: str, secrets: tuple[str, ...] = ()) -> str:
     return one_line(Redactor(secrets).redact(_SECRET.sub(MASK, message[:_MAX_PAGE])), MAX_SHOWN)
 
 
-def first_sentence(words: str) -> str:
+def first_sentence(text: str) -> str:
     """Return the first sentence; join the second if the first is too short to be informative."""
-    first, *rest = _SENTENCE_END.split(words)
+    first, *rest = _SENTENCE_END.split(text)
     if rest and len(first.split()) < _MIN_WORDS:
         return f"{first.rstrip('.!?')}: {rest[0]}"
     return first

@@ -26,7 +26,7 @@ def build_model(
     resolved: ResolvedModels,
     blobs: Blobs,
     clock: Clock,
-    memory: Callable[[str], CooldownStore] | None = None,
+    cooldowns: Callable[[str], CooldownStore] | None = None,
     engine: Callable[[], "EngineQueue"] | None = None,
 ) -> ResilientModel:
     """Build the primary model with its fallbacks. `aclose` closes every connection.
@@ -40,12 +40,12 @@ def build_model(
         if target.provider == EMBEDDED:
             return KeyedModel(_embedded(target, images, clock, engine))
         model = _model(target, _endpoint(target, endpoints), images, clock)
-        return _route(target, model, clock, memory)
+        return _route(target, model, clock, cooldowns)
 
     routes = [route(target) for target in (resolved.primary, *resolved.fallbacks)]
     closing = partial(_close, list(endpoints.values()))
     policy = RetryPolicy(tries=resolved.tries)
-    return ResilientModel(routes, clock, policy, closing=closing, profile=resolved.primary.profile)
+    return ResilientModel(routes, clock, policy, close=closing, profile=resolved.primary.profile)
 
 
 def _embedded(
@@ -68,7 +68,7 @@ def _endpoint(target: ModelTarget, endpoints: dict[EndpointSettings, Endpoint]) 
         base_url=target.base_url,
         connect=target.connect,
         idle=target.idle,
-        ceiling=max(MAX_REQUEST_SECONDS, target.idle),
+        total=max(MAX_REQUEST_SECONDS, target.idle),
         proxy=target.proxy,
         verify=target.verify,
         ca_file=target.ca_file,
@@ -86,7 +86,7 @@ def _route(
     ring = KeyRing(
         target.keys,
         target.strategy,
-        memory=memory(target.provider) if memory else None,
+        cooldowns=memory(target.provider) if memory else None,
         now=clock.monotonic(),
     )
     return KeyedModel(model, ring, model.keyed, gap=target.gap)

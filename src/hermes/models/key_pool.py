@@ -33,10 +33,10 @@ class AuthFileCooldowns:
         self._clock = clock
         self._refused = refused
 
-    def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
+    def remaining(self, keys: Sequence[str]) -> Mapping[str, float]:
         now = self._clock.now().timestamp()
         try:
-            rests = self._file.rests(self._provider)
+            rests = self._file.cooldowns(self._provider)
         except ConfigError as error:
             log.warning("cannot read key cooldowns: %s", error)
             return {}
@@ -46,7 +46,7 @@ class AuthFileCooldowns:
             if (rest := rests.get(fingerprint(key))) and rest.until > now
         }
 
-    async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+    async def save(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
         if not key:
             return
         try:
@@ -64,7 +64,7 @@ class AuthFileCooldowns:
                 return
         if not alone:
             rest = Cooldown(now.timestamp() + seconds, why)
-            self._file.rest(self._provider, key, rest, now)
+            self._file.add_cooldown(self._provider, key, rest, now)
 
 
 _RENEW_BEFORE = 60.0
@@ -79,24 +79,24 @@ class KeyPool:
         self._ends = math.inf
 
     @property
-    def is_ending(self) -> bool:
+    def is_expiring(self) -> bool:
         """Return whether a token that was handed out is about to expire."""
         return self._clock.now().timestamp() >= self._ends - _RENEW_BEFORE
 
-    def memory(self, provider: str) -> AuthFileCooldowns:
+    def cooldowns(self, provider: str) -> AuthFileCooldowns:
         return AuthFileCooldowns(self._file, provider, self._clock, self._end)
 
     def _end(self) -> None:
         self._ends = -math.inf
 
-    def under(self, settings: ModelSettings) -> ModelSettings:
+    def with_keys(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the keys of the pool, without renewing any."""
         credentials = self._credentials()
         if not credentials:
             return settings
         return structs.replace(settings, pools=_keys_by_pool(credentials))
 
-    async def renewed(self, settings: ModelSettings) -> ModelSettings:
+    async def with_renewed_keys(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the keys of the pool, after renewing expiring logins."""
         credentials = self._credentials()
         if not credentials:
@@ -104,17 +104,19 @@ class KeyPool:
         self._ends = math.inf
         for provider, login in settings.logins.items():
             credentials[provider] = [
-                await self._fresh(provider, one, login) for one in credentials.get(provider, ())
+                await self._renewed(provider, one, login) for one in credentials.get(provider, ())
             ]
         return structs.replace(settings, pools=_keys_by_pool(credentials))
 
-    async def _fresh(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
+    async def _renewed(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
         if one.auth_type != OAUTH:
             return one
         from hermes.models.oauth import OAuthClient  # noqa: PLC0415 - rarely needed
 
         try:
-            fresh = await OAuthClient(self._file, self._clock).fresh(provider, one, login)
+            fresh = await OAuthClient(self._file, self._clock).renewed_if_expiring(
+                provider, one, login
+            )
         except ModelError as error:
             # Other providers must not wait for this one; it is retried soon.
             log.warning("cannot renew the login for %s: %s", provider, error)

@@ -17,11 +17,11 @@ class KeyStrategy(StrEnum):
 class CooldownStore(Protocol):
     """Key cooldowns that outlive the process."""
 
-    def resting(self, keys: Sequence[str]) -> Mapping[str, float]:
+    def remaining(self, keys: Sequence[str]) -> Mapping[str, float]:
         """Return the remaining seconds for each key on cooldown."""
         ...
 
-    async def rested(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+    async def save(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
         """Store a cooldown; `alone` means that there is no other key."""
         ...
 
@@ -38,46 +38,46 @@ class KeyRing:
         keys: Sequence[str],
         strategy: KeyStrategy = KeyStrategy.FILL_FIRST,
         chance: Callable[[], float] = random.random,
-        memory: CooldownStore | None = None,
+        cooldowns: CooldownStore | None = None,
         now: float = 0.0,
     ) -> None:
         self._keys = tuple(dict.fromkeys(keys)) or ("",)
         self._strategy = strategy
         self._chance = chance
-        self._resting: dict[str, float] = {}
+        self._cooldowns: dict[str, float] = {}
         self._used = dict.fromkeys(self._keys, 0)
         self._last = -1
-        self._memory = memory
+        self._memory = cooldowns
         self._unsaved: list[tuple[str, float, str]] = []
-        if memory and len(self._keys) > 1:
-            left = memory.resting(self._keys)
-            self._resting = {key: now + seconds for key, seconds in left.items()}
+        if cooldowns and len(self._keys) > 1:
+            left = cooldowns.remaining(self._keys)
+            self._cooldowns = {key: now + seconds for key, seconds in left.items()}
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def take(self, now: float) -> str:
+    def next_key(self, now: float) -> str:
         """Return a ready key, or the one that is ready soonest."""
         key = self._choose(self._ready(now)) or min(self._keys, key=self._ready_at)
         self._used[key] += 1
         self._last = self._keys.index(key)
         return key
 
-    def rest(self, key: str, until: float) -> None:
+    def cool_until(self, key: str, until: float) -> None:
         """Do not use this key until then."""
-        self._resting[key] = max(until, self._ready_at(key))
+        self._cooldowns[key] = max(until, self._ready_at(key))
 
     def start_cooldown(self, key: str, now: float, seconds: float, why: str) -> None:
         """Put a key on cooldown, to be stored by `remember`."""
-        self.rest(key, now + seconds)
+        self.cool_until(key, now + seconds)
         if self._memory:
             self._unsaved.append((key, seconds, why))
 
-    async def remember(self) -> None:
+    async def save_cooldowns(self) -> None:
         """Store the cooldowns that are not stored yet."""
         while self._memory and self._unsaved:
             key, seconds, why = self._unsaved.pop(0)
-            await self._memory.rested(key, seconds, why, alone=len(self._keys) == 1)
+            await self._memory.save(key, seconds, why, alone=len(self._keys) == 1)
 
     def has_ready(self, now: float) -> bool:
         return bool(self._ready(now))
@@ -86,7 +86,7 @@ class KeyRing:
         return [key for key in self._keys if self._ready_at(key) <= now]
 
     def _ready_at(self, key: str) -> float:
-        return self._resting.get(key, float("-inf"))
+        return self._cooldowns.get(key, float("-inf"))
 
     def _choose(self, ready: Sequence[str]) -> str:
         if not ready:

@@ -16,34 +16,34 @@ class KeyStatus(Struct, frozen=True, kw_only=True):
     id: str = ""
     label: str = ""
     kind: str = "api_key"
-    rests: float = 0.0
-    why: str = ""
+    cooldown: float = 0.0
+    reason: str = ""
     expires: float | None = None
 
 
 class NextKey(Struct, frozen=True):
     """The index of the key that would be used next, and the reason."""
 
-    place: int
-    why: str
+    index: int
+    reason: str
 
 
 def key_statuses(
-    told: Sequence[tuple[str, str]],
+    configured: Sequence[tuple[str, str]],
     pool: Sequence[Credential],
-    rests: Mapping[str, Cooldown],
+    cooldowns: Mapping[str, Cooldown],
     now: float,
 ) -> list[KeyStatus]:
     """Merge configured keys, which come first, with those of the pool."""
     found: dict[str, KeyStatus] = {}
-    for key, source in told:
-        rest = rests.get(fingerprint(key), Cooldown(0.0))
+    for key, source in configured:
+        rest = cooldowns.get(fingerprint(key), Cooldown(0.0))
         left = max(rest.until - now, 0.0)
         found.setdefault(
-            key, KeyStatus(key=key, source=source, rests=left, why=rest.why if left else "")
+            key, KeyStatus(key=key, source=source, cooldown=left, reason=rest.why if left else "")
         )
     for one in pool:
-        rest = rests.get(fingerprint(one.access_token), Cooldown(0.0))
+        rest = cooldowns.get(fingerprint(one.access_token), Cooldown(0.0))
         left = max(rest.until - now, 0.0)
         status = KeyStatus(
             key=one.access_token,
@@ -51,25 +51,25 @@ def key_statuses(
             id=one.id,
             label=one.label,
             kind=one.auth_type,
-            rests=left,
-            why=rest.why if left else "",
+            cooldown=left,
+            reason=rest.why if left else "",
             expires=one.expires,
         )
         found.setdefault(one.access_token, status)
     return list(found.values())
 
 
-def next_key(held: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None:
+def next_key(keys: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None:
     """Return the key that a process started now would use."""
-    if not held:
+    if not keys:
         return None
-    ring = KeyRing([one.key for one in held], strategy)
-    for one in held:
-        if one.rests:
-            ring.rest(one.key, one.rests)
-    index = [one.key for one in held].index(ring.take(0.0))
-    ready = [one for one in held if not one.rests]
-    if len(held) == 1:
+    ring = KeyRing([one.key for one in keys], strategy)
+    for one in keys:
+        if one.cooldown:
+            ring.cool_until(one.key, one.cooldown)
+    index = [one.key for one in keys].index(ring.next_key(0.0))
+    ready = [one for one in keys if not one.cooldown]
+    if len(keys) == 1:
         return NextKey(index, "the only key")
     if not ready:
         return NextKey(index, "all keys are on cooldown; this one is ready soonest")

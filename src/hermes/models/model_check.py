@@ -45,8 +45,8 @@ async def verify_model(target: ModelTarget) -> str:
     return ""
 
 
-def unverified_message(name: str, why: str) -> str:
-    return f"{name} could not be checked ({why.rstrip('.')}); to check it later: hermes doctor"
+def unverified_message(name: str, reason: str) -> str:
+    return f"{name} could not be checked ({reason.rstrip('.')}); to check it later: hermes doctor"
 
 
 def check_listed(provider: str, name: str, listed: Collection[str]) -> None:

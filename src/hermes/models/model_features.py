@@ -11,16 +11,18 @@ from hermes.models.model_profile import EffortFormat, ModelProfile
 class ModelFeatures(Struct, frozen=True, kw_only=True):
     """Model features that a wire needs beyond the provider's profile."""
 
-    effort: EffortFormat = EffortFormat.NOWHERE
+    effort: EffortFormat = EffortFormat.NONE
     efforts: tuple[str, ...] = ()
-    most_output: int = 32_000
+    default_max_output: int = 32_000
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
     betas: tuple[str, ...] = ()
 
 
 _ALL_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _INTERLEAVED_THINKING = ("interleaved-thinking-2025-05-14",)
-_ADAPTIVE = ModelFeatures(effort=EffortFormat.ADAPTIVE, efforts=_ALL_EFFORTS, most_output=64_000)
+_ADAPTIVE = ModelFeatures(
+    effort=EffortFormat.ADAPTIVE, efforts=_ALL_EFFORTS, default_max_output=64_000
+)
 
 _CLAUDE: tuple[tuple[str, ModelFeatures], ...] = (
     (
@@ -30,12 +32,14 @@ _CLAUDE: tuple[tuple[str, ModelFeatures], ...] = (
     (r"claude-[a-z]+-(?:4[.-][7-9]|[5-9])|claude-(?:mythos|fable)", _ADAPTIVE),
     (
         r"claude-(?:opus-4[.-]5|sonnet-4|haiku-4)",
-        ModelFeatures(effort=EffortFormat.BUDGET, most_output=64_000, betas=_INTERLEAVED_THINKING),
+        ModelFeatures(
+            effort=EffortFormat.BUDGET, default_max_output=64_000, betas=_INTERLEAVED_THINKING
+        ),
     ),
     (r"claude-opus-4", ModelFeatures(effort=EffortFormat.BUDGET, betas=_INTERLEAVED_THINKING)),
-    (r"claude-3[.-]7", ModelFeatures(effort=EffortFormat.BUDGET, most_output=64_000)),
-    (r"claude-3[.-]5", ModelFeatures(most_output=8192)),
-    (r"claude-3", ModelFeatures(most_output=4096)),
+    (r"claude-3[.-]7", ModelFeatures(effort=EffortFormat.BUDGET, default_max_output=64_000)),
+    (r"claude-3[.-]5", ModelFeatures(default_max_output=8192)),
+    (r"claude-3", ModelFeatures(default_max_output=4096)),
     (r"claude", _ADAPTIVE),
 )
 

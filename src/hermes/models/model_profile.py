@@ -10,7 +10,7 @@ from hermes.ports.model import EFFORTS
 class EffortFormat(StrEnum):
     """Where in the request body the reasoning effort is set."""
 
-    NOWHERE = "nowhere"
+    NONE = "nowhere"
     FIELD = "reasoning_effort"
     OBJECT = "reasoning"
     SWITCH = "thinking"
@@ -36,25 +36,25 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     """`efforts` are the accepted values; others are mapped to the nearest one.
 
     `no_text` is the content of an answer that has tool calls but no text. `short_call_ids` is for
-    providers that accept only call ids of nine letters and digits. `most_output` is sent where a
-    wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
+    providers that accept only call ids of nine letters and digits. `default_max_output` is sent
+    where a wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
     `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools`
-    named here, and gets only this `prompt`. `keeps` means that the server stores earlier answers
-    and can continue from one, `forms` that it supports JSON output.
+    named here, and gets only this `prompt`. `stores_responses` means that the server stores
+    earlier answers and can continue from one, `forms` that it supports JSON output.
     """
 
     max_tokens_field: str = "max_tokens"
     stream_usage: bool = True
-    effort: EffortFormat = EffortFormat.NOWHERE
+    effort: EffortFormat = EffortFormat.NONE
     efforts: tuple[str, ...] = ("low", "medium", "high")
     replay: ReasoningReplay = ReasoningReplay.NEVER
     images: bool = True
-    no_text: str | None = None
+    empty_content: str | None = None
     short_call_ids: bool = False
-    most_output: int = 32_000
+    default_max_output: int = 32_000
     budgets: tuple[int, ...] = (0, 1024, 4096, 8192, 16_384, 32_000, 32_000, 32_000)
     betas: tuple[str, ...] = ()
-    keeps: bool = False
+    stores_responses: bool = False
     forms: bool = True
     tools: tuple[str, ...] = ()
     prompt: str = ""

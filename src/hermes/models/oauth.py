@@ -55,10 +55,10 @@ class OAuthTokens(Struct, kw_only=True):
 
 
 class OAuthClient:
-    def __init__(self, file: AuthFile, clock: Clock, patience: float = HTTP_TIMEOUT) -> None:
+    def __init__(self, file: AuthFile, clock: Clock, timeout: float = HTTP_TIMEOUT) -> None:
         self._file = file
         self._clock = clock
-        self._patience = patience
+        self._timeout = timeout
 
     async def begin(self, login: DeviceLogin) -> DeviceCode:
         form = {"client_id": login.client_id, "scope": login.scope}
@@ -78,17 +78,17 @@ class OAuthClient:
         code.verifier = verifier
         return code
 
-    async def wait(self, login: DeviceLogin, asked: DeviceCode) -> OAuthTokens:
+    async def wait_for_approval(self, login: DeviceLogin, code: DeviceCode) -> OAuthTokens:
         """Poll until the user approves; raise `Unauthorized` if that does not happen."""
         form = {
             "grant_type": _DEVICE_GRANT,
-            "device_code": asked.device_code,
+            "device_code": code.device_code,
             "client_id": login.client_id,
         }
-        if asked.verifier:
-            form["code_verifier"] = asked.verifier
-        interval = max(asked.interval, 1.0)
-        end = self._clock.monotonic() + min(asked.expires_in, MAX_LOGIN_SECONDS)
+        if code.verifier:
+            form["code_verifier"] = code.verifier
+        interval = max(code.interval, 1.0)
+        end = self._clock.monotonic() + min(code.expires_in, MAX_LOGIN_SECONDS)
         while self._clock.monotonic() + interval <= end:
             await self._clock.sleep(interval)
             tokens = await self._tokens(login, form)
@@ -103,7 +103,7 @@ class OAuthClient:
                     raise _declined_error(tokens)
         raise Unauthorized("the login was not approved in time", hint="Start it again.")
 
-    async def keep(self, provider: str, tokens: OAuthTokens, label: str = "") -> Credential:
+    async def save(self, provider: str, tokens: OAuthTokens, label: str = "") -> Credential:
         now = self._clock.now()
         credential = Credential(
             label=label,
@@ -115,14 +115,16 @@ class OAuthClient:
         )
         return await run_sync(partial(self._file.add, provider, credential, now))
 
-    async def fresh(self, provider: str, credential: Credential, login: DeviceLogin) -> Credential:
+    async def renewed_if_expiring(
+        self, provider: str, credential: Credential, login: DeviceLogin
+    ) -> Credential:
         """Return the credential, renewed if it is about to expire."""
-        if not self._is_ending(credential):
+        if not self._is_expiring(credential):
             return credential
         async with self._renewal_lock():
             known = await run_sync(self._file.credentials, provider)
             current = next((one for one in known if one.id == credential.id), credential)
-            if not self._is_ending(current):
+            if not self._is_expiring(current):
                 return current
             return await self._renewed(provider, current, login)
 
@@ -147,7 +149,7 @@ class OAuthClient:
         await run_sync(partial(self._file.update, provider, old.id, now, **fields))
         return msgspec.convert(msgspec.structs.asdict(old) | dict(fields), Credential)
 
-    def _is_ending(self, credential: Credential) -> bool:
+    def _is_expiring(self, credential: Credential) -> bool:
         ends = credential.expires
         if ends is None or not credential.refresh_token:
             return False
@@ -165,7 +167,7 @@ class OAuthClient:
 
     async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
         """Return the response body, whatever its status."""
-        timeout = aiohttp.ClientTimeout(total=self._patience)
+        timeout = aiohttp.ClientTimeout(total=self._timeout)
         try:
             async with (
                 aiohttp.ClientSession(
@@ -187,7 +189,7 @@ class OAuthClient:
         """Allow one renewal at a time on this machine."""
         handle = _open_lock(self._file.path.with_name("auth-renewal.lock"))
         try:
-            end = self._clock.monotonic() + 2 * self._patience
+            end = self._clock.monotonic() + 2 * self._timeout
             while not _try_lock(handle):
                 if self._clock.monotonic() >= end:
                     raise Unreachable("another process is renewing the login and has not finished")

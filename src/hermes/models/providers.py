@@ -25,7 +25,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     local: bool = False
     router: bool = False
     profile: ModelProfile = ModelProfile()
-    thinks: str = ""
+    reasoning_models: str = ""
     idle: float | None = None
     headers: Mapping[str, str] = {}
 
@@ -33,7 +33,7 @@ class Provider(Struct, frozen=True, kw_only=True):
 EMBEDDED = "embedded"
 """Needs no server: it runs in a child process."""
 
-_LOCAL_PROFILE = ModelProfile(no_text="", effort=EffortFormat.TEMPLATE)
+_LOCAL_PROFILE = ModelProfile(empty_content="", effort=EffortFormat.TEMPLATE)
 
 PROVIDERS: tuple[Provider, ...] = (
     Provider(
@@ -49,7 +49,7 @@ PROVIDERS: tuple[Provider, ...] = (
             efforts=("minimal", "low", "medium", "high", "xhigh"),
             replay=ReasoningReplay.DETAILS,
         ),
-        thinks=r".",
+        reasoning_models=r".",
         headers={"x-title": "Hermes"},
     ),
     Provider(
@@ -64,7 +64,7 @@ PROVIDERS: tuple[Provider, ...] = (
             effort=EffortFormat.FIELD,
             efforts=("minimal", "low", "medium", "high"),
         ),
-        thinks=r"^(o\d|gpt-5|codex)",
+        reasoning_models=r"^(o\d|gpt-5|codex)",
         # Its reasoning models send nothing until they have finished reasoning.
         idle=600.0,
     ),
@@ -86,7 +86,7 @@ PROVIDERS: tuple[Provider, ...] = (
         default_model="gemini-2.5-pro",
         aliases=("google",),
         profile=ModelProfile(effort=EffortFormat.FIELD),
-        thinks=r"gemini-(2\.5|3)",
+        reasoning_models=r"gemini-(2\.5|3)",
     ),
     Provider(
         name="xai",
@@ -97,7 +97,7 @@ PROVIDERS: tuple[Provider, ...] = (
         default_model="grok-4",
         aliases=("grok",),
         profile=ModelProfile(effort=EffortFormat.FIELD, efforts=("low", "high")),
-        thinks=r"^grok-3-mini",
+        reasoning_models=r"^grok-3-mini",
         idle=600.0,
     ),
     Provider(
@@ -110,7 +110,7 @@ PROVIDERS: tuple[Provider, ...] = (
         profile=ModelProfile(
             effort=EffortFormat.SWITCH, replay=ReasoningReplay.CONTENT, images=False
         ),
-        thinks=r"^deepseek-chat",
+        reasoning_models=r"^deepseek-chat",
     ),
     Provider(
         name="zai",
@@ -121,7 +121,7 @@ PROVIDERS: tuple[Provider, ...] = (
         default_model="glm-4.6",
         aliases=("glm", "z.ai", "zhipu"),
         profile=ModelProfile(effort=EffortFormat.SWITCH, replay=ReasoningReplay.CONTENT),
-        thinks=r"glm-(4\.[5-9]|[5-9])",
+        reasoning_models=r"glm-(4\.[5-9]|[5-9])",
     ),
     Provider(
         name="kimi",
@@ -160,7 +160,7 @@ PROVIDERS: tuple[Provider, ...] = (
         default_model="openai/gpt-oss-120b",
         router=True,
         profile=ModelProfile(effort=EffortFormat.FIELD),
-        thinks=r"gpt-oss",
+        reasoning_models=r"gpt-oss",
     ),
     Provider(
         name="mistral",
@@ -169,7 +169,7 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("MISTRAL_API_KEY",),
         url_env=("MISTRAL_BASE_URL",),
         default_model="mistral-large-latest",
-        profile=ModelProfile(stream_usage=False, short_call_ids=True, no_text=""),
+        profile=ModelProfile(stream_usage=False, short_call_ids=True, empty_content=""),
     ),
     Provider(
         name="together",
@@ -215,8 +215,8 @@ PROVIDERS: tuple[Provider, ...] = (
         key_env=("OLLAMA_API_KEY",),
         url_env=("OLLAMA_BASE_URL", "OLLAMA_HOST"),
         local=True,
-        profile=ModelProfile(no_text="", effort=EffortFormat.FIELD),
-        thinks=r"gpt-oss|qwen3|deepseek-r1|magistral",
+        profile=ModelProfile(empty_content="", effort=EffortFormat.FIELD),
+        reasoning_models=r"gpt-oss|qwen3|deepseek-r1|magistral",
     ),
     Provider(
         name="lmstudio",
@@ -237,7 +237,7 @@ PROVIDERS: tuple[Provider, ...] = (
         aliases=("llama.cpp", "llama-cpp"),
         local=True,
         profile=_LOCAL_PROFILE,
-        thinks=r"(?i)qwen3",
+        reasoning_models=r"(?i)qwen3",
     ),
     Provider(
         name="vllm",
@@ -247,7 +247,7 @@ PROVIDERS: tuple[Provider, ...] = (
         url_env=("VLLM_BASE_URL",),
         local=True,
         profile=_LOCAL_PROFILE,
-        thinks=r"(?i)qwen3",
+        reasoning_models=r"(?i)qwen3",
     ),
     Provider(
         name=EMBEDDED,
@@ -263,7 +263,7 @@ CUSTOM = Provider(
     base_url="",
     key_env=("OPENAI_API_KEY",),
     url_env=("OPENAI_BASE_URL",),
-    profile=ModelProfile(no_text=""),
+    profile=ModelProfile(empty_content=""),
 )
 """Any other address; the settings say what it serves."""
 
@@ -279,6 +279,6 @@ def find_provider(name: str) -> Provider | None:
 
 def model_profile_for(provider: Provider, model: str) -> ModelProfile:
     """Return the provider's profile, without the reasoning effort for models that reject it."""
-    if provider.thinks and re.search(provider.thinks, model):
+    if provider.reasoning_models and re.search(provider.reasoning_models, model):
         return provider.profile
-    return structs.replace(provider.profile, effort=EffortFormat.NOWHERE)
+    return structs.replace(provider.profile, effort=EffortFormat.NONE)

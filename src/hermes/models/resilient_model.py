@@ -56,9 +56,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
     tries: int = 3
     attempts: int = 8
-    longest_wait: float = 60.0
-    cool_down: float = 60.0
-    bad_key_rest: float = 3600.0
+    max_wait: float = 60.0
+    cooldown: float = 60.0
+    bad_key_cooldown: float = 3600.0
     backoff: Backoff = Backoff()
 
 
@@ -94,18 +94,18 @@ class _RequestState:
     """The progress of one call."""
 
     def __init__(self, routes: list[KeyedModel]) -> None:
-        self.ahead = routes[1:]
-        self.route = routes[0]
+        self.remaining = routes[1:]
+        self.model = routes[0]
         self.tried = [routes[0]]
         self.total = 0
         self.tries = 1
-        self.spoke = False
+        self.has_content = False
 
-    def next_route(self) -> KeyedModel:
-        self.route = self.ahead.pop(0)
-        self.tried.append(self.route)
+    def next_model(self) -> KeyedModel:
+        self.model = self.remaining.pop(0)
+        self.tried.append(self.model)
         self.tries = 1
-        return self.route
+        return self.model
 
 
 class _NextStep(Struct, frozen=True):
@@ -129,7 +129,7 @@ class ResilientModel:
         policy: RetryPolicy = RetryPolicy(),  # noqa: B008 - a frozen value
         *,
         chance: Callable[[], float] = random.random,
-        closing: Callable[[], Awaitable[None]] | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
         profile: ModelProfile = ModelProfile(),  # noqa: B008 - see above
     ) -> None:
         if not routes:
@@ -138,7 +138,7 @@ class ResilientModel:
         self._clock = clock
         self._policy = policy
         self._chance = chance
-        self._closing = closing
+        self._closing = close
         self.profile = profile
         """Profile of the preferred model."""
         self._answered: OrderedDict[str, KeyedModel] = OrderedDict()
@@ -161,7 +161,7 @@ class ResilientModel:
         if self._closing:
             await self._closing()
 
-    async def replaced(self) -> None:
+    async def close_when_idle(self) -> None:
         """Mark the model as replaced for new turns: it is closed after each remaining answer.
 
         Turns that still use it can continue.
@@ -185,9 +185,9 @@ class ResilientModel:
     async def _run(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
         state = _RequestState(self._order(request.run))
         while True:
-            route = state.route
+            route = state.model
             await self._pace(route)
-            key = route.ring.take(self._clock.monotonic())
+            key = route.ring.next_key(self._clock.monotonic())
             state.total += 1
             try:
                 async with route.with_key(key).stream(request) as chunks:
@@ -196,16 +196,16 @@ class ResilientModel:
                             self._remember(request.run, route)
                             yield chunk
                             return
-                        state.spoke = state.spoke or isinstance(chunk, _CONTENT_DELTAS)
+                        state.has_content = state.has_content or isinstance(chunk, _CONTENT_DELTAS)
                         yield chunk
                 raise Unreachable(f"{route} ended without an answer")
             except ModelError as error:
                 try:
                     step = self._after(error, key, state)
                 finally:
-                    await route.ring.remember()
-            if state.spoke:
-                state.spoke = False
+                    await route.ring.save_cooldowns()
+            if state.has_content:
+                state.has_content = False
                 yield StreamReset(step.notice)
             yield Notice(step.notice)
             if step.wait:
@@ -238,13 +238,13 @@ class ResilientModel:
 
     def _after(self, error: ModelError, key: str, state: _RequestState) -> _NextStep:
         """Return what follows a failure, or raise if nothing does."""
-        log.warning("attempt %d, %s: %s: %s", state.total, state.route, error.code, error)
+        log.warning("attempt %d, %s: %s: %s", state.total, state.model, error.code, error)
         if not (error.retryable or isinstance(error, _NEEDS_OTHER_KEY_OR_MODEL)):
             raise error
         if state.total >= self._policy.attempts:
             raise _final_error(error, state) from error
         return (
-            self._another_key(error, key, state.route)
+            self._another_key(error, key, state.model)
             or self._another_try(error, state)
             or self._another_model(error, state)
         )
@@ -253,9 +253,9 @@ class ResilientModel:
         now = self._clock.monotonic()
         match error:
             case Unauthorized() | OutOfCredit():
-                cooldown = self._policy.bad_key_rest
+                cooldown = self._policy.bad_key_cooldown
             case RateLimited():
-                cooldown = error.wait or self._policy.cool_down
+                cooldown = error.wait or self._policy.cooldown
             case _:
                 return None
         route.ring.start_cooldown(key, now, cooldown, error.code)
@@ -270,22 +270,22 @@ class ResilientModel:
         wait = policy.backoff.delay(state.tries, self._chance)
         if error.wait is not None:
             wait = max(error.wait, 0.1)
-        if wait > policy.longest_wait:
+        if wait > policy.max_wait:
             return None
         state.tries += 1
         return _NextStep(
-            f"{state.route.model.provider}: {_REASONS[error.code]}, trying again in "
+            f"{state.model.model.provider}: {_REASONS[error.code]}, trying again in "
             f"{math.ceil(wait)} s ({state.tries} of {policy.tries})",
             wait,
         )
 
     def _another_model(self, error: ModelError, state: _RequestState) -> _NextStep:
-        failed = state.route
-        cooldown = max(self._policy.cool_down, error.wait or 0.0)
+        failed = state.model
+        cooldown = max(self._policy.cooldown, error.wait or 0.0)
         failed.cooling_until = self._clock.monotonic() + cooldown
-        if not state.ahead:
+        if not state.remaining:
             raise _final_error(error, state) from error
-        return _NextStep(f"{failed}: {_REASONS[error.code]}, switching to {state.next_route()}")
+        return _NextStep(f"{failed}: {_REASONS[error.code]}, switching to {state.next_model()}")
 
 
 def _final_error(error: ModelError, state: _RequestState) -> ModelError:

@@ -239,7 +239,9 @@ class _Resolver:
             strategy=self._settings.strategies.get(provider.name, KeyStrategy.FILL_FIRST),
             window=self._settings.context_length or context_window(model, local=local),
             max_output=self._settings.max_tokens,
-            profile=self._profile(provider, model, mode, keeps=selection.keeps),
+            profile=self._profile(
+                provider, model, mode, stores_responses=selection.stores_responses
+            ),
             api_mode=mode,
             extra=self._extra(provider),
             headers=provider.headers,
@@ -273,7 +275,10 @@ class _Resolver:
             window=window or context_window(model, local=local),
             max_output=self._settings.max_tokens,
             profile=self._profile(
-                host, model, mode, keeps=custom.keeps_responses or selection.keeps
+                host,
+                model,
+                mode,
+                stores_responses=custom.keeps_responses or selection.stores_responses,
             ),
             api_mode=mode,
             extra=custom.extra_body,
@@ -376,12 +381,18 @@ class _Resolver:
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 
-    def _profile(self, provider: Provider, model: str, mode: str, *, keeps: bool) -> ModelProfile:
+    def _profile(
+        self, provider: Provider, model: str, mode: str, *, stores_responses: bool
+    ) -> ModelProfile:
         usual, shown = (
             with_model_features(model_profile_for(provider, model), mode, model),
             self._settings.images,
         )
-        return structs.replace(usual, keeps=keeps, images=usual.images if shown is None else shown)
+        return structs.replace(
+            usual,
+            stores_responses=stores_responses,
+            images=usual.images if shown is None else shown,
+        )
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:

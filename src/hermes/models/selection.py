@@ -32,7 +32,7 @@ class ModelSelection(Struct, frozen=True, kw_only=True):
     api_key: str = ""
     key_env: str = ""
     api_mode: str = ""
-    keeps: bool = False
+    stores_responses: bool = False
     source: str = ""
 
 
@@ -101,7 +101,7 @@ def _configured(settings: ModelSettings, model: str, source: str) -> ModelSelect
         base_url=settings.base_url,
         api_key=settings.api_key,
         api_mode=settings.api_mode,
-        keeps=settings.keeps_responses,
+        stores_responses=settings.keeps_responses,
         source=source,
     )
 

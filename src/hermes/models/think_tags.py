@@ -22,9 +22,9 @@ _MAX_BLANK = 4096
 
 
 class PieceKind(Enum):
-    SPOKEN = auto()
-    THOUGHT = auto()
-    TAKEN_BACK = auto()
+    TEXT = auto()
+    REASONING = auto()
+    RECLASSIFIED = auto()
     """Everything before was reasoning after all; the text starts over."""
 
 
@@ -47,8 +47,8 @@ class ThinkTagParser:
         self._inside = ""
         self._fence = ""
         self._line_start = True
-        self._spoke = False
-        self._thought = False
+        self._has_text = False
+        self._has_reasoning = False
 
     def is_plain_text(self, text: str) -> bool:
         """In the middle of a line no tag can open or close."""
@@ -56,7 +56,7 @@ class ThinkTagParser:
 
     def feed(self, text: str) -> list[TextPiece]:
         if self.is_plain_text(text):
-            return [TextPiece(text, PieceKind.SPOKEN)]
+            return [TextPiece(text, PieceKind.TEXT)]
         return self._scan(self._held + text, final=False)
 
     def close(self) -> list[TextPiece]:
@@ -69,26 +69,26 @@ class ThinkTagParser:
         at = 0
         while at < len(text):
             if self._inside:
-                at = self._think(text, at, pieces, final=final)
+                at = self._read_reasoning(text, at, pieces, final=final)
             elif self._line_start:
                 at = self._begin_line(text, at, pieces, final=final)
             else:
-                at = self._speak(text, at, pieces)
+                at = self._emit_lines(text, at, pieces)
         return _joined(pieces)
 
-    def _think(self, text: str, at: int, pieces: list[TextPiece], *, final: bool) -> int:
+    def _read_reasoning(self, text: str, at: int, pieces: list[TextPiece], *, final: bool) -> int:
         closing = next(
             (tag for tag in _CLOSING.finditer(text, at) if tag[1].lower() == self._inside), None
         )
         if closing:
             self._inside = ""
-            self._line_start = self._thought = True
-            _add(pieces, text[at : closing.start()], PieceKind.THOUGHT)
+            self._line_start = self._has_reasoning = True
+            _add(pieces, text[at : closing.start()], PieceKind.REASONING)
             return closing.end()
         last = text.rfind("<", at)
         held = last >= 0 and not final and _may_become_tag(text[last : last + _MAX_TAG])
         end = last if held else len(text)
-        _add(pieces, text[at:end], PieceKind.THOUGHT)
+        _add(pieces, text[at:end], PieceKind.REASONING)
         self._held = text[end:]
         return len(text)
 
@@ -100,11 +100,11 @@ class ThinkTagParser:
             self._hold(text[at:end], text[end:], pieces)
             return len(text)
         tag = None if self._fence else _OPENING.match(text, end) or _CLOSING.match(text, end)
-        if self._spoke or not (tag or self._thought):
-            _add(pieces, self._blank(text[at:end]), PieceKind.SPOKEN)
+        if self._has_text or not (tag or self._has_reasoning):
+            _add(pieces, self._blank(text[at:end]), PieceKind.TEXT)
         if tag is None:
             self._toggle_fence(head)
-            return self._speak(text, end, pieces)
+            return self._emit_lines(text, end, pieces)
         if head[1] == "/":
             self._close_unopened(pieces)
         else:
@@ -112,39 +112,39 @@ class ThinkTagParser:
         return tag.end()
 
     def _hold(self, blank: str, rest: str, pieces: list[TextPiece]) -> None:
-        if self._spoke:
-            _add(pieces, blank, PieceKind.SPOKEN)
+        if self._has_text:
+            _add(pieces, blank, PieceKind.TEXT)
             self._held = rest
         else:
             self._held = self._blank(blank) + rest
 
     def _blank(self, text: str) -> str:
         """Limit leading whitespace before the first word."""
-        return text if self._spoke else text[:_MAX_BLANK]
+        return text if self._has_text else text[:_MAX_BLANK]
 
     def _close_unopened(self, pieces: list[TextPiece]) -> None:
-        if self._spoke and not self._thought:
-            self._spoke = False
-            _add(pieces, "", PieceKind.TAKEN_BACK)
-        self._thought = True
+        if self._has_text and not self._has_reasoning:
+            self._has_text = False
+            _add(pieces, "", PieceKind.RECLASSIFIED)
+        self._has_reasoning = True
 
     def _toggle_fence(self, rest: str) -> None:
         mark = rest[:3]
         if mark in _FENCES and self._fence in {"", mark}:
             self._fence = "" if self._fence else mark
 
-    def _speak(self, text: str, at: int, pieces: list[TextPiece]) -> int:
+    def _emit_lines(self, text: str, at: int, pieces: list[TextPiece]) -> int:
         """Emit all lines up to one that may begin with a tag or a fence."""
         lines = _PLAIN_LINES.match(text, at)
         end = min((lines.end() if lines else at) + 1, len(text))
-        self._spoke = self._spoke or end > at
+        self._has_text = self._has_text or end > at
         self._line_start = text.endswith("\n", at, end)
-        _add(pieces, text[at:end], PieceKind.SPOKEN)
+        _add(pieces, text[at:end], PieceKind.TEXT)
         return end
 
 
 def _add(pieces: list[TextPiece], text: str, kind: PieceKind) -> None:
-    if text or kind is PieceKind.TAKEN_BACK:
+    if text or kind is PieceKind.RECLASSIFIED:
         pieces.append(TextPiece(text, kind))
 
 

@@ -72,11 +72,11 @@ class WireModel:
         self._images = images
         self._clock = clock
         self._wire = wire
-        self._path = wire.path(endpoint.place.base_url)
+        self._path = wire.path(endpoint.settings.base_url)
         self._origin = RequestOrigin(
             provider=served.provider,
             model=served.model,
-            base_url=endpoint.place.base_url,
+            base_url=endpoint.settings.base_url,
             key_env=served.key_env,
             key=key,
             local=served.local,
@@ -122,14 +122,14 @@ class WireModel:
                 for delta in self._end(stream, events):
                     yield delta
                 answer = stream.answer(self._served.model, self._served.provider)
-                self._wire.heard(request, stream, answer)
+                self._wire.answer_received(request, stream, answer)
                 await events.drain()
                 yield answer
         finally:
-            self._endpoint.let_go(response)
+            self._endpoint.release(response)
 
     def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
-        return AnswerEvents(response, self._endpoint.place, self._endpoint.crowd)
+        return AnswerEvents(response, self._endpoint.settings, self._endpoint.coalescer)
 
     async def _respond(self, request: ModelRequest) -> aiohttp.ClientResponse:
         """Open the response; retry once without optional parts that the provider refuses."""
@@ -138,7 +138,7 @@ class WireModel:
         except BadRequest as error:
             if is_reasoning_refusal(str(error)) and has_reasoning(request):
                 request = without_reasoning(request)
-            elif not self._wire.learn(str(error)):
+            elif not self._wire.drop_refused(str(error)):
                 raise
             log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
             return await self._posted(request)
@@ -151,13 +151,13 @@ class WireModel:
         try:
             await self._check(response)
         except BaseException:
-            self._endpoint.let_go(response)
+            self._endpoint.release(response)
             raise
         return response
 
     async def _body(self, request: ModelRequest) -> Sequence[bytes]:
         shown = self._wire.images_in(request.messages)
-        return self._wire.pieces(request, await self._images.urls(shown) if shown else None)
+        return self._wire.body_pieces(request, await self._images.urls(shown) if shown else None)
 
     def _headers(self) -> dict[str, str]:
         return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
@@ -176,7 +176,7 @@ class WireModel:
                 f"{self._origin.address} redirects to {redacted_message(target)}",
                 hint=url_hint(self._origin),
             )
-        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.place.idle)
+        body = await read_up_to(response.content, MAX_ERROR_BODY, self._endpoint.settings.idle)
         raise self._classified(response.status, body, response.headers)
 
     def _classified(
@@ -194,7 +194,7 @@ class WireModel:
                 raise Unreachable(f"{provider} sent an invalid stream: {error}") from error
             case _:
                 if not stream.finish_reason:
-                    raise connection_error(error, self._origin, self._endpoint.place) from error
+                    raise connection_error(error, self._origin, self._endpoint.settings) from error
 
     def _end(self, stream: WireStream, events: AnswerEvents) -> Sequence[StreamDelta | Notice]:
         """Return the last deltas; raise if the answer is incomplete."""

@@ -44,12 +44,12 @@ class Decision(Struct, frozen=True):
 class Approvals(Protocol):
     """Applies the approval rules, and asks a person where they do not decide."""
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         """Decide on the action. A question is emitted as an event; no answer means denied."""
         ...
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         """Return a person's answer, or None if no person is attached or none answered."""
         ...
@@ -63,21 +63,21 @@ class RecoveredQuestions(Struct, frozen=True, kw_only=True):
     """A session's questions left over by an earlier process, by call id."""
 
     waiting: frozenset[str] = frozenset()  # these calls did nothing yet and are run again
-    told: Mapping[str, str] = {}  # other calls that did nothing, with their result text
+    results: Mapping[str, str] = {}  # other calls that did nothing, with their result text
 
 
 class PendingQuestions(Protocol):
     """Questions asked by earlier turns. The caller holds the session lease."""
 
-    async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+    async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
         """Take over the open questions when a turn starts; only a `resumed` turn keeps them."""
         ...
 
-    async def over(self, session: str) -> None:
+    async def turn_ended(self, session: str) -> None:
         """Close the questions that the ended turn did not ask again."""
         ...
 
-    async def sweep(self) -> None:
+    async def close_abandoned(self) -> None:
         """Close questions whose turn will not resume."""
         ...
 

@@ -35,11 +35,11 @@ class Throttled(NotSent):
     code = "throttled"
 
     def __init__(
-        self, message: str, *, wait: float, hint: str = "", everywhere: bool = False
+        self, message: str, *, wait: float, hint: str = "", all_chats: bool = False
     ) -> None:
         super().__init__(message, hint=hint)
         self.wait = wait
-        self.everywhere = everywhere
+        self.all_chats = all_chats
 
 
 class InboundRefused(HermesError):
@@ -105,7 +105,7 @@ class ChannelCapabilities(Struct, frozen=True):
     max_text: int
     direct: bool = True
     groups: bool = False
-    later: bool = True  # can deliver messages after the turn has ended
+    async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
 
@@ -146,7 +146,7 @@ class SupportsReactions(Protocol):
 
 @runtime_checkable
 class SupportsLiveness(Protocol):
-    def heard_at(self) -> datetime | None:
+    def last_seen_at(self) -> datetime | None:
         """When the platform last proved to be alive, such as by answering a poll or a ping."""
         ...
 
@@ -154,7 +154,7 @@ class SupportsLiveness(Protocol):
 class SharedResources(Protocol):
     """Resources shared by the channels of one process, such as a listening server."""
 
-    async def once(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+    async def get_or_open(self, name: str, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
         """Return the resource of that name, opening it on first use; closed with the process."""
         ...
 
@@ -168,7 +168,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     settings: Platform
     env: Mapping[str, str]
     clock: Clock
-    shares: SharedResources
+    shared: SharedResources
 
 
 ChannelFactory: TypeAlias = Callable[[ChannelDeps], AbstractAsyncContextManager[Channel]]

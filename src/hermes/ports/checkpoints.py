@@ -32,7 +32,7 @@ class RestoreResult(Struct, frozen=True, kw_only=True):
 class Checkpoints(Protocol):
     """Never touches the user's own repositories."""
 
-    async def before(self, scope: Scope) -> str:
+    async def checkpoint_before(self, scope: Scope) -> str:
         """Snapshot the files before a run changes them, once per run.
 
         Never raises: if it is not possible, returns a sentence that says why.

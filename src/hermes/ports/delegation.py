@@ -41,7 +41,7 @@ class TaskReport(Struct, frozen=True, kw_only=True):
 
 
 class Delegator(Protocol):
-    async def allowed(self, scope: Scope) -> bool:
+    async def may_delegate(self, scope: Scope) -> bool:
         """Whether this scope may delegate at all."""
         ...
 

@@ -8,13 +8,13 @@ from hermes.schema.scope import Scope
 
 
 class Followups(Protocol):
-    def brought(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         """Return the writes that put `text` into the inbox of the scope's session, once per key.
 
         Commit them together with the record that the result was reported.
         """
         ...
 
-    def ring(self, scope: Scope) -> None:
+    def wake(self, scope: Scope) -> None:
         """Wake the session after the commit."""
         ...

@@ -11,17 +11,17 @@ from hermes.schema.scope import Scope
 class TargetResult(Struct, frozen=True):
     """The result for one target."""
 
-    place: str
+    target: str
     key: str = ""  # the outbox row; empty if the target cannot be reached
-    why: str = ""  # why it cannot be reached
-    near: bool = False  # the requesting chat itself, or one of the owner's home channels
+    reason: str = ""  # why it cannot be reached
+    trusted: bool = False  # the requesting chat itself, or one of the owner's home channels
 
 
 class MessageSender(Protocol):
-    def places(self, scope: Scope, target: str) -> Sequence[TargetResult]:
+    def resolve(self, scope: Scope, target: str) -> Sequence[TargetResult]:
         """Resolve a target without sending. Raises `UsageError` for an invalid target."""
         ...
 
-    async def post(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
+    async def send(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
         """Put the message into the outbox; delivery follows. Raises `UsageError`."""
         ...

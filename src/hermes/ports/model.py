@@ -25,10 +25,10 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 class OutputConstraints(Struct, frozen=True, kw_only=True):
     """Constraints on the tool calls and the format of an answer."""
 
-    must: bool = False  # a tool call is required
+    required: bool = False  # a tool call is required
     name: str = ""  # it must be this tool
-    one: bool = False  # at most one call per answer
-    form: OutputFormat | None = None
+    single: bool = False  # at most one call per answer
+    format: OutputFormat | None = None
 
 
 UNCONSTRAINED = OutputConstraints()
@@ -43,7 +43,7 @@ class ModelRequest(Struct, frozen=True):
     max_output: int | None = None
     effort: str | None = None
     run: str = ""  # requests of one run go to the same model; empty: a single request
-    calling: OutputConstraints = UNCONSTRAINED
+    constraints: OutputConstraints = UNCONSTRAINED
 
 
 ModelChunk: TypeAlias = TextDelta | ReasoningDelta | StreamReset | Notice | Assistant

@@ -27,8 +27,8 @@ class PutRecord(Struct, frozen=True):
     otherwise the whole commit is refused with `Overtaken`.
     """
 
-    matter: StateRecord
-    was: str | None = None
+    record: StateRecord
+    expected_state: str | None = None
 
 
 class Records(Protocol):

@@ -43,12 +43,12 @@ class RuntimeRequest(Struct, frozen=True):
     scope: Scope
     system: str
     messages: Sequence[Message]  # the transcript; the last ones are to be answered
-    meanwhile: ReadSteering = no_steering  # for runtimes that accept messages while they work
+    read_steering: ReadSteering = no_steering  # for runtimes that accept messages while they work
     tools: Sequence[ToolSpec] = ()  # our tools, called with `use`
-    use: RunTool = no_tools
+    run_tool: RunTool = no_tools
     foreign: bool = False  # the turn already contains untrusted content
     # Called before `use` if untrusted content arrived since: its event may come only later.
-    strangers_heard: Callable[[], None] = _ignore_untrusted
+    mark_untrusted: Callable[[], None] = _ignore_untrusted
 
 
 class TurnEnd(Struct, frozen=True):
@@ -57,7 +57,7 @@ class TurnEnd(Struct, frozen=True):
     outcome: Outcome
     reason: str = ""  # a sentence for people
     code: str = ""  # the error's code
-    unheard: tuple[User, ...] = ()  # messages that came too late; answered in the next turn
+    late_messages: tuple[User, ...] = ()  # messages that came too late; answered in the next turn
 
 
 RuntimeEvent: TypeAlias = Delta | ToolStarted | MessageAdded | QuestionAsked | QuestionAnswered

@@ -15,14 +15,14 @@ class ProcessPermissions(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()  # parts of `writable`, where the sandbox can enforce that
     network: bool = False
-    beyond: bool = False  # runs outside the sandbox; must have been approved
-    wall: str = ""  # the sandbox it was approved for; it does not run in a weaker one
+    unsandboxed: bool = False  # runs outside the sandbox; must have been approved
+    isolation: str = ""  # the sandbox it was approved for; it does not run in a weaker one
 
 
 class Confinement(Struct, frozen=True):
     """The isolation of a process started now."""
 
-    wall: str = ""  # empty: not isolated
+    isolation: str = ""  # empty: not isolated
     complete: bool = True  # otherwise it has gaps, and approvals treat it as not isolated
     failed: str = ""  # why the configured sandbox is unavailable; everything needs approval then
 
@@ -34,12 +34,12 @@ class ProcessSpec(Struct, frozen=True, kw_only=True):
     cwd: str
     env: Mapping[str, str]  # the complete environment; nothing is inherited
     timeout: float
-    reach: ProcessPermissions = ProcessPermissions()
+    permissions: ProcessPermissions = ProcessPermissions()
     stdin: bytes = b""
     keep: int = 200_000  # bytes of output to return: the first 40 % and the end
-    spill: str | None = None  # file for the full output if there is more
+    overflow_file: str | None = None  # file for the full output if there is more
     principal: str = OWNER  # everyone but the owner gets separate temporary files
-    apart: bool = False  # keep stderr out of the output, to be read separately
+    separate_stderr: bool = False  # keep stderr out of the output, to be read separately
 
 
 class ProcessResult(Struct, frozen=True, kw_only=True):
@@ -73,15 +73,15 @@ class Process(Protocol):
         """The next output; empty at the end."""
         ...
 
-    async def complaint(self) -> bytes:
+    async def read_stderr(self) -> bytes:
         """The next stderr output, if it is kept apart; empty at the end."""
         ...
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         """Write to its standard input or terminal; ignored if it no longer reads."""
         ...
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Close its standard input."""
         ...
 
@@ -99,7 +99,7 @@ class Sandbox(Protocol):
     def name(self) -> str: ...
 
     @property
-    def wall(self) -> str:
+    def isolation(self) -> str:
         """The name of the isolation; empty if there is none."""
         ...
 

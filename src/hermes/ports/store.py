@@ -98,7 +98,7 @@ class RecordUsage(Struct, frozen=True):
 class EnqueueItem(Struct, frozen=True):
     """Put an item into its queue; a key seen before changes nothing."""
 
-    parcel: QueueItem
+    item: QueueItem
 
 
 class CompleteItem(Struct, frozen=True):
@@ -117,7 +117,7 @@ class AmendItem(Struct, frozen=True):
 class ParkedItem(Struct, frozen=True):
     """An item that was given up, and why."""
 
-    parcel: QueueItem
+    item: QueueItem
     reason: str
 
 
@@ -229,7 +229,7 @@ class SessionArchive(Protocol):
         """Words in any order, `"phrases"`, prefixes with `*`; also substrings and CJK."""
         ...
 
-    async def recall(
+    async def search_by_meaning(
         self, query: str, limit: int = 20, role: str | None = None
     ) -> Sequence[SearchHit]:
         """Like `search`, plus results of similar meaning where embeddings are available."""
@@ -252,7 +252,7 @@ class SessionArchive(Protocol):
 class Queues(Protocol):
     """The durable inbox and outbox."""
 
-    async def put(self, parcel: QueueItem) -> bool:
+    async def put(self, item: QueueItem) -> bool:
         """False when the key was seen before."""
         ...
 
@@ -266,7 +266,7 @@ class Queues(Protocol):
         """Topics with items that are neither done nor parked, oldest first."""
         ...
 
-    async def left(self, lane: str, limit: int) -> Sequence[QueueItem]:
+    async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
         """Unfinished items of topics where something is claimed, oldest first.
 
         Only reads: nothing is claimed.
@@ -283,7 +283,7 @@ class Queues(Protocol):
         """Items that were given up, oldest first."""
         ...
 
-    async def fate(self, key: str) -> tuple[ItemStatus, str]:
+    async def status(self, key: str) -> tuple[ItemStatus, str]:
         """The status, and the reason for the last delay or for parking.
 
         Raises `NotFound`.
@@ -333,7 +333,7 @@ class Store(Protocol):
         """
         ...
 
-    async def admit(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
+    async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         """Begin a turn in one commit: acquire the lease, apply the writes, claim waiting items.
 
         Raises `SessionBusy` while another live holder has the session, and `LeaseLost`.

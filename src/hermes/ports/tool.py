@@ -40,9 +40,9 @@ async def no_other_tools(name: str, args: Raw) -> ToolOutput:
 class TextSources(Struct, frozen=True, kw_only=True):
     """Where a text may come from, with names to show people."""
 
-    strangers: tuple[str, ...] = ()  # untrusted sources
-    read: tuple[str, ...] = ()  # other sources that were read
-    repeated: tuple[str, ...] = ()  # sources the text repeats word for word
+    untrusted: tuple[str, ...] = ()  # untrusted sources
+    trusted: tuple[str, ...] = ()  # other sources that were read
+    quoted: tuple[str, ...] = ()  # sources the text repeats word for word
     own: tuple[str, ...] = ()  # messages written by the owner, without attachments
     quotes: bool = False  # repeats untrusted text, even if the owner wrote the same words
 
@@ -61,9 +61,9 @@ class ToolContext(Struct, frozen=True):
     scope: Scope
     call: str
     progress: Callable[[str], Awaitable[None]]
-    ask: RequestApproval = decide_unattended  # required before anything with an effect
-    inquire: AskPerson = no_answer
-    use: CallTool = no_other_tools  # calls another tool of the same turn
+    request_approval: RequestApproval = decide_unattended  # required before anything with an effect
+    ask_person: AskPerson = no_answer
+    call_tool: CallTool = no_other_tools  # calls another tool of the same turn
     foreign: bool = False  # the turn contains untrusted content
     sources: Callable[[str], TextSources] = no_sources  # where a text may come from
     quotes: Callable[[str], bool] = no_quotes  # whether a text repeats untrusted content

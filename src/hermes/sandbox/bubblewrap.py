@@ -63,8 +63,8 @@ class Bubblewrap:
     """
 
     name = "bubblewrap"
-    word = "bubblewrap"
-    guards = True
+    label = "bubblewrap"
+    protects_files = True
     complete = True
 
     def __init__(self, program: str, policy: FilesystemPolicy) -> None:
@@ -73,14 +73,14 @@ class Bubblewrap:
         self._families = (*_FAMILIES, UNIX) if policy.unix_sockets else _FAMILIES
         self._written = False
 
-    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
+    def wrap(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         """Build the command line; only the held paths are resolved outside the sandbox."""
         require_folder(start)
         policy = policy_for(self._policy, job.principal)
         make_tmp_folder(policy.tmp)
         files = (self._calls(),)
-        rules = path_rules(policy, job.reach)
-        tmp = policy.tmp if job.reach.writable else ""
+        rules = path_rules(policy, job.permissions)
+        tmp = policy.tmp if job.permissions.writable else ""
         cwd = _start_folder(start, tmp, rules)
         start_folder = os.path.realpath(cwd) if cwd == start.cwd else ""
         held = _HeldPaths(FIRST_EXTRA_FD + len(files))
@@ -91,7 +91,7 @@ class Bubblewrap:
             "--seccomp", str(FIRST_EXTRA_FD),
             "--json-status-fd", str(held.next),
             *NAMESPACES,
-            *(() if job.reach.network else ("--unshare-net",)),
+            *(() if job.permissions.network else ("--unshare-net",)),
             *mounts,
             "--chdir", cwd,
             "--", *self._command(structs.replace(start, cwd=cwd)),
@@ -108,7 +108,7 @@ class Bubblewrap:
             tells=True,
         )
 
-    def ended(self, ended: ProcessExit) -> ProcessExit:
+    def translate_exit(self, ended: ProcessExit) -> ProcessExit:
         """Translate shell-style signal codes; the first process inside is bubblewrap's own."""
         unsure = ended.exit_code in _SIGNAL_CODES
         code = 128 - ended.exit_code if unsure else ended.exit_code
@@ -189,7 +189,7 @@ class _HeldPaths:
         """Refuse if not everything can be hidden."""
         if len(self.covered) > MAX_HIDDEN_FILES:
             raise SandboxError(
-                f"{start.called}: more than {MAX_HIDDEN_FILES:,} files would have to be hidden",
+                f"{start.label}: more than {MAX_HIDDEN_FILES:,} files would have to be hidden",
                 hint="Work in a folder with fewer secrets; docs/sandbox.md lists them.",
             )
 
@@ -214,7 +214,7 @@ def _mounts(
             yield from ("--bind", tmp, folder)
     if any(is_within(start_folder, folder) for folder in private) and start_folder not in private:
         yield from held.mount("--ro-bind-fd", start_folder)
-    seen = [other.path for other in rules if other.sight is not PathAccess.HIDDEN]
+    seen = [other.path for other in rules if other.access is not PathAccess.HIDDEN]
     for path in _reexposed_paths(shown, (*_ALWAYS_FRESH, *private), seen):
         yield from held.mount("--ro-bind-fd", path)
         seen.append(path)
@@ -247,7 +247,7 @@ def _with_anchors(rules: list[PathRule]) -> list[PathRule]:
     for rule in rules:
         while above and not is_within(rule.path, above[-1].path):
             above.pop()
-        if rule.sight is not PathAccess.CHANGE and above and above[-1].sight is PathAccess.CHANGE:
+        if rule.access is not PathAccess.CHANGE and above and above[-1].access is PathAccess.CHANGE:
             step = _parent(rule.path)
             while step not in anchors and is_within(step, above[-1].path):
                 anchors.add(step)
@@ -271,7 +271,7 @@ def _is_in_fresh_folder(path: str, rules: list[PathRule]) -> bool:
 
 def _is_hidden_already(rule: PathRule, private: tuple[str, ...], seen: list[str]) -> bool:
     """Whether a private folder hides it already and no path inside shows it."""
-    if rule.sight is not PathAccess.HIDDEN or not any(
+    if rule.access is not PathAccess.HIDDEN or not any(
         is_within(rule.path, folder) for folder in private
     ):
         return False
@@ -279,7 +279,7 @@ def _is_hidden_already(rule: PathRule, private: tuple[str, ...], seen: list[str]
 
 
 def _mount_rule(rule: PathRule, closed: list[str], held: _HeldPaths) -> tuple[str, ...]:
-    match rule.sight:
+    match rule.access:
         case PathAccess.CHANGE:
             return held.mount("--bind-fd", rule.path)
         case PathAccess.READ:

@@ -183,5 +183,5 @@ async def _wait_for_exit(process: Process, listener: _OutputReader) -> ProcessEx
 
 
 async def _feed_input(process: Process, data: bytes) -> None:
-    await process.feed(data)
-    process.hang_up()
+    await process.write_stdin(data)
+    process.close_stdin()

@@ -38,7 +38,7 @@ class Container(Struct, frozen=True, kw_only=True):
     cpus: float = 1
     memory: int = 5120
     extra: tuple[str, ...] = ()
-    second_name: str = ""
+    extra_mount: str = ""
     """Another path where the workspace is mounted too."""
 
 
@@ -46,7 +46,7 @@ class Docker:
     """`env` is for the client, which may need to know where its engine is."""
 
     name = "docker"
-    word = "docker"
+    label = "docker"
 
     def __init__(
         self, container: Container, env: Mapping[str, str], program: str = "docker"
@@ -56,11 +56,11 @@ class Docker:
         self._program = program
         self._starting = anyio.Lock()
 
-    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
-        network = job.reach.network and self._container.network
-        mounts = tuple(f"{folder}:{folder}" for folder in sorted({*job.reach.writable}))
-        if self._container.second_name and job.reach.writable:
-            mounts = (*mounts, f"{job.reach.writable[0]}:{self._container.second_name}")
+    async def client_command(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+        network = job.permissions.network and self._container.network
+        mounts = tuple(f"{folder}:{folder}" for folder in sorted({*job.permissions.writable}))
+        if self._container.extra_mount and job.permissions.writable:
+            mounts = (*mounts, f"{job.permissions.writable[0]}:{self._container.extra_mount}")
         options = self._options(mounts, network=network)
         name = f"hermes-{_digest(self._container.profile, *options)}"
         async with self._starting:
@@ -95,7 +95,7 @@ class Docker:
             )
 
     async def _ask(self, spawner: Spawner, *args: str) -> tuple[int, str]:
-        request = SpawnRequest(argv=(self._program, *args), cwd="/", env=self._env, called="docker")
+        request = SpawnRequest(argv=(self._program, *args), cwd="/", env=self._env, label="docker")
         async with _time_limit(), spawner.open(request) as child:
             output = await _read_tail(child)
             ended: ProcessExit = await child.wait()

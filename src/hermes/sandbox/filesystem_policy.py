@@ -98,7 +98,7 @@ class PathAccess(IntEnum):
 
 class PathRule(Struct, frozen=True, order=True):
     path: str
-    sight: PathAccess
+    access: PathAccess
 
 
 class FilesystemPolicy(Struct, frozen=True, kw_only=True):
@@ -117,19 +117,19 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
 
     tmp: str
     hidden: tuple[str, ...] = ()
-    inside: tuple[str, ...] = ()
+    always_hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     guarded: tuple[str, ...] = GUARDED
     lent: tuple[str, ...] = ()
-    to_readers: tuple[str, ...] = ()
-    own: Callable[[str], Sequence[str]] = lambda principal: ()
-    person: str = ""
+    reader_paths: tuple[str, ...] = ()
+    reader_paths_for: Callable[[str], Sequence[str]] = lambda principal: ()
+    user_home: str = ""
     unix_sockets: bool = False
 
 
 def policy_for(policy: FilesystemPolicy, principal: str) -> FilesystemPolicy:
     """The policy of a principal: everyone but the owner has a separate temporary folder."""
-    own = tuple(policy.own(principal))
+    own = tuple(policy.reader_paths_for(principal))
     return structs.replace(policy, tmp=tmp_for(policy.tmp, principal), to_readers=own)
 
 
@@ -161,7 +161,7 @@ def parents_first(rules: list[PathRule]) -> list[PathRule]:
 def is_hidden(path: str, rules: list[PathRule]) -> bool:
     """Whether a real path is inside something hidden; a hidden folder itself is empty."""
     around = [rule for rule in rules if is_within(path, rule.path)]
-    return bool(around) and around[-1].sight is PathAccess.HIDDEN and around[-1].path != path
+    return bool(around) and around[-1].access is PathAccess.HIDDEN and around[-1].path != path
 
 
 def home_secrets(home: Path) -> tuple[str, ...]:
@@ -236,7 +236,7 @@ def _requested_rules(
     writable = [os.path.realpath(folder) for folder in reach.writable if is_folder(folder)]
     for folder in writable:
         yield folder, PathAccess.CHANGE
-    person = os.path.realpath(policy.person) if policy.person else ""
+    person = os.path.realpath(policy.user_home) if policy.user_home else ""
     if person and any(is_within(person, folder) for folder in writable):
         yield from _home_rules(person)
     known: dict[str, list[str]] = {}
@@ -245,7 +245,7 @@ def _requested_rules(
     mounts = Mounts()
     again = _second_mounts(mounts, hidden, [*shown, *writable])
     inner = [one for one in writable if any(is_within(one, path) for path in (*hidden, *again))]
-    inside = [pattern for pattern in policy.inside if again or _may_match_in(pattern, inner)]
+    inside = [pattern for pattern in policy.always_hidden if again or _may_match_in(pattern, inner)]
     closed = [path for pattern in inside for path in _matching_paths(pattern, known)]
     again += _second_mounts(mounts, closed, [*shown, *writable]) if again else []
     yield from ((path, PathAccess.HIDDEN) for path in (*hidden, *closed, *again))
@@ -268,7 +268,7 @@ def _second_mounts(mounts: Mounts, paths: list[str], seen: list[str]) -> list[st
 
 
 def _shown_paths(policy: FilesystemPolicy, writable: list[str], *, reader: bool) -> Iterator[str]:
-    for name in (*policy.shown, *(policy.to_readers if reader else ())):
+    for name in (*policy.shown, *(policy.reader_paths if reader else ())):
         yield from _matching_paths(name)
     for name in policy.lent:
         yield from (path for path in _matching_paths(name) if path not in writable)
@@ -310,7 +310,7 @@ def _without_redundant(sorted_rules: list[PathRule]) -> list[PathRule]:
     for rule in sorted_rules:
         while not is_within(rule.path, around[-1].path):
             around.pop()
-        if rule.sight != around[-1].sight:
+        if rule.access != around[-1].access:
             kept.append(rule)
             around.append(rule)
     return kept

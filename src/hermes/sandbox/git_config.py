@@ -84,7 +84,7 @@ class ParsedConfig(Struct, frozen=True):
     """`whole` says whether git could read the text to its end."""
 
     settings: tuple[Setting, ...]
-    whole: bool
+    complete: bool
 
 
 class OwnerGitConfig(Struct, frozen=True):
@@ -103,8 +103,8 @@ def parse_config(text: bytes) -> ParsedConfig:
     try:
         reader.read()
     except _SyntaxError:
-        return ParsedConfig(tuple(reader.settings), whole=False)
-    return ParsedConfig(tuple(reader.settings), whole=b"\0" not in text)
+        return ParsedConfig(tuple(reader.settings), complete=False)
+    return ParsedConfig(tuple(reader.settings), complete=b"\0" not in text)
 
 
 def is_safe_config(text: bytes) -> bool:
@@ -113,7 +113,7 @@ def is_safe_config(text: bytes) -> bool:
     Unknown keys are unsafe: new git versions add keys that name programs.
     """
     parsed = parse_config(text)
-    return parsed.whole and all(_is_safe(name, value) for name, value in parsed.settings)
+    return parsed.complete and all(_is_safe(name, value) for name, value in parsed.settings)
 
 
 def included_files(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:

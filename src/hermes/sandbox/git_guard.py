@@ -119,22 +119,22 @@ class GitGuard:
         self,
         folders: Iterable[str],
         *,
-        kept: bool,
+        can_protect: bool,
         owner: OwnerGitConfig = NO_OWNER_CONFIG,
         scan: RepositoryScanner | None = None,
-        most: int = MAX_SCANNED_FOLDERS,
+        max_folders: int = MAX_SCANNED_FOLDERS,
     ) -> None:
         self._tops = [*dict.fromkeys(os.path.realpath(folder) for folder in folders)]
         self._home = os.path.realpath(owner.home) if owner.home else ""
         self._scan = scan or RepositoryScanner()
-        found = self._scan.find(self._tops, most=most, home=self._home)
+        found = self._scan.find(self._tops, max_folders=max_folders, home=self._home)
         self._leads = ConfiguredPaths(self._tops, owner, found.gits)
         leads = [*self._leads.of(found.gits)]
         self.unread = common_folders(found.unread, self._tops, MAX_READ_ONLY_FOLDERS)
         self.crowded: list[str] = []
-        self.read_only = [*self._guards(found.gits, leads), *self.unread] if kept else []
+        self.read_only = [*self._guards(found.gits, leads), *self.unread] if can_protect else []
         self._before = dict(_executed_entries(found.gits, self._tops, leads))
-        self._saved = dict(_saved_entries(found.gits, leads, whole=not kept))
+        self._saved = dict(_saved_entries(found.gits, leads, whole=not can_protect))
 
     def _guards(self, gits: Sequence[str], leads: Sequence[str]) -> Iterator[str]:
         left = MAX_GUARDED_PATHS
@@ -153,7 +153,7 @@ class GitGuard:
         self.crowded = common_folders(rest, self._tops, MAX_READ_ONLY_FOLDERS)
         yield from self.crowded
 
-    def since(self) -> list[str]:
+    def undo_planted(self) -> list[str]:
         """Set aside what a command has planted, and return a sentence about each."""
         found = self._scan.find(self._tops, home=self._home)
         notes: list[str] = []

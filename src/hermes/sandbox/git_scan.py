@@ -57,12 +57,14 @@ class RepositoryScanner:
         self._known: dict[tuple[str, ...], dict[str, _CachedFolder]] = {}
         self._lock = threading.Lock()
 
-    def find(self, tops: Sequence[str], *, most: int | None = None, home: str = "") -> ScanResult:
+    def find(
+        self, tops: Sequence[str], *, max_folders: int | None = None, home: str = ""
+    ) -> ScanResult:
         """Scan at most `most` folders; hidden ones directly in `home` are skipped."""
         with self._lock:
             key = tuple(tops)
             walker = _Walk(self._known.pop(key, {}), home)
-            found = walker.run(key, most)
+            found = walker.run(key, max_folders)
             if len(walker.seen) <= MAX_CACHED_FOLDERS:
                 self._known[key] = walker.seen
             while len(self._known) > MAX_CACHED_SCANS:

@@ -40,7 +40,7 @@ def _is_own_strategy(text: bytes) -> bool:
 def _has_own_strategy(text: bytes) -> bool:
     parsed = parse_config(text)
     named = (value for name, value in parsed.settings if name == "options.strategy")
-    return parsed.whole and STRATEGIES.issuperset(named)
+    return parsed.complete and STRATEGIES.issuperset(named)
 
 
 def _are_plain_options(text: bytes) -> bool:

@@ -36,12 +36,12 @@ class IsolationBackend(Protocol):
     def name(self) -> str: ...
 
     @property
-    def word(self) -> str:
+    def label(self) -> str:
         """The name shown to people."""
         ...
 
     @property
-    def guards(self) -> bool:
+    def protects_files(self) -> bool:
         """Whether it can protect single files in a writable folder."""
         ...
 
@@ -50,11 +50,11 @@ class IsolationBackend(Protocol):
         """Whether nothing outside the writable folders can be changed."""
         ...
 
-    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
+    def wrap(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         """Return the command to start instead. Raises `SandboxError`."""
         ...
 
-    def ended(self, ended: ProcessExit) -> ProcessExit:
+    def translate_exit(self, ended: ProcessExit) -> ProcessExit:
         """Translate the exit of the isolated process into that of the command."""
         ...
 
@@ -75,12 +75,12 @@ class IsolatedSandbox:
         *,
         spill_limit: int = SPILL_LIMIT,
         owner: OwnerGitConfig = NO_OWNER_CONFIG,
-        most_folders: int = MAX_SCANNED_FOLDERS,
+        max_folders: int = MAX_SCANNED_FOLDERS,
     ) -> None:
         self._spawner = spawner
         self._backend = backend
         self._owner = owner
-        self._most_folders = most_folders
+        self._max_folders = max_folders
         self._scan = RepositoryScanner()
         self._spill_limit = spill_limit
 
@@ -89,11 +89,11 @@ class IsolatedSandbox:
         return self._backend.name
 
     @property
-    def wall(self) -> str:
-        return self._backend.word
+    def isolation(self) -> str:
+        return self._backend.label
 
     async def confinement(self) -> Confinement:
-        return Confinement(self.wall, complete=self._backend.complete)
+        return Confinement(self.isolation, complete=self._backend.complete)
 
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
@@ -101,9 +101,9 @@ class IsolatedSandbox:
         try:
             return await self._run(job, heard, pty=pty)
         except NotStarted as error:
-            if error.missed is None or job.reach.beyond:
+            if error.held_paths is None or job.permissions.unsandboxed:
                 raise
-            return await self._run(job, heard, error.missed, pty=pty)
+            return await self._run(job, heard, error.held_paths, pty=pty)
 
     async def _run(
         self,
@@ -113,14 +113,14 @@ class IsolatedSandbox:
         *,
         pty: bool,
     ) -> ProcessResult:
-        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
             talk = pty or bool(job.stdin)
-            opening = self._opened(job, talk=talk, pty=pty, known=known)
+            opening = self._open_process(job, talk=talk, pty=pty, known=known)
             async with opening as process:
                 result = await run_to_end(process, job, capture, heard)
         except NotStarted as error:
-            error.said = capture.kept()[-_MAX_SHOWN:].decode("utf-8", "replace").strip()
+            error.output = capture.kept()[-_MAX_SHOWN:].decode("utf-8", "replace").strip()
             raise
         finally:
             capture.close()
@@ -129,64 +129,66 @@ class IsolatedSandbox:
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
         async with AsyncExitStack() as stack:
-            process = await stack.enter_async_context(self._opened(job, talk=True, pty=pty))
-            await process.begin()
-            missed = await process.missed()
-            if missed is not None and not job.reach.beyond:
+            process = await stack.enter_async_context(self._open_process(job, talk=True, pty=pty))
+            await process.wait_started()
+            missed = await process.missing_paths()
+            if missed is not None and not job.permissions.unsandboxed:
                 await stack.aclose()
-                again = self._opened(job, talk=True, pty=pty, known=missed)
+                again = self._open_process(job, talk=True, pty=pty, known=missed)
                 process = await stack.enter_async_context(again)
-                await process.begin()
+                await process.wait_started()
             yield process
 
     @asynccontextmanager
-    async def _opened(
+    async def _open_process(
         self, job: ProcessSpec, *, talk: bool, pty: bool, known: frozenset[str] | None = None
     ) -> AsyncGenerator["_IsolatedProcess"]:
         start = spawn_request(job, talk=talk, pty=pty)
-        if job.reach.beyond or not job.argv:
+        if job.permissions.unsandboxed or not job.argv:
             async with self._spawner.open(start) as child:
                 yield _IsolatedProcess(child, None)
             return
         start = structs.replace(start, env=isolated_env(start.env))
-        guard = await run_sync(self._open_guard, job) if job.reach.writable else None
+        guard = await run_sync(self._open_guard, job) if job.permissions.writable else None
         notes = self._read_only_notes(guard, start, job) if guard else []
         read_only = tuple(guard.read_only) if guard else ()
-        reach = structs.replace(job.reach, read_only=read_only)
+        reach = structs.replace(job.permissions, read_only=read_only)
         try:
-            isolated = self._backend.around(start, structs.replace(job, reach=reach))
-            if known is not None and not known.issuperset(isolated.places):
-                raise SandboxError(f"{start.called}: its folders changed while it was starting")
+            isolated = self._backend.wrap(start, structs.replace(job, reach=reach))
+            if known is not None and not known.issuperset(isolated.held_paths):
+                raise SandboxError(f"{start.label}: its folders changed while it was starting")
             async with self._spawner.open(isolated) as child:
                 yield _IsolatedProcess(child, self._backend, notes)
         finally:
             if guard:
                 with CancelScope(shield=True):
-                    notes += await run_sync(guard.since)
+                    notes += await run_sync(guard.undo_planted)
             for note in notes:
-                log.warning("%s: %s", start.called, note)
+                log.warning("%s: %s", start.label, note)
 
     def _open_guard(self, job: ProcessSpec) -> GitGuard:
         """Scan for git repositories; slow in a large folder."""
         return GitGuard(
-            job.reach.writable,
-            kept=self._backend.guards,
+            job.permissions.writable,
+            can_protect=self._backend.protects_files,
             owner=self._owner,
             scan=self._scan,
-            most=self._most_folders,
+            max_folders=self._max_folders,
         )
 
     def _read_only_notes(self, guard: GitGuard, start: SpawnRequest, job: ProcessSpec) -> list[str]:
         """Explain why more is read-only than usual. Raises `SandboxError` if it cannot be."""
-        limit = f"more than {self._most_folders:,} folders, or unreadable ones"
+        limit = f"more than {self._max_folders:,} folders, or unreadable ones"
         why = f"it could not be checked for git repositories: {limit}"
         hint = "Work in a smaller folder, or ask to run the command outside the sandbox."
-        if guard.unread and not self._backend.guards:
-            raise SandboxError(f"{start.called}: {', '.join(guard.unread)}: {why}", hint=hint)
+        if guard.unread and not self._backend.protects_files:
+            raise SandboxError(f"{start.label}: {', '.join(guard.unread)}: {why}", hint=hint)
         notes = [f"{path} was read-only: {why}. {hint}" for path in guard.unread]
         too_many = "there are too many git repositories to protect each one"
         notes += [f"{path} was read-only: {too_many}. {hint}" for path in guard.crowded]
-        closed = {os.path.realpath(folder) for folder in job.reach.writable} & {*guard.read_only}
+        closed = {os.path.realpath(folder) for folder in job.permissions.writable} & {
+            *guard.read_only
+        }
         configured = "git's settings use it for programs or hooks"
         return notes + [
             f"{path} was read-only: {configured}"
@@ -205,31 +207,31 @@ class _IsolatedProcess:
         self.notes = notes
         """Complete once the context has exited."""
         self.read = child.read
-        self.complaint = child.complaint
-        self.feed = child.feed
-        self.hang_up = child.hang_up
-        self.begin = child.begin
+        self.read_stderr = child.read_stderr
+        self.write_stdin = child.write_stdin
+        self.close_stdin = child.close_stdin
+        self.wait_started = child.wait_started
         self.end = child.end
 
     @property
     def pid(self) -> int:
         return self._child.pid
 
-    async def missed(self) -> frozenset[str] | None:
+    async def missing_paths(self) -> frozenset[str] | None:
         """For a process that did not start: the paths to be held, if one of them was missing."""
         if self._child.pid:
             return None
         try:
             await self._child.wait()
         except NotStarted as error:
-            return error.missed
+            return error.held_paths
         except SandboxError:
             return None
         return None
 
     async def wait(self) -> ProcessExit:
         ended = await self._child.wait()
-        return self._backend.ended(ended) if self._backend else ended
+        return self._backend.translate_exit(ended) if self._backend else ended
 
 
 def _with_notes(result: ProcessResult, notes: Sequence[str]) -> ProcessResult:
@@ -251,12 +253,12 @@ def require_folder(start: SpawnRequest) -> None:
     except ValueError:
         number = 0
     if number:
-        raise SandboxError(f"{start.called}: could not be started: {os.strerror(number)}")
+        raise SandboxError(f"{start.label}: could not be started: {os.strerror(number)}")
 
 
 def hidden_folder_error(start: SpawnRequest) -> SandboxError:
     return SandboxError(
-        f"{start.called}: {start.cwd} is hidden from commands",
+        f"{start.label}: {start.cwd} is hidden from commands",
         hint="Start in the workspace or in /tmp.",
     )
 
@@ -274,4 +276,4 @@ def find_program(start: SpawnRequest) -> str:
             number = errno.EACCES
         elif path.is_dir() and "/" in name:
             number = errno.EACCES
-    raise SandboxError(f"{start.called}: could not be started: {os.strerror(number)}")
+    raise SandboxError(f"{start.label}: could not be started: {os.strerror(number)}")

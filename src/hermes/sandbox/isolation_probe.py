@@ -41,7 +41,7 @@ _TRIAL = "trial"
 class ProbeResult(Struct, frozen=True):
     """A backend, or why there is none; `failed` if it exists but does not work."""
 
-    wall: IsolationBackend | None
+    backend: IsolationBackend | None
     why: str = ""
     failed: bool = False
 
@@ -69,39 +69,39 @@ class IsolationProbe:
         self._version = landlock
         self._clock = clock
         self._trying = anyio.Lock()
-        self._tried: ProbeResult | None = None
+        self._result: ProbeResult | None = None
         self._trial: Bubblewrap | None = None
         self._failures = 0
         self._retry_at = 0.0
 
-    def likely(self, kind: str) -> ProbeResult:
+    def guess(self, kind: str) -> ProbeResult:
         """Answer without starting anything; `kind` is bubblewrap or landlock."""
         return self._bubblewrap() if kind == "bubblewrap" else self._landlock()
 
-    async def certain(self, kind: str) -> ProbeResult:
+    async def probe(self, kind: str) -> ProbeResult:
         """Try bubblewrap: too many settings of a machine can forbid what it needs."""
         if kind != "bubblewrap":
             return self._landlock()
         async with self._trying:
-            if self._tried is None or self._is_due(self._tried):
-                self._tried = await self._try(self._untried())
-                self._count(self._tried)
-            return self._tried
+            if self._result is None or self._is_due(self._result):
+                self._result = await self._try(self._untried())
+                self._count(self._result)
+            return self._result
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Probe again before the next command, since the isolation could not be set up."""
-        self._tried = None
+        self._result = None
 
     def _is_due(self, result: ProbeResult) -> bool:
-        return result.wall is None and self._clock.monotonic() >= self._retry_at
+        return result.backend is None and self._clock.monotonic() >= self._retry_at
 
     def _count(self, result: ProbeResult) -> None:
-        self._failures = self._failures + 1 if result.wall is None else 0
+        self._failures = self._failures + 1 if result.backend is None else 0
         wait = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(self._failures - 1, 16))
         self._retry_at = self._clock.monotonic() + wait
 
     def _bubblewrap(self) -> ProbeResult:
-        return self._tried if self._tried is not None else self._untried()
+        return self._result if self._result is not None else self._untried()
 
     def _untried(self) -> ProbeResult:
         if syscall_filter(platform.machine(), (), root=False) is None:
@@ -123,7 +123,7 @@ class IsolationProbe:
         return ProbeResult(Landlock(self._policy()))
 
     async def _try(self, result: ProbeResult) -> ProbeResult:
-        if result.wall is None or self._program is None:
+        if result.backend is None or self._program is None:
             return result
         tmp = str(Path(self._policy().tmp).with_name(_TRIAL))
         if self._trial is None:
@@ -132,13 +132,13 @@ class IsolationProbe:
             self._trial = Bubblewrap(self._program, policy)
         reach = ProcessPermissions(writable=(tmp,))
         job = ProcessSpec(
-            argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=self._timeout, reach=reach
+            argv=("/bin/sh", "-c", ":"), cwd="/", env={}, timeout=self._timeout, permissions=reach
         )
         try:
             make_tmp_folder(tmp)
             done = await IsolatedSandbox(self._spawner, self._trial).run(job)
         except NotStarted as error:
-            return _probe_failed(f"bubblewrap does not work here: {error.said or 1}")
+            return _probe_failed(f"bubblewrap does not work here: {error.output or 1}")
         except SandboxError as error:
             return _probe_failed(str(error))
         if done.timed_out:

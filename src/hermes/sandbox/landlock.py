@@ -39,8 +39,8 @@ class Landlock:
     """`python` is an interpreter that starts without any of our packages."""
 
     name = "landlock"
-    word = "landlock"
-    guards = False
+    label = "landlock"
+    protects_files = False
 
     @property
     def complete(self) -> bool:
@@ -51,34 +51,34 @@ class Landlock:
         self._policy = policy
         self._python = python
 
-    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
+    def wrap(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         require_folder(start)
         own = policy_for(self._policy, job.principal)
         make_tmp_folder(own.tmp)
-        families = _NETWORK_FAMILIES if job.reach.network else ()
+        families = _NETWORK_FAMILIES if job.permissions.network else ()
         root = os.geteuid() == 0
         calls = syscall_filter(
             platform.machine(), families, root=root, ownership=False, namespaces=False
         )
         if calls is None:
             raise SandboxError(f"landlock is not supported on {platform.machine()} machines")
-        tmp = (own.tmp,) if job.reach.writable else ()
-        writable = (*job.reach.writable, *tmp)
-        reach = structs.replace(job.reach, writable=writable, read_only=())
+        tmp = (own.tmp,) if job.permissions.writable else ()
+        writable = (*job.permissions.writable, *tmp)
+        reach = structs.replace(job.permissions, writable=writable, read_only=())
         # The launcher allows the devices that are needed: no other terminals, no raw disks.
         policy = structs.replace(own, guarded=(), hidden=(*own.hidden, "/dev"))
         rules = path_rules(policy, reach)
         if is_hidden(os.path.realpath(start.cwd), rules):
             raise hidden_folder_error(start)
         argv = [self._python, "-I", "-S", _LAUNCHER, calls.hex()]
-        argv.append("network" if job.reach.network else "none")
+        argv.append("network" if job.permissions.network else "none")
         for rule in allowed_rules(rules):
-            argv += ["-w" if rule.sight is PathAccess.CHANGE else "-r", rule.path]
+            argv += ["-w" if rule.access is PathAccess.CHANGE else "-r", rule.path]
         argv += ["--", start.cwd, find_program(start), *start.argv[1:]]
         env = {**start.env, "TMPDIR": own.tmp}
         return structs.replace(start, argv=tuple(argv), env=env, cwd="/")
 
-    def ended(self, ended: ProcessExit) -> ProcessExit:
+    def translate_exit(self, ended: ProcessExit) -> ProcessExit:
         return ended
 
 
@@ -99,17 +99,17 @@ def allowed_rules(rules: list[PathRule]) -> Iterator[PathRule]:
 
 
 def _allowed_below(parent: PathRule, below: list[PathRule]) -> Iterator[PathRule]:
-    if parent.sight is not PathAccess.HIDDEN and not any(
-        rule.sight is PathAccess.HIDDEN for rule in below
+    if parent.access is not PathAccess.HIDDEN and not any(
+        rule.access is PathAccess.HIDDEN for rule in below
     ):
         yield parent
-        yield from (rule for rule in below if rule.sight is PathAccess.CHANGE)
+        yield from (rule for rule in below if rule.access is PathAccess.CHANGE)
         return
     for path in sorted({*_next_folders(parent, below), *_entries(parent)}):
         inside = [rule for rule in below if is_within(rule.path, path)]
         own = next((rule for rule in inside if rule.path == path), None)
         rest = [rule for rule in inside if rule.path != path]
-        yield from _allowed_below(own or PathRule(path, parent.sight), rest)
+        yield from _allowed_below(own or PathRule(path, parent.access), rest)
 
 
 def _next_folders(parent: PathRule, below: list[PathRule]) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _next_folders(parent: PathRule, below: list[PathRule]) -> Iterator[str]:
 
 def _entries(folder: PathRule) -> list[str]:
     """The entries of a folder except links, whose targets are allowed or not where they are."""
-    if folder.sight is PathAccess.HIDDEN:
+    if folder.access is PathAccess.HIDDEN:
         return []
     try:
         with os.scandir(folder.path) as entries:

@@ -14,7 +14,7 @@ class LocalSandbox:
     """Commands see the whole machine: approvals decide what may run."""
 
     name = "local"
-    wall = ""
+    isolation = ""
 
     def __init__(self, spawner: Spawner, *, spill_limit: int = SPILL_LIMIT) -> None:
         self._spawner = spawner
@@ -26,21 +26,23 @@ class LocalSandbox:
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
-        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
-            async with self._opened(job, talk=pty or bool(job.stdin), pty=pty) as process:
+            async with self._open_process(job, talk=pty or bool(job.stdin), pty=pty) as process:
                 return await run_to_end(process, job, capture, heard)
         finally:
             capture.close()
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
-        async with self._opened(job, talk=True, pty=pty) as child:
-            await child.begin()
+        async with self._open_process(job, talk=True, pty=pty) as child:
+            await child.wait_started()
             yield child
 
     @asynccontextmanager
-    async def _opened(self, job: ProcessSpec, *, talk: bool, pty: bool) -> AsyncGenerator[Child]:
+    async def _open_process(
+        self, job: ProcessSpec, *, talk: bool, pty: bool
+    ) -> AsyncGenerator[Child]:
         async with self._spawner.open(spawn_request(job, talk=talk, pty=pty)) as child:
             yield child
 
@@ -51,5 +53,11 @@ def spawn_request(job: ProcessSpec, *, talk: bool, pty: bool) -> SpawnRequest:
     program = job.argv[0] if job.argv else "nothing"
     called = f"{program} in {job.cwd}"
     return SpawnRequest(
-        argv=job.argv, cwd=job.cwd, env=env, talk=talk, pty=pty, apart=job.apart, called=called
+        argv=job.argv,
+        cwd=job.cwd,
+        env=env,
+        talk=talk,
+        pty=pty,
+        separate_stderr=job.separate_stderr,
+        label=called,
     )

@@ -58,9 +58,9 @@ class RemoteBackend(Protocol):
     def name(self) -> str: ...
 
     @property
-    def word(self) -> str: ...
+    def label(self) -> str: ...
 
-    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+    async def client_command(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         """Raises `SandboxError` when the remote end is not available."""
         ...
 
@@ -86,16 +86,16 @@ class RemoteSandbox:
         return self._backend.name
 
     @property
-    def wall(self) -> str:
-        return self._backend.word
+    def isolation(self) -> str:
+        return self._backend.label
 
     async def confinement(self) -> Confinement:
-        return Confinement(self.wall)
+        return Confinement(self.isolation)
 
     async def run(
         self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
-        capture = OutputCapture(job.keep, job.spill, self._spill_limit)
+        capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
             async with self.open(job, pty=pty) as process:
                 return await run_to_end(process, job, capture, heard)
@@ -105,15 +105,15 @@ class RemoteSandbox:
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:
         _check(job)
-        client = await self._backend.call(job, self._spawner)
+        client = await self._backend.client_command(job, self._spawner)
         program = job.argv[0] if job.argv else "nothing"
         request = SpawnRequest(
-            argv=client.argv, cwd="/", env=client.env, talk=True, called=f"{program} in {job.cwd}"
+            argv=client.argv, cwd="/", env=client.env, talk=True, label=f"{program} in {job.cwd}"
         )
         mark = new_id("job")
         script = remote_script(job, client.folder, mark, self._grace, pty=pty)
         async with self._spawner.open(request) as child:
-            process = _RemoteProcess(child, request.called, mark, self._grace)
+            process = _RemoteProcess(child, request.label, mark, self._grace)
             try:
                 await process.begin(script)
                 yield process
@@ -133,22 +133,22 @@ class _RemoteProcess:
         self._grace = grace
         self._buffer = b""
         self._reading = anyio.Lock()
-        self._silent = False
+        self._ended = False
         self._input_closed = False
-        self._owed = False
+        self._eof_pending = False
         self._exit: ProcessExit | None = None
         self._failed: SandboxError | None = None
 
     async def begin(self, script: bytes) -> None:
         """Send the script, and read whether the command started."""
-        await self._child.feed(b"%d\n" % len(script) + script)
+        await self._child.write_stdin(b"%d\n" % len(script) + script)
         async with self._reading:
-            while self._mark not in self._buffer or not self._word():
+            while self._mark not in self._buffer or not self._has_reply():
                 if not await self._more():
-                    self._failed = self._lost()
+                    self._failed = self._connection_error()
                     return
                 self._buffer = self._buffer[-_MAX_UNREAD:]
-        status, number = self._take()[:2]
+        status, number = self._next_reply()[:2]
         if status == b"ok":
             self.pid = int(number)
         else:
@@ -164,25 +164,25 @@ class _RemoteProcess:
                     rest, self._buffer = self._buffer, b""
                     return b"" if self._exit or self._failed else rest
 
-    async def complaint(self) -> bytes:
+    async def read_stderr(self) -> bytes:
         """Both streams are one at the remote end."""
         return b""
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         if data and not self._input_closed:
-            await self._child.feed(b"%d\n" % len(data) + data)
+            await self._child.write_stdin(b"%d\n" % len(data) + data)
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Keep the connection: closing it would end the command."""
         if not self._input_closed:
             self._input_closed = True
-            self._owed = not self._child.put(_END_OF_INPUT)
+            self._eof_pending = not self._child.try_write(_END_OF_INPUT)
 
     async def wait(self) -> ProcessExit:
         if self._failed is None:
-            if self._owed:
-                self._owed = False
-                await self._child.feed(_END_OF_INPUT)
+            if self._eof_pending:
+                self._eof_pending = False
+                await self._child.write_stdin(_END_OF_INPUT)
             await self._child.wait()
             async with self._reading:
                 while await self._more():
@@ -191,12 +191,12 @@ class _RemoteProcess:
         if self._failed is not None:
             raise self._failed
         if self._exit is None:
-            raise self._lost()
+            raise self._connection_error()
         return self._exit
 
     async def end(self) -> None:
         """Close the connection, which ends the command there, and wait for confirmation."""
-        self._child.hang_up()
+        self._child.close_stdin()
         with anyio.move_on_after(self._grace + END_TIMEOUT / 2):
             async with self._reading:
                 while await self._more():
@@ -205,17 +205,17 @@ class _RemoteProcess:
 
     async def _more(self) -> bool:
         """Read more; False at the end."""
-        if self._silent:
+        if self._ended:
             return False
         data = await self._child.read()
-        self._silent = not data
+        self._ended = not data
         self._buffer += data
         return bool(data)
 
-    def _word(self) -> bool:
+    def _has_reply(self) -> bool:
         return b"\n" in self._buffer.partition(self._mark)[2]
 
-    def _take(self) -> list[bytes]:
+    def _next_reply(self) -> list[bytes]:
         """Return the next reply and drop the output before it."""
         line, _, self._buffer = self._buffer.partition(self._mark)[2].partition(b"\n")
         return line.split()
@@ -229,7 +229,7 @@ class _RemoteProcess:
             self._exit = ProcessExit(
                 128 - status if unsure else status, int(ended[1]), unsure=unsure
             )
-            self._silent = True
+            self._ended = True
             self._buffer = before if keep else b""
             return before
         if keep:
@@ -243,7 +243,7 @@ class _RemoteProcess:
         self._buffer = self._buffer[len(sure) :]
         return sure
 
-    def _lost(self) -> SandboxError:
+    def _connection_error(self) -> SandboxError:
         output = self._buffer[-_MAX_ERROR_OUTPUT:].decode(errors="replace").strip()
         if self.pid:
             return SandboxError(

@@ -65,12 +65,12 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     talk: bool = False
     pty: bool = False
-    apart: bool = False
-    called: str = ""
+    separate_stderr: bool = False
+    label: str = ""
     files: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    there: tuple[str, ...] = ()
-    tells: bool = False
+    held_paths: tuple[str, ...] = ()
+    required_paths: tuple[str, ...] = ()
+    reports_status: bool = False
 
 
 class NotStarted(SandboxError):
@@ -80,11 +80,11 @@ class NotStarted(SandboxError):
     another try may help. A link on the way does not count as missing.
     """
 
-    said: str = ""
-    missed: frozenset[str] | None = None
+    output: str = ""
+    held_paths: frozenset[str] | None = None
 
     def __str__(self) -> str:
-        return f"{super().__str__()}: {self.said}" if self.said else super().__str__()
+        return f"{super().__str__()}: {self.output}" if self.output else super().__str__()
 
 
 class Child:
@@ -106,11 +106,11 @@ class Child:
         """The next output; empty once no process has the pipe or the terminal open."""
         return await _read(self._stdout)
 
-    async def complaint(self) -> bytes:
+    async def read_stderr(self) -> bytes:
         """The next output on a separate stderr."""
         return b"" if self._stderr is None else await _read(self._stderr)
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         """Write to the command; stops silently when it does not read."""
         rest = memoryview(data)
         while rest and self._stdin is not None:
@@ -126,7 +126,7 @@ class Child:
                     return
                 raise
 
-    def put(self, data: bytes) -> bool:
+    def try_write(self, data: bytes) -> bool:
         """Write a few bytes now or not at all; False when there is no room."""
         try:
             return self._stdin is None or os.write(self._stdin, data) > 0
@@ -135,7 +135,7 @@ class Child:
         except OSError:
             return True
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Close the command's standard input; at a terminal, send ctrl-D."""
         if self._stdin is not None:
             if self._start.pty:
@@ -144,7 +144,7 @@ class Child:
             os.close(self._stdin)
             self._stdin = None
 
-    async def begin(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the `pid` is known or the start has failed, which `wait` raises."""
         async with self._waiting:
             while not self.pid and self._ended is None:
@@ -169,13 +169,13 @@ class Child:
 
     def close(self) -> None:
         """Close the connection; the supervisor then ends what still runs."""
-        self.hang_up()
+        self.close_stdin()
         os.close(self._stdout)
         if self._stderr is not None:
             os.close(self._stderr)
         self._control.close()
 
-    async def brief(self, packed: bytes) -> None:
+    async def send_request(self, packed: bytes) -> None:
         """Send the supervisor the request."""
         rest = memoryview(packed)
         while rest:
@@ -218,7 +218,7 @@ class Child:
 
     def _not_started(self, why: str, *, again: bool) -> NotStarted:
         error = NotStarted(_with_label(self._start, why))
-        error.missed = frozenset(self._start.places) if again else None
+        error.held_paths = frozenset(self._start.held_paths) if again else None
         return error
 
     def _lose(self) -> None:
@@ -262,7 +262,7 @@ class Spawner:
         packed = _encode_request(start, self._grace)
         with closing(await self._begin(start)) as child:
             try:
-                await child.brief(packed)
+                await child.send_request(packed)
                 yield child
             finally:
                 with anyio.move_on_after(self._grace + END_TIMEOUT, shield=True):
@@ -361,7 +361,9 @@ def _open_pipes(ours: ExitStack, theirs: ExitStack, start: SpawnRequest) -> _Pip
         reader = os.open(os.devnull, os.O_RDONLY)
     theirs.callback(os.close, reader)
     stdout, writer = _open_output_pipe(ours, theirs)
-    stderr, error_writer = _open_output_pipe(ours, theirs) if start.apart else (None, writer)
+    stderr, error_writer = (
+        _open_output_pipe(ours, theirs) if start.separate_stderr else (None, writer)
+    )
     return _PipeEnds(
         stdin=stdin, stdout=stdout, stderr=stderr, theirs=(reader, writer, error_writer)
     )
@@ -394,7 +396,7 @@ def _wait_or_kill(reaper: subprocess.Popen[bytes]) -> None:
     try:
         reaper.wait(REAPER_EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
-        log.warning("the reaper did not go by itself and was killed")
+        log.warning("the reaper did not exit and was killed")
         reaper.kill()
         with suppress(subprocess.TimeoutExpired):
             reaper.wait(REAPER_EXIT_TIMEOUT)
@@ -405,14 +407,14 @@ def _spawn_error(start: SpawnRequest, why: str, hint: str = "") -> SandboxError:
 
 
 def _with_label(start: SpawnRequest, why: str) -> str:
-    return f"{start.called}: {why}" if start.called else why
+    return f"{start.label}: {why}" if start.label else why
 
 
 def _encode_request(start: SpawnRequest, grace: float) -> bytes:
     if not start.argv:
         raise _spawn_error(start, "there is no command to run")
-    kinds = (start.argv, start.files, start.places, start.there)
-    counts = " ".join(str(number) for number in (*map(len, kinds), int(start.tells)))
+    kinds = (start.argv, start.files, start.held_paths, start.required_paths)
+    counts = " ".join(str(number) for number in (*map(len, kinds), int(start.reports_status)))
     words = [start.cwd, str(grace), counts, *chain(*kinds)]
     words += [f"{name}={value}" for name, value in start.env.items()]
     if any("\0" in word for word in words):

@@ -32,14 +32,14 @@ class Ssh:
     """`env` is for the client, which may need the agent with the owner's keys."""
 
     name = "ssh"
-    word = ""
+    label = ""
 
     def __init__(self, host: SshHost, env: Mapping[str, str], program: str = "ssh") -> None:
         self._host = host
         self._env = env
         self._program = program
 
-    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+    async def client_command(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         host = self._host
         if not host.host or host.host.startswith("-"):
             raise SandboxError(

@@ -1,1 +1,1 @@
-"""What the house is made of: plain data and the errors we raise on purpose."""
+"""Plain data types and errors."""

@@ -1,4 +1,4 @@
-"""Messages in the shape of the OpenAI chat API, with all that this shape cannot hold beside it."""
+"""Convert messages to the OpenAI chat format, with an extension for what it cannot hold."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,12 +24,12 @@ from hermes.schema.messages import (
 from hermes.schema.sessions import StoredMessage
 
 WireTime: TypeAlias = datetime | float
-"""A moment in ISO 8601, or seconds since 1970."""
+"""ISO 8601, or seconds since 1970."""
 WireContent: TypeAlias = str | list[dict[str, object]] | None
 
 
 class WireCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
-    """A tool call whose arguments are text: JSON inside JSON could hold line ends of its own."""
+    """A tool call with its arguments as text."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class WireCallPart(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="t
 
 
 class ExtraFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the chat API has no field for. `parts` are there only when their order matters."""
+    """Fields missing in the chat API; `parts` only if their order matters."""
 
     id: str = ""
     at: WireTime | None = None
@@ -88,7 +88,7 @@ def to_wire(stored: StoredMessage) -> WireMessage:
 
 
 def from_wire(wire: WireMessage, fallback: datetime) -> StoredMessage | None:
-    """The message as it was; None for a kind that is not part of a talk (a system prompt)."""
+    """The original message; None for kinds outside a conversation (a system prompt)."""
     message = message_of(wire)
     if message is None:
         return None
@@ -97,7 +97,7 @@ def from_wire(wire: WireMessage, fallback: datetime) -> StoredMessage | None:
 
 
 def message_of(wire: WireMessage) -> Message | None:
-    """None for a kind that is not part of a talk."""
+    """None for kinds that are not part of a conversation."""
     beside = wire.hermes
     identity = beside.id or new_id("msg")
     match wire.role:
@@ -121,12 +121,12 @@ def message_of(wire: WireMessage) -> Message | None:
 
 
 def as_user_message(wire: WireMessage) -> User:
-    """Whatever its role is, as something said to the model."""
+    """The message as a user message, whatever its role."""
     return User(wire.hermes.id or new_id("msg"), _user_parts(wire), wire.hermes.trust)
 
 
 def to_utc(time: WireTime) -> datetime:
-    """In UTC; a time without a zone is taken to be UTC. Raises `ValueError`."""
+    """The time in UTC, which is also the default zone. Raises `ValueError`."""
     if isinstance(time, datetime):
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     try:
@@ -136,7 +136,7 @@ def to_utc(time: WireTime) -> datetime:
 
 
 def content_text(content: WireContent) -> str:
-    """The words of a message's content."""
+    """The text of a message's content."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part.text for part in map(_from_content, content) if isinstance(part, Text))
@@ -251,7 +251,7 @@ def _assistant_parts(wire: WireMessage) -> tuple[Text | Reasoning | ToolCall, ..
 
 
 def _call(call: WireCall) -> ToolCall:
-    """Arguments are an object; whatever else came stays beside an empty one."""
+    """Arguments as an object; invalid ones are kept as text next to an empty object."""
     given = call.function.arguments
     if given is None:
         given = "{}"

@@ -1,4 +1,4 @@
-"""Every error we raise on purpose.
+"""The tree of errors.
 
 HermesError
 ├── UsageError            the command line or a request is wrong             (exit 2)
@@ -152,7 +152,7 @@ class LeaseLost(StoreError):
 
 
 class StateConflict(StoreError):
-    """Something is no longer in the state in which it was to be changed."""
+    """The target changed in the meantime."""
 
     code = "overtaken"
 

@@ -1,4 +1,4 @@
-"""What a run tells the world. Deltas may be dropped by a slow reader; facts may not."""
+"""Events of a run. Slow readers may drop deltas, but not facts."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -31,7 +31,7 @@ class ReasoningDelta(Struct, frozen=True, tag="reasoning_delta"):
 
 
 class StreamReset(Struct, frozen=True, tag="stream_reset"):
-    """The answer starts over: forget the deltas since the last message."""
+    """The answer restarts: discard the deltas since the last message."""
 
     reason: str
 
@@ -39,7 +39,7 @@ class StreamReset(Struct, frozen=True, tag="stream_reset"):
 class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
     """One line for people: waiting for a provider, changing to a fallback model.
 
-    A `passing` one is true only until something else comes.
+    A `passing` one is transient: it ends with the next event.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Notice(Struct, frozen=True, tag="notice", omit_defaults=True):
 
 
 class MessageAdded(Struct, frozen=True, tag="said"):
-    """A message exists. Whoever reads this may rely on it being durable."""
+    """A message was added; it is already durable."""
 
     message: User | Assistant | Result
 
@@ -63,13 +63,13 @@ class ToolProgress(Struct, frozen=True, tag="tool_progress"):
 
 
 class QuestionAsked(Struct, frozen=True, tag="asked"):
-    """The turn waits for a person. The question is on disk."""
+    """The turn waits for the user; the question is durable."""
 
     question: Question
 
 
 class QuestionAnswered(Struct, frozen=True, tag="answered"):
-    """It goes on: `answer` is a choice or a person's words; empty when the time ran out."""
+    """`answer` is a choice or text; empty if the question expired."""
 
     question: str
     answer: str = ""
@@ -77,7 +77,7 @@ class QuestionAnswered(Struct, frozen=True, tag="answered"):
 
 
 class RunEnded(Struct, frozen=True, tag="run_ended"):
-    """The one last word of a run. `code` is an error's code, `reason` a sentence for people."""
+    """The terminal event of a run. `code` is an error code, `reason` a text for the user."""
 
     run: str
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""What a turn may have to ask a person before it goes on."""
+"""Questions and approval requests of a turn."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,18 +6,18 @@ from enum import StrEnum
 from msgspec import Struct
 
 TERMINAL_ORIGIN = "you, in the terminal"
-"""The `origin` of what the owner asked for at this machine's terminal."""
+"""The `origin` of requests from the owner's terminal."""
 
 
 class QuestionKind(StrEnum):
-    """Whether leave is asked for, or an answer that only a person knows."""
+    """An approval request, or a question to clarify."""
 
     APPROVAL = "approval"
     CLARIFY = "clarify"
 
 
 class ApprovalChoice(StrEnum):
-    """What can be said to a wish: for this time, for the session, from now on, or not at all."""
+    """The answer to an approval request."""
 
     ONCE = "once"
     SESSION = "session"
@@ -49,7 +49,7 @@ class Question(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     def time_left(self, now: datetime) -> float:
-        """Seconds for an answer, as far as `now` can be trusted; never more than were given."""
+        """Seconds left to answer, never more than the total."""
         left = (self.until - now).total_seconds()
         if not self.seconds:
             return max(left, 0.0)

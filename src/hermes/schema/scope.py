@@ -1,15 +1,15 @@
-"""Who asks, from where, with what reach. Passed by hand, never ambient."""
+"""The identity, origin and permissions of a run; always passed explicitly."""
 
 from enum import StrEnum
 
 from msgspec import Struct
 
 OWNER = "owner"
-"""The principal of the person whose home this is."""
+"""The principal of the owner of the home."""
 
 
 class Role(StrEnum):
-    """Owner: named as administrator. Member: let in by id. Guest: let in with everybody else."""
+    """Owner: administrator. Member: allowed by id. Guest: allowed by a rule for everyone."""
 
     OWNER = "owner"
     MEMBER = "member"
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
 
 class Address(Struct, frozen=True):
-    """A place where a person can be reached."""
+    """A chat, or another target of messages."""
 
     channel: str
     chat: str
@@ -25,7 +25,7 @@ class Address(Struct, frozen=True):
 
 
 def principal_digest(principal: str) -> str:
-    """For the names of files that nobody else may read; empty for the owner."""
+    """A suffix for private file names; empty for the owner."""
     if principal == OWNER:
         return ""
     from hashlib import sha256  # noqa: PLC0415 - what only reads settings needs none
@@ -34,12 +34,12 @@ def principal_digest(principal: str) -> str:
 
 
 def platform_of(channel: str) -> str:
-    """The platform of a channel; one that is borrowed from another profile says whose it is."""
+    """The platform of a channel, without the profile it is borrowed from."""
     return channel.partition("@")[0]
 
 
 class Requester(Struct, frozen=True, kw_only=True):
-    """Who wrote what a run answers, as the platform names them, their chat and their message."""
+    """The author of the message that a run answers, with chat and message ids."""
 
     user: str = ""
     name: str = ""
@@ -87,19 +87,19 @@ class Scope(Struct, frozen=True):
 
 
 def policy_platform(scope: Scope) -> str:
-    """The platform whose rules count: which tools there are, and which wall commands have."""
+    """The platform whose rules for tools and sandbox apply."""
     if scope.bounds is not None:
         return scope.bounds.platform
-    # A session may go on elsewhere than it began: where it is asked from is what counts.
+    # A session may continue on another platform: the current one counts.
     return platform_of(scope.address.channel) if scope.address else scope.source
 
 
 HOME_HIDDEN_VARIABLE = "HERMES_HOME_HIDDEN"
-"""Set for a command of a turn that cannot see the home of its profile."""
+"""Set for commands of a turn that cannot see the profile's home."""
 
 
 def scope_variables(scope: Scope) -> dict[str, str]:
-    """The scope as environment variables, for child processes and code that is not ours."""
+    """The scope as environment variables for child processes and plugins."""
     address, asker = scope.address, scope.asker
     values = {
         "HERMES_SESSION_ID": scope.session,

@@ -1,4 +1,4 @@
-"""A session as it is listed, found and amended; its messages are elsewhere."""
+"""Sessions as they are listed, searched and changed."""
 
 from datetime import datetime
 
@@ -32,7 +32,7 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 def continued_from(fresh: Session, old: Session) -> Session:
-    """`fresh` as one that comes of `old`: with its model and prompt, in its folder and manner."""
+    """`fresh` with the model, prompt, folder and options of `old`."""
     return structs.replace(
         fresh,
         parent=old.id,
@@ -46,7 +46,7 @@ def continued_from(fresh: Session, old: Session) -> Session:
 
 
 class SessionChange(Struct, frozen=True, kw_only=True):
-    """The fields to set; what is UNSET stays. A new `key` counts as activity in that place."""
+    """The fields to set; UNSET ones are kept. A new `key` counts as activity."""
 
     key: str | UnsetType = UNSET
     title: str | UnsetType = UNSET
@@ -61,7 +61,7 @@ class SessionChange(Struct, frozen=True, kw_only=True):
 
 
 class SessionSummary(Struct, frozen=True, kw_only=True):
-    """A session with what its messages add up to. `cost` is None when a price is unknown."""
+    """A session with totals of its messages. `cost` is None if a price is unknown."""
 
     session: Session
     messages: int
@@ -74,7 +74,7 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message in its place: `seq` orders the session's transcript."""
+    """A stored message; `seq` is its order in the transcript."""
 
     seq: int
     at: datetime
@@ -83,14 +83,14 @@ class StoredMessage(Struct, frozen=True):
 
 
 class TranscriptTail(Struct, frozen=True):
-    """The end of a transcript; `more` messages stand before it."""
+    """The end of a transcript; `more` is the number of earlier messages."""
 
     rows: tuple[StoredMessage, ...] = ()
     more: int = 0
 
 
 class SearchHit(Struct, frozen=True, kw_only=True):
-    """One found message; `snippet` marks the words as >>>this<<<."""
+    """A search hit; `snippet` marks matches as >>>this<<<."""
 
     session: Session
     seq: int
@@ -100,7 +100,7 @@ class SearchHit(Struct, frozen=True, kw_only=True):
 
 
 class ModelUsage(Struct, frozen=True, kw_only=True):
-    """What one model cost one session. `cost` is None when its price is unknown."""
+    """Usage of one model in a session. `cost` is None if its price is unknown."""
 
     model: str
     provider: str

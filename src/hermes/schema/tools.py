@@ -1,4 +1,4 @@
-"""How a tool describes itself to the model and to the house."""
+"""Specification of tools."""
 
 from enum import StrEnum
 from functools import cached_property
@@ -8,14 +8,14 @@ import msgspec
 from msgspec import Struct
 
 PROXY_TOOL = "tool_call"
-"""The tool that calls others by their names; offered only where some are not listed."""
+"""The tool that calls unlisted tools by name."""
 
 MCP_PREFIX = "mcp__"
-"""How the names of all tools of MCP servers begin."""
+"""Prefix of tools of MCP servers."""
 
 
 class Effect(StrEnum):
-    """How far a tool reaches; decides parallelism, approval and crash recovery."""
+    """The effect of a tool; decides parallelism, approval and crash recovery."""
 
     READ = "read"
     WRITE = "write"
@@ -43,5 +43,5 @@ class ToolSpec(Struct, frozen=True, dict=True):
 
     @cached_property
     def characters(self) -> int:
-        """How long it is in a request, about; every turn asks."""
+        """Approximate size in a request, cached."""
         return len(self.name) + len(self.description) + len(msgspec.json.encode(self.schema))

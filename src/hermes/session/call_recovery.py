@@ -25,7 +25,7 @@ async def close_lost_calls(
     history: Sequence[Message],
     recovered: RecoveredQuestions = NOTHING_RECOVERED,
     *,
-    begun_only: bool = False,
+    started_only: bool = False,
 ) -> list[Message]:
     """Return the history with a result for every lost call, stored durably.
 
@@ -39,15 +39,17 @@ async def close_lost_calls(
     resumable = _resumable_calls(history, recovered, started)
     writes: list[Write] = []
     results: list[Message] = []
-    if begun_only:
+    if started_only:
         resumable |= {
-            call for call, _ in lost if call not in started and call not in recovered.told
+            call for call, _ in lost if call not in started and call not in recovered.results
         }
     for call in [call for call, _ in lost if call not in resumable]:
         # Without an intent the call was a read or had not started: nothing was changed either way.
         intent = started.get(call)
         effect = intent.effect if intent else Effect.READ
-        result = _failed_result(recovered.told[call], call) if call in recovered.told else None
+        result = (
+            _failed_result(recovered.results[call], call) if call in recovered.results else None
+        )
         result = result or interrupted_result(call, effect, started=True)
         results.append(result)
         run = intent.run if intent else ""

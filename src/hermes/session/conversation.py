@@ -54,7 +54,7 @@ class SessionOptions(Struct, frozen=True, kw_only=True):
     provider: str = ""
     attended: bool = False  # someone can answer approvals
     yolo: bool = False  # approve everything
-    later: bool = True  # results that arrive after a turn can be delivered
+    async_delivery: bool = True  # results that arrive after a turn can be delivered
 
 
 MessageParts: TypeAlias = Sequence[Text | Media]
@@ -67,7 +67,7 @@ async def unchanged_parts(session: Session, parts: MessageParts) -> MessageParts
 
 
 async def copy_session(
-    store: Store, runner: Runner, lease: Lease, copy: Session, *, handed: bool = False
+    store: Store, runner: Runner, lease: Lease, copy: Session, *, client_calls: bool = False
 ) -> list[Write]:
     """Return the writes that create `copy` with the transcript of the leased session.
 
@@ -76,7 +76,7 @@ async def copy_session(
     """
     archive = store.archive_for(copy.principal)
     messages = [row.message for row in await archive.messages(lease.session)]
-    await runner.closed(lease, messages, begun_only=handed)
+    await runner.close_calls(lease, messages, started_only=client_calls)
     rows = await archive.messages(lease.session)
     return [
         OpenSession(copy),
@@ -98,14 +98,14 @@ class Conversation:
         self._store = store
         self._clock = clock
         self._runner = runner
-        self._origin = options
+        self._options = options
         self._expand = expand
         self._archive: SessionArchive = store.archive_for(options.principal)
         self._scope: anyio.CancelScope | None = None
         self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
         self._new = True
-        self.session = self._fresh()
+        self.session = self._new_session()
 
     @property
     def started(self) -> bool:
@@ -124,15 +124,15 @@ class Conversation:
         """Whether this conversation is running a turn."""
         return self._scope is not None
 
-    async def going_on(self, session: str = "") -> bool:
+    async def is_running(self, session: str = "") -> bool:
         """Whether any process is running a turn of this session (default: the current one)."""
         return await self._store.leases.held(session or self.session.id)
 
-    async def ends(self, session: str = "") -> Mapping[str, str]:
+    async def failure_reasons(self, session: str = "") -> Mapping[str, str]:
         """Runs that failed without an answer and were not interrupted, with their reasons."""
         return await failure_reasons(self._store, session or self.session.id)
 
-    async def say(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
+    async def submit(self, parts: Sequence[Text | Media], emit: Emit) -> Outcome:
         """Run one turn; `interrupt` ends it.
 
         Raises `SessionBusy` while another turn of this session runs, here or elsewhere.
@@ -142,11 +142,11 @@ class Conversation:
             raise UsageError("There is nothing to answer.", hint="Say something first.")
         self._check_not_running()
         message = structs.replace(message, parts=tuple(await self._expand(self.session, parts)))
-        return await self._say(message, emit)
+        return await self._run_turn(message, emit)
 
-    async def attend(self, emit: Emit) -> Outcome:
+    async def answer_followups(self, emit: Emit) -> Outcome:
         """Run a turn about follow-ups that arrived in the session since."""
-        return await self._say(nudge("news"), emit)
+        return await self._run_turn(nudge("news"), emit)
 
     async def steer(self, message_id: str, text: str) -> bool:
         """Send a message to the running turn, under an id chosen by the caller.
@@ -165,7 +165,7 @@ class Conversation:
         if self._steering is not None:
             self._steering.keep_for_next_turn()
 
-    async def _say(self, message: User, emit: Emit) -> Outcome:
+    async def _run_turn(self, message: User, emit: Emit) -> Outcome:
         self._check_not_running()
         steering = SteeringQueue(self._store, self.session.id)
         replaces, self._replaces = self._replaces, None
@@ -174,7 +174,7 @@ class Conversation:
         async def hear(event: Event) -> None:
             nonlocal outcome
             if isinstance(event, RunStarted):
-                steering.begin()
+                steering.start()
             elif isinstance(event, RunEnded):
                 # The emitted outcome counts, even if the listener interrupts on receiving it.
                 outcome = event.outcome
@@ -182,15 +182,15 @@ class Conversation:
 
         turn = TurnRequest(
             session=self.session,
-            asked=message,
-            listen=hear,
+            message=message,
+            emit=hear,
             new=self._new,
-            replaces=replaces,
-            steer=steering.heard,
-            closing=steering.closing,
-            attended=self._origin.attended,
-            yolo=self._origin.yolo,
-            later=self._origin.later,
+            replaces_from=replaces,
+            steer=steering.take,
+            final_writes=steering.final_writes,
+            attended=self._options.attended,
+            yolo=self._options.yolo,
+            async_delivery=self._options.async_delivery,
         )
         with anyio.CancelScope() as scope:
             self._scope, self._steering = scope, steering
@@ -211,10 +211,10 @@ class Conversation:
         return True
 
     def start_new(self) -> None:
-        self._enter(self._fresh(), new=True)
+        self._set_session(self._new_session(), new=True)
 
     async def resume(self, name: str) -> Session:
-        self._enter(await self._archive.find(name), new=False)
+        self._set_session(await self._archive.find(name), new=False)
         return self.session
 
     async def resume_latest(self, source: str | None = None) -> Session:
@@ -232,7 +232,7 @@ class Conversation:
 
     async def begin_with(self, messages: Sequence[Message], session: str | None = None) -> None:
         """Start a session, optionally with a given id, from an existing transcript."""
-        session_row = self._fresh()
+        session_row = self._new_session()
         if session:
             session_row = structs.replace(session_row, id=session)
         if messages:
@@ -241,7 +241,7 @@ class Conversation:
                 for message in messages
             ]
             await self._store.commit(OpenSession(session_row), *said)
-        self._enter(session_row, new=not messages)
+        self._set_session(session_row, new=not messages)
 
     async def branch(self, title: str = "") -> Session:
         """Continue in a copy of this session; the original stays as it is.
@@ -254,7 +254,7 @@ class Conversation:
             if not await self.messages():
                 raise UsageError("There is nothing to branch from.", hint="Say something first.")
             copy = structs.replace(
-                continued_from(self._fresh(), old),
+                continued_from(self._new_session(), old),
                 source=old.source,
                 principal=old.principal,
                 key=old.key,
@@ -265,7 +265,7 @@ class Conversation:
                 ended = SessionChange(ended_at=self._clock.now(), end_reason="branched")
                 writes.append(ChangeSession(old.id, ended))
             await self._store.commit(*writes, fence=lease.fence)
-        self._enter(copy, new=False)
+        self._set_session(copy, new=False)
         return copy
 
     async def messages(self) -> Sequence[StoredMessage]:
@@ -304,7 +304,7 @@ class Conversation:
         self._replaces = None
         return len({row.run or row.seq for row in questions})
 
-    async def again(self) -> User:
+    async def replace_last(self) -> User:
         """The last question; the next message replaces it and its answer."""
         (rows,) = await self._last_turns(1)
         self._replaces = rows[0].seq
@@ -312,7 +312,7 @@ class Conversation:
 
     async def retry(self, emit: Emit) -> Outcome:
         """Ask the last question again, as if it had not been answered."""
-        return await self.say((await self.again()).parts, emit)
+        return await self.submit((await self.replace_last()).parts, emit)
 
     async def change(self, change: SessionChange) -> None:
         """Change the session: immediately if it is stored, otherwise with its first message."""
@@ -354,7 +354,7 @@ class Conversation:
                 hint="Wait for it to finish, or stop it with /stop.",
             )
 
-    def _enter(self, session: Session, *, new: bool) -> None:
+    def _set_session(self, session: Session, *, new: bool) -> None:
         self.session = session
         self._new = new
         self._replaces = None
@@ -366,9 +366,9 @@ class Conversation:
             return
         self._new = False
 
-    def _fresh(self) -> Session:
+    def _new_session(self) -> Session:
         now = self._clock.now()
-        origin = self._origin
+        origin = self._options
         return Session(
             id=new_session_id(now),
             started_at=now,

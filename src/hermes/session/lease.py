@@ -38,13 +38,13 @@ class Lease:
         """Committed with the last write of the holder; set `released` then."""
         return ReleaseLease(self.session, self.generation)
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Raises `SessionBusy`."""
         # If cancelled halfway, an acquired lease would block others until it expires.
         with anyio.CancelScope(shield=True):
             self.generation = await self._store.leases.hold(self.session, self.holder, LEASE_TTL)
 
-    async def give_back(self) -> None:
+    async def release_now(self) -> None:
         if not self.generation or self.released:
             return
         with anyio.CancelScope(shield=True):

@@ -29,9 +29,9 @@ def recap(
     rows: Sequence[StoredMessage],
     exchanges: int,
     *,
-    going_on: bool = False,
-    midway: bool = False,
-    ends: Mapping[str, str] | None = None,
+    running: bool = False,
+    partial: bool = False,
+    failures: Mapping[str, str] | None = None,
 ) -> list[tuple[str, str]]:
     """The last questions and answers as (speaker, text).
 
@@ -39,10 +39,10 @@ def recap(
     speaker. With `going_on` the last turn may still be running; with `midway` the first may have
     started before these rows. `ends` are the reasons of failed runs (`session.run_failures`).
     """
-    reasons = ends or {}
+    reasons = failures or {}
     lines = [
         line
-        for turn, open_ in _turns(rows, going_on=going_on, midway=midway)
+        for turn, open_ in _turns(rows, running=running, partial=partial)
         for line in _turn_lines(turn, _missing_reason(turn, reasons) if open_ else "")
     ]
     spoken = [index for index, (speaker, _) in enumerate(lines) if speaker]
@@ -52,17 +52,19 @@ def recap(
 def interrupted_at(
     rows: Sequence[StoredMessage],
     *,
-    going_on: bool = False,
-    midway: bool = False,
-    ends: Collection[str] = (),
+    running: bool = False,
+    partial: bool = False,
+    failures: Collection[str] = (),
 ) -> frozenset[int]:
     """The positions of the last messages of interrupted turns."""
-    turns = _turns(rows, going_on=going_on, midway=midway)
-    return frozenset(turn[-1].seq for turn, open_ in turns if open_ and _run_of(turn) not in ends)
+    turns = _turns(rows, running=running, partial=partial)
+    return frozenset(
+        turn[-1].seq for turn, open_ in turns if open_ and _run_of(turn) not in failures
+    )
 
 
 def _turns(
-    rows: Sequence[StoredMessage], *, going_on: bool, midway: bool
+    rows: Sequence[StoredMessage], *, running: bool, partial: bool
 ) -> list[tuple[list[StoredMessage], bool]]:
     """Each turn, and whether it lacks an answer."""
     turns: list[list[StoredMessage]] = []
@@ -73,18 +75,18 @@ def _turns(
             turns.append([])
             run = row.run
         turns[-1].append(row)
-    open_ = [_is_open(turn, midway=midway and not index) for index, turn in enumerate(turns)]
+    open_ = [_is_open(turn, partial=partial and not index) for index, turn in enumerate(turns)]
     unanswered = [
         one and _is_abandoned(later) for one, later in zip(open_, turns[1:], strict=False)
     ]
-    unanswered += [not going_on and one for one in open_[-1:]]
+    unanswered += [not running and one for one in open_[-1:]]
     return list(zip(turns, unanswered, strict=True))
 
 
-def _is_open(turn: Sequence[StoredMessage], *, midway: bool) -> bool:
+def _is_open(turn: Sequence[StoredMessage], *, partial: bool) -> bool:
     """Whether the turn has a question (or continues one) and no final answer."""
     messages = [row.message for row in turn if row.run]
-    if not messages or not (midway or any(row.run and is_question(row) for row in turn)):
+    if not messages or not (partial or any(row.run and is_question(row) for row in turn)):
         return False
     last = next((one for one in reversed(messages) if not isinstance(one, Result)), None)
     return not isinstance(last, Assistant) or bool(last.calls)

@@ -54,7 +54,7 @@ def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]
 class AcceptedMessages(Struct, frozen=True):
     """The messages that start a turn."""
 
-    asked: tuple[User, ...] = ()
+    messages: tuple[User, ...] = ()
     recorded: bool = False  # already in the transcript
 
 
@@ -147,36 +147,36 @@ class _RunSink:
     ) -> None:
         self._recorder = recorder
         self._accepted = accepted
-        self._listen = emit
-        self._closing = final_writes
+        self._emit = emit
+        self._final_writes = final_writes
         self._own = own
-        self._recorded = tuple(user.id for user in accepted.asked) if accepted.recorded else ()
-        self._said: list[Message] = []
+        self._recorded = tuple(user.id for user in accepted.messages) if accepted.recorded else ()
+        self._messages: list[Message] = []
         self._answer: MessageAdded | None = None
 
     async def emit(self, event: Event) -> None:
         if isinstance(event, _DELTAS) and self._answer is None:
-            await self._listen(event)
+            await self._emit(event)
             return
         match event:
             case RunEnded():
                 await self._end(event)
-            case MessageAdded(message=Assistant() as answer) if self._waits(answer):
+            case MessageAdded(message=Assistant() as answer) if self._defers(answer):
                 self._answer = event
             case _:
-                await self._fact(event)
+                await self._record(event)
 
-    def _waits(self, answer: Assistant) -> bool:
+    def _defers(self, answer: Assistant) -> bool:
         return self._own and self._answer is None and not answer.calls
 
-    async def _fact(self, event: Event) -> None:
+    async def _record(self, event: Event) -> None:
         is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
         writes = self._answer_writes() + ([] if is_recorded else self._recorder.writes(event))
         if writes:
             await self._recorder.commit(*writes)
             failpoint("recorder.after_fact")
         await self._forward_answer()
-        await self._tell(event)
+        await self._forward(event)
 
     async def _end(self, event: RunEnded) -> None:
         try:
@@ -194,15 +194,15 @@ class _RunSink:
         finally:
             # The end is emitted even if nothing can be written any more.
             self._recorder.ended = event
-            await self._listen(event)
+            await self._emit(event)
 
     async def _write_end(self, event: RunEnded) -> None:
-        said = self._said if self._answer is None else [*self._said, self._answer.message]
+        said = self._messages if self._answer is None else [*self._messages, self._answer.message]
         keys = {message.id for message in said}
         keys |= {*self._recorded}
-        completed = [CompleteItem(user.id) for user in self._accepted.asked if user.id in keys]
+        completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
         failpoint("recorder.before_end")
-        closing = self._closing(event, said)
+        closing = self._final_writes(event, said)
         await self._recorder.end(event, *self._answer_writes(), *completed, *closing)
         failpoint("recorder.after_end")
 
@@ -212,10 +212,10 @@ class _RunSink:
     async def _forward_answer(self) -> None:
         if (answer := self._answer) is not None:
             self._answer = None
-            await self._tell(answer)
+            await self._forward(answer)
 
-    async def _tell(self, event: Event) -> None:
+    async def _forward(self, event: Event) -> None:
         if isinstance(event, MessageAdded):
-            self._said.append(event.message)
+            self._messages.append(event.message)
             failpoint("recorder.after_said")
-        await self._listen(event)
+        await self._emit(event)

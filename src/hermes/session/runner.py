@@ -79,27 +79,27 @@ class Runner:
         self._planner = planner
         self._price = price
         self._profile = profile
-        self.compressing = compaction
+        self.compaction = compaction
         self._acceptor = TurnAcceptor(store, clock)
         self._runtime_compactor = RuntimeCompactor(store, clock, price)
         self._holder = new_holder_id()
         self.lease_renewer = LeaseRenewer(clock)
-        self._held: set[str] = set()
-        self._recall = TranscriptCache()
+        self._reserved: set[str] = set()
+        self._transcripts = TranscriptCache()
         self._after: list[AfterTurn] = []
         self._observer: ObserveTurn | None = None
         self._questions: PendingQuestions | None = None
 
-    def minds(self, questions: PendingQuestions) -> None:
+    def set_questions(self, questions: PendingQuestions) -> None:
         """Set the pending questions, so that a turn waiting for a person can be resumed."""
         self._questions = questions
 
     async def close_questions(self) -> None:
         """Close the questions of turns that will not be resumed."""
         if self._questions is not None:
-            await self._questions.sweep()
+            await self._questions.close_abandoned()
 
-    def then(self, after: AfterTurn) -> None:
+    def add_after_turn(self, after: AfterTurn) -> None:
         """Add a callback to run after each turn; its work is not awaited."""
         self._after.append(after)
 
@@ -117,7 +117,7 @@ class Runner:
                 outcome = await self._run_held(turn, lease)
             finally:
                 if self._questions is not None:
-                    await self._questions.over(turn.session.id)
+                    await self._questions.turn_ended(turn.session.id)
         for after in self._after:
             after(turn, outcome)
         return outcome
@@ -128,14 +128,14 @@ class Runner:
 
         The lease of a `new` session is acquired with its first write.
         """
-        with _Reservation(self._held, session):
+        with _Reservation(self._reserved, session):
             lease = Lease(self._store, session, self._holder)
             try:
                 if not new:
-                    await lease.take()
+                    await lease.acquire()
                 yield lease
             finally:
-                await lease.give_back()
+                await lease.release_now()
 
     async def _run_held(self, turn: TurnRequest, lease: Lease) -> Outcome:
         failpoint("runner.held")
@@ -159,14 +159,14 @@ class Runner:
             workspace=session.cwd,
             principal=principal,
             address=turn.address,
-            later=turn.later,
+            later=turn.async_delivery,
             role=turn.role,
             source=turn.source or session.source,
             key=session.key,
-            asker=turn.asker,
+            asker=turn.requester,
             attended=turn.attended,
             yolo=turn.yolo,
-            bounds=turn.bounds,
+            bounds=turn.inherited_limits,
         )
 
     async def _run_scoped(self, scope: Scope, turn: TurnRequest, lease: Lease) -> Outcome:
@@ -175,7 +175,7 @@ class Runner:
         plan = await self._planner.plan(session, scope, history)
         failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
-            turn, plan = await self._going_on(turn, plan, history, lease)
+            turn, plan = await self._resume(turn, plan, history, lease)
         # A request cancelled before it was accepted leaves no trace.
         await anyio.lowlevel.checkpoint_if_cancelled()
         accepted = AcceptedMessages()
@@ -187,8 +187,8 @@ class Runner:
         failpoint("runner.accepted")
         recorder = Recorder(self._store, self._clock, self._price, scope, lease)
         listen = self._with_observer(turn, scope)
-        emit = recorder.sink(accepted, listen, turn.closing, own=isinstance(plan, Plan))
-        asked = [*accepted.asked, *(user for user in turn.taken if user.id not in known)]
+        emit = recorder.sink(accepted, listen, turn.final_writes, own=isinstance(plan, Plan))
+        asked = [*accepted.messages, *(user for user in turn.claimed if user.id not in known)]
         plan = self._with_turn_options(plan, turn, lease)
         outcome = await self._run_renewing(lease, plan, asked, emit)
         failpoint("runner.ended")
@@ -199,23 +199,23 @@ class Runner:
                 *(ended.run, ended.code or outcome.value, plural(ended.steps, "step")),
                 *(ended.usage.input, ended.usage.output),
             )
-        if outcome is Outcome.DONE and not turn.handed:
+        if outcome is Outcome.DONE and not turn.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
-            self._recall.keep(session.id, lease.generation, history)
+            self._transcripts.put(session.id, lease.generation, history)
         return outcome
 
     def _with_observer(self, turn: TurnRequest, scope: Scope) -> Emit:
         notify = self._observer(turn, scope) if self._observer is not None else None
         if notify is None:
-            return turn.listen
+            return turn.emit
 
         async def listen(event: Event) -> None:
             notify(event)
-            await turn.listen(event)
+            await turn.emit(event)
 
         return listen
 
-    async def _going_on(
+    async def _resume(
         self, turn: TurnRequest, plan: Plan | RuntimePlan, history: History, lease: Lease
     ) -> tuple[TurnRequest, Plan | RuntimePlan]:
         """Resume calls that only waited for a person; a runtime cannot, so they are closed."""
@@ -241,67 +241,67 @@ class Runner:
             system=system,
             tools=_tools(plan, turn),
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
-            handed=turn.handed,
-            calling=turn.calling,
+            handed=turn.client_tools,
+            calling=turn.constraints,
             compress=self._compaction_check(plan, turn, lease),
         )
 
     def _compaction_check(
         self, plan: Plan, turn: TurnRequest, lease: Lease
     ) -> CompactHistory | None:
-        if self.compressing is None:
-            return plan.compress
-        return self.compressing.during(CompactionJob(turn.session, plan, lease), turn.instructions)
+        if self.compaction is None:
+            return plan.compact
+        return self.compaction.for_turn(CompactionJob(turn.session, plan, lease), turn.instructions)
 
-    async def compress(
+    async def compact(
         self, session: Session, options: CompactionOptions, *, preview: bool = False
     ) -> CompactionResult:
         """Compact a session on a person's request.
 
         Raises `SessionBusy`, and `UsageError` if there is nothing to compact.
         """
-        turn = TurnRequest(session=session, asked=None, listen=_ignore_event)
+        turn = TurnRequest(session=session, message=None, emit=_ignore_event)
         async with self.holding(session.id) as lease:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
             if isinstance(plan, RuntimePlan):
-                return await self._runtime_compactor.by_hand(plan, options, preview=preview)
-            if self.compressing is None:
+                return await self._runtime_compactor.compact_now(plan, options, preview=preview)
+            if self.compaction is None:
                 raise UsageError("Compression is disabled for this session.")
             if preview:
-                return await self.compressing.preview(session, plan, options)
-            return await self.compressing.by_hand(CompactionJob(session, plan, lease), options)
+                return await self.compaction.preview(session, plan, options)
+            return await self.compaction.compact_now(CompactionJob(session, plan, lease), options)
 
     async def _history(self, turn: TurnRequest, lease: Lease) -> tuple[History, AbstractSet[str]]:
         """The history with a result for every call, and all stored message ids."""
         session = turn.session
         if turn.new:
             return History([]), _NO_IDS
-        history = self._recall.take(session.id, lease.generation)
-        if history is not None and turn.replaces is None and not turn.results:
+        history = self._transcripts.take(session.id, lease.generation)
+        if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)
         kept = [row.message for row in stored if not _is_replaced(row, turn)]
         kept += await self._take_results(turn, kept, lease)
-        whole = await self.closed(lease, kept, resumed=turn.note is not None)
-        if self.compressing is not None:
-            whole = await self.compressing.seen(session, whole)
+        whole = await self.close_calls(lease, kept, resumed=turn.note is not None)
+        if self.compaction is not None:
+            whole = await self.compaction.visible_messages(session, whole)
         return History(whole), {row.message.id for row in stored}
 
-    async def closed(
+    async def close_calls(
         self,
         lease: Lease,
         messages: Sequence[Message],
         *,
         resumed: bool = False,
-        begun_only: bool = False,
+        started_only: bool = False,
     ) -> list[Message]:
         """Give every lost call of the held session a result; a `resumed` turn keeps open ones."""
         left = NOTHING_RECOVERED
         if self._questions is not None:
-            left = await self._questions.left(lease.session, resumed=resumed)
+            left = await self._questions.recover(lease.session, resumed=resumed)
         return await close_lost_calls(
-            self._store, self._clock, lease.fence, messages, left, begun_only=begun_only
+            self._store, self._clock, lease.fence, messages, left, started_only=started_only
         )
 
     async def _take_results(
@@ -361,12 +361,12 @@ async def _ignore_event(event: Event) -> None: ...
 
 
 def _tools(plan: Plan, turn: TurnRequest) -> Mapping[str, Tool]:
-    if turn.bare:
+    if turn.no_tools:
         return {}
-    if not turn.without:
+    if not turn.excluded_tools:
         return plan.tools
-    return {name: tool for name, tool in plan.tools.items() if name not in turn.without}
+    return {name: tool for name, tool in plan.tools.items() if name not in turn.excluded_tools}
 
 
 def _is_replaced(row: StoredMessage, turn: TurnRequest) -> bool:
-    return turn.replaces is not None and row.seq >= turn.replaces
+    return turn.replaces_from is not None and row.seq >= turn.replaces_from

@@ -43,7 +43,7 @@ class SpendGuard:
         self._clock = clock
         self._caps = caps
 
-    def of(self, session: Session, principal: str) -> CheckSpend | None:
+    def check_for(self, session: Session, principal: str) -> CheckSpend | None:
         """The check to run before each request; None if nothing is limited."""
         if not self._caps:
             return None
@@ -70,11 +70,11 @@ class SpendGuard:
         day = f"{self._clock.now():%Y-%m-%d}:{name}"
         found = await self._store.records.get(SPEND_KIND, day)
         if found is None:
-            found = await self._begin(day, total)
+            found = await self._record_day(day, total)
         # Deleting a session removes its costs, so the difference may be negative.
         return max(total - msgspec.json.decode(found.body, type=_EarlierSpend).dollars, 0.0)
 
-    async def _begin(self, day: str, total: float) -> StateRecord:
+    async def _record_day(self, day: str, total: float) -> StateRecord:
         now = self._clock.now()
         record = StateRecord(
             kind=SPEND_KIND,
@@ -86,7 +86,7 @@ class SpendGuard:
             open=False,
         )
         try:
-            await self._store.commit(PutRecord(record, was=""))
+            await self._store.commit(PutRecord(record, expected_state=""))
         except StateConflict:
             return await self._store.records.get(SPEND_KIND, day) or record
         await self._store.records.forget(SPEND_KIND, now - _RETENTION)

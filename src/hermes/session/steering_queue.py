@@ -24,22 +24,22 @@ class SteeringQueue:
     def __init__(self, store: Store, session: str) -> None:
         self._store = store
         self._session = session
-        self._begun = anyio.Event()
+        self._started = anyio.Event()
         self._closed = False
         self._kept_for_next_turn = False
         self._waiting: list[User] = []
-        self._given: list[str] = []
+        self._taken: list[str] = []
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start accepting messages, once the turn has claimed the inbox."""
-        self._begun.set()
+        self._started.set()
 
     def keep_for_next_turn(self) -> None:
         self._kept_for_next_turn = True
 
     async def add(self, message: User) -> bool:
         """False if the turn cannot take the message any more."""
-        await self._begun.wait()
+        await self._started.wait()
         if self._closed or len(self._waiting) >= MAX_WAITING:
             return False
         body = Raw(msgspec.json.encode(message))
@@ -52,23 +52,23 @@ class SteeringQueue:
             self._waiting.append(message)
         return True
 
-    async def heard(self) -> Sequence[User]:
+    async def take(self) -> Sequence[User]:
         """The messages that the turn takes now."""
         taken, self._waiting = self._waiting, []
-        self._given += [message.id for message in taken]
+        self._taken += [message.id for message in taken]
         return taken
 
-    def closing(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
         """Complete the items with the end of the turn; later messages are refused."""
         self._closed = True
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
         self._waiting = []
-        return [CompleteItem(key) for key in (*self._given, *left)]
+        return [CompleteItem(key) for key in (*self._taken, *left)]
 
     async def end(self) -> None:
         """Close the queue, also for a turn without an end event."""
         self._closed = True
-        self._begun.set()
+        self._started.set()
         waiting, self._waiting = self._waiting, []
         if waiting and not self._kept_for_next_turn:
             await self._store.commit(*(CompleteItem(message.id) for message in waiting))

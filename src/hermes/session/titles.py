@@ -42,17 +42,17 @@ class SessionTitles:
         self._price = price
         self._settings = settings
 
-    async def give(self, session: Session) -> None:
+    async def generate(self, session: Session) -> None:
         """Set a title if there is none; failures are only logged."""
         try:
-            await self._give(session)
+            await self._generate(session)
         except (HermesError, TimeoutError) as error:
             log.warning("no title for session %s: %s", session.id, error)
         except Exception:
             # Runs in the task group of the whole profile, which must not fail because of a title.
             log.exception("generating a title for session %s failed", session.id)
 
-    async def _give(self, session: Session) -> None:
+    async def _generate(self, session: Session) -> None:
         archive = self._store.archive_for(session.principal)
         rows = await archive.messages(session.id)
         beginning = "\n\n".join(
@@ -61,23 +61,23 @@ class SessionTitles:
             for row in rows[:8]
             if isinstance(row.message, User | Assistant) and text_of(row.message).strip()
         )
-        answer = await self._asked(self._settings.redact(beginning))
+        answer = await self._ask(self._settings.redact(beginning))
         title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), MAX_TITLE)
-        usage = self._meter(session, answer)
+        usage = self._usage(session, answer)
         if not title or (await archive.get(session.id)).title:
             await self._store.commit(usage)
             return
         await self._store.commit(usage)
         try:
-            await self._name(session, title)
+            await self._set_title(session, title)
         except StoreError:
             # Another session already has this title.
-            await self._name(session, f"{title} ({session.id[-6:]})")
+            await self._set_title(session, f"{title} ({session.id[-6:]})")
 
-    async def _name(self, session: Session, title: str) -> None:
+    async def _set_title(self, session: Session, title: str) -> None:
         await self._store.commit(ChangeSession(session.id, SessionChange(title=title)))
 
-    async def _asked(self, beginning: str) -> Assistant:
+    async def _ask(self, beginning: str) -> Assistant:
         settings = self._settings
         text = f"{beginning}\n\n(Title in: {settings.language})" if settings.language else beginning
         question = User(new_id("msg"), (Text(text),), Trust.PROGRAM)
@@ -92,7 +92,7 @@ class SessionTitles:
                         return chunk
         raise ModelError("There was no answer.")
 
-    def _meter(self, session: Session, answer: Assistant) -> RecordUsage:
+    def _usage(self, session: Session, answer: Assistant) -> RecordUsage:
         cost = self._price(answer.model, answer.provider, answer.usage)
         now = self._clock.now()
         return RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)

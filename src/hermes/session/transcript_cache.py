@@ -26,23 +26,23 @@ class _CachedTranscript(Struct, frozen=True):
 class TranscriptCache:
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._kept: OrderedDict[str, _CachedTranscript] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedTranscript] = OrderedDict()
         self._size = 0
 
     def take(self, session: str, generation: int) -> History | None:
         """Take the current transcript out of the cache; None if it must be read from the store."""
-        cached = self._kept.pop(session, None)
+        cached = self._cached.pop(session, None)
         if cached is None:
             return None
         self._size -= cached.size
         return cached.history if cached.generation + 1 == generation else None
 
-    def keep(self, session: str, generation: int, history: History) -> None:
+    def put(self, session: str, generation: int, history: History) -> None:
         """Put a transcript back; the least recently used ones are evicted."""
         self.take(session, -1)
-        size = history.held + BYTES_PER_MESSAGE * len(history)
-        self._kept[session] = _CachedTranscript(generation, history, size)
+        size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
+        self._cached[session] = _CachedTranscript(generation, history, size)
         self._size += size
         while self._size > self._limit:
-            _, oldest = self._kept.popitem(last=False)
+            _, oldest = self._cached.popitem(last=False)
             self._size -= oldest.size

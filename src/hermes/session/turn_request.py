@@ -40,31 +40,33 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     """What a surface asks for."""
 
     session: Session
-    asked: User | None
-    listen: Emit
-    taken: tuple[User, ...] = ()  # further messages, already durable; completed by `closing`
+    message: User | None
+    emit: Emit
+    claimed: tuple[User, ...] = ()  # further messages, already durable; completed by `closing`
     note: User | None = None  # added by Hermes first, when resuming a turn after a crash
     run: str = ""
     address: Address | None = None
-    asker: Requester = Requester()
+    requester: Requester = Requester()
     principal: str = ""  # who asks, if not who started the session
     role: Role = Role.OWNER
-    closing: FinalWrites = no_final_writes  # committed with the end of the run
+    final_writes: FinalWrites = no_final_writes  # committed with the end of the run
     new: bool = False  # the session is not stored yet
-    replaces: int | None = None  # hides every message from this position on, once accepted
+    replaces_from: int | None = None  # hides every message from this position on, once accepted
     steer: ReadSteering = no_steering
-    later: bool = True  # results that arrive after the turn can be delivered
+    async_delivery: bool = True  # results that arrive after the turn can be delivered
     source: str = ""  # where the request comes from, if not where the session started
     instructions: str = ""  # for this turn only
-    handed: tuple[ToolSpec, ...] = ()  # run by the client: a call to one ends the turn
+    client_tools: tuple[ToolSpec, ...] = ()  # run by the client: a call to one ends the turn
     results: tuple[Result, ...] = ()  # of such calls, returned by the client
-    bare: bool = False  # none of our own tools
-    without: frozenset[str] = frozenset()  # tools to leave out
+    no_tools: bool = False  # none of our own tools
+    excluded_tools: frozenset[str] = frozenset()  # tools to leave out
     steps: int | None = None  # a smaller budget than the profile's
     attended: bool = False  # a person can answer approvals while it runs
     yolo: bool = False  # approve everything
-    bounds: InheritedLimits | None = None  # limits of a turn that acts for another session
-    calling: OutputConstraints = UNCONSTRAINED
+    inherited_limits: InheritedLimits | None = (
+        None  # limits of a turn that acts for another session
+    )
+    constraints: OutputConstraints = UNCONSTRAINED
 
 
 class TurnAcceptor:
@@ -83,11 +85,19 @@ class TurnAcceptor:
                 if turn.new
                 else _session_changes(session, plan)
             ),
-            *([HideMessages(session.id, turn.replaces)] if turn.replaces is not None else []),
-            *([EnqueueItem(_inbox_item(turn.asked, session))] if turn.asked is not None else []),
+            *(
+                [HideMessages(session.id, turn.replaces_from)]
+                if turn.replaces_from is not None
+                else []
+            ),
+            *(
+                [EnqueueItem(_inbox_item(turn.message, session))]
+                if turn.message is not None
+                else []
+            ),
             *([AppendMessage(session.id, run, turn.note, now)] if turn.note is not None else []),
         ]
-        if turn.asked is None and lease.generation:
+        if turn.message is None and lease.generation:
             await self._store.commit(*writes, fence=lease.fence)
             return AcceptedMessages()
         begin = BeginTurn(
@@ -95,13 +105,15 @@ class TurnAcceptor:
             holder=lease.holder,
             ttl=LEASE_TTL,
             generation=lease.generation,
-            limit=0 if turn.asked is None else MAX_RECOVERED,
-            first=None if turn.asked is None else AppendMessage(session.id, run, turn.asked, now),
+            limit=0 if turn.message is None else MAX_RECOVERED,
+            first=None
+            if turn.message is None
+            else AppendMessage(session.id, run, turn.message, now),
         )
-        started = await self._store.admit(begin, *writes)
+        started = await self._store.begin_turn(begin, *writes)
         lease.generation = started.generation
-        if turn.asked is not None and started.appended:
-            return AcceptedMessages((turn.asked,), recorded=True)
+        if turn.message is not None and started.appended:
+            return AcceptedMessages((turn.message,), recorded=True)
         waiting = await self._readable(started.waiting)
         completed = [CompleteItem(user.id) for user in waiting if user.id in known]
         await self._store.commit(*completed, fence=lease.fence)

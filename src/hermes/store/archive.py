@@ -50,7 +50,7 @@ _DELETE_BATCH = 50
 class SqliteArchive:
     def __init__(self, engine: Engine, principal: str) -> None:
         self._engine = engine
-        self._who = principal
+        self._principal = principal
         self._sql = _OWNER_SQL if principal == OWNER else _PRINCIPAL_SQL
 
     async def get(self, session: str) -> Session:
@@ -70,7 +70,7 @@ class SqliteArchive:
 
     async def active_at(self, session: str) -> datetime:
         def read(connection: Connection) -> datetime | None:
-            values = {"id": session, "who": self._who}
+            values = {"id": session, "who": self._principal}
             row = fetch_one(connection.execute(self._sql["active at"], values), TimeRow)
             return row and from_micros(row.at)
 
@@ -81,7 +81,7 @@ class SqliteArchive:
 
     async def turns(self, since: datetime) -> Sequence[datetime]:
         def read(connection: Connection) -> Sequence[datetime]:
-            values = {"since": to_micros(since), "who": self._who}
+            values = {"since": to_micros(since), "who": self._principal}
             rows = fetch_all(connection.execute(self._sql["turns"], values), TimeRow)
             return [from_micros(row.at) for row in rows]
 
@@ -91,7 +91,7 @@ class SqliteArchive:
         self, where: SessionFilter, limit: int = 50, offset: int = 0
     ) -> Sequence[SessionSummary]:
         values = {
-            "who": self._who,
+            "who": self._principal,
             "source": where.source,
             "model": where.model,
             "title": None if where.title is None else _like_pattern(where.title),
@@ -112,7 +112,7 @@ class SqliteArchive:
         return await self._engine.read(read)
 
     async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
-        values = {"id": session, "after": after, "who": self._who}
+        values = {"id": session, "after": after, "who": self._principal}
 
         def read(connection: Connection) -> list[StoredMessage]:
             rows = fetch_all(connection.execute(self._sql["messages"], values), MessageRow)
@@ -121,7 +121,7 @@ class SqliteArchive:
         return await self._engine.read(read)
 
     async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
-        values = {"id": session, "who": self._who}
+        values = {"id": session, "who": self._principal}
 
         def read(connection: Connection) -> TranscriptTail:
             cursor = connection.execute(self._sql["sizes"], {**values, "most": most})
@@ -141,17 +141,17 @@ class SqliteArchive:
         self, query: str, limit: int = 20, role: str | None = None
     ) -> Sequence[SearchHit]:
         finder = MessageSearch(
-            SearchRequest.parse(query, limit=limit, role=role, principal=self._who)
+            SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
         )
         while (hits := await self._engine.read(finder.find)) is None:
             await self._engine.catch_up(finder.goal or 0)
         return hits
 
-    async def recall(
+    async def search_by_meaning(
         self, query: str, limit: int = 20, role: str | None = None
     ) -> Sequence[SearchHit]:
         by_words = await self.search(query, limit, role)
-        wanted = SearchRequest.parse(query, limit=limit, role=role, principal=self._who)
+        wanted = SearchRequest.parse(query, limit=limit, role=role, principal=self._principal)
         by_meaning = await self._engine.vector_search.find(wanted, self._engine.read)
         return fuse_rankings(by_words, by_meaning, limit)
 
@@ -161,9 +161,9 @@ class SqliteArchive:
         name = "usage of all" if session is None else "usage of one"
 
         def read(connection: Connection) -> list[ModelUsage]:
-            values = {"id": session, "since": _micros_or_none(since), "who": self._who}
+            values = {"id": session, "since": _micros_or_none(since), "who": self._principal}
             rows = fetch_all(connection.execute(self._sql[name], values), UsageRow)
-            return [row.use() for row in rows]
+            return [row.model_usage() for row in rows]
 
         return await self._engine.read(read)
 
@@ -179,7 +179,7 @@ class SqliteArchive:
 
     async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
         def read(connection: Connection) -> Session | None:
-            cursor = connection.execute(self._sql[statement], {**values, "who": self._who})
+            cursor = connection.execute(self._sql[statement], {**values, "who": self._principal})
             row = fetch_one(cursor, SessionRow)
             return row and row.session()
 
@@ -188,7 +188,7 @@ class SqliteArchive:
     def _find(self, connection: Connection, name: str) -> Session:
         if not name:
             raise session_not_found(name)
-        values = {"id": name, "title": name, "name": name, "who": self._who}
+        values = {"id": name, "title": name, "name": name, "who": self._principal}
         for statement in ("get", "titled"):
             exact = fetch_one(connection.execute(self._sql[statement], values), SessionRow)
             if exact is not None:
@@ -210,7 +210,7 @@ class SqliteArchive:
             check_fence(connection, fence)
         deleted: list[str] = []
         for session in sessions:
-            values = {"id": session, "who": self._who}
+            values = {"id": session, "who": self._principal}
             for row in connection.execute(self._sql["number"], values).fetchall():
                 target = {"n": row[0], "id": session}
                 for name in _DELETE_STATEMENTS:

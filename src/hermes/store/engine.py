@@ -194,7 +194,7 @@ class Engine:
         """Return when it is on disk; all of it or nothing."""
         return await self._writer.ask(work, droppable=droppable)
 
-    async def alone(self, work: Callable[[Connection], R]) -> R:
+    async def run_outside_transaction(self, work: Callable[[Connection], R]) -> R:
         """Run in the writer thread but outside a transaction."""
         return await self._writer.ask(work, alone=True)
 
@@ -204,7 +204,7 @@ class Engine:
 
     async def catch_up(self, goal: int) -> None:
         """Bring the search indexes up to the message `goal`, letting other writes in between."""
-        while await self.alone(lambda connection: index_batch(connection, goal)):
+        while await self.run_outside_transaction(lambda connection: index_batch(connection, goal)):
             pass
 
     @property

@@ -37,7 +37,7 @@ class ImportResult(Struct, frozen=True):
 
     sessions: int
     messages: int
-    kept_as: Path | None
+    backup_path: Path | None
 
 
 def import_legacy(path: Path, clock: Clock) -> ImportResult:

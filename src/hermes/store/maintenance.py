@@ -55,10 +55,10 @@ class Maintenance:
 
     async def optimize(self) -> None:
         await self._engine.catch_up(await self._engine.read(newest_message))
-        await self._engine.alone(_optimize)
+        await self._engine.run_outside_transaction(_optimize)
 
     async def vacuum(self) -> None:
-        await self._engine.alone(_vacuum)
+        await self._engine.run_outside_transaction(_vacuum)
 
     async def backup(self, to: Path) -> None:
         await self._engine.read(lambda connection: _backup(connection, self._engine.path, to))

@@ -63,8 +63,8 @@ class SqliteQueues:
         self._engine = engine
         self._clock = clock
 
-    async def put(self, parcel: QueueItem) -> bool:
-        return await self._engine.write(lambda connection: enqueue(connection, parcel))
+    async def put(self, item: QueueItem) -> bool:
+        return await self._engine.write(lambda connection: enqueue(connection, item))
 
     async def claim(
         self, lane: str, topic: str | None, holder: str, lease: timedelta, limit: int = 1
@@ -81,7 +81,7 @@ class SqliteQueues:
 
         return await self._engine.read(read)
 
-    async def left(self, lane: str, limit: int) -> Sequence[QueueItem]:
+    async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
         def read(connection: Connection) -> list[QueueItem]:
             values = {"lane": lane, "limit": limit}
             return [
@@ -106,7 +106,7 @@ class SqliteQueues:
 
         return await self._engine.read(read)
 
-    async def fate(self, key: str) -> tuple[ItemStatus, str]:
+    async def status(self, key: str) -> tuple[ItemStatus, str]:
         def read(connection: Connection) -> tuple[ItemStatus, str]:
             for state, reason in connection.execute(_SQL["fate"], {"key": key}):
                 return _STATUSES.get(state, ItemStatus.WAITING), str(reason)

@@ -99,8 +99,8 @@ class SqliteRecords:
 
 
 def put_record(connection: Connection, write: PutRecord) -> None:
-    record = write.matter
-    statement = {None: "put", "": "add"}.get(write.was, "change")
+    record = write.record
+    statement = {None: "put", "": "add"}.get(write.expected_state, "change")
     values: dict[str, str | int | bytes | None] = {
         "kind": record.kind,
         "id": record.id,
@@ -110,9 +110,11 @@ def put_record(connection: Connection, write: PutRecord) -> None:
         "body": bytes(record.body),
         "open": int(record.open),
         "holder": record.holder,
-        "was": write.was,
+        "was": write.expected_state,
     }
     connection.execute(_SQL[statement], values)
     if connection.changes() == 0:
-        expected = f"no longer {write.was}" if write.was else "already present"
+        expected = (
+            f"no longer {write.expected_state}" if write.expected_state else "already present"
+        )
         raise StateConflict(f"The {record.kind} {record.id} is {expected}.")

@@ -111,7 +111,7 @@ class UsageRow(Struct, array_like=True, frozen=True):
     cost: float
     unpriced: int
 
-    def use(self) -> ModelUsage:
+    def model_usage(self) -> ModelUsage:
         return ModelUsage(
             model=self.model,
             provider=self.provider,

@@ -116,16 +116,16 @@ class SearchRequest(Struct, frozen=True, kw_only=True):
 class MessageSearch:
     """One search, to be run in a reader thread."""
 
-    def __init__(self, wanted: SearchRequest) -> None:
-        self._wanted = wanted
-        self._sql: Mapping[str, str] = _OWNER_SQL if wanted.principal == OWNER else _PRINCIPAL_SQL
+    def __init__(self, request: SearchRequest) -> None:
+        self._request = request
+        self._sql: Mapping[str, str] = _OWNER_SQL if request.principal == OWNER else _PRINCIPAL_SQL
         self.goal: int | None = None
         """The newest message when the search began; later ones may or may not be found."""
-        self._values = {"role": wanted.role, "who": wanted.principal}
+        self._values = {"role": request.role, "who": request.principal}
 
     def find(self, connection: Connection) -> list[SearchHit] | None:
         """Return None while the indexes are behind the goal."""
-        if not self._wanted.terms or self._wanted.limit < 1:
+        if not self._request.terms or self._request.limit < 1:
             return []
         if self.goal is None:
             self.goal = newest_message(connection)
@@ -134,17 +134,17 @@ class MessageSearch:
         sessions: dict[int, Session] = {}
         return [
             self._hit(connection, found, text, sessions)
-            for found, text in islice(self._all(connection), self._wanted.limit)
+            for found, text in islice(self._all(connection), self._request.limit)
         ]
 
-    def near(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
+    def vector_hits(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
         """Load hits of the vector search, filtered by principal, each with its matching passage."""
         from hermes.store.embedding import passages  # noqa: PLC0415 - imports numpy
 
         hits: list[SearchHit] = []
         sessions: dict[int, Session] = {}
         for near in found:
-            if len(hits) >= self._wanted.limit:
+            if len(hits) >= self._request.limit:
                 break
             values = {**self._values, "id": near.message}
             row = fetch_one(connection.execute(self._sql["message"], values), _FoundRow)
@@ -171,7 +171,7 @@ class MessageSearch:
         match = self._match()
         if not match:
             return
-        values = {"match": match, "limit": max(MAX_RANKED, self._wanted.limit)}
+        values = {"match": match, "limit": max(MAX_RANKED, self._request.limit)}
         rows = fetch_all(connection.execute(self._sql["words"], values), _ScoredRow)
         for number in _rank(rows):
             cursor = connection.execute(self._sql["message"], {**self._values, "id": number})
@@ -179,7 +179,7 @@ class MessageSearch:
 
     def _by_parts(self, connection: Connection, seen: set[int]) -> Iterator[_FoundRow]:
         """Messages that may contain the terms; the caller checks whether they do."""
-        terms = self._wanted.terms
+        terms = self._request.terms
         if all(term.kind is not TermKind.WORD for term in terms):
             return
         grams = sorted({gram for term in terms for gram in term.grams()})
@@ -196,19 +196,19 @@ class MessageSearch:
 
     def _match(self) -> str:
         """All terms, and the tags that separate roles and principals in the index."""
-        terms = [term.as_match() for term in self._wanted.terms if term.has_words]
+        terms = [term.as_match() for term in self._request.terms if term.has_words]
         if not terms:
             return ""
         match = f"text : ({' AND '.join(terms)})"
-        if self._wanted.role is not None:
-            match += f' AND tags : "{role_tag(self._wanted.role)}"'
-        if self._wanted.principal != OWNER:
-            match += f' AND tags : "{owner_tag(self._wanted.principal)}"'
+        if self._request.role is not None:
+            match += f' AND tags : "{role_tag(self._request.role)}"'
+        if self._request.principal != OWNER:
+            match += f' AND tags : "{owner_tag(self._request.principal)}"'
         return match
 
     def _occurs(self, text: str) -> bool:
         folded = fold_text(text)
-        return all(term.occurs_in(folded) for term in self._wanted.terms)
+        return all(term.occurs_in(folded) for term in self._request.terms)
 
     def _hit(
         self, connection: Connection, found: _FoundRow, text: str, sessions: dict[int, Session]
@@ -224,7 +224,7 @@ class MessageSearch:
             seq=found.seq,
             at=from_micros(found.at),
             role=found.role,
-            snippet=make_snippet(text, self._wanted.terms),
+            snippet=make_snippet(text, self._request.terms),
         )
 
 

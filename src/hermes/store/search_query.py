@@ -20,7 +20,7 @@ _NOT_BEFORE_WORD = r"(?![^\W_])"
 
 class TermKind(Enum):
     WORD = auto()
-    BEGINNING = auto()
+    PREFIX = auto()
     PHRASE = auto()
 
 
@@ -36,7 +36,7 @@ class SearchTerm(Struct, frozen=True):
 
     def as_match(self) -> str:
         """A quoted string for the word index, in which nothing is an operator."""
-        star = "*" if self.kind is TermKind.BEGINNING else ""
+        star = "*" if self.kind is TermKind.PREFIX else ""
         return f'"{space_signs(self.text)}"{star}'
 
     def grams(self) -> list[str]:
@@ -52,7 +52,7 @@ class SearchTerm(Struct, frozen=True):
         match self.kind:
             case TermKind.WORD:
                 return self.text in folded
-            case TermKind.BEGINNING:
+            case TermKind.PREFIX:
                 return re.search(_NOT_AFTER_WORD + re.escape(self.text), folded) is not None
             case TermKind.PHRASE:
                 return re.search(self._exact(), folded) is not None
@@ -75,9 +75,7 @@ class SearchTerm(Struct, frozen=True):
         front = "" if is_sign(parts[0]) else _NOT_AFTER_WORD
         if is_sign(parts[-1]):
             return front + pattern
-        return (
-            front + pattern + (r"[^\W_]*" if self.kind is TermKind.BEGINNING else _NOT_BEFORE_WORD)
-        )
+        return front + pattern + (r"[^\W_]*" if self.kind is TermKind.PREFIX else _NOT_BEFORE_WORD)
 
 
 def parse_query(query: str) -> list[SearchTerm]:
@@ -100,6 +98,6 @@ def _term(phrase: str | None, word: str | None) -> SearchTerm | None:
     else:
         text, kind = word or "", TermKind.WORD
         if text.endswith("*"):
-            text, kind = text.rstrip("*"), TermKind.BEGINNING
+            text, kind = text.rstrip("*"), TermKind.PREFIX
     folded = fold_text(text[:MAX_TERM])
     return SearchTerm(folded, kind) if folded else None

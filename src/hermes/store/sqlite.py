@@ -88,7 +88,7 @@ class SqliteStore:
 
         await self._engine.write(write)
 
-    async def admit(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
+    async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         now, span = self._clock.now(), lease_span(self._clock, begin.ttl)
         return await self._engine.write(
             lambda connection: begin_turn(connection, begin, writes, now, span)
@@ -113,9 +113,9 @@ class SqliteStore:
         await self._queues.forget(self._clock.now() - _SETTLED_RETENTION)
         await self._maintenance.optimize()
 
-    async def make_vectors(self) -> bool:
+    async def compute_vectors(self) -> bool:
         """Compute the vectors of all messages. False where that is not possible, or not yet."""
-        return await self._engine.vector_search.complete(self._engine.read)
+        return await self._engine.vector_search.build_all(self._engine.read)
 
     async def vacuum(self) -> None:
         """Give the space of deleted sessions back to the disk."""

@@ -31,10 +31,10 @@ def begin_turn(
     """`span` is that of the lease."""
     generation = _hold_lease(connection, begin, span)
     first, enqueue = begin.first, _first_item(begin, writes)
-    if first and enqueue and _enqueue_claimed(connection, begin, enqueue.parcel, span):
+    if first and enqueue and _enqueue_claimed(connection, begin, enqueue.item, span):
         rest = [write for write in writes if write is not enqueue]
         apply_writes(connection, [*rest, first], to_micros(now))
-        return BeginTurnResult(generation, [enqueue.parcel], appended=True)
+        return BeginTurnResult(generation, [enqueue.item], appended=True)
     apply_writes(connection, writes, to_micros(now))
     waiting = _claim_waiting(connection, begin, now, span)
     appended = first is not None and _is_only_waiting(first, waiting)
@@ -57,7 +57,7 @@ def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None
         return None
     enqueues = [write for write in writes if isinstance(write, EnqueueItem)]
     position = (_INBOX, begin.session, first.message.id, None)
-    is_own = len(enqueues) == 1 and position == _item_position(enqueues[0].parcel)
+    is_own = len(enqueues) == 1 and position == _item_position(enqueues[0].item)
     return enqueues[0] if is_own else None
 
 

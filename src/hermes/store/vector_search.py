@@ -72,7 +72,7 @@ class VectorSearch:
         def find(connection: Connection) -> list[SearchHit]:
             vector = embedder.embed([wanted.query])
             near = vectors.nearest(connection, vector, wanted.principal, wanted.role)
-            return MessageSearch(wanted).near(connection, near)
+            return MessageSearch(wanted).vector_hits(connection, near)
 
         try:
             return await read(find)
@@ -81,7 +81,7 @@ class VectorSearch:
             log.warning("this search only used words: %s", error)
             return []
 
-    async def complete(self, read: RunRead) -> bool:
+    async def build_all(self, read: RunRead) -> bool:
         """Wait for the vectors of all messages so far; return whether they are complete."""
         parts = await run_sync(self._loaded)
         if parts is None:
@@ -131,7 +131,7 @@ class _VectorBuilder:
         self._changed = Condition()
         self._upto = -1
         self._rounds = 0
-        self._asked = False
+        self._wake_requested = False
         self._closed = False
         self._worker = Worker("hermes-store-nearness", self._serve)
         self._worker.start()
@@ -145,7 +145,7 @@ class _VectorBuilder:
             # The current round may have missed the message, the next one has not. If it has no
             # vector after that, it was deleted.
             last = self._rounds + 2
-            self._asked = True
+            self._wake_requested = True
             self._changed.notify_all()
             self._changed.wait_for(
                 lambda: self._closed or self._upto >= message or self._rounds >= last, timeout
@@ -167,19 +167,19 @@ class _VectorBuilder:
             # The thread's boundary: no one else would report it.
             log.exception("computing vectors of %s stopped", self._path)
         finally:
-            self._give_up()
+            self._stop()
 
     def _make(self) -> None:
         connection = open_writer(self._path)
         try:
             # Vectors can be recomputed, so there is no need to wait for the disk.
             connection.execute("PRAGMA synchronous = NORMAL").fetchall()
-            while self._goes_on(self._some(connection)):
+            while self._pause(self._run_batch(connection)):
                 pass
         finally:
             connection.close()
 
-    def _some(self, connection: Connection) -> float:
+    def _run_batch(self, connection: Connection) -> float:
         """Process a batch; return how long to wait before the next one."""
         from hermes.store.vectors import embed_batch, vector_state  # noqa: PLC0415 - imports numpy
 
@@ -198,15 +198,15 @@ class _VectorBuilder:
             self._changed.notify_all()
         return BATCH_PAUSE if more else POLL_INTERVAL
 
-    def _goes_on(self, pause: float) -> bool:
+    def _pause(self, pause: float) -> bool:
         """Pause; a waiting search only wakes the thread when it is idle."""
         with self._changed:
             idle = pause == POLL_INTERVAL
-            self._changed.wait_for(lambda: self._closed or (idle and self._asked), pause)
-            self._asked = self._asked and not idle
+            self._changed.wait_for(lambda: self._closed or (idle and self._wake_requested), pause)
+            self._wake_requested = self._wake_requested and not idle
             return not self._closed
 
-    def _give_up(self) -> None:
+    def _stop(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify_all()

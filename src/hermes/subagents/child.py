@@ -58,10 +58,10 @@ class SubagentBudget(Struct, frozen=True, kw_only=True):
     """
 
     steps: int = 50
-    patience: SubagentTimeouts = SubagentTimeouts()
-    leave: bool = False
-    mind: SubagentModel = SubagentModel()
-    without: frozenset[str] = frozenset()
+    timeouts: SubagentTimeouts = SubagentTimeouts()
+    auto_approve: bool = False
+    model: SubagentModel = SubagentModel()
+    excluded_tools: frozenset[str] = frozenset()
 
 
 class Subagent:
@@ -71,11 +71,11 @@ class Subagent:
         self._runner = runner
         self._clock = clock
         self._budget = budget
-        self._said: list[Message] = []
+        self._messages: list[Message] = []
         self._ended: RunEnded | None = None
         self._in_tool: set[str] = set()
-        self._alive = anyio.Event()
-        self._late = False
+        self._activity = anyio.Event()
+        self._timed_out = False
 
     async def run(
         self,
@@ -99,31 +99,31 @@ class Subagent:
         )
         turn = TurnRequest(
             session=session,
-            asked=User(
+            message=User(
                 new_id("msg"),
                 (Text(task_text(task)),),
                 Trust.DATA if task.foreign else Trust.PROGRAM,
             ),
-            listen=self._listener(progress),
+            emit=self._listener(progress),
             new=True,
             role=scope.role,
             source=SOURCE,
-            later=False,
-            without=self._without(may_delegate=may_delegate),
+            async_delivery=False,
+            excluded_tools=self._excluded_tools(may_delegate=may_delegate),
             steps=self._budget.steps,
             # Tasks that contain untrusted content are never auto-approved.
-            yolo=scope.yolo or (self._budget.leave and not task.foreign),
-            bounds=scope.bounds or InheritedLimits(platform=policy_platform(scope)),
+            yolo=scope.yolo or (self._budget.auto_approve and not task.foreign),
+            inherited_limits=scope.bounds or InheritedLimits(platform=policy_platform(scope)),
         )
         began = self._clock.monotonic()
-        failure = await self._watched(turn)
+        failure = await self._run_watched(turn)
         return self._report(task, session.id, self._clock.monotonic() - began, failure)
 
-    def _without(self, *, may_delegate: bool) -> frozenset[str]:
-        excluded = BLOCKED_TOOLS | self._budget.without
+    def _excluded_tools(self, *, may_delegate: bool) -> frozenset[str]:
+        excluded = BLOCKED_TOOLS | self._budget.excluded_tools
         return excluded - {DELEGATE_TOOL} if may_delegate else excluded | {DELEGATE_TOOL}
 
-    async def _watched(self, turn: TurnRequest) -> str:
+    async def _run_watched(self, turn: TurnRequest) -> str:
         """Run the turn until it ends or stalls; return the error that prevented it, or ""."""
         failure = ""
         async with anyio.create_task_group() as group:
@@ -136,17 +136,17 @@ class Subagent:
         return failure
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
-        timeouts, began = self._budget.patience, self._clock.monotonic()
-        while not self._late:
-            self._alive = anyio.Event()
+        timeouts, began = self._budget.timeouts, self._clock.monotonic()
+        while not self._timed_out:
+            self._activity = anyio.Event()
             limit = timeouts.in_a_tool if self._in_tool else timeouts.idle
             if timeouts.total:
                 limit = min(limit, began + timeouts.total - self._clock.monotonic())
-            self._late = not await self._event_within(max(limit, 0.0))
+            self._timed_out = not await self._event_within(max(limit, 0.0))
         scope.cancel()
 
     async def _event_within(self, seconds: float) -> bool:
-        alive = self._alive
+        alive = self._activity
         async with anyio.create_task_group() as group:
 
             async def moved() -> None:
@@ -160,10 +160,10 @@ class Subagent:
 
     def _listener(self, progress: ReportProgress) -> Emit:
         async def listen(event: Event) -> None:
-            self._alive.set()
+            self._activity.set()
             match event:
                 case MessageAdded(message):
-                    self._said.append(message)
+                    self._messages.append(message)
                     if isinstance(message, Result):
                         self._in_tool.discard(message.call)
                 case ToolStarted(call):
@@ -177,16 +177,16 @@ class Subagent:
         return listen
 
     def _report(self, task: Task, session: str, seconds: float, failure: str) -> TaskReport:
-        ended, answer = self._ended, _final_answer(self._said)
+        ended, answer = self._ended, _final_answer(self._messages)
         status = _STATUS_OF_OUTCOME[ended.outcome] if ended is not None else TaskStatus.FAILED
-        if self._late:
+        if self._timed_out:
             status = TaskStatus.TIMEOUT
         error = failure or (ended.reason if ended and ended.outcome is not Outcome.DONE else "")
         return TaskReport(
             goal=task.goal,
             fate=status,
             summary=answer,
-            error="Ended after too long without activity." if self._late else error,
+            error="Ended after too long without activity." if self._timed_out else error,
             session=session,
             seconds=round(seconds, 1),
             steps=ended.steps if ended is not None else 0,

@@ -45,11 +45,11 @@ class DelegationRules(Struct, frozen=True, kw_only=True):
     delegations without a message from a person.
     """
 
-    at_once: int = 3
-    waiting: int = 10
-    rounds: int = 5
+    concurrent: int = 3
+    max_background: int = 10
+    max_rounds: int = 5
     depth: int = 1
-    orchestrators: bool = True
+    allow_orchestrators: bool = True
     summary: int = MAX_SUMMARY
     budget: SubagentBudget = SubagentBudget()
 
@@ -73,8 +73,8 @@ class DelegationDeps(Struct, frozen=True, kw_only=True):
     store: Store
     runner: Runner
     clock: Clock
-    later: Followups
-    present: Callable[[Scope], Awaitable[Scope]] = unchanged_scope
+    followups: Followups
+    current_scope: Callable[[Scope], Awaitable[Scope]] = unchanged_scope
     rules: DelegationRules = DelegationRules()
 
 
@@ -83,8 +83,8 @@ class RunningDelegation:
 
     def __init__(self, work: Delegation, began: datetime) -> None:
         self.work = work
-        self.began = began
-        self.doing = ["waiting"] * len(work.tasks)
+        self.started = began
+        self.activity = ["waiting"] * len(work.tasks)
         self.stop = anyio.CancelScope()
 
     def belongs_to(self, session: str, key: str) -> bool:
@@ -96,14 +96,14 @@ class RunningDelegation:
 class Delegations:
     """Implements `hermes.ports.delegation` for one profile."""
 
-    def __init__(self, parts: DelegationDeps, group: TaskGroup) -> None:
-        self._parts = parts
+    def __init__(self, deps: DelegationDeps, group: TaskGroup) -> None:
+        self._deps = deps
         self._group = group
-        self._going: dict[str, RunningDelegation] = {}
+        self._running: dict[str, RunningDelegation] = {}
         self._limits: dict[tuple[str, int], anyio.CapacityLimiter] = {}
 
-    async def allowed(self, scope: Scope) -> bool:
-        return await self._depth(scope) < self._parts.rules.depth
+    async def may_delegate(self, scope: Scope) -> bool:
+        return await self._depth(scope) < self._deps.rules.depth
 
     async def run(
         self, scope: Scope, tasks: Sequence[Task], progress: ReportProgress
@@ -128,11 +128,11 @@ class Delegations:
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
         # Shielded: a cancelled caller must not leave a row without its task.
         with anyio.CancelScope(shield=True):
-            await self._parts.store.commit(PutRecord(self._matter(work, RUNNING), was=""))
+            await self._deps.store.commit(PutRecord(self._record(work, RUNNING), expected_state=""))
         failpoint("delegation.begun")
         await self._unless_interrupted(work)
         # From here on it can be stopped, even before its first step.
-        running = self._going[work.id] = RunningDelegation(work, self._parts.clock.now())
+        running = self._running[work.id] = RunningDelegation(work, self._deps.clock.now())
         self._group.start_soon(self._in_background, running)
         return work.id
 
@@ -141,16 +141,16 @@ class Delegations:
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
-            record = structs.replace(self._matter(work, REPORTED), open=False, holder="")
+            record = structs.replace(self._record(work, REPORTED), open=False, holder="")
             with anyio.CancelScope(shield=True):
-                await self._parts.store.commit(PutRecord(record, was=RUNNING))
+                await self._deps.store.commit(PutRecord(record, expected_state=RUNNING))
             raise
 
     async def _refuse_too_much(self, scope: Scope) -> None:
-        found = await self._parts.store.records.find(KIND, only_open=True)
+        found = await self._deps.store.records.find(KIND, only_open=True)
         works = [work for record in found if (work := read_delegation(record)) is not None]
         own = sum(work.scope.principal == scope.principal for work in works)
-        if own >= self._parts.rules.waiting:
+        if own >= self._deps.rules.max_background:
             raise UsageError(
                 f"{own} delegations are already running.",
                 hint="Wait for their reports, or do it directly.",
@@ -159,12 +159,12 @@ class Delegations:
     async def _refuse_without_a_person(self, scope: Scope) -> None:
         """Reports start turns automatically, which must not start delegations endlessly."""
         try:
-            rows = await self._parts.store.archive_for(OWNER).messages(scope.session)
+            rows = await self._deps.store.archive_for(OWNER).messages(scope.session)
         except NotFound:
             return
         asked = [row.message for row in rows if isinstance(row.message, User)]
         since = itertools.takewhile(lambda user: user.trust not in _PERSON_TRUST, reversed(asked))
-        if sum(user.trust is Trust.DATA for user in since) >= self._parts.rules.rounds:
+        if sum(user.trust is Trust.DATA for user in since) >= self._deps.rules.max_rounds:
             raise UsageError(
                 "Several rounds of delegation passed without a message from a person.",
                 hint="Report the results and wait for an answer.",
@@ -172,7 +172,7 @@ class Delegations:
 
     def of(self, session: str, key: str) -> Sequence[RunningDelegation]:
         """Return the session's running delegations."""
-        return [running for running in self._going.values() if running.belongs_to(session, key)]
+        return [running for running in self._running.values() if running.belongs_to(session, key)]
 
     def end_all(self, session: str, key: str) -> int:
         """Stop the session's delegations and return their number."""
@@ -183,9 +183,9 @@ class Delegations:
 
     async def recover(self) -> None:
         """Report what a dead process left: finished reports as they are, the rest as lost."""
-        for record in await self._parts.store.records.abandoned(KIND):
+        for record in await self._deps.store.records.abandoned(KIND):
             if (work := read_delegation(record)) is not None:
-                await self._bring(work)
+                await self._report(work)
 
     async def _in_background(self, running: RunningDelegation) -> None:
         with running.stop:
@@ -196,7 +196,7 @@ class Delegations:
                 log.exception("delegation %s failed", running.work.id)
         status = TaskStatus.INTERRUPTED if running.stop.cancelled_caught else TaskStatus.LOST
         await self._retry_until_stored(running.work, status)
-        self._going.pop(running.work.id, None)
+        self._running.pop(running.work.id, None)
 
     async def _retry_until_stored(self, work: Delegation, status: TaskStatus) -> None:
         """Retry until stored: a full or locked disk must not lose a report."""
@@ -204,65 +204,67 @@ class Delegations:
         while True:
             try:
                 with anyio.CancelScope(shield=True):
-                    return await self._bring(work, status)
+                    return await self._report(work, status)
             except StoreError as error:
                 failures += 1
                 log.warning("delegation %s cannot be reported yet: %s", work.id, error)
-            await self._parts.clock.sleep(RETRY.delay(failures))
+            await self._deps.clock.sleep(RETRY.delay(failures))
 
     async def _work(self, running: RunningDelegation) -> None:
         async def run_task(number: int) -> None:
             async def report_progress(text: str) -> None:
-                running.doing[number] = text
+                running.activity[number] = text
 
-            running.doing[number] = "thinking"
+            running.activity[number] = "thinking"
             report = await self._child(
                 running.work.scope, running.work.tasks[number], report_progress
             )
-            running.doing[number] = report.fate.value
+            running.activity[number] = report.fate.value
             reports = (*running.work.reports[:number], report, *running.work.reports[number + 1 :])
             running.work = structs.replace(running.work, reports=reports)
-            await self._keep(running.work)
+            await self._store_reports(running.work)
             failpoint("delegation.one_reported")
 
         await self._all(running.work.scope, len(running.work.tasks), run_task)
 
-    async def _keep(self, work: Delegation) -> None:
+    async def _store_reports(self, work: Delegation) -> None:
         """Store each report as it arrives, so that a crash loses only unfinished tasks."""
         try:
             with anyio.CancelScope(shield=True):
-                record = self._matter(work, RUNNING)
-                await self._parts.store.commit(PutRecord(record, was=RUNNING))
+                record = self._record(work, RUNNING)
+                await self._deps.store.commit(PutRecord(record, expected_state=RUNNING))
         except StoreError as error:
             log.warning("a report of %s could not be stored yet: %s", work.id, error)
 
-    async def _bring(self, work: Delegation, unfinished: TaskStatus = TaskStatus.LOST) -> None:
+    async def _report(self, work: Delegation, unfinished: TaskStatus = TaskStatus.LOST) -> None:
         reports = [
             report or TaskReport(goal=task.goal, fate=unfinished)
             for task, report in zip(work.tasks, work.reports, strict=True)
         ]
-        text = reports_text(work.id, reports, self._parts.rules.summary)
+        text = reports_text(work.id, reports, self._deps.rules.summary)
         done = structs.replace(work, reports=tuple(reports))
-        record = structs.replace(self._matter(done, REPORTED), open=False, holder="")
-        scope = await self._parts.present(work.scope)
+        record = structs.replace(self._record(done, REPORTED), open=False, holder="")
+        scope = await self._deps.current_scope(work.scope)
         # Stopped by the user without any result: there is nothing to report.
         silent = unfinished is TaskStatus.INTERRUPTED and not any(work.reports)
-        message = () if silent else self._parts.later.brought(scope, work.id, text)
+        message = () if silent else self._deps.followups.rows(scope, work.id, text)
         try:
-            await self._parts.store.commit(PutRecord(record, was=RUNNING), *message)
+            await self._deps.store.commit(PutRecord(record, expected_state=RUNNING), *message)
         except StateConflict:
             return  # already reported by another process
         failpoint("delegation.brought")
         if message:
-            self._parts.later.ring(scope)
+            self._deps.followups.wake(scope)
 
     async def _child(self, scope: Scope, task: Task, progress: ReportProgress) -> TaskReport:
-        rules = self._parts.rules
+        rules = self._deps.rules
         depth = await self._depth(scope) + 1
-        may_delegate = task.role == "orchestrator" and rules.orchestrators and depth < rules.depth
-        child = Subagent(self._parts.runner, self._parts.clock, rules.budget)
+        may_delegate = (
+            task.role == "orchestrator" and rules.allow_orchestrators and depth < rules.depth
+        )
+        child = Subagent(self._deps.runner, self._deps.clock, rules.budget)
         try:
-            model = await self._mind(scope)
+            model = await self._model(scope)
             return await child.run(scope, task, progress, model, may_delegate=may_delegate)
         except Exception:
             log.exception("a subagent failed")
@@ -270,10 +272,10 @@ class Delegations:
                 goal=task.goal, fate=TaskStatus.FAILED, error="Internal error; see the log."
             )
 
-    async def _mind(self, scope: Scope) -> SubagentModel:
-        model = self._parts.rules.budget.mind
+    async def _model(self, scope: Scope) -> SubagentModel:
+        model = self._deps.rules.budget.model
         try:
-            parent = await self._parts.store.archive_for(OWNER).get(scope.session)
+            parent = await self._deps.store.archive_for(OWNER).get(scope.session)
         except NotFound:
             return model
         if not model.model:
@@ -285,7 +287,7 @@ class Delegations:
     ) -> None:
         # Each level has its own limit, because parents hold a slot while they wait.
         level = (scope.principal, await self._depth(scope))
-        limit = self._limits.setdefault(level, anyio.CapacityLimiter(self._parts.rules.at_once))
+        limit = self._limits.setdefault(level, anyio.CapacityLimiter(self._deps.rules.concurrent))
 
         async def in_turn(number: int) -> None:
             async with limit:
@@ -301,7 +303,7 @@ class Delegations:
 
     async def _depth(self, scope: Scope) -> int:
         """Return how many subagents are between this one and a person."""
-        archive, depth, session = self._parts.store.archive_for(OWNER), 0, scope.session
+        archive, depth, session = self._deps.store.archive_for(OWNER), 0, scope.session
         if scope.source != SOURCE:
             return 0
         while depth < _MAX_DEPTH:
@@ -317,23 +319,23 @@ class Delegations:
             session = found.parent
         return depth
 
-    def _matter(self, work: Delegation, state: str) -> StateRecord:
+    def _record(self, work: Delegation, state: str) -> StateRecord:
         return StateRecord(
             kind=KIND,
             id=work.id,
             session=work.scope.session,
             state=state,
-            at=self._parts.clock.now(),
+            at=self._deps.clock.now(),
             body=Raw(msgspec.json.encode(work)),
             holder=process_id(),
         )
 
 
 @asynccontextmanager
-async def open_delegations(parts: DelegationDeps) -> AsyncGenerator[Delegations]:
+async def open_delegations(deps: DelegationDeps) -> AsyncGenerator[Delegations]:
     """Keep delegations running while the profile is open; cancels them at exit."""
     async with background_tasks() as group:
-        delegations = Delegations(parts, group)
+        delegations = Delegations(deps, group)
         group.start_soon(_recover, delegations)
         yield delegations
 

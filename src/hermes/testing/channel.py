@@ -144,7 +144,7 @@ class FakeFaultyChannel(FakeChannel):
         self.reactions: list[tuple[str, str]] = []
         self.heard: datetime | None = None
 
-    def heard_at(self) -> datetime | None:
+    def last_seen_at(self) -> datetime | None:
         return self.heard
 
     async def react(self, to: Address, message: str, sign: str) -> None:

@@ -43,7 +43,7 @@ async def profile_gateway(
             env=env,
             shared=shared,
             restart=group.cancel_scope.cancel,
-            programs=ApiHost(SystemClock()),
+            api_host=ApiHost(SystemClock()),
             manifests={CHANNEL_NAME: TEST_MANIFEST},
             retry=retry,
         )

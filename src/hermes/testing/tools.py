@@ -29,14 +29,14 @@ def all_tools(folder: Path) -> dict[str, Tool]:
             processes=_UNUSED,
             python=lambda place: sys.executable,
             store=_UNUSED,
-            poster=_UNUSED,
-            delegates=lambda: _UNUSED,
-            knowledge=LearningDeps(
-                notebook=lambda: _UNUSED,
-                shelf=lambda: _UNUSED,
+            message_sender=_UNUSED,
+            delegator=lambda: _UNUSED,
+            learning=LearningDeps(
+                memory_store=lambda: _UNUSED,
+                skill_catalog=lambda: _UNUSED,
                 usage=lambda: _UNUSED,
                 skill_editor=lambda: _UNUSED,
-                here=lambda: _UNUSED,
+                skill_environment=lambda: _UNUSED,
             ),
         )
     )

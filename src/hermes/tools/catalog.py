@@ -47,11 +47,11 @@ CHECKPOINTED_TOOLS = frozenset({"terminal", "write_file", "patch", "execute_code
 class LearningDeps(Struct, frozen=True, kw_only=True):
     """Stores of memory and skills, each created on first use."""
 
-    notebook: "Callable[[], MemoryStore]"
-    shelf: "Callable[[], SkillCatalog]"
+    memory_store: "Callable[[], MemoryStore]"
+    skill_catalog: "Callable[[], SkillCatalog]"
     usage: "Callable[[], SkillUsageLog]"
     skill_editor: "Callable[[], SkillEditor]"
-    here: "Callable[[], SkillEnvironment]"
+    skill_environment: "Callable[[], SkillEnvironment]"
     ask_for_memory: Callable[[], bool] = lambda: False
     ask_for_skills: Callable[[], bool] = lambda: False
 
@@ -71,12 +71,12 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     - `near`: sandbox on this machine, for reading local files when commands run remotely.
     - `elsewhere`: commands run where other programs are installed.
     - `far`: initial folder of commands that do not see this machine's files.
-    - `private`: the user's files that need an approval to be read.
-    - `steering`, `starts`, `executed`: paths that need an approval to be written: folders that
-      instruct the agent, startup files, and what the user's git would execute.
+    - `private_files`: the user's files that need an approval to be read.
+    - `instruction_folders`, `startup_files`, `is_executed_by_git`: what needs an approval to be
+      written: folders that instruct the agent, startup files, what the user's git executes.
     - `fetched`: file that records when commands fetched something.
     - `vouched`: file that records which instruction files the owner trusts.
-    - `our_folders`: folders outside the workspace whose content counts as the owner's.
+    - `trusted_folders`: folders outside the workspace whose content counts as the owner's.
     """
 
     sandbox: Sandbox
@@ -98,24 +98,24 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     far: str = ""
     checkpoints: Checkpoints | None = None
     node: str | None = None
-    private: Sequence[Path] = ()
-    steering: Sequence[Path] = ()
-    starts: Sequence[Path] = ()
-    executed: Callable[[Path], bool] = lambda path: False
+    private_files: Sequence[Path] = ()
+    instruction_folders: Sequence[Path] = ()
+    startup_files: Sequence[Path] = ()
+    is_executed_by_git: Callable[[Path], bool] = lambda path: False
     locks: "FileLocks | None" = None
     python: "Callable[[Path], str] | None" = None
     code_timeout: float = 300.0
     code_calls: int = 50
     store: Store | None = None
-    delegates: Callable[[], Delegator] | None = None
-    knowledge: LearningDeps | None = None
-    poster: MessageSender | None = None
+    delegator: Callable[[], Delegator] | None = None
+    learning: LearningDeps | None = None
+    message_sender: MessageSender | None = None
     own_tmp: Callable[[str], Path | None] = lambda principal: None
-    temporary: Sequence[Path] | None = None
+    tmp_folders: Sequence[Path] | None = None
     fetched: Path | None = None
     vouched: Path | None = None
-    our_folders: Sequence[Path] = ()
-    caps: OutputLimits = DEFAULT_LIMITS
+    trusted_folders: Sequence[Path] = ()
+    output_limits: OutputLimits = DEFAULT_LIMITS
 
 
 def build_tools(deps: ToolDeps) -> dict[str, Tool]:
@@ -143,13 +143,13 @@ def _builders(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
         "patch": make.patch,
         "search_files": make.search_files,
         **({"execute_code": make.execute_code} if deps.python else {}),
-        **({"delegate_task": make.delegate_task} if deps.delegates else {}),
+        **({"delegate_task": make.delegate_task} if deps.delegator else {}),
         "todo": make.todo,
         "clarify": make.clarify,
     }
-    if deps.poster is not None:
+    if deps.message_sender is not None:
         found["send_message"] = make.send_message
-    if deps.knowledge is not None:
+    if deps.learning is not None:
         found["memory"] = make.memory
         found["skills_list"] = make.skills_list
         found["skill_view"] = make.skill_view
@@ -175,15 +175,15 @@ class _ToolBuilder:
                 sandbox=deps.sandbox,
                 shell=self._shell,
                 env=deps.env,
-                places=self._standing,
-                spills=OutputFiles(deps.spill_folder),
+                paths=self._command_paths,
+                output_files=OutputFiles(deps.spill_folder),
                 redact=deps.redact,
                 clock=deps.clock,
                 timeout=deps.command_timeout,
                 processes=deps.processes,
                 network=deps.network,
-                origins=self._origins,
-                most=deps.caps.output,
+                provenance=self._provenance,
+                max_output=deps.output_limits.output,
             )
         )
 
@@ -192,7 +192,10 @@ class _ToolBuilder:
 
         deps = self._deps
         return ProcessTool(
-            _require(deps.processes), deps.clock, self._origins, most=deps.caps.output
+            _require(deps.processes),
+            deps.clock,
+            self._provenance,
+            max_output=deps.output_limits.output,
         )
 
     def read_file(self) -> Tool:
@@ -202,14 +205,14 @@ class _ToolBuilder:
         return self._with_instructions(
             ReadFile(
                 ReadDeps(
-                    places=self._places,
-                    seen=self._seen,
+                    paths=self._paths,
+                    seen=self._seen_files,
                     blobs=self._deps.blobs,
                     redact=self._redact_file,
-                    aside=self._aside,
-                    documents=DocumentReader(self._near),
-                    origins=self._origins,
-                    caps=self._deps.caps,
+                    threads=self._threads,
+                    documents=DocumentReader(self._local_sandbox),
+                    provenance=self._provenance,
+                    limits=self._deps.output_limits,
                 )
             )
         )
@@ -234,11 +237,11 @@ class _ToolBuilder:
         return self._with_instructions(
             SearchFiles(
                 SearchDeps(
-                    sandbox=self._near,
-                    places=self._places,
+                    sandbox=self._local_sandbox,
+                    paths=self._paths,
                     rg=self._deps.rg,
                     redact=self._redact_file,
-                    origins=self._origins,
+                    provenance=self._provenance,
                 )
             )
         )
@@ -255,7 +258,7 @@ class _ToolBuilder:
             CodeDeps(
                 sandbox=deps.sandbox,
                 env=deps.env,
-                places=self._standing,
+                paths=self._command_paths,
                 redact=deps.redact,
                 clock=deps.clock,
                 python=_remote_python if deps.elsewhere else _require(deps.python),
@@ -263,19 +266,19 @@ class _ToolBuilder:
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
                 network=deps.network,
-                origins=self._origins,
+                provenance=self._provenance,
             )
         )
 
     def delegate_task(self) -> Tool:
         from hermes.tools.delegate_task import DelegateTask
 
-        return DelegateTask(_require(self._deps.delegates)())
+        return DelegateTask(_require(self._deps.delegator)())
 
     def send_message(self) -> Tool:
         from hermes.tools.send_message import SendMessage
 
-        return SendMessage(_require(self._deps.poster))
+        return SendMessage(_require(self._deps.message_sender))
 
     def todo(self) -> Tool:
         from hermes.tools.todo import Todo
@@ -290,9 +293,9 @@ class _ToolBuilder:
     def memory(self) -> Tool:
         from hermes.tools.memory import MemoryDeps, MemoryTool
 
-        learning = _require(self._deps.knowledge)
+        learning = _require(self._deps.learning)
         return MemoryTool(
-            MemoryDeps(notebook=learning.notebook(), approval=learning.ask_for_memory)
+            MemoryDeps(store=learning.memory_store(), needs_approval=learning.ask_for_memory)
         )
 
     def skills_list(self) -> Tool:
@@ -308,9 +311,9 @@ class _ToolBuilder:
     def skill_manage(self) -> Tool:
         from hermes.tools.skill_manage import ManageDeps, SkillManage
 
-        learning = _require(self._deps.knowledge)
+        learning = _require(self._deps.learning)
         return SkillManage(
-            ManageDeps(editor=learning.skill_editor(), approval=learning.ask_for_skills)
+            ManageDeps(editor=learning.skill_editor(), needs_approval=learning.ask_for_skills)
         )
 
     def session_search(self) -> Tool:
@@ -319,59 +322,61 @@ class _ToolBuilder:
         return SessionSearch(_require(self._deps.store))
 
     @cached_property
-    def _places(self) -> "SessionPaths":
+    def _paths(self) -> "SessionPaths":
         from hermes.tools.paths import TMP_FOLDERS, SensitivePaths, SessionPaths
 
         deps = self._deps
-        temporary = TMP_FOLDERS if deps.temporary is None else deps.temporary
-        steering = SensitivePaths(deps.steering, deps.starts, deps.executed)
+        temporary = TMP_FOLDERS if deps.tmp_folders is None else deps.tmp_folders
+        steering = SensitivePaths(
+            deps.instruction_folders, deps.startup_files, deps.is_executed_by_git
+        )
         return SessionPaths(
-            deps.home, deps.protected, temporary, deps.private, deps.own_tmp, steering
+            deps.home, deps.protected, temporary, deps.private_files, deps.own_tmp, steering
         )
 
     @cached_property
-    def _standing(self) -> "SessionPaths | RemotePaths":
+    def _command_paths(self) -> "SessionPaths | RemotePaths":
         """The paths commands use; they may be on another machine than the files."""
         from hermes.tools.remote_paths import RemotePaths
 
-        return RemotePaths(self._deps.far) if self._deps.far else self._places
+        return RemotePaths(self._deps.far) if self._deps.far else self._paths
 
     @property
     def _shell(self) -> "Shell":
         from hermes.tools.terminal.shell import remote_shell
 
         shell = self._deps.shell
-        return remote_shell(shell.begins) if self._deps.elsewhere else shell
+        return remote_shell(shell.startup_files) if self._deps.elsewhere else shell
 
     @cached_property
-    def _seen(self) -> "SeenFiles":
+    def _seen_files(self) -> "SeenFiles":
         from hermes.tools.files.edit_conflicts import SeenFiles
 
         return SeenFiles()
 
     @cached_property
-    def _origins(self) -> "FileProvenance":
+    def _provenance(self) -> "FileProvenance":
         from hermes.tools.paths import TMP_FOLDERS
         from hermes.tools.provenance.file_provenance import FileProvenance
         from hermes.tools.provenance.trust_store import TrustStore
 
         deps = self._deps
-        own = (*deps.steering, deps.spill_folder, *deps.our_folders, *TMP_FOLDERS)
+        own = (*deps.instruction_folders, deps.spill_folder, *deps.trusted_folders, *TMP_FOLDERS)
         return FileProvenance(deps.clock, deps.fetched, own, TrustStore(deps.vouched))
 
     def _with_instructions(self, tool: Tool) -> Tool:
         from hermes.tools.files.folder_instructions import InstructedTool
 
-        return InstructedTool(tool, self._guides)
+        return InstructedTool(tool, self._instructions)
 
     @cached_property
-    def _guides(self) -> "FolderInstructions":
+    def _instructions(self) -> "FolderInstructions":
         from hermes.tools.files.folder_instructions import FolderInstructions
 
-        return FolderInstructions(self._places, self._origins, self._aside, self._redact_file)
+        return FolderInstructions(self._paths, self._provenance, self._threads, self._redact_file)
 
     @cached_property
-    def _aside(self) -> "ThreadRunner":
+    def _threads(self) -> "ThreadRunner":
         from hermes.tools.thread_runner import ThreadRunner
 
         return ThreadRunner()
@@ -382,23 +387,25 @@ class _ToolBuilder:
         from hermes.tools.files.lint import SyntaxChecker
 
         deps, shell = self._deps, self._deps.shell
-        syntax = SyntaxChecker(self._near, shell.path if shell.bash else None, deps.node)
-        return FileEditor(self._places, self._seen, self._aside, syntax, deps.locks, self._origins)
+        syntax = SyntaxChecker(self._local_sandbox, shell.path if shell.bash else None, deps.node)
+        return FileEditor(
+            self._paths, self._seen_files, self._threads, syntax, deps.locks, self._provenance
+        )
 
     @cached_property
     def _skills(self) -> "SkillDeps":
         from hermes.tools.skills_list import SkillDeps
 
-        learning = _require(self._deps.knowledge)
+        learning = _require(self._deps.learning)
         return SkillDeps(
-            shelf=learning.shelf(),
+            catalog=learning.skill_catalog(),
             usage=learning.usage(),
-            here=learning.here,
+            environment=learning.skill_environment,
             redact=self._deps.redact,
         )
 
     @property
-    def _near(self) -> Sandbox:
+    def _local_sandbox(self) -> Sandbox:
         return self._deps.near or self._deps.sandbox
 
     @property

@@ -30,7 +30,7 @@ class Clarify:
 
     def __init__(self) -> None:
         self._arguments = Arguments(self.name, ClarifyArgs)
-        # Changes nothing, but as a write it is never asked in parallel with another question.
+        # Changes nothing, but as a write it is never arguments in parallel with another question.
         self.spec = ToolSpec(
             self.name,
             load_description(__file__),
@@ -42,16 +42,16 @@ class Clarify:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        question = asked.question.strip()
-        choices = [one.strip() for one in asked.choices if one.strip()]
+        arguments = self._arguments.decode(args)
+        question = arguments.question.strip()
+        choices = [one.strip() for one in arguments.choices if one.strip()]
         if not question or len(question) > MAX_QUESTION:
             raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters")
         if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
             raise ToolError(
                 f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
             )
-        answer = await ctx.inquire(question, choices)
+        answer = await ctx.ask_person(question, choices)
         if answer is None:
             raise ToolError(
                 "clarify: no answer was given.",

@@ -53,8 +53,8 @@ class EndedResult(Struct, frozen=True, kw_only=True):
 class DelegateTask:
     name = "delegate_task"
 
-    def __init__(self, delegates: Delegator, summary: int = MAX_SUMMARY) -> None:
-        self._delegates = delegates
+    def __init__(self, delegator: Delegator, summary: int = MAX_SUMMARY) -> None:
+        self._delegator = delegator
         self._summary = summary
         self._arguments = Arguments(self.name, DelegateArgs)
         self.spec = ToolSpec(
@@ -69,13 +69,13 @@ class DelegateTask:
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         tasks = _tasks(self._arguments.decode(args), foreign=ctx.foreign)
         scope = _limited_scope(ctx)
-        if not await self._delegates.allowed(scope):
+        if not await self._delegator.may_delegate(scope):
             raise ToolError("delegate_task: you are a subagent yourself; do the work directly.")
         if scope.role is Role.GUEST:
             raise ToolError("delegate_task: not available to guests.")
         if scope.later and scope.source != "subagent":
             try:
-                name = await self._delegates.dispatch(scope, tasks)
+                name = await self._delegator.dispatch(scope, tasks)
             except UsageError as error:
                 raise ToolError(f"delegate_task: {error}", hint=error.hint) from error
             note = "The results will arrive when all tasks have ended. Do not wait for them."
@@ -83,7 +83,7 @@ class DelegateTask:
                 status="dispatched", delegation_id=name, tasks=len(tasks), note=note
             )
             return ToolOutput.text(encode_result(answer), shown=f"{len(tasks)} in the background")
-        reports = await self._delegates.run(scope, tasks, ctx.progress)
+        reports = await self._delegator.run(scope, tasks, ctx.progress)
         return self._ended(reports, note=UNSET if scope.source == "subagent" else RAN_NOW_NOTE)
 
     def _ended(self, reports: Sequence[TaskReport], note: str | UnsetType) -> ToolOutput:
@@ -110,10 +110,10 @@ def _limited_scope(ctx: ToolContext) -> Scope:
     return structs.replace(ctx.scope, bounds=bounds)
 
 
-def _tasks(asked: DelegateArgs, *, foreign: bool) -> list[Task]:
-    listed: list[TaskArgs | DelegateArgs] = [*asked.tasks]
-    if asked.goal.strip():
-        listed.insert(0, asked)
+def _tasks(arguments: DelegateArgs, *, foreign: bool) -> list[Task]:
+    listed: list[TaskArgs | DelegateArgs] = [*arguments.tasks]
+    if arguments.goal.strip():
+        listed.insert(0, arguments)
     tasks = [
         Task(goal=item.goal, context=item.context, role=item.role, foreign=foreign)
         for item in listed

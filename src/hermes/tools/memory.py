@@ -56,19 +56,19 @@ class MemoryResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemoryDeps(Struct, frozen=True, kw_only=True):
-    """`approval`: whether every change waits for the owner's decision."""
+    """`needs_approval`: whether every change waits for the owner's decision."""
 
-    notebook: MemoryStore
-    approval: Callable[[], bool] = lambda: False
+    store: MemoryStore
+    needs_approval: Callable[[], bool] = lambda: False
 
 
 class MemoryTool:
     name = "memory"
 
-    def __init__(self, parts: MemoryDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: MemoryDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, MemoryArgs)
-        self._refused: LruMap[str, int] = LruMap(_MAX_RUNS)
+        self._refusals: LruMap[str, int] = LruMap(_MAX_RUNS)
         self.spec = ToolSpec(
             self.name,
             load_description(f"{Path(__file__).parent}/memory"),
@@ -83,7 +83,7 @@ class MemoryTool:
         contents = [one.content for one in steps.operations]
         only_adds = all(one.action == "add" for one in steps.operations)
         provenance = change_provenance(ctx, "\n".join(contents), contents if only_adds else ())
-        if provenance.author is Author.REVIEW and await self._parts.notebook.was_refused(
+        if provenance.author is Author.REVIEW and await self._deps.store.was_refused(
             steps.operations
         ):
             raise ToolError("memory: the user undid this before. Do not repeat it.")
@@ -94,29 +94,29 @@ class MemoryTool:
             origin=provenance.origin,
         )
         try:
-            if self._parts.approval() or provenance.doubtful:
+            if self._deps.needs_approval() or provenance.doubtful:
                 return await self._propose(request, provenance)
-            sheet = await self._parts.notebook.change(request)
+            sheet = await self._deps.store.change(request)
         except InvalidOperation as error:
             raise ToolError(f"memory: {error}") from error
         except MemoryFull as full:
-            return self._full(full.sheet, ctx.scope)
+            return self._full(full.file, ctx.scope)
         except HermesError as error:
             raise ToolError(f"memory: {error}", hint=error.hint) from error
         done = "Remembered for later sessions."
-        return _answer(_sheet_result(sheet, done), f"{done}{provenance.said}")
+        return _answer(_sheet_result(sheet, done), f"{done}{provenance.note}")
 
     async def _propose(self, request: MemoryRequest, provenance: ChangeProvenance) -> ToolOutput:
-        await self._parts.notebook.propose(request)
-        sheet = await self._parts.notebook.read(request.target)
+        await self._deps.store.propose(request)
+        sheet = await self._deps.store.read(request.target)
         message = "Saved as a proposal: the user decides with /changes whether to remember it."
         return _answer(
-            _sheet_result(sheet, message, done=False), f"{WAITING_NOTICE}{provenance.said}"
+            _sheet_result(sheet, message, done=False), f"{WAITING_NOTICE}{provenance.note}"
         )
 
     def _full(self, sheet: MemoryFile, scope: Scope) -> ToolOutput:
-        times = (self._refused.get(scope.run) or 0) + 1
-        self._refused.put(scope.run, times)
+        times = (self._refusals.get(scope.run) or 0) + 1
+        self._refusals.put(scope.run, times)
         error = "Memory is full: merge or remove entries in the same call."
         if times >= MAX_REFUSALS:
             error = "Memory is still full. Do not use it again in this turn."
@@ -136,19 +136,19 @@ class _MemoryChanges(Struct, frozen=True):
     operations: tuple[MemoryOperation, ...]
 
 
-def _memory_changes(asked: MemoryArgs) -> _MemoryChanges:
+def _memory_changes(arguments: MemoryArgs) -> _MemoryChanges:
     steps = [
         MemoryOperation(action=s.action, content=s.content, old_text=s.old_text)
-        for s in asked.operations
+        for s in arguments.operations
     ]
-    if not isinstance(asked.action, UnsetType):
+    if not isinstance(arguments.action, UnsetType):
         single = MemoryOperation(
-            action=asked.action, content=asked.content, old_text=asked.old_text
+            action=arguments.action, content=arguments.content, old_text=arguments.old_text
         )
         steps.insert(0, single)
     if not steps:
         raise ToolError("memory: give an `action`, or several as `operations`.")
-    return _MemoryChanges(MemoryTarget(asked.target), tuple(steps))
+    return _MemoryChanges(MemoryTarget(arguments.target), tuple(steps))
 
 
 def _sheet_result(sheet: MemoryFile, message: str, *, done: bool = True) -> MemoryResult:

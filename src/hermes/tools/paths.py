@@ -38,7 +38,7 @@ class ProtectedPaths(Struct, frozen=True):
     `opened` returns the real paths inside them that a principal may open nevertheless.
     """
 
-    closed: Sequence[Path] = ()
+    paths: Sequence[Path] = ()
     opened: Callable[[str], Sequence[Path]] = lambda principal: ()
 
 
@@ -56,15 +56,15 @@ def principal_folder(folder: Path, principal: str) -> Path:
 class SensitivePaths(Struct, frozen=True):
     """Paths that need an approval to be written because programs act on their content.
 
-    - `ours`: folders that instruct the agent.
-    - `starts`: startup files of the user's shell, desktop and editor. They are not sensitive if
+    - `instruction_folders`: folders that instruct the agent.
+    - `startup_files`: those of the user's shell, desktop and editor. They are not sensitive if
       the workspace lies inside one.
-    - `executed`: whether the user's git would execute a file or read settings from it.
+    - `is_executed_by_git`: whether the user's git would execute a file or read settings from it.
     """
 
-    ours: Sequence[Path] = ()
-    starts: Sequence[Path] = ()
-    executed: Callable[[Path], bool] = lambda path: False
+    instruction_folders: Sequence[Path] = ()
+    startup_files: Sequence[Path] = ()
+    is_executed_by_git: Callable[[Path], bool] = lambda path: False
 
 
 class PathPatterns:
@@ -73,12 +73,12 @@ class PathPatterns:
     def __init__(self, paths: Iterable[Path]) -> None:
         self.by_folder: dict[Path, dict[str, None]] = {}
         """Entry names by folder; a path is listed under its last folder without `*`."""
-        self._first = _PatternNode()
+        self._root = _PatternNode()
         for path in paths:
-            node = self._first
+            node = self._root
             for name in path.parts:
-                node = node.after(name)
-            node.ends = True
+                node = node.child(name)
+            node.is_end = True
             folder, last = path.parent, path.name
             while "*" in str(folder):
                 folder, last = folder.parent, folder.name
@@ -86,26 +86,26 @@ class PathPatterns:
 
     def longest_match(self, parts: Sequence[str]) -> int:
         """Return the length of the longest pattern that is the path or a parent of it, else 0."""
-        found, nodes = 0, [self._first]
+        found, nodes = 0, [self._root]
         for depth, name in enumerate(parts, 1):
-            nodes = [one for node in nodes for one in node.named(name)]
+            nodes = [one for node in nodes for one in node.matching(name)]
             if not nodes:
                 break
-            if any(node.ends for node in nodes):
+            if any(node.is_end for node in nodes):
                 found = depth
         return found
 
 
 class _PatternNode:
     def __init__(self) -> None:
-        self.ends = False
+        self.is_end = False
         self._plain: dict[str, _PatternNode] = {}
         self._wild: dict[str, _PatternNode] = {}
 
-    def after(self, name: str) -> "_PatternNode":
+    def child(self, name: str) -> "_PatternNode":
         return (self._wild if "*" in name else self._plain).setdefault(name, _PatternNode())
 
-    def named(self, name: str) -> "Iterator[_PatternNode]":
+    def matching(self, name: str) -> "Iterator[_PatternNode]":
         if (node := self._plain.get(name)) is not None:
             yield node
         yield from (node for wild, node in self._wild.items() if fnmatchcase(name, wild))
@@ -123,7 +123,7 @@ class BlockedPaths:
         self._opened = [path.parts for path in opened]
         self._open_prefixes = [f"{path}/" for path in opened]
         self._folders: list[Path] = []
-        self._known: set[FileIdentity] = set()
+        self._identities: set[FileIdentity] = set()
         self._mounts = Mounts()
         for names in protected:
             for folder, inside in names.by_folder.items():
@@ -148,7 +148,7 @@ class BlockedPaths:
             stat = path.stat()
         except OSError:
             return
-        self._known.add(_identity(stat))
+        self._identities.add(_identity(stat))
         if modes.S_ISDIR(stat.st_mode):
             self._folders.append(path)
 
@@ -168,7 +168,7 @@ class BlockedPaths:
         )
 
     def forbids(self, stat: os.stat_result) -> bool:
-        if _identity(stat) in self._known:
+        if _identity(stat) in self._identities:
             return True
         hard_linked = modes.S_ISREG(stat.st_mode) and stat.st_nlink > 1
         return hard_linked and self._has_inside(_identity(stat))
@@ -192,7 +192,7 @@ class SessionPaths:
     - `temporary`: folders that need no approval to be written.
     - `private`: the user's files that need an approval to be read (keys, passwords, histories).
     - `own_tmp`: the folder that a principal's commands see as `/tmp`, if it is not the system's.
-    - `steering`: paths that need an approval to be written; a plain list means `ours`.
+    - `steering`: what needs an approval to be written; a list means `instruction_folders`.
     """
 
     def __init__(
@@ -206,29 +206,29 @@ class SessionPaths:
     ) -> None:
         self._home = home
         steering = steering if isinstance(steering, SensitivePaths) else SensitivePaths(steering)
-        self._steering = _with_real_parents(steering.ours)
-        self._starts = _with_real_parents(steering.starts)
-        self._executed = steering.executed
+        self._instruction_folders = _with_real_parents(steering.instruction_folders)
+        self._startup_files = _with_real_parents(steering.startup_files)
+        self._is_executed_by_git = steering.is_executed_by_git
         rules = protected if isinstance(protected, ProtectedPaths) else ProtectedPaths(protected)
         self._opened = rules.opened
-        self._protected = PathPatterns(_with_real_parents(rules.closed))
+        self._protected = PathPatterns(_with_real_parents(rules.paths))
         self._private = PathPatterns(_with_real_parents(private))
         self._temporary = tuple(path.resolve() for path in temporary)
         self._own_tmp = own_tmp
-        self._standing: LruMap[str, Path] = LruMap(MAX_SESSIONS)
+        self._folders: LruMap[str, Path] = LruMap(MAX_SESSIONS)
 
     def cwd(self, scope: Scope) -> Path:
         """Return the session's working folder, or its workspace if that folder is gone."""
-        folder = self._standing.get(scope.session)
+        folder = self._folders.get(scope.session)
         if folder is not None and is_folder(folder):
             return folder
         return Path(scope.workspace)
 
-    def move(self, session: str, folder: Path | None) -> None:
+    def set_folder(self, session: str, folder: Path | None) -> None:
         """Set the working folder; None resets it to the workspace."""
-        self._standing.keep(session, folder)
+        self._folders.keep(session, folder)
 
-    def find(self, scope: Scope, path: str) -> Path:
+    def resolve(self, scope: Scope, path: str) -> Path:
         """Resolve a tool's path argument to an absolute path. Raises `ToolError`."""
         require_path(path)
         if path == "~" or path.startswith("~/"):
@@ -255,9 +255,9 @@ class SessionPaths:
 
     def blocked_for(self, scope: Scope, *, private: bool = False) -> BlockedPaths:
         """Return what is blocked for this scope now; valid for one call, since files change."""
-        return self.closed(scope.principal, scope.workspace, private=private)
+        return self.blocked(scope.principal, scope.workspace, private=private)
 
-    def closed(
+    def blocked(
         self, principal: str = "", workspace: str = "", *, private: bool = False
     ) -> BlockedPaths:
         """Return what is blocked for a principal, with `private` also the private files.
@@ -271,24 +271,24 @@ class SessionPaths:
         names = [self._protected, self._private] if private else [self._protected]
         return BlockedPaths(names, opened)
 
-    def guard(self, path: Path, now: BlockedPaths | None = None) -> Path:
+    def guard(self, path: Path, blocked: BlockedPaths | None = None) -> Path:
         """Return the real path.
 
         Raises `ToolError` if it is protected, directly or through a link, or cannot be resolved.
         """
         real = real_path(path)
-        if _is_blocked(real, now or self.closed()):
+        if _is_blocked(real, blocked or self.blocked()):
             raise path_blocked(path)
         return real
 
-    def is_protected(self, path: Path, now: BlockedPaths | None = None) -> bool:
+    def is_protected(self, path: Path, blocked: BlockedPaths | None = None) -> bool:
         """Also true for paths that cannot be resolved."""
         try:
-            return _is_blocked(real_path(path), now or self.closed())
+            return _is_blocked(real_path(path), blocked or self.blocked())
         except ToolError:
             return True
 
-    def beyond(self, scope: Scope, real: Path) -> bool:
+    def needs_write_approval(self, scope: Scope, real: Path) -> bool:
         """Whether a write there needs an approval.
 
         True outside the workspace and `/tmp`. Inside them, true for what other programs act on:
@@ -302,13 +302,13 @@ class SessionPaths:
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not EXECUTED_NAMES.isdisjoint(real.relative_to(root).parts):
             return True
-        if _is_repository_config(root, real) or self._executed(real):
+        if _is_repository_config(root, real) or self._is_executed_by_git(real):
             return True
-        if any(real.is_relative_to(folder) for folder in self._steering):
+        if any(real.is_relative_to(folder) for folder in self._instruction_folders):
             return True
         if tmp is not None and root == _resolve_or_same(tmp):
             return False
-        starts = (start for start in self._starts if start.is_relative_to(root))
+        starts = (start for start in self._startup_files if start.is_relative_to(root))
         return any(real.is_relative_to(start) for start in starts) or self._is_home_entry(
             root, real
         )

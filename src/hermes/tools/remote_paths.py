@@ -11,20 +11,20 @@ REMOTE_HOME = "~"
 
 
 class RemotePaths:
-    """The part of `SessionPaths` that commands need; they start in the folder `first`."""
+    """The part of `SessionPaths` that commands need; they start in the folder `initial`."""
 
-    def __init__(self, first: str = REMOTE_HOME) -> None:
-        self._first = Path(first)
-        self._standing: LruMap[str, Path] = LruMap(MAX_SESSIONS)
+    def __init__(self, initial: str = REMOTE_HOME) -> None:
+        self._initial = Path(initial)
+        self._folders: LruMap[str, Path] = LruMap(MAX_SESSIONS)
 
     def cwd(self, scope: Scope) -> Path:
-        return self._standing.get(scope.session) or self._first
+        return self._folders.get(scope.session) or self._initial
 
-    def move(self, session: str, folder: Path | None) -> None:
+    def set_folder(self, session: str, folder: Path | None) -> None:
         """Set the working folder; None resets it to the initial one."""
-        self._standing.keep(session, folder)
+        self._folders.keep(session, folder)
 
-    def find(self, scope: Scope, path: str) -> Path:
+    def resolve(self, scope: Scope, path: str) -> Path:
         """Resolve a path argument to a remote path. Raises `ToolError`."""
         require_path(path)
         from_home = PurePosixPath(path).parts[0] == REMOTE_HOME
@@ -34,14 +34,14 @@ class RemotePaths:
         """Assume so: only the remote machine can tell."""
         return True
 
-    def begin_again(self, session: str) -> str:
+    def reset(self, session: str) -> str:
         """Return to the initial folder, with a note for the model if that is another one."""
-        if self._standing.get(session) is None:
+        if self._folders.get(session) is None:
             return ""
-        self._standing.drop(session)
-        return f"The next command starts in {self._first} again."
+        self._folders.drop(session)
+        return f"The next command starts in {self._initial} again."
 
 
-def reset_remote_folder(places: SessionPaths | RemotePaths, session: str) -> str:
+def reset_remote_folder(paths: SessionPaths | RemotePaths, session: str) -> str:
     """Reset the folder after a command failed to start: it may no longer exist there."""
-    return places.begin_again(session) if isinstance(places, RemotePaths) else ""
+    return paths.reset(session) if isinstance(paths, RemotePaths) else ""

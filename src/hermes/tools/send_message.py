@@ -33,8 +33,8 @@ class SendMessageResult(Struct, frozen=True):
 class SendMessage:
     name = "send_message"
 
-    def __init__(self, poster: MessageSender) -> None:
-        self._poster = poster
+    def __init__(self, sender: MessageSender) -> None:
+        self._sender = sender
         self._arguments = Arguments(self.name, SendArgs)
         self.spec = ToolSpec(
             self.name,
@@ -46,42 +46,44 @@ class SendMessage:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        text = asked.message.strip()
+        arguments = self._arguments.decode(args)
+        text = arguments.message.strip()
         if not text:
             raise ToolError("send_message: `message` is empty.")
         if len(text) > MAX_TEXT:
             raise ToolError(f"send_message: `message` is longer than {MAX_TEXT:,} characters.")
         try:
-            places = self._poster.places(ctx.scope, asked.target)
-            await self._may(asked, places, ctx)
-            posted = await self._poster.post(ctx.scope, asked.target, text)
+            places = self._sender.resolve(ctx.scope, arguments.target)
+            await self._require_approval(arguments, places, ctx)
+            posted = await self._sender.send(ctx.scope, arguments.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
         statuses = [_status_of(result) for result in posted]
         done = any(result.key for result in posted)
-        shown = ", ".join(result.place for result in posted if result.key) or "nowhere"
+        shown = ", ".join(result.target for result in posted if result.key) or "nowhere"
         return ToolOutput.text(
             encode_result(SendMessageResult(done, statuses)), shown=shown, failed=not done
         )
 
-    async def _may(self, asked: SendArgs, places: Sequence[TargetResult], ctx: ToolContext) -> None:
+    async def _require_approval(
+        self, arguments: SendArgs, places: Sequence[TargetResult], ctx: ToolContext
+    ) -> None:
         """Ask first, unless only the owner's chats and no untrusted content are involved."""
-        others = [one.place for one in places if not one.near]
+        others = [one.target for one in places if not one.trusted]
         if not others and not ctx.foreign:
             return
         request = ApprovalRequest(
             tool=self.name,
-            action=f"to {', '.join(others) or asked.target}:\n{asked.message}",
+            action=f"to {', '.join(others) or arguments.target}:\n{arguments.message}",
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"send_message: {decision.why}")
 
 
 def _status_of(posted: TargetResult) -> TargetStatus:
     if posted.key:
-        return TargetStatus(target=posted.place, status="queued")
-    return TargetStatus(target=posted.place, status="failed", error=posted.why)
+        return TargetStatus(target=posted.target, status="queued")
+    return TargetStatus(target=posted.target, status="failed", error=posted.reason)

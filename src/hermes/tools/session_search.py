@@ -109,24 +109,29 @@ class SessionSearch:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         archive = self._store.archive_for(ctx.scope.principal)
         try:
-            if asked.session_id:
-                return await self._scroll(archive, asked)
-            if asked.query.strip():
-                return await self._discover(archive, asked, ctx.scope.session)
-            return await self._browse(archive, asked, ctx.scope.session)
+            if arguments.session_id:
+                return await self._scroll(archive, arguments)
+            if arguments.query.strip():
+                return await self._discover(archive, arguments, ctx.scope.session)
+            return await self._browse(archive, arguments, ctx.scope.session)
         except NotFound as error:
             raise ToolError(f"session_search: {error}", hint=error.hint) from error
 
-    async def _discover(self, archive: SessionArchive, asked: SearchArgs, here: str) -> ToolOutput:
-        role = None if isinstance(asked.role_filter, UnsetType) else asked.role_filter
-        hits = await archive.recall(asked.query, _MAX_HITS, "result" if role == "tool" else role)
+    async def _discover(
+        self, archive: SessionArchive, arguments: SearchArgs, here: str
+    ) -> ToolOutput:
+        role = None if isinstance(arguments.role_filter, UnsetType) else arguments.role_filter
+        hits = await archive.search_by_meaning(
+            
+            arguments.query, _MAX_HITS, "result" if role == "tool" else role
+        )
         chosen = _best_per_session([hit for hit in hits if hit.session.id != here])
-        if asked.sort != "best":
-            chosen.sort(key=lambda hit: hit.at, reverse=asked.sort == "newest")
-        found = [await _found_session(archive, hit) for hit in chosen[: asked.limit]]
+        if arguments.sort != "best":
+            chosen.sort(key=lambda hit: hit.at, reverse=arguments.sort == "newest")
+        found = [await _found_session(archive, hit) for hit in chosen[: arguments.limit]]
         results = [result for result, _ in found]
         foreign = any(result.strange for result in results)
         unverified = any(unverified for _, unverified in found)
@@ -135,11 +140,11 @@ class SessionSearch:
         shown = plural(len(results), "session")
         return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
-    async def _scroll(self, archive: SessionArchive, asked: SearchArgs) -> ToolOutput:
-        session = await archive.find(asked.session_id)
+    async def _scroll(self, archive: SessionArchive, arguments: SearchArgs) -> ToolOutput:
+        session = await archive.find(arguments.session_id)
         rows = await archive.messages(session.id)
-        index = _index_of(rows, asked.around_message_id)
-        first, last = max(0, index - asked.window), index + asked.window + 1
+        index = _index_of(rows, arguments.around_message_id)
+        first, last = max(0, index - arguments.window), index + arguments.window + 1
         answer = ScrollResult(
             mode="scroll",
             session_id=session.id,
@@ -153,8 +158,10 @@ class SessionSearch:
         unverified = _has_unverified(rows[:last])
         return ToolOutput((Text(encode_result(answer)),), shown, False, foreign, unverified)
 
-    async def _browse(self, archive: SessionArchive, asked: SearchArgs, here: str) -> ToolOutput:
-        digests = await archive.list(SessionFilter(), asked.limit + 1)
+    async def _browse(
+        self, archive: SessionArchive, arguments: SearchArgs, here: str
+    ) -> ToolOutput:
+        digests = await archive.list(SessionFilter(), arguments.limit + 1)
         sessions = [
             RecentSession(
                 session_id=digest.session.id,
@@ -167,7 +174,7 @@ class SessionSearch:
             for digest in digests
             if digest.session.id != here
         ]
-        answer = BrowseResult(mode="browse", sessions=sessions[: asked.limit])
+        answer = BrowseResult(mode="browse", sessions=sessions[: arguments.limit])
         return ToolOutput.text(encode_result(answer), shown=plural(len(answer.sessions), "session"))
 
 

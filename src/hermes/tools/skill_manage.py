@@ -30,17 +30,17 @@ class ManageResult(Struct, frozen=True, kw_only=True):
 
 
 class ManageDeps(Struct, frozen=True, kw_only=True):
-    """`approval`: whether every change needs the owner's decision."""
+    """`needs_approval`: whether every change needs the owner's decision."""
 
     editor: SkillEditor
-    approval: Callable[[], bool] = lambda: False
+    needs_approval: Callable[[], bool] = lambda: False
 
 
 class SkillManage:
     name = "skill_manage"
 
-    def __init__(self, parts: ManageDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: ManageDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, SkillRequest)
         self.spec = ToolSpec(
             self.name,
@@ -52,52 +52,56 @@ class SkillManage:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        provenance = change_provenance(ctx, asked.text)
-        why = f"absorbed into {asked.absorbed_into}" if asked.absorbed_into else ""
+        arguments = self._arguments.decode(args)
+        provenance = change_provenance(ctx, arguments.text)
+        why = f"absorbed into {arguments.absorbed_into}" if arguments.absorbed_into else ""
         by = Authorship(author=provenance.author, origin=provenance.origin, why=why)
         try:
-            if await self._is_refused(asked, by):
+            if await self._is_refused(arguments, by):
                 raise ToolError("skill_manage: the user undid this before. Do not repeat it.")
-            if self._parts.approval() or provenance.doubtful:
-                return await self._ask(asked, by, provenance, ctx)
-            return await self._do(asked, by, provenance)
+            if self._deps.needs_approval() or provenance.doubtful:
+                return await self._ask(arguments, by, provenance, ctx)
+            return await self._do(arguments, by, provenance)
         except HermesError as error:
             raise ToolError(f"skill_manage: {error}", hint=error.hint) from error
 
-    async def _is_refused(self, asked: SkillRequest, by: Authorship) -> bool:
+    async def _is_refused(self, arguments: SkillRequest, by: Authorship) -> bool:
         """Binds only background reviews: in a turn the user may want it now."""
-        creates = asked.action == "create" and by.author is Author.REVIEW
-        return creates and await self._parts.editor.was_refused(asked.name)
+        creates = arguments.action == "create" and by.author is Author.REVIEW
+        return creates and await self._deps.editor.was_refused(arguments.name)
 
     async def _ask(
-        self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance, ctx: ToolContext
+        self,
+        arguments: SkillRequest,
+        by: Authorship,
+        provenance: ChangeProvenance,
+        ctx: ToolContext,
     ) -> ToolOutput:
         """Ask the user if one is present; otherwise save the change as a proposal."""
         if not ctx.scope.attended or by.author is Author.REVIEW:
-            await propose_request(self._parts.editor, asked, by)
+            await propose_request(self._deps.editor, arguments, by)
             message = "Saved as a proposal: the user decides with /changes."
             answer = ManageResult(success=True, message=message, done=False)
             return ToolOutput.text(
-                encode_result(answer), shown=f"{WAITING_NOTICE}{provenance.said}"
+                encode_result(answer), shown=f"{WAITING_NOTICE}{provenance.note}"
             )
         request = ApprovalRequest(
             tool=self.name,
-            action=f"{asked.action} the skill {asked.name}\n{asked.text}".strip(),
+            action=f"{arguments.action} the skill {arguments.name}\n{arguments.text}".strip(),
             reaching=Isolation.BEYOND,
-            reason=provenance.said.strip(),
+            reason=provenance.note.strip(),
             foreign=provenance.doubtful,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"skill_manage: {decision.why}")
-        return await self._do(asked, by, provenance)
+        return await self._do(arguments, by, provenance)
 
     async def _do(
-        self, asked: SkillRequest, by: Authorship, provenance: ChangeProvenance
+        self, arguments: SkillRequest, by: Authorship, provenance: ChangeProvenance
     ) -> ToolOutput:
-        path = await perform_request(self._parts.editor, asked, by)
-        done = {"create": "created", "delete": "archived"}.get(asked.action, "changed")
-        message = f"Skill {asked.name} {done}."
+        path = await perform_request(self._deps.editor, arguments, by)
+        done = {"create": "created", "delete": "archived"}.get(arguments.action, "changed")
+        message = f"Skill {arguments.name} {done}."
         answer = ManageResult(success=True, message=message, path=path or UNSET)
-        return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.said}")
+        return ToolOutput.text(encode_result(answer), shown=f"{message}{provenance.note}")

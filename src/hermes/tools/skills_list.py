@@ -30,11 +30,11 @@ MAX_SHOWN = 100_000
 
 
 class SkillDeps(Struct, frozen=True, kw_only=True):
-    """`here` describes the current environment; `redact` masks secrets in what is shown."""
+    """`environment` describes what is available now; `redact` masks secrets in what is shown."""
 
-    shelf: SkillCatalog
+    catalog: SkillCatalog
     usage: SkillUsageLog
-    here: Callable[[], SkillEnvironment]
+    environment: Callable[[], SkillEnvironment]
     redact: Callable[[str], str]
 
 
@@ -59,15 +59,15 @@ class ListResult(Struct, frozen=True, kw_only=True):
 class SkillsList:
     name = "skills_list"
 
-    def __init__(self, parts: SkillDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: SkillDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, ListArgs)
         self.spec = _spec(self.name, self._arguments.schema)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         wanted = self._arguments.decode(args).category.strip().lower()
-        skills = await anyio.to_thread.run_sync(self._parts.shelf.skills)
-        skills = usable_skills(skills, self._parts.here())
+        skills = await anyio.to_thread.run_sync(self._deps.catalog.skills)
+        skills = usable_skills(skills, self._deps.environment())
         categories = sorted({skill.category for skill in skills})
         chosen = [skill for skill in skills if not wanted or skill.category.lower() == wanted]
         if wanted and not chosen:
@@ -119,32 +119,32 @@ class FileResult(Struct, frozen=True, kw_only=True):
 class SkillView:
     name = "skill_view"
 
-    def __init__(self, parts: SkillDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: SkillDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, ViewArgs)
         self.spec = _spec(self.name, self._arguments.schema)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         try:
-            return await anyio.to_thread.run_sync(self._view, asked, ctx.scope.session)
+            return await anyio.to_thread.run_sync(self._view, arguments, ctx.scope.session)
         except HermesError as error:
             raise ToolError(f"skill_view: {error}", hint=error.hint) from error
 
-    def _view(self, asked: ViewArgs, session: str) -> ToolOutput:
-        skill = self._parts.shelf.find(asked.name)
+    def _view(self, arguments: ViewArgs, session: str) -> ToolOutput:
+        skill = self._deps.catalog.find(arguments.name)
         if skill is None:
-            raise InvalidSkill(f"There is no skill {asked.name!r}.", hint="See skills_list.")
-        if asked.file_path:
-            return self._file(skill, asked.file_path)
-        document = self._parts.shelf.read(skill)
-        self._parts.usage.viewed(skill.name)
-        answer = self._opened(
-            skill, document, missing_requirements(skill.head, self._parts.here()), session
+            raise InvalidSkill(f"There is no skill {arguments.name!r}.", hint="See skills_list.")
+        if arguments.file_path:
+            return self._file(skill, arguments.file_path)
+        document = self._deps.catalog.read(skill)
+        self._deps.usage.viewed(skill.name)
+        answer = self._view_result(
+            skill, document, missing_requirements(skill.head, self._deps.environment()), session
         )
         return ToolOutput.text(encode_result(answer), shown=f"skill {skill.name}")
 
-    def _opened(
+    def _view_result(
         self, skill: Skill, doc: SkillDocument, missing: MissingRequirements, session: str
     ) -> ViewResult:
         head = skill.head
@@ -154,7 +154,7 @@ class SkillView:
             description=head.description,
             tags=head.tags,
             related_skills=head.related,
-            content=self._parts.redact(fill_placeholders(doc.body, skill, session)),
+            content=self._deps.redact(fill_placeholders(doc.body, skill, session)),
             path=str(skill.file),
             skill_dir=skill.folder,
             linked_files=skill_files(skill),
@@ -173,7 +173,7 @@ class SkillView:
             raise InvalidSkill(f"{skill.name} has no file {path!r}. Its files: {known}.")
         data = read_if_present(Path(skill.folder) / path) or b""
         try:
-            text = self._parts.redact(data.decode())[:MAX_SHOWN]
+            text = self._deps.redact(data.decode())[:MAX_SHOWN]
         except UnicodeDecodeError:
             text = f"[{len(data):,} bytes of binary data: {Path(skill.folder) / path}]"
         answer = FileResult(success=True, name=skill.name, file=path, content=text)

@@ -15,20 +15,20 @@ MAX_THREADS = 32
 
 
 class ThreadRunner:
-    """Runs at most `most` threads; abandoned ones count until they finish.
+    """Runs at most `max_threads` threads; abandoned ones count until they finish.
 
     The event loop's own thread pool is not used: a hanging thread would keep the program alive.
     """
 
-    def __init__(self, most: int = MAX_THREADS) -> None:
-        self._most = most
+    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+        self._max_threads = max_threads
         self._running: set[Worker] = set()
 
     async def run(self, work: Callable[[], R]) -> R:
         """Return or raise what `work` does; on cancellation the thread is left behind."""
-        if len(self._running) >= self._most:
+        if len(self._running) >= self._max_threads:
             raise ToolError(
-                f"{self._most} earlier calls are still waiting for files that do not respond.",
+                f"{self._max_threads} earlier calls are still waiting for files that do not respond.",
                 hint="Use the terminal, where a hanging command can be killed.",
             )
         await anyio.lowlevel.checkpoint()
@@ -42,7 +42,7 @@ class ThreadRunner:
             finally:
                 self._running.discard(worker)
 
-        worker = Worker("hermes-aside", body)
+        worker = Worker("hermes-tool-thread", body)
         self._running.add(worker)
         try:
             worker.start()

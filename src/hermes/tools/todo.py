@@ -74,10 +74,10 @@ class Todo:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         items = self._lists.get(ctx.scope.session) or []
-        if not isinstance(asked.todos, UnsetType):
-            items = _merge_items(items if asked.merge else [], asked.todos)
+        if not isinstance(arguments.todos, UnsetType):
+            items = _merge_items(items if arguments.merge else [], arguments.todos)
         answer = encode_result(TodoResult(items, _summary(items)))
         if len(answer) > MAX_LIST:
             raise ToolError(f"todo: the list is longer than {MAX_LIST:,} characters.")

@@ -56,26 +56,28 @@ class ToolRanking:
         self._weights = [_word_weights(spec) for spec in specs]
         lengths = [sum(one.values()) for one in self._weights]
         mean = sum(lengths) / max(len(lengths), 1)
-        self._room = [1 - _BY_LENGTH + _BY_LENGTH * length / (mean or 1) for length in lengths]
+        self._length_norm = [
+            1 - _BY_LENGTH + _BY_LENGTH * length / (mean or 1) for length in lengths
+        ]
         seen = Counter(word for one in self._weights for word in one)
         self._rarity = {
             word: math.log(1 + (len(specs) - count + 0.5) / (count + 0.5))
             for word, count in seen.items()
         }
 
-    def best(self, query: str, most: int) -> list[ToolSpec]:
+    def best(self, query: str, limit: int) -> list[ToolSpec]:
         """Return the best tools first; a tool named exactly like the query always leads."""
-        asked = [dict(self._alike(word)) for word in dict.fromkeys(stemmed_words(query))]
+        query_words = [dict(self._similar_words(word)) for word in dict.fromkeys(stemmed_words(query))]
         exact = query.strip().casefold()
         scores = [
-            (spec.name.casefold() == exact, self._score(asked, number), spec.name, spec)
+            (spec.name.casefold() == exact, self._score(query_words, number), spec.name, spec)
             for number, spec in enumerate(self._specs)
         ]
         found = [one for one in scores if one[0] or one[1] > 0]
         found.sort(key=lambda one: (not one[0], -one[1], one[2]))
-        return [spec for *_, spec in found[:most]]
+        return [spec for *_, spec in found[:limit]]
 
-    def _alike(self, word: str) -> Iterator[tuple[str, float]]:
+    def _similar_words(self, word: str) -> Iterator[tuple[str, float]]:
         """Yield the known words a query word may mean, with their weights."""
         if word in self._rarity:
             yield word, 1.0
@@ -84,11 +86,11 @@ class ToolRanking:
             if is_prefix and known != word and len(known) >= _MIN_PREFIX:
                 yield known, _PREFIX_WEIGHT
 
-    def _score(self, asked: Sequence[Mapping[str, float]], number: int) -> float:
+    def _score(self, query_words: Sequence[Mapping[str, float]], number: int) -> float:
         """Score one tool; of several meanings of a query word the best counts."""
-        weights, room = self._weights[number], _SATURATION * self._room[number]
+        weights, room = self._weights[number], _SATURATION * self._length_norm[number]
         total = 0.0
-        for alike in asked:
+        for alike in query_words:
             total += max(
                 (
                     share * self._rarity[known] * weights[known] * (_SATURATION + 1)
@@ -149,14 +151,14 @@ class ToolHits(Struct, frozen=True, kw_only=True):
 class SearchLimits(Struct, frozen=True, kw_only=True):
     """Number of results per search: default and maximum."""
 
-    usual: int = 5
-    most: int = 20
+    default: int = 5
+    maximum: int = 20
 
 
 class ToolSearch:
-    def __init__(self, specs: Sequence[ToolSpec], most: SearchLimits) -> None:
+    def __init__(self, specs: Sequence[ToolSpec], limits: SearchLimits) -> None:
         self._specs = specs
-        self._most = most
+        self._limits = limits
         self._arguments = Arguments(SEARCH_TOOL, SearchArgs)
         text = load_description(f"{_FOLDER}/{SEARCH_TOOL}")
         self.spec = ToolSpec(
@@ -175,7 +177,7 @@ class ToolSearch:
         asked = self._arguments.decode(args)
         if not asked.query.strip():
             raise ToolError(f"{SEARCH_TOOL}: `query` is empty; say what you want to do.")
-        most = min(asked.limit or self._most.usual, self._most.most)
+        most = min(asked.limit or self._limits.default, self._limits.maximum)
         found = _within_answer(
             [_hit(spec) for spec in self._ranking.best(asked.query, max(most, 1))]
         )
@@ -257,7 +259,7 @@ class ToolBudget(Struct, frozen=True, kw_only=True):
     never: bool = False
     share: float = 0.1
     bytes: int = 24_000
-    most: SearchLimits = SearchLimits()
+    search_limits: SearchLimits = SearchLimits()
 
 
 class OfferedTools(Struct, frozen=True):
@@ -268,27 +270,27 @@ class OfferedTools(Struct, frozen=True):
 
 
 def limit_tools(
-    tools: Mapping[str, Tool], ours: Collection[str], window: int, room: ToolBudget
+    tools: Mapping[str, Tool], builtin: Collection[str], window: int, budget: ToolBudget
 ) -> OfferedTools:
-    others = [tool.spec for name, tool in sorted(tools.items()) if name not in ours]
+    others = [tool.spec for name, tool in sorted(tools.items()) if name not in builtin]
     if (
         not others
-        or room.never
-        or not (room.always or _exceeds_budget(tools, others, window, room))
+        or budget.never
+        or not (budget.always or _exceeds_budget(tools, others, window, budget))
     ):
         return OfferedTools(tools)
-    search, calling = ToolSearch(others, room.most), ToolProxy()
+    search, calling = ToolSearch(others, budget.search_limits), ToolProxy()
     return OfferedTools(
         {**tools, SEARCH_TOOL: search, PROXY_TOOL: calling}, frozenset(spec.name for spec in others)
     )
 
 
 def _exceeds_budget(
-    tools: Mapping[str, Tool], others: Collection[ToolSpec], window: int, room: ToolBudget
+    tools: Mapping[str, Tool], others: Collection[ToolSpec], window: int, budget: ToolBudget
 ) -> bool:
     total = sum(_spec_bytes(tool.spec) for tool in tools.values())
-    share = window * BYTES_PER_TOKEN * room.share
-    return total > room.bytes or sum(map(_spec_bytes, others)) > share
+    share = window * BYTES_PER_TOKEN * budget.share
+    return total > budget.bytes or sum(map(_spec_bytes, others)) > share
 
 
 def _spec_bytes(spec: ToolSpec) -> int:

@@ -94,7 +94,7 @@ class CheckpointedTool:
         return self._tool.spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        if problem := await self._checkpoints.before(ctx.scope):
+        if problem := await self._checkpoints.checkpoint_before(ctx.scope):
             await ctx.progress(problem)
         return await self._tool.run(args, ctx)
 

@@ -1,1 +1,1 @@
-"""The terminal UI: the same conversation as in the plain chat, on a whole screen."""
+"""The full-screen terminal UI."""

@@ -1,4 +1,4 @@
-"""The terminal UI as a program: its looks, its threads, its end."""
+"""The Textual application: themes, worker threads, signals and exit."""
 
 import asyncio
 import os
@@ -27,22 +27,18 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class UiSettings(Struct, frozen=True, kw_only=True):
-    """`history` is the file of what was typed; `look` is dark or light.
+    """Settings of the application."""
 
-    With `signals` the process listens to them, as a program in a terminal should. What is
-    `headless` draws for nobody.
-    """
-
-    history: Path
+    history: Path  # file of typed lines
     clock: Clock
-    look: str = "dark"
-    taste: DisplayOptions = DisplayOptions()
-    signals: bool = False
-    headless: bool = False
+    theme: str = "dark"  # or "light"
+    display: DisplayOptions = DisplayOptions()
+    signals: bool = False  # handle SIGTERM, SIGHUP and Ctrl+Z
+    headless: bool = False  # for tests
 
 
 class UiResult(Struct, frozen=True):
-    """How it ended, and what stood on the screen, for the terminal that comes back."""
+    """The exit code, the text to leave in the terminal, and an error if there was one."""
 
     code: int
     text: str
@@ -57,66 +53,66 @@ class Ui(App[int]):
         Binding("ctrl+z", "sleep", show=False, priority=True),
     ]
 
-    def __init__(self, companion: TuiClient, setting: UiSettings) -> None:
+    def __init__(self, client: TuiClient, settings: UiSettings) -> None:
         super().__init__()
         if self.no_color:
-            # Shades of grey are colours, too, and not those of the terminal.
+            # `Monochrome` produces shades of grey, which are colours, too.
             kept = [one for one in self._filters if not isinstance(one, Monochrome)]
             self._filters[:] = [*kept, NoColor()]
-        self._client = companion
-        self._setting = setting
+        self._client = client
+        self._settings = settings
         self._turn_worker = WorkerThread("tui-talk")
-        self._aside = WorkerThread("tui-aside")
-        history = InputHistory(setting.history)
-        house = ChatDeps(
-            companion, self._turn_worker, self._aside, history, setting.clock, setting.taste
+        self._side_worker = WorkerThread("tui-aside")
+        history = InputHistory(settings.history)
+        deps = ChatDeps(
+            client, self._turn_worker, self._side_worker, history, settings.clock, settings.display
         )
-        self.chat = Chat(house)
+        self.chat = Chat(deps)
         self.text = ""
         self.trouble: HermesError | None = None
         for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = THEMES.get(setting.look, DARK_THEME).name
+        self.theme = THEMES.get(settings.theme, DARK_THEME).name
 
     def on_mount(self) -> None:
         self._turn_worker.start()
-        self._aside.start()
-        if self._setting.signals:
+        self._side_worker.start()
+        if self._settings.signals:
             loop = asyncio.get_running_loop()
             for number in _END_SIGNALS:
                 loop.add_signal_handler(number, self._end, 128 + number)
         self.push_screen(self.chat)
 
     @on(ExitRequest)
-    def _leave(self, event: ExitRequest) -> None:
+    def _exit_requested(self, event: ExitRequest) -> None:
         self.trouble = event.trouble
         self._end(event.code)
 
     def _end(self, code: int) -> None:
-        """What is going on is not wanted any more; all that matters is on disk."""
-        if self.chat.talk.busy:
+        """Interrupt a running turn and exit; everything is already on disk."""
+        if self.chat.conversation.busy:
             self._client.interrupt()
-        self.chat.part()
+        self.chat.stop_rendering()
         self.text = self.chat.plain
         self._turn_worker.close()
-        self._aside.close()
+        self._side_worker.close()
         self.exit(code)
 
     def action_other_look(self) -> None:
         self.theme = other_theme(self.theme)
 
     def action_sleep(self) -> None:
-        """Back to the shell for a while, with whatever else it started together with us."""
-        # The first group of a session has no shell above it that could wake it up again.
-        if self._setting.signals and os.getpgrp() != os.getsid(0):
-            # The terminal is given back first: whoever is no longer in front may not touch it.
+        """Suspend the process group and return to the shell."""
+        # A session leader has no shell that could resume it.
+        if self._settings.signals and os.getpgrp() != os.getsid(0):
+            # Restore the terminal first: a background process may not touch it.
             with self.suspend():
                 os.killpg(0, signal.SIGSTOP)
         else:
-            self.notify("There is no shell here to come back from.", timeout=2)
+            self.notify("There is no shell to return to.", timeout=2)
 
     def check(self) -> None:
-        """Raises what went wrong in the program itself, if anything did."""
+        """Raise the error that ended the application, if any."""
         match self._exception:
             case WorkerFailed(error=error):
                 raise error
@@ -126,17 +122,17 @@ class Ui(App[int]):
                 return
 
     def _fatal_error(self) -> None:
-        """No pages of source code: whoever runs this tells of it in a sentence, and logs it."""
+        """Print no traceback: the caller reports and logs the error."""
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
         self._end(0)
 
 
-def run_ui(companion: TuiClient, setting: UiSettings) -> UiResult:
-    """Until the person leaves."""
-    ui = Ui(companion, setting)
-    code = ui.run(headless=setting.headless)
+def run_ui(client: TuiClient, settings: UiSettings) -> UiResult:
+    """Run the UI until the user quits."""
+    ui = Ui(client, settings)
+    code = ui.run(headless=settings.headless)
     ui.check()
     return UiResult(code or 0, ui.text, ui.trouble)
 
@@ -173,5 +169,5 @@ THEMES = {"dark": DARK_THEME, "light": LIGHT_THEME}
 
 
 def other_theme(name: str) -> str:
-    """The name of the theme that is not this one."""
+    """The name of the other theme."""
     return LIGHT_THEME.name if name == DARK_THEME.name else DARK_THEME.name

@@ -1,42 +1,40 @@
-"""What is done with words that are said while a turn runs."""
+"""Decide what happens to a line entered while a turn is running."""
 
 from enum import StrEnum
 
 
 class BusyMode(StrEnum):
     INTERRUPT = "interrupt"
-    """The turn ends, and they are said instead."""
+    """Stop the turn and submit the line."""
     QUEUE = "queue"
-    """They wait, and get a turn of their own."""
+    """Queue the line for a turn of its own."""
     STEER = "steer"
-    """The turn hears them at its next step."""
+    """Pass the line to the turn at its next step."""
     COLLECT = "collect"
-    """They wait, and all that waits gets one turn."""
+    """Queue the line; all queued lines share one turn."""
 
 
 PLACEHOLDERS = {
-    BusyMode.INTERRUPT: "Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues",
+    BusyMode.INTERRUPT: "Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues",
     BusyMode.QUEUE: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
     BusyMode.COLLECT: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
     BusyMode.STEER: "Enter steers; Ctrl+N queues, Ctrl+S interrupts",
 }
-"""What somebody who could type now is told."""
-ENTER_HINTS = {
-    manner: " ".join(words.split()[:2]).rstrip(";") for manner, words in PLACEHOLDERS.items()
-}
-"""The same in short, for whoever has begun to type."""
+"""Placeholder of the prompt during a turn."""
+ENTER_HINTS = {mode: " ".join(text.split()[:2]).rstrip(";") for mode, text in PLACEHOLDERS.items()}
+"""Short form for the status bar."""
 _MODE_COMMANDS = {"/steer": BusyMode.STEER, "/queue": BusyMode.QUEUE, "/q": BusyMode.QUEUE}
 
 
 def parse_busy_mode(word: str) -> BusyMode:
-    """As somebody set it; without a word, what they would expect."""
+    """Parse the setting; the default is to interrupt."""
     return BusyMode(word) if word in set(BusyMode) else BusyMode.INTERRUPT
 
 
-def mode_of_line(line: str, usual: BusyMode) -> tuple[BusyMode, str]:
-    """What is to be done with a line, and what of it is to be said, if anything.
+def mode_of_line(line: str, default: BusyMode) -> tuple[BusyMode, str]:
+    """Return the mode of a line and the text to submit, which may be empty.
 
-    Commands never interrupt: those that are not about the turn itself wait for its end.
+    Commands never interrupt: those that do not concern the turn are queued.
     """
     head, _, rest = line.strip().partition(" ")
     if head.lower() == "/stop":
@@ -45,4 +43,4 @@ def mode_of_line(line: str, usual: BusyMode) -> tuple[BusyMode, str]:
         return chosen, rest.strip()
     if head.startswith("/"):
         return BusyMode.QUEUE, line
-    return usual, line
+    return default, line

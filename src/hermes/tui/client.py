@@ -1,4 +1,4 @@
-"""What the terminal UI asks of whoever brings it together with an agent."""
+"""The interface between the terminal UI and the agent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -11,52 +11,47 @@ from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import StoredMessage
 
 CANCELLED = "cancelled"
-"""The code of the error for what somebody did not want any more."""
+"""Error code of a cancelled request."""
 
 MessageParts: TypeAlias = tuple[Text | Media, ...]
 
 
 class Greeting(Struct, frozen=True, kw_only=True):
-    """What there is to know at the beginning; `commands` have what each is for."""
+    """What to show at the start."""
 
     model: str
     folder: str
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    commands: Mapping[str, str] = {}
+    commands: Mapping[str, str] = {}  # summary by name
     trouble: str = ""
     hint: str = ""
 
 
 class ConversationState(Struct, frozen=True, kw_only=True):
-    """The session as it is: its model, that model's room in tokens, what holds commands back.
-
-    `busy` says what words do that are said while a turn runs. With `yolo` nothing is asked for;
-    `behind` is how much work goes on in the background.
-    """
+    """The current state of the session."""
 
     session: str
     started: bool = False
     model: str = ""
-    window: int = 0
-    wall: str = ""
-    busy: str = ""
-    yolo: bool = False
-    behind: int = 0
+    window: int = 0  # of the model, in tokens
+    sandbox: str = ""  # the sandbox
+    busy: str = ""  # a `BusyMode`
+    yolo: bool = False  # approvals are off
+    background_jobs: int = 0  # background jobs
 
 
 class TextReply(Struct, frozen=True):
-    """Something to read; first the screen is emptied, or the clipboard filled, if it says so."""
+    """Text to show."""
 
     text: str
-    clear: bool = False
-    clip: str = ""
-    undone: int = 0
-    """How many turns count no more."""
+    clear: bool = False  # clear the screen first
+    clip: str = ""  # text for the clipboard
+    undone: int = 0  # number of turns removed from the transcript
 
 
 class SubmitReply(Struct, frozen=True):
-    """Something to say to the agent in the person's name; `told` is for the person."""
+    """A message to submit in the user's name; `told` is shown to the user."""
 
     parts: MessageParts
     told: str = ""
@@ -64,28 +59,24 @@ class SubmitReply(Struct, frozen=True):
 
 
 class ResumedReply(Struct, frozen=True):
-    """The talk goes on in another session, which has a past; `told` says in which."""
+    """The conversation continues in another session; `told` names it."""
 
     told: str
 
 
 class QuitReply(Struct, frozen=True):
-    """The person wants to go."""
+    """Quit."""
 
 
 class NotACommand(Struct, frozen=True):
-    """It was no command: it is to be said as it stands."""
+    """The line is not a command and should be submitted as a message."""
 
 
 class ScreenReply(Struct, frozen=True):
-    """Something to do with the screen, in a word: redraw, times, statusbar or compose.
+    """An action on the screen."""
 
-    What is switched becomes `on` or `off`, or else the other; what is composed begins with the
-    words.
-    """
-
-    what: str
-    words: str = ""
+    what: str  # redraw, times, statusbar or compose
+    words: str = ""  # `on`, `off` or empty to toggle; for compose the initial text
 
 
 CommandReply: TypeAlias = (
@@ -94,20 +85,16 @@ CommandReply: TypeAlias = (
 
 
 class RecentHistory(Struct, frozen=True, kw_only=True):
-    """The end of a session; `more` messages stand before it.
-
-    A turn that nobody ended has the place of its last message in `cut`; `asked` are the times at
-    which somebody had been asked something.
-    """
+    """The last messages of a session."""
 
     rows: tuple[StoredMessage, ...] = ()
-    cut: frozenset[int] = frozenset()
-    asked: tuple[datetime, ...] = ()
-    more: int = 0
+    cut: frozenset[int] = frozenset()  # last messages of interrupted turns, by seq
+    asked: tuple[datetime, ...] = ()  # times at which the user was asked a question
+    more: int = 0  # number of earlier messages
 
 
 class SessionOption(Struct, frozen=True, kw_only=True):
-    """A session to go back to; `found` is where the words that were looked for stand in it."""
+    """A session to resume; `found` is an excerpt with the search text."""
 
     id: str
     about: str
@@ -117,7 +104,7 @@ class SessionOption(Struct, frozen=True, kw_only=True):
 
 
 class ModelOption(Struct, frozen=True, kw_only=True):
-    """A model to choose; without a name, what is wrong with its provider."""
+    """A model to choose; without a model, `trouble` says what is wrong with the provider."""
 
     provider: str
     model: str = ""
@@ -125,55 +112,55 @@ class ModelOption(Struct, frozen=True, kw_only=True):
 
 
 class TuiClient(Protocol):
-    """Every method waits for its end and raises a `HermesError` when it cannot be done.
+    """A blocking connection to the agent; methods raise `HermesError`.
 
-    `open` comes first; until it is done, `hello` and `now` say nothing yet. One thing at a time,
-    except `answer`, `steer`, `interrupt`, `sessions` and `models`, which may be called from
-    another thread while a turn goes on.
+    `open` comes first; `hello` and `now` are empty until it returns. One call at a time, except
+    `answer`, `steer`, `interrupt`, `sessions` and `models`, which may be called from another
+    thread while a turn is running.
     """
 
     @property
-    def hello(self) -> Greeting: ...
+    def greeting(self) -> Greeting: ...
 
     @property
-    def now(self) -> ConversationState: ...
+    def state(self) -> ConversationState: ...
 
     def open(self) -> None:
-        """Until there is somebody to talk to."""
+        """Wait until the agent is ready."""
         ...
 
-    def say(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
-        """One turn; `show` is called by the thread that waits here."""
+    def submit(self, parts: MessageParts, show: Callable[[Event], None]) -> Outcome:
+        """Run one turn; `show` is called in the calling thread."""
         ...
 
     def answer(self, question: str, words: str) -> None: ...
 
     def steer(self, word: str, text: str) -> None:
-        """Words to the turn, under an id of the caller's own; told as `Said` once it heard them."""
+        """Send a message to the turn under the caller's id; the turn echoes it once received."""
         ...
 
-    def news(self) -> bool:
-        """Whether something came in by itself; no parts at all ask about it."""
+    def has_news(self) -> bool:
+        """Whether a report is waiting; submit no parts to have it processed."""
         ...
 
     def command(self, line: str) -> CommandReply: ...
 
-    def before(self) -> RecentHistory:
-        """What was said and done in this session until now, as far as it is worth showing."""
+    def recent_history(self) -> RecentHistory:
+        """The messages of the session that are worth showing."""
         ...
 
     def cost(self, ended: RunEnded) -> float | None:
-        """What a run cost in dollars; None when nobody knows."""
+        """The cost of a run in dollars; None if unknown."""
         ...
 
     def interrupt(self) -> None: ...
 
     def compose_text(self, draft: str) -> str:
-        """What the person made of it in their editor, which has the terminal meanwhile."""
+        """Edit the draft in the user's editor, which takes over the terminal."""
         ...
 
     def sessions(self, words: str) -> Sequence[SessionOption]:
-        """Those that were active last, or those that fit the words."""
+        """The most recent sessions, or those that match the text."""
         ...
 
     def models(self) -> Sequence[ModelOption]: ...

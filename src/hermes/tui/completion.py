@@ -1,4 +1,4 @@
-"""What can be meant by what is being typed: a slash command, or a reference after an @."""
+"""Suggest slash commands and @ references for the typed text."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _PUNCTUATION = tuple(".,;:!?)]}'")
 
 
 class Suggestion(Struct, frozen=True):
-    """`text` takes the place of the last `replaces` characters before the cursor."""
+    """`text` replaces the last `replaces` characters before the cursor."""
 
     label: str
     text: str
@@ -22,17 +22,17 @@ class Suggestion(Struct, frozen=True):
 
 
 _KINDS = (
-    Suggestion("@file:", "@file:", 0, "a file, or some of its lines: @file:notes.md:3-9"),
-    Suggestion("@folder:", "@folder:", 0, "what is in a folder"),
-    Suggestion("@diff", "@diff ", 0, "what git sees changed here"),
-    Suggestion("@staged", "@staged ", 0, "what is staged for the next commit"),
+    Suggestion("@file:", "@file:", 0, "a file, or lines of it: @file:notes.md:3-9"),
+    Suggestion("@folder:", "@folder:", 0, "the contents of a folder"),
+    Suggestion("@diff", "@diff ", 0, "uncommitted changes"),
+    Suggestion("@staged", "@staged ", 0, "staged changes"),
     Suggestion("@git:", "@git:", 0, "the last commits: @git:3"),
     Suggestion("@url:", "@url:", 0, "a web page"),
 )
 
 
 def suggestions(before: str, commands: Mapping[str, str], folder: str) -> list[Suggestion]:
-    """`before` is all that stands before the cursor."""
+    """`before` is the text before the cursor."""
     if before.startswith("/") and not re.search(r"\s", before):
         return _commands(before[1:], commands)
     if found := _REFERENCE.search(before):
@@ -50,7 +50,7 @@ def _commands(typed: str, commands: Mapping[str, str]) -> list[Suggestion]:
 
 
 def _references(typed: str, folder: Path) -> list[Suggestion]:
-    """`typed` begins with the @; what stands there already to the letter is not suggested."""
+    """`typed` begins with @; a suggestion equal to it is dropped."""
     kind, colon, what = typed[1:].partition(":")
     if colon:
         found = _paths(kind, what, folder) if kind in {"file", "folder"} else []
@@ -64,26 +64,26 @@ def _references(typed: str, folder: Path) -> list[Suggestion]:
 def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
     typed = what.removeprefix('"')
     parent, slash, start = typed.rpartition("/")
-    place = parent + slash
+    prefix = parent + slash
     try:
-        entries = list(os.scandir(folder / os.path.expanduser(place or ".")))  # noqa: PTH111 - "~nobody" stays as it is
+        entries = list(os.scandir(folder / os.path.expanduser(prefix or ".")))  # noqa: PTH111 - "~nobody" stays as it is
     except (OSError, ValueError):
         return []
-    fitting = [one for one in entries if _matches(one.name, start)]
-    fitting.sort(key=lambda one: (not one.name.startswith(start), one.name.lower()))
+    matching = [one for one in entries if _matches(one.name, start)]
+    matching.sort(key=lambda one: (not one.name.startswith(start), one.name.lower()))
     found: list[Suggestion] = []
-    for one in fitting:
+    for one in matching:
         if _is_folder(one):
-            found.append(_reference(kind, f"{place}{one.name}/", ends=False))
+            found.append(_reference(kind, f"{prefix}{one.name}/", ends=False))
         elif kind == "file":
-            found.append(_reference(kind, place + one.name, ends=True))
-    if place and not start:
-        found.append(_reference("folder", place, ends=True, about="the folder itself"))
+            found.append(_reference(kind, prefix + one.name, ends=True))
+    if prefix and not start:
+        found.append(_reference("folder", prefix, ends=True, about="the folder itself"))
     return found
 
 
 def _reference(kind: str, path: str, *, ends: bool, about: str = "") -> Suggestion:
-    """As it is referred to; a mark at the end of a name would be taken for the sentence's own."""
+    """Quote names with spaces or trailing punctuation, which would count as the sentence's."""
     if re.search(r"\s", path) or path.endswith(_PUNCTUATION):
         name = f'@{kind}:"{path}'
         return Suggestion(name + '"', name + '" ' if ends else name, 0, about)

@@ -1,4 +1,4 @@
-"""The order of a conversation: what is said now, what waits, and how it is ended."""
+"""Queue, steer and interrupt: the order in which typed lines are processed."""
 
 from collections import deque
 from typing import Protocol
@@ -22,64 +22,64 @@ from hermes.tui.worker import WorkerThread
 
 
 class ConversationView(Protocol):
-    """What a conversation is shown on."""
+    """The screen that shows a conversation."""
 
     async def show_user_message(self, text: str) -> None: ...
 
     async def show_note(self, text: str, kind: str, typed: str = "") -> None:
-        """`typed` is the command that it replies to."""
+        """`typed` is the command it replies to."""
         ...
 
     async def show_reply(self, reply: TextReply, typed: str) -> None: ...
 
     async def show_resumed(self, told: str, typed: str) -> None:
-        """The talk goes on in another session, which has a past."""
+        """The conversation continues in another session."""
         ...
 
-    async def adjust(self, wish: ScreenReply, typed: str) -> None:
-        """Do something with the screen itself."""
+    async def adjust(self, action: ScreenReply, typed: str) -> None:
+        """Perform an action on the screen."""
         ...
 
-    def take_back(self, turns: int) -> None:
-        """The last turns of this session count no more."""
+    def mark_undone(self, turns: int) -> None:
+        """Mark the last turns of this session as undone."""
         ...
 
     async def run_turn(self, parts: MessageParts) -> None:
-        """From the first event to the last. Raises what went wrong."""
+        """Run a turn to its end. Raises `HermesError`."""
         ...
 
-    def give_back(self, text: str) -> None:
-        """Put it where it can be edited."""
+    def return_text(self, text: str) -> None:
+        """Return the text to the prompt."""
         ...
 
     def changed(self) -> None: ...
 
-    def leave(self) -> None: ...
+    def quit(self) -> None: ...
 
 
 class ConversationController:
     def __init__(
         self,
-        companion: TuiClient,
-        backroom: WorkerThread,
-        aside: WorkerThread,
-        stage: ConversationView,
+        client: TuiClient,
+        turn_worker: WorkerThread,
+        side_worker: WorkerThread,
+        view: ConversationView,
     ) -> None:
-        """Turns and commands are waited for by `backroom`; `aside` is free meanwhile."""
-        self._client = companion
-        self._turn_worker = backroom
-        self._aside = aside
-        self._stage = stage
+        """`backroom` waits for turns and commands; `aside` stays free during a turn."""
+        self._client = client
+        self._turn_worker = turn_worker
+        self._side_worker = side_worker
+        self._view = view
         self._waiting: deque[str] = deque()
         self._urgent = 0
-        """How many of those that wait are to be said before the others."""
+        """Number of waiting lines that go before the others."""
         self._steering: dict[str, str] = {}
-        """Words that the turn has not heard yet, by their ids."""
+        """Steering messages not yet received by the turn, by id."""
         self._sent_steering: set[str] = set()
-        self._turning = False
-        self._given_up = False
+        self._in_turn = False
+        self._aborted = False
         self.open = False
-        """Whether there is somebody to talk to; what is said before that waits."""
+        """Whether the client is open; lines wait until then."""
         self.busy = False
 
     @property
@@ -91,174 +91,176 @@ class ConversationController:
         return tuple(self._steering.values())
 
     @property
-    def usual(self) -> BusyMode:
-        """What is done with words that are said meanwhile, unless they say so themselves."""
-        return parse_busy_mode(self._client.now.busy)
+    def default_mode(self) -> BusyMode:
+        """The default mode for lines entered during a turn."""
+        return parse_busy_mode(self._client.state.busy)
 
-    def add(self, line: str, manner: BusyMode | None = None) -> None:
-        """To be said now; or, while something goes on, as `manner` or the usual one has it."""
+    def add(self, line: str, mode: BusyMode | None = None) -> None:
+        """Submit a line; during a turn according to `manner` or the default mode."""
         if not self.busy:
             self._waiting.append(line)
-            self._stage.changed()
+            self._view.changed()
             return
-        manner, words = mode_of_line(line, manner or self.usual)
-        match manner:
-            case BusyMode.INTERRUPT if words:
-                self._add_urgent(words)
+        mode, text = mode_of_line(line, mode or self.default_mode)
+        match mode:
+            case BusyMode.INTERRUPT if text:
+                self._add_urgent(text)
                 self._client.interrupt()
             case BusyMode.INTERRUPT:
                 self.interrupt()
-            case BusyMode.STEER if self._turning:
-                self._steering[new_id("msg")] = words
+            case BusyMode.STEER if self._in_turn:
+                self._steering[new_id("msg")] = text
             case BusyMode.STEER | BusyMode.QUEUE | BusyMode.COLLECT:
-                self._waiting.append(words)
-        self._stage.changed()
+                self._waiting.append(text)
+        self._view.changed()
 
-    def heard(self, word: str) -> str | None:
-        """The turn has heard this: what it was, if it was said here."""
+    def steering_received(self, word: str) -> str | None:
+        """The turn received a message: return its text if it was sent from here."""
         return self._steering.pop(word, None)
 
     def _add_urgent(self, line: str) -> None:
-        """Before all that waits, but after what was hastened before it."""
+        """Insert before the waiting lines, after other urgent ones."""
         self._waiting.insert(self._urgent, line)
         self._urgent += 1
 
-    def take_back(self) -> str | None:
-        """The last line that waits."""
+    def pop_last(self) -> str | None:
+        """Remove and return the last waiting line."""
         line = self._waiting.pop() if self._waiting else None
         self._urgent = min(self._urgent, len(self._waiting))
-        self._stage.changed()
+        self._view.changed()
         return line
 
     def interrupt(self) -> None:
-        """End what is going on. What waits is given back, not said; what is added later is."""
-        self._given_up = True
+        """Stop the turn and return the waiting lines to the prompt."""
+        self._aborted = True
         if self._waiting:
-            self._stage.give_back("\n".join(self._waiting))
+            self._view.return_text("\n".join(self._waiting))
             self._waiting.clear()
             self._urgent = 0
-            self._stage.changed()
+            self._view.changed()
         if self.open:
             self._client.interrupt()
 
-    async def begin(self) -> None:
-        """Somebody is there: what was said before is heard now."""
+    async def start(self) -> None:
+        """The client is open: process the lines entered so far."""
         self.open = True
-        await self.go_on()
+        await self.run_queued()
 
-    async def go_on(self) -> None:
-        """Say what waits, one after the other, until nothing does."""
+    async def run_queued(self) -> None:
+        """Process waiting lines until none is left."""
         if not self.open:
             return
         if self.busy:
-            await self._pass_on()
+            await self._send_steering()
             return
         self.busy = True
         try:
             while self._waiting:
-                await self._guarded(self._next())
+                await self._process(self._next())
         finally:
             self.busy = False
-            self._stage.changed()
+            self._view.changed()
 
-    async def attend(self) -> None:
-        """Ask about what came in by itself, if anything did."""
+    async def check_news(self) -> None:
+        """Run a turn if a report is waiting."""
         if self.busy or not self.open:
             return
         self.busy = True
         try:
-            if await self._turn_worker.do(self._client.news):
-                await self._turn(())
+            if await self._turn_worker.run(self._client.has_news):
+                await self._run_turn(())
         except HermesError as error:
-            await self._tell(error)
+            await self._show_error(error)
         finally:
             self.busy = False
-            self._stage.changed()
-        await self.go_on()
+            self._view.changed()
+        await self.run_queued()
 
     def _next(self) -> str:
-        """What is said next: one line, or all of them up to a command."""
+        """The next line, or in collect mode all lines up to a command."""
         lines = [self._waiting.popleft()]
-        if self.usual is BusyMode.COLLECT and not _is_command(lines[0]):
+        if self.default_mode is BusyMode.COLLECT and not _is_command(lines[0]):
             while self._waiting and not _is_command(self._waiting[0]):
                 lines.append(self._waiting.popleft())
         self._urgent = max(self._urgent - len(lines), 0)
         return "\n".join(lines)
 
-    async def _pass_on(self) -> None:
-        """Bring to the turn what it has not been told yet."""
+    async def _send_steering(self) -> None:
+        """Send steering messages that were not sent yet."""
         for word, text in list(self._steering.items()):
             if word not in self._sent_steering:
                 self._sent_steering.add(word)
                 try:
-                    await self._aside.do(lambda at=word, said=text: self._steer(at, said))
+                    await self._side_worker.run(
+                        lambda id_=word, message=text: self._steer(id_, message)
+                    )
                 except HermesError as error:
-                    await self._tell(error)
+                    await self._show_error(error)
 
     def _steer(self, word: str, text: str) -> None:
         self._client.steer(word, text)
 
-    async def _guarded(self, line: str) -> None:
-        self._stage.changed()
+    async def _process(self, line: str) -> None:
+        self._view.changed()
         try:
-            await self._obey(line)
+            await self._handle_line(line)
         except HermesError as error:
-            await self._tell(error, line if _is_command(line) else "")
+            await self._show_error(error, line if _is_command(line) else "")
 
-    async def _tell(self, error: HermesError, typed: str = "") -> None:
+    async def _show_error(self, error: HermesError, typed: str = "") -> None:
         if error.code == CANCELLED:
-            await self._stage.show_note("Interrupted.", "warning")
+            await self._view.show_note("Interrupted.", "warning")
         else:
             hint = f"\n{error.hint}" if error.hint else ""
-            await self._stage.show_note(f"{error}{hint}", "error", typed)
+            await self._view.show_note(f"{error}{hint}", "error", typed)
 
-    async def _obey(self, line: str) -> None:
-        # Only what begins with a slash can be a command; whether it is one, others know.
+    async def _handle_line(self, line: str) -> None:
+        # A line with a slash may be a command; the client decides.
         if not _is_command(line):
-            await self._say((Text(line),), line)
+            await self._submit((Text(line),), line)
             return
-        done = await self._turn_worker.do(lambda: self._client.command(line))
-        match done:
+        reply = await self._turn_worker.run(lambda: self._client.command(line))
+        match reply:
             case NotACommand():
-                await self._say((Text(line),), line)
+                await self._submit((Text(line),), line)
             case TextReply():
-                self._stage.take_back(done.undone)
-                await self._stage.show_reply(done, line)
+                self._view.mark_undone(reply.undone)
+                await self._view.show_reply(reply, line)
             case ResumedReply(told=told):
-                await self._stage.show_resumed(told, line)
+                await self._view.show_resumed(told, line)
             case SubmitReply(parts=parts, told=told, undone=undone):
-                self._stage.take_back(undone)
+                self._view.mark_undone(undone)
                 shown = " ".join(part.text for part in parts if isinstance(part, Text))
-                # The whole text of a skill is not what somebody typed.
+                # Do not show the full text of a skill as typed by the user.
                 typed = not shown or (told and "\n" in shown)
                 if told or not typed:
-                    await self._stage.show_note(told, "reply", "" if typed else line)
-                await self._say(parts, line if typed else shown)
+                    await self._view.show_note(told, "reply", "" if typed else line)
+                await self._submit(parts, line if typed else shown)
             case ScreenReply():
-                await self._stage.adjust(done, line)
+                await self._view.adjust(reply, line)
             case QuitReply():
-                self._stage.leave()
+                self._view.quit()
 
-    async def _say(self, parts: MessageParts, shown: str) -> None:
-        await self._stage.show_user_message(shown)
-        await self._turn(parts)
+    async def _submit(self, parts: MessageParts, shown: str) -> None:
+        await self._view.show_user_message(shown)
+        await self._run_turn(parts)
 
-    async def _turn(self, parts: MessageParts) -> None:
-        """What the turn did not hear is said after it, or given back when it was given up."""
-        self._turning, self._given_up = True, False
+    async def _run_turn(self, parts: MessageParts) -> None:
+        """Unreceived steering is queued, or returned to the prompt after an interrupt."""
+        self._in_turn, self._aborted = True, False
         try:
-            await self._stage.run_turn(parts)
+            await self._view.run_turn(parts)
         finally:
-            self._turning = False
-            unheard = list(self._steering.values())
+            self._in_turn = False
+            unreceived = list(self._steering.values())
             self._steering.clear()
             self._sent_steering.clear()
-            if unheard and self._given_up:
-                self._stage.give_back("\n".join(unheard))
+            if unreceived and self._aborted:
+                self._view.return_text("\n".join(unreceived))
             else:
-                self._waiting.extendleft(reversed(unheard))
-                self._urgent += len(unheard)
-            self._stage.changed()
+                self._waiting.extendleft(reversed(unreceived))
+                self._urgent += len(unreceived)
+            self._view.changed()
 
 
 def _is_command(line: str) -> bool:

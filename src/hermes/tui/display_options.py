@@ -1,28 +1,21 @@
-"""How people like to be shown things: what the settings say, as the chats need it."""
+"""Display settings of the terminal UI."""
 
 from msgspec import Struct
 
 
 class DisplayOptions(Struct, frozen=True, kw_only=True):
-    """`times` stand beside what is said, a `bell` rings at the end of a turn.
-
-    Thoughts are `open` from the beginning on; answers that are `raw` are shown as they were
-    written, with the signs of their Markdown.
-
-    `preview` is how many characters of a call are shown, all for zero. Pasted text of more than
-    `paste_lines` lines or `paste_size` characters is shown as a mark; zero sets no limit.
-    """
+    """What is shown, and how. Zero means no limit."""
 
     reasoning: bool = True
-    open: bool = False
-    raw: bool = False
+    open: bool = False  # reasoning is expanded
+    raw: bool = False  # answers are shown as Markdown source
     diffs: bool = True
     cost: bool = False
-    times: bool = False
-    bell: bool = False
+    times: bool = False  # timestamps on user messages
+    bell: bool = False  # at the end of a turn
     compact: bool = False
-    preview: int = 0
-    paste_lines: int = 5
+    preview: int = 0  # characters shown of a tool call
+    paste_lines: int = 5  # longer pasted text is collapsed
     paste_size: int = 2000
 
 
@@ -30,5 +23,5 @@ DEFAULT_OPTIONS = DisplayOptions()
 
 
 def toggle(word: str, *, was: bool) -> bool:
-    """On, off, or without a word the other way."""
+    """Parse `on` or `off`; without a word, invert."""
     return word == "on" if word else not was

@@ -1,4 +1,4 @@
-"""Writes down what a turn tells, as things on the screen."""
+"""Render the events of a turn as widgets."""
 
 from collections.abc import Callable
 from typing import assert_never
@@ -23,13 +23,12 @@ from hermes.schema.messages import Assistant, Message, Result, Trust, User, text
 from hermes.schema.questions import Question
 from hermes.tui.display_options import DisplayOptions
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
-from hermes.tui.widgets.messages import Answer, Note
-from hermes.tui.widgets.messages import UserMessage as Words
+from hermes.tui.widgets.messages import Answer, Note, UserMessage
 from hermes.tui.widgets.question import QuestionCard
 from hermes.tui.widgets.transcript import Transcript
 
 _MAX_HEADLINE = 200
-"""Characters of what was brought that are shown."""
+"""Characters shown of an incoming report."""
 
 
 class EventRenderer:
@@ -37,14 +36,14 @@ class EventRenderer:
         self,
         transcript: Transcript,
         clock: Clock,
-        heard: Callable[[str], str | None],
-        taste: DisplayOptions,
+        received_steering: Callable[[str], str | None],
+        display: DisplayOptions,
     ) -> None:
-        """`heard` knows what was said to the turn under an id, if anything was."""
-        self._heard = heard
+        """`heard` returns the steering message with an id, if it was sent from here."""
+        self._received_steering = received_steering
         self._transcript = transcript
         self._clock = clock
-        self.taste = taste
+        self.display = display
         self._answer: Answer | None = None
         self._thinking: ThinkingCard | None = None
         self._cards: dict[str, tuple[ToolCard, float]] = {}
@@ -53,12 +52,12 @@ class EventRenderer:
         self._asked_at = 0.0
         self.ended: RunEnded | None = None
         self.used = 0
-        """Tokens in the model's view after its last answer."""
+        """Tokens in the context window after the last answer."""
         self.doing = ""
 
     @property
     def question(self) -> QuestionCard | None:
-        """The one that waits for an answer."""
+        """The open question."""
         return next((card for card in self._questions.values() if card.open), None)
 
     def begin(self) -> None:
@@ -69,79 +68,79 @@ class EventRenderer:
         await self._remove_transient()
         match event:
             case TextDelta(text=text):
-                await self._speak(text)
+                await self._add_text(text)
             case ReasoningDelta(text=text):
-                await self._think(text)
+                await self._add_reasoning(text)
             case ToolStarted(call=call):
-                await self._pause()
-                card = ToolCard(call, self.taste)
+                await self._close_block()
+                card = ToolCard(call, self.display)
                 self._cards[call.id] = (card, self._clock.monotonic())
                 self.doing = single_line(call.name)
                 await self._transcript.add(card)
             case ToolProgress(call=call, text=text):
                 if call in self._cards:
-                    self._cards[call][0].go_on(text)
+                    self._cards[call][0].add_progress(text)
             case MessageAdded(message=message):
-                await self._said(message)
+                await self._add_message(message)
             case QuestionAsked() | QuestionAnswered():
-                await self._asked(event)
+                await self._handle_question(event)
             case StreamReset() | Notice() | RunStarted() | RunEnded():
-                await self._note(event)
+                await self._handle_notice(event)
             case _:
                 assert_never(event)
 
     async def end(self) -> None:
-        """Nothing more comes: what is open is closed."""
+        """Close all open cards and questions."""
         await self._remove_transient()
-        await self._pause()
+        await self._close_block()
         for card, _ in self._cards.values():
-            card.give_up()
+            card.mark_interrupted()
         self._cards.clear()
         for question in self._questions.values():
             if question.open:
-                await question.settle("")
+                await question.close_question("")
         self._questions.clear()
         self.doing = ""
 
-    async def _speak(self, text: str) -> None:
-        self._end_thought()
+    async def _add_text(self, text: str) -> None:
+        self._close_thinking()
         if self._answer is None:
             text = text.lstrip("\n")
             if not text:
                 return
-            self._answer = Answer(raw=self.taste.raw)
+            self._answer = Answer(raw=self.display.raw)
             self.doing = "answering"
             await self._transcript.add(self._answer)
         await self._answer.add(text)
 
-    async def _think(self, text: str) -> None:
+    async def _add_reasoning(self, text: str) -> None:
         if self._thinking is None:
             if not text.strip():
                 return
-            await self._pause()
+            await self._close_block()
             self.doing = "thinking"
-            if not self.taste.reasoning:
+            if not self.display.reasoning:
                 return
             self._thinking = ThinkingCard()
             await self._transcript.add(self._thinking)
-            if self.taste.open:
+            if self.display.open:
                 await self._thinking.open()
         self._thinking.add(text)
 
-    def _end_thought(self) -> None:
+    def _close_thinking(self) -> None:
         if self._thinking is not None:
             self._thinking.end()
             self._thinking = None
 
-    async def _pause(self) -> None:
-        """What is said next begins anew."""
-        self._end_thought()
+    async def _close_block(self) -> None:
+        """The next text starts a new block."""
+        self._close_thinking()
         self._answer = None
 
-    async def _said(self, message: Message) -> None:
+    async def _add_message(self, message: Message) -> None:
         if isinstance(message, Assistant):
-            await self._check(message)
-            await self._pause()
+            await self._complete_answer(message)
+            await self._close_block()
             if message.usage.input:
                 self.used = message.usage.input + message.usage.output
         elif isinstance(message, Result) and message.call in self._cards:
@@ -152,60 +151,60 @@ class EventRenderer:
             await self._add_user_message(message)
 
     async def _add_user_message(self, message: User) -> None:
-        """What was said to the turn stands where it was heard; what was brought is announced."""
-        text = self._heard(message.id)
+        """Show a steering message where the turn received it, and a report as a note."""
+        text = self._received_steering(message.id)
         if text is not None:
-            await self._pause()
-            at = self._clock.now() if self.taste.times else None
-            await self._transcript.add(Words(text, at))
+            await self._close_block()
+            at = self._clock.now() if self.display.times else None
+            await self._transcript.add(UserMessage(text, at))
         elif message.trust is Trust.DATA:
-            await self._pause()
+            await self._close_block()
             await self._transcript.add(Note(f"● {headline(text_of(message), _MAX_HEADLINE)}"))
 
-    async def _check(self, message: Assistant) -> None:
-        """Words on the way may get lost, the message does not."""
+    async def _complete_answer(self, message: Assistant) -> None:
+        """Show the whole message if deltas were lost."""
         shown = self._answer.text.strip() if self._answer is not None else ""
-        said = message.text
-        if shown == said.strip():
+        text = message.text
+        if shown == text.strip():
             return
         if self._answer is not None:
             await self._answer.remove()
             self._answer = None
-        await self._speak(said)
+        await self._add_text(text)
 
-    async def _asked(self, event: QuestionAsked | QuestionAnswered) -> None:
+    async def _handle_question(self, event: QuestionAsked | QuestionAnswered) -> None:
         if isinstance(event, QuestionAsked):
-            await self._ask(event.question)
+            await self._open_question(event.question)
             return
         self.doing = "working"
-        # The time that a person took is no time of the call's.
+        # Waiting for the user does not count as duration of the call.
         waited = self._clock.monotonic() - self._asked_at
         self._cards = {id_: (card, at + waited) for id_, (card, at) in self._cards.items()}
         card = self._questions.pop(event.question, None)
         if card is not None:
-            await card.settle(event.answer, lapsed=True)
+            await card.close_question(event.answer, lapsed=True)
 
-    async def _ask(self, question: Question) -> None:
-        await self._pause()
+    async def _open_question(self, question: Question) -> None:
+        await self._close_block()
         card = QuestionCard(question, self._clock)
         self._questions[question.id] = card
         self._asked_at = self._clock.monotonic()
         self.doing = "waiting for you"
         await self._transcript.add(card)
 
-    async def _note(self, event: StreamReset | Notice | RunStarted | RunEnded) -> None:
+    async def _handle_notice(self, event: StreamReset | Notice | RunStarted | RunEnded) -> None:
         match event:
             case StreamReset(reason=reason):
                 if self._answer is not None:
                     await self._answer.remove()
-                await self._pause()
-                await self._add_note(f"{reason}; the answer starts again.")
+                await self._close_block()
+                await self._add_note(f"{reason}; restarting the answer.")
             case Notice(text=text, passing=passing):
                 note = await self._add_note(text)
                 self._transient_note = note if passing else None
             case RunEnded(reason=reason):
                 self.ended = event
-                await self._pause()
+                await self._close_block()
                 if reason:
                     await self._add_note(reason)
             case RunStarted():
@@ -217,7 +216,7 @@ class EventRenderer:
         return note
 
     async def _remove_transient(self) -> None:
-        """What was said for the meantime is over."""
+        """Remove the transient note."""
         if self._transient_note is not None:
             await self._transient_note.remove()
             self._transient_note = None

@@ -1,4 +1,4 @@
-"""What was typed before, in the file that the plain chat keeps as well."""
+"""Keep the history of typed lines in the file shared with the plain chat."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,7 +7,7 @@ MAX_LINES = 1000
 
 
 class InputHistory:
-    """A position in what was typed; the newest place is what is being typed just now."""
+    """The typed lines and a position in them; the last position is the current draft."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -15,8 +15,8 @@ class InputHistory:
         self._place = len(self._lines)
         self._draft = ""
 
-    def keep(self, text: str) -> None:
-        """Into the file as one line; here as it was. The same twice in a row is one."""
+    def add(self, text: str) -> None:
+        """Append a text, as a single line in the file; a repeated text is stored once."""
         self._place = len(self._lines)
         if not text.strip():
             return
@@ -27,7 +27,7 @@ class InputHistory:
         self._place = len(self._lines)
 
     def back(self, draft: str) -> str | None:
-        """The one before; None at the beginning. `draft` is what is given up for it."""
+        """The previous text, None at the beginning; `draft` is kept for `forward`."""
         if self._place == 0:
             return None
         if self._place == len(self._lines):
@@ -36,7 +36,7 @@ class InputHistory:
         return self._lines[self._place]
 
     def forward(self) -> str | None:
-        """The one after, at last the draft; None when that is shown already."""
+        """The next text, finally the draft; None after that."""
         if self._place >= len(self._lines):
             return None
         self._place += 1

@@ -1,31 +1,28 @@
-"""Markdown, while it is being written, cut where nothing before the cut can change any more."""
+"""Split streamed Markdown where the part before the split can no longer change."""
 
 import re
 
 from msgspec import Struct
 
 SPLIT_SIZE = 1_500
-"""Characters from which on a piece ends at the next paragraph."""
+"""Characters after which a piece ends at the next paragraph."""
 LIST_SPLIT_SIZE = 400
-"""Characters from which on it ends at the next item of a list, which is drawn anew as a whole."""
+"""Characters after which a piece ends at the next list item, because lists redraw as a whole."""
 FORCED_SPLIT_SIZE = 20_000
-"""Characters from which on it ends at the next empty line, even within a list."""
+"""Characters after which a piece ends at the next empty line, even within a list."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM = re.compile(r"([-*+]|\d{1,9}[.)]) +\S")
 _CONTINUATION = re.compile(r"[ \t]|[-*+>|]|\d+[.)]")
-"""How a line begins that may belong to the list, quote or table before an empty line."""
+"""Start of a line that may continue the list, quote or table before an empty line."""
 
 
 class MarkdownPiece(Struct, frozen=True):
-    """Text to add to the piece that is open, or to begin one with; `last` closes it.
-
-    What is `joined` ends in the middle of a list: no gap may be seen behind it.
-    """
+    """Text for the open piece, or for a new one."""
 
     text: str
-    last: bool = False
-    joined: bool = False
+    last: bool = False  # closes the piece
+    joined: bool = False  # ends inside a list: no gap after it
 
 
 class MarkdownStream:
@@ -34,29 +31,29 @@ class MarkdownStream:
         self._fence = ""
         self._after_blank = False
         self._list = ""
-        """The mark of the list that the last line belongs to, if it does to one."""
+        """Marker of the list that the last line belongs to, or empty."""
         self._size = 0
 
     def feed(self, text: str) -> list[MarkdownPiece]:
-        """What to add where. Every character comes out once, in order."""
+        """Return the pieces to add; every character appears once, in order."""
         pieces: list[MarkdownPiece] = []
-        held: list[str] = []
+        pending: list[str] = []
         for part in _lines(text):
             if not self._line and self._ends_before(part):
                 joined = bool(self._list) and not self._after_blank
-                pieces.append(MarkdownPiece("".join(held), last=True, joined=joined))
-                held, self._size = [], 0
-            held.append(part)
+                pieces.append(MarkdownPiece("".join(pending), last=True, joined=joined))
+                pending, self._size = [], 0
+            pending.append(part)
             self._size += len(part)
             self._read(part)
-        if held:
-            pieces.append(MarkdownPiece("".join(held)))
+        if pending:
+            pieces.append(MarkdownPiece("".join(pending)))
         return pieces
 
     def _ends_before(self, part: str) -> bool:
         if self._fence or not part.strip():
             return False
-        # Its first character decides, as the others may not have come yet.
+        # Only the first character is certain to have arrived.
         if self._size >= LIST_SPLIT_SIZE and self._list == _list_marker(part[0]):
             return True
         if not self._after_blank or self._size < SPLIT_SIZE:
@@ -81,12 +78,12 @@ class MarkdownStream:
 
 
 def _list_marker(first: str) -> str:
-    """Of what kind a list is whose items begin so; not empty, and no list's, for all others."""
+    """Kind of list by the first character of an item; other characters match no list."""
     return "1" if first.isdecimal() else first
 
 
 def _lines(text: str) -> list[str]:
-    """Cut at line feeds only: other ends of lines mean nothing in Markdown."""
+    """Split at line feeds only: other line ends mean nothing in Markdown."""
     *whole, rest = text.split("\n")
     lines = [line + "\n" for line in whole]
     return [*lines, rest] if rest else lines

@@ -1,4 +1,4 @@
-"""The end of an earlier talk, put on the screen as it stood there when it was held."""
+"""Show the end of a resumed session as it looked when it ran."""
 
 from datetime import datetime
 
@@ -25,105 +25,105 @@ from hermes.tui.widgets.messages import Answer, Note, UserMessage
 from hermes.tui.widgets.transcript import PAST, TURN, Transcript
 
 _MAX_HEADLINE = 200
-"""Characters of what was brought that are shown."""
+"""Characters shown of an incoming report."""
 
 
 async def replay_session(
-    transcript: Transcript, before: RecentHistory, taste: DisplayOptions
+    transcript: Transcript, history: RecentHistory, options: DisplayOptions
 ) -> None:
-    """Cards open as they did, and tell how long their calls took where that is known."""
-    memory = _Replay(before, taste)
-    if before.more:
-        told = f"… {plural(before.more, 'message')} before; /history shows them"
-        memory.things.append(Note(told))
-    for row in before.rows:
-        memory.take(row)
-    for thing in memory.things:
-        thing.add_class(PAST)
+    """Add the messages to the transcript, with durations of calls where known."""
+    replay = _Replay(history, options)
+    if history.more:
+        note = f"… {plural(history.more, 'earlier message')}; /history shows them"
+        replay.widgets.append(Note(note))
+    for row in history.rows:
+        replay.add(row)
+    for widget in replay.widgets:
+        widget.add_class(PAST)
     with app_of(transcript).batch_update():
-        await transcript.add(*memory.things)
-        await memory.fill()
+        await transcript.add(*replay.widgets)
+        await replay.fill()
     transcript.go_to_end()
 
 
 class _Replay:
-    """Things to show in order, and what is to be put in them once they are there."""
+    """Widgets to show in order, and the content to fill in once they are mounted."""
 
-    def __init__(self, before: RecentHistory, taste: DisplayOptions) -> None:
-        self.things: list[Widget] = []
-        self._display_options = taste
-        self._cut = before.cut
-        self._questions = before.asked
+    def __init__(self, history: RecentHistory, options: DisplayOptions) -> None:
+        self.widgets: list[Widget] = []
+        self._display_options = options
+        self._cut = history.cut
+        self._questions = history.asked
         self._run = ""
         self._answers: list[tuple[Answer, str]] = []
         self._thoughts: list[ThinkingCard] = []
         self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
         self._ends: list[tuple[ToolCard, Result, float]] = []
 
-    def take(self, row: StoredMessage) -> None:
+    def add(self, row: StoredMessage) -> None:
         message = row.message
         match message:
             case User():
-                self._asked(message, row)
+                self._add_user(message, row)
             case Assistant():
-                self._answered(message, row.at)
+                self._add_answer(message, row.at)
             case Result():
-                self._done(message, row.at)
+                self._add_result(message, row.at)
         if row.seq in self._cut:
-            self.things.append(Note("Interrupted before it was answered.", "warning"))
+            self.widgets.append(Note("Interrupted before the answer.", "warning"))
 
     async def fill(self) -> None:
-        for answer, words in self._answers:
-            await answer.add(words)
+        for answer, text in self._answers:
+            await answer.add(text)
         for thinking in self._thoughts if self._display_options.open else ():
             await thinking.open()
         for card, result, took in self._ends:
             await card.end(result, took)
         for card, _ in self._cards.values():
-            card.give_up()
+            card.mark_interrupted()
 
-    def _asked(self, message: User, row: StoredMessage) -> None:
-        words = typed_text(message).strip("\n")
+    def _add_user(self, message: User, row: StoredMessage) -> None:
+        text = typed_text(message).strip("\n")
         if message.trust is Trust.DATA:
-            thing = Note(f"● {headline(words, _MAX_HEADLINE)}")
-        elif message.trust is not Trust.PROGRAM and words:
-            thing = UserMessage(words, row.at if self._display_options.times else None)
+            widget = Note(f"● {headline(text, _MAX_HEADLINE)}")
+        elif message.trust is not Trust.PROGRAM and text:
+            widget = UserMessage(text, row.at if self._display_options.times else None)
         else:
             return
-        # All that was said to one turn is taken back with it.
+        # All messages of one turn are undone together.
         if row.run != self._run:
-            thing.add_class(TURN)
+            widget.add_class(TURN)
         self._run = row.run
-        self.things.append(thing)
+        self.widgets.append(widget)
 
-    def _answered(self, message: Assistant, at: datetime) -> None:
+    def _add_answer(self, message: Assistant, at: datetime) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
         if thoughts.strip() and self._display_options.reasoning:
             thinking = ThinkingCard()
             thinking.add(thoughts)
             thinking.end()
-            self.things.append(thinking)
+            self.widgets.append(thinking)
             self._thoughts.append(thinking)
-        if words := text_of(message).strip("\n"):
+        if text := text_of(message).strip("\n"):
             answer = Answer(raw=self._display_options.raw)
-            self.things.append(answer)
-            self._answers.append((answer, words))
+            self.widgets.append(answer)
+            self._answers.append((answer, text))
         calls = message.calls
         for call in calls:
             card = ToolCard(call, self._display_options)
-            self.things.append(card)
-            # Of calls that were made together nobody wrote down when each of them ended.
+            self.widgets.append(card)
+            # For parallel calls the end of each is not recorded.
             self._cards[call.id] = (card, at if len(calls) == 1 else None)
         if message.stop is Stop.CANCELLED:
-            self.things.append(Note("Interrupted.", "warning"))
+            self.widgets.append(Note("Interrupted.", "warning"))
 
-    def _done(self, message: Result, at: datetime) -> None:
-        if (known := self._cards.pop(message.call, None)) is not None:
-            card, began = known
-            self._ends.append((card, message, self._took(began, at)))
+    def _add_result(self, message: Result, at: datetime) -> None:
+        if (entry := self._cards.pop(message.call, None)) is not None:
+            card, began = entry
+            self._ends.append((card, message, self._duration(began, at)))
 
-    def _took(self, began: datetime | None, ended: datetime) -> float:
-        """Zero where it is not known: how long a person took to answer is not written down."""
+    def _duration(self, began: datetime | None, ended: datetime) -> float:
+        """Zero if unknown, as when the user was asked meanwhile."""
         if began is None or any(began <= at <= ended for at in self._questions):
             return 0.0
         return (ended - began).total_seconds()

@@ -1,4 +1,4 @@
-"""Work that waits for somebody else, done one by one in a thread of its own."""
+"""Run blocking calls one by one in a thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Nobody waits for the thread at the end: what it still does is not wanted any more."""
+    """A thread with a job queue. It is not joined at exit: unfinished results are not needed."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -21,11 +21,11 @@ class WorkerThread:
         self._worker.start()
 
     def close(self) -> None:
-        """After what was asked for already."""
+        """Stop after the jobs that are already queued."""
         self._jobs.put(None)
 
-    async def do(self, work: Callable[[], T]) -> T:
-        """What the work returns or raises."""
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run the call in the thread; return or raise what it does."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
 
@@ -41,7 +41,7 @@ class WorkerThread:
             value, failure = None, None
             try:
                 value = work()
-            except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            except Exception as error:  # noqa: BLE001 - re-raised in the caller
                 failure = error
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settle, value, failure)

@@ -52,7 +52,7 @@ async def ask(harness: ApiHarness, *parts: dict[str, Any]) -> ApiResponse:
 
 
 def sent(harness: ApiHarness) -> Any:
-    return harness.asked(-1)["messages"][-1]["content"]
+    return harness.model_request(-1)["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_text_file_is_sent_as_text(tmp_path: Path, given: str) -> None:
         assert (await ask(harness, {"type": "input_file", **file})).status == 200
         assert "# Grüße" in sent(harness)
         (kept, _) = await harness.sessions()
-        assert "# Grüße" in text_of((await harness.said(kept.session.id))[0])
+        assert "# Grüße" in text_of((await harness.messages(kept.session.id))[0])
 
 
 async def test_pdf_becomes_text(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_broken_document_is_rejected_and_nothing_stored(tmp_path: Path) ->
         for path in ("/v1/responses", "/v1/runs"):
             assert (await harness.ask("POST", path, body)).status == 400
         assert await harness.sessions() == []
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_image_sent_as_a_file_is_an_image(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_image_url_is_passed_on_unchanged(tmp_path: Path) -> None:
         headers = {"X_Hermes_Session_Id": kept.session.id}
         again = {"messages": [{"role": "user", "content": "And what else?"}]}
         assert (await harness.chat(again, **headers)).status == 200
-        assert IMAGE_URL in str(harness.asked(-1)["messages"])
+        assert IMAGE_URL in str(harness.model_request(-1)["messages"])
 
 
 async def test_too_long_document_is_rejected(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_invalid_body_is_rejected(tmp_path: Path, stream: bool) -> None:
         assert (response.status, response.code) == (404, "model_not_found")
         assert response.json["error"]["param"] == "model"
         assert await harness.sessions() == []
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 @pytest.mark.parametrize("name", ["X-Hermes-Session-Id", "X-Hermes-Session-Key"])
@@ -152,10 +152,10 @@ async def test_model_names(tmp_path: Path) -> None:
         assert names == ["Ada", "fast"]
         for name in ("Ada", "hermes-agent", "default", None):
             assert (await harness.chat({"messages": [HI], "model": name})).status == 200
-            assert harness.mock.requests[-1].json["model"] == "mock-model"
+            assert harness.model_server.requests[-1].json["model"] == "mock-model"
         response = await harness.chat({"messages": [HI], "model": "fast"})
         assert response.json["model"] == "fast"
-        assert harness.mock.requests[-1].json["model"] == "quick-model"
+        assert harness.model_server.requests[-1].json["model"] == "quick-model"
 
 
 async def test_openapi_document_describes_all_routes(tmp_path: Path) -> None:

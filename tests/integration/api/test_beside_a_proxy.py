@@ -52,7 +52,7 @@ async def test_runs_and_callback_sessions_are_answered_locally(tmp_path: Path) -
             aside = b'{"messages": [{"role": "user", "content": "A title."}]}'
             response = await harness.ask("POST", "/v1/chat/completions", aside, X_Hermes_Task="1")
             assert "x-hermes-session-id" not in response.headers
-            assert len(harness.mock.requests) == 3
+            assert len(harness.model_server.requests) == 3
 
 
 async def test_gateway_without_a_model_is_healthy(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Receiver:
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
         self.url = ""
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
         self.ids: list[str] = []
 
@@ -64,7 +64,7 @@ class Receiver:
             status = self.statuses.pop(0)
             location = {"Location": "/elsewhere"} if status == 302 else {}
             return web.Response(status=status, headers=location)
-        self.heard.append(due)
+        self.received.append(due)
         return web.Response()
 
     @property
@@ -73,8 +73,8 @@ class Receiver:
 
     async def events_of_kind(self, kind: str) -> dict[str, Any]:
         with anyio.fail_after(TIMEOUT):
-            await wait_until(lambda: any(one["type"] == kind for one in self.heard))
-        return next(one["data"] for one in self.heard if one["type"] == kind)
+            await wait_until(lambda: any(one["type"] == kind for one in self.received))
+        return next(one["data"] for one in self.received if one["type"] == kind)
 
 
 @asynccontextmanager
@@ -100,12 +100,12 @@ async def deliver_result(harness: ApiHarness, session: str, key: str, text: str)
     scope = Scope(
         profile=harness.app.home.profile, session=session, run="r", workspace="/", source=SOURCE
     )
-    await harness.app.store.commit(*harness.app.later.brought(scope, key, text))
-    harness.app.later.ring(scope)
+    await harness.app.store.commit(*harness.app.followups.rows(scope, key, text))
+    harness.app.followups.wake(scope)
 
 
 async def texts_in(harness: ApiHarness, session: str) -> list[str]:
-    return [text_of(message) for message in await harness.said(session)]
+    return [text_of(message) for message in await harness.messages(session)]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ async def test_undelivered_callback_is_sent_after_a_restart(tmp_path: Path) -> N
                         assert response.status == 202, begun
         async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
             assert await end_abandoned_runs(harness.app.store, harness.app.clock) == 1
-            harness.server.desk.followup_services["default"].posted(begun["session_id"])
+            harness.server.context.followup_services["default"].wake_delivery(begun["session_id"])
             reply = await there.events_of_kind("run.failed")
             assert (reply["run_id"], reply["error_code"]) == (begun["run_id"], "interrupted")
 
@@ -182,7 +182,7 @@ async def test_session_with_a_callback_is_woken_and_answers_there(tmp_path: Path
         assert made.json["callback_url"] == there.url
         assert SECRET not in made.body.decode()
         await post(harness, "/api/sessions/mine/chat", {"message": "hi"})
-        assert there.heard == [], "who asked is still there"
+        assert there.received == [], "the client is still connected"
         await deliver_result(harness, "mine", "proc_1", "the build has ended")
         response = await there.events_of_kind("session.message")
         assert (response["session_id"], response["text"]) == ("mine", "The build is done.")
@@ -205,7 +205,7 @@ async def test_event_during_a_turn_is_read_once(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(post, harness, "/api/sessions/mine/chat", {"message": "slow"})
             with anyio.fail_after(TIMEOUT):
-                await wait_until(lambda: bool(harness.mock.requests))
+                await wait_until(lambda: bool(harness.model_server.requests))
             await deliver_result(harness, "mine", "proc_1", "the build has ended")
         await there.events_of_kind("session.message")
         assert (await texts_in(harness, "mine")).count("the build has ended") == 1
@@ -217,7 +217,7 @@ async def test_waiting_event_wakes_the_session_after_a_restart(tmp_path: Path) -
             await post(harness, "/api/sessions", {"id": "mine", **there.callback})
             scope = Scope(profile="default", session="mine", run="r", workspace="/", source=SOURCE)
             await harness.app.store.commit(
-                *harness.app.later.brought(scope, "p", "the build has ended")
+                *harness.app.followups.rows(scope, "p", "the build has ended")
             )
         async with api_harness(tmp_path, SCRIPT, given=OPEN) as harness:
             response = await there.events_of_kind("session.message")
@@ -247,7 +247,7 @@ BACKGROUND_SCRIPT = Script(
 
 async def promise_of(harness: ApiHarness, session: str) -> bool:
     """Return what the tool answered to the request for a notification."""
-    (result,) = [said for said in await harness.said(session) if isinstance(said, Result)]
+    (result,) = [said for said in await harness.messages(session) if isinstance(said, Result)]
     response = msgspec.json.decode(text_of(result), type=dict[str, Any])
     assert bool(response.get("notify_unsupported")) is not response["notify_on_complete"]
     return response["notify_on_complete"]
@@ -305,7 +305,7 @@ async def test_callback_can_be_removed(tmp_path: Path) -> None:
         assert response.json["callback_url"] == there.url
         await post(harness, "/v1/runs", body)
         assert (await there.events_of_kind("run.completed"))["run_id"] != run
-        assert len(there.heard) == 1
+        assert len(there.received) == 1
 
 
 BAD = [
@@ -349,7 +349,7 @@ async def test_session_is_followed_from_any_message(tmp_path: Path) -> None:
         session, headers = begun["session_id"], {"Authorization": f"Bearer {KEY}"}
         await harness.ask("GET", f"/v1/runs/{begun['run_id']}/events")
         url = f"{harness.url}/api/sessions/{session}/events"
-        heard: list[tuple[int, str]] = []
+        received: list[tuple[int, str]] = []
 
         async def follow(after: int, until_: int) -> None:
             sent = headers | {"Last-Event-ID": str(after)}
@@ -358,22 +358,22 @@ async def test_session_is_followed_from_any_message(tmp_path: Path) -> None:
                 async for line in response.content:
                     if line.startswith(b"data: "):
                         reply = msgspec.json.decode(line[6:], type=dict[str, Any])
-                        heard.append((reply["seq"], reply["content"]))
-                        if len(heard) == until_:
+                        received.append((reply["seq"], reply["content"]))
+                        if len(received) == until_:
                             return
 
         with anyio.fail_after(TIMEOUT):
             await follow(0, 1)
             async with anyio.create_task_group() as group:
-                group.start_soon(follow, heard[0][0], 4)
+                group.start_soon(follow, received[0][0], 4)
                 await deliver_result(harness, session, "proc_1", "the build has ended")
-        assert [text for _, text in heard] == [
+        assert [text for _, text in received] == [
             "hi",
             "Hello.",
             "the build has ended",
             "The build is done.",
         ]
-        numbers = [number for number, _ in heard]
+        numbers = [number for number, _ in received]
         assert numbers == sorted(set(numbers))
         reply = await harness.ask("GET", f"/api/sessions/{session}/events?after=x")
         assert reply.status == 400

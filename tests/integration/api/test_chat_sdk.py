@@ -37,7 +37,7 @@ async def test_complete_answer(tmp_path: Path) -> None:
         assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (10, 5)
         (kept,) = await harness.sessions()
         assert kept.session.source == "api_server"
-        assert [text_of(said) for said in await harness.said(kept.session.id)] == [
+        assert [text_of(said) for said in await harness.messages(kept.session.id)] == [
             "hi",
             "Hello there, friend.",
         ]
@@ -66,7 +66,7 @@ async def test_streamed_answer_equals_the_stored_one(tmp_path: Path) -> None:
         assert chunks[-1].usage is not None
         assert chunks[-1].usage.total_tokens == 30
         (kept,) = await harness.sessions()
-        answers = [m for m in await harness.said(kept.session.id) if isinstance(m, Assistant)]
+        answers = [m for m in await harness.messages(kept.session.id) if isinstance(m, Assistant)]
         assert "\n\n".join(a.text for a in answers) == text
         whole = await harness.client().chat.completions.create(
             model="hermes-agent",
@@ -99,7 +99,7 @@ async def test_client_tool_calls_are_returned(tmp_path: Path) -> None:
         assert call.type == "function"
         assert (call.id, call.function.name) == ("call_w", "weather")
         assert call.function.arguments == '{"city":"Oslo"}'
-        offered = {tool["function"]["name"] for tool in harness.asked(0)["tools"]}
+        offered = {tool["function"]["name"] for tool in harness.model_request(0)["tools"]}
         assert {"weather", "read_file"} <= offered
         second = await client.chat.completions.create(
             model="hermes-agent",
@@ -112,13 +112,13 @@ async def test_client_tool_calls_are_returned(tmp_path: Path) -> None:
         )
         assert second.choices[0].message.content == "It rains in Oslo."
         (kept,) = await harness.sessions()
-        user, asking, result, answer = await harness.said(kept.session.id)
+        user, asking, result, answer = await harness.messages(kept.session.id)
         assert isinstance(user, User)
         assert isinstance(asking, Assistant)
         assert isinstance(result, Result)
         assert (result.call, text_of(result), result.failed) == ("call_w", "rain", False)
         assert text_of(answer) == "It rains in Oslo."
-        assert [m["role"] for m in harness.asked(1)["messages"]] == [
+        assert [m["role"] for m in harness.model_request(1)["messages"]] == [
             "system",
             "user",
             "assistant",
@@ -144,7 +144,7 @@ async def test_tool_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: 
             parallel_tool_calls=False,
         )
         assert done.choices[0].finish_reason == "tool_calls"
-        asked = harness.asked(0)
+        asked = harness.model_request(0)
         assert asked["tool_choice"] == (wire or choice)
         assert asked["parallel_tool_calls"] is False
         assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
@@ -155,8 +155,8 @@ async def test_tool_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: 
             tool_choice=wire or {"type": "function", "name": "weather"},  # pyright: ignore[reportArgumentType]
         )
         assert response.output[0].type == "function_call"
-        assert harness.asked(1)["tool_choice"] == (wire or choice)
-        assert "parallel_tool_calls" not in harness.asked(1)
+        assert harness.model_request(1)["tool_choice"] == (wire or choice)
+        assert "parallel_tool_calls" not in harness.model_request(1)
 
 
 async def test_tool_calls_are_streamed(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_images_reach_the_model(tmp_path: Path) -> None:
             ],
         )
         assert done.choices[0].message.content == "A picture."
-        assert url in harness.mock.requests[0].body.decode()
+        assert url in harness.model_server.requests[0].body.decode()
 
 
 async def test_errors_map_to_the_client_errors(tmp_path: Path) -> None:

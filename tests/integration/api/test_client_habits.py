@@ -54,7 +54,7 @@ async def test_permanent_error_is_not_retried(tmp_path: Path, words: str) -> Non
         assert (await post(harness, "/api/sessions", {"id": "s"})).status == 201
         response = await post(harness, "/api/sessions/s/chat", {"message": words})
         assert (response.status, response.headers["x-should-retry"]) == (502, "false")
-        assert sum(harness.server.tally.turns.values()) == 3
+        assert sum(harness.server.metrics.turns.values()) == 3
 
 
 def test_only_transient_errors_without_effects_may_be_retried() -> None:
@@ -83,7 +83,7 @@ async def test_received_items_can_be_sent_back(tmp_path: Path) -> None:
         ]
         done = await client.responses.create(model=MODEL, input=asked)
         assert done.output_text == "Hello."
-        sent = harness.asked(-1)["messages"][1:]
+        sent = harness.model_request(-1)["messages"][1:]
         assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
         assert sent[1]["tool_calls"][0]["function"]["name"] == "todo"
         assert "I would rather not." in sent[3]["content"]
@@ -95,7 +95,7 @@ async def test_items_can_be_referenced_by_id(tmp_path: Path) -> None:
         named = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
         asked = [{"role": "user", "content": "a tool"}, *named, {"role": "user", "content": "so?"}]
         assert (await post(harness, "/v1/responses", {"input": asked})).status == 200
-        sent = harness.asked(-1)["messages"][1:]
+        sent = harness.model_request(-1)["messages"][1:]
         assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
         for name in ("nobody", "msg_x_1", f"{first['output'][0]['id']}0", "", None):
             body = {"input": [{"type": "item_reference", "id": name}, "so?"]}
@@ -185,12 +185,12 @@ async def test_response_is_rejected_when_full(tmp_path: Path) -> None:
 
         group.start_soon(hang)
         with anyio.fail_after(TEST_TIMEOUT):
-            await wait_until(lambda: bool(harness.mock.requests))
+            await wait_until(lambda: bool(harness.model_server.requests))
             for more in ({}, {"stream": True}):
                 response = await post(harness, "/v1/responses", {"input": "x", **more})
                 assert (response.status, response.code) == (429, "rate_limit_exceeded")
                 assert int(response.headers["retry-after"]) >= 1
-        assert len(harness.mock.requests) == 1
+        assert len(harness.model_server.requests) == 1
         group.cancel_scope.cancel()
 
 
@@ -202,8 +202,8 @@ async def test_background_work_is_awaited(tmp_path: Path, path: str) -> None:
             response = await post(harness, path, body)
         assert response.status == 200
         assert "Seven." in response.body.decode()
-        said = [await harness.said(found.session.id) for found in await harness.sessions()]
+        said = [await harness.messages(found.session.id) for found in await harness.sessions()]
         results = [text_of(one) for rows in said for one in rows if isinstance(one, Result)]
         (came,) = [json.loads(text) for text in results if "seven" in text]
         assert came["status"] == "completed"
-        assert len(harness.mock.requests) == 3
+        assert len(harness.model_server.requests) == 3

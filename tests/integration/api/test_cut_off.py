@@ -69,13 +69,13 @@ async def test_disconnect_leaves_no_claims(tmp_path: Path, path: str, body: obje
     async def hang_up(harness: ApiHarness) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, harness.http, harness.url + path, body)
-            await wait_until(lambda: bool(harness.mock.requests))
+            await wait_until(lambda: bool(harness.model_server.requests))
             group.cancel_scope.cancel()
 
     async with api_harness(tmp_path, SCRIPT) as harness:
         with anyio.fail_after(TEST_TIMEOUT):
             await hang_up(harness)
-            await harness.server.entry.idle()
+            await harness.server.turn_gate.wait_idle()
         response = await harness.ask("GET", "/api/sessions/s/messages")
         assert msgspec.json.decode(response.body)["data"]
         assert unsettled(tmp_path) == []

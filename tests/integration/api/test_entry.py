@@ -30,7 +30,7 @@ TIMEOUT = 60
 
 def ask(session: Session, *, new: bool = False, followed: bool = False) -> ApiTurnRequest:
     asked = User(new_id("msg"), (Text("hi"),))
-    return ApiTurnRequest(session=session, asked=asked, new=new, followed=followed)
+    return ApiTurnRequest(session=session, question=asked, new=new, followed=followed)
 
 
 async def test_async_delivery_is_off_only_for_the_turn(tmp_path: Path) -> None:
@@ -44,15 +44,17 @@ async def test_async_delivery_is_off_only_for_the_turn(tmp_path: Path) -> None:
         session = Session(
             id="begun-elsewhere", started_at=harness.app.clock.now(), source="telegram"
         )
-        outcome = await harness.server.entry.enter(harness.app, ask(session, new=True), listen)
+        outcome = await harness.server.turn_gate.run_turn(
+            harness.app, ask(session, new=True), listen
+        )
         assert outcome is Outcome.DONE
         assert seen == [(False, "api_server")]
         assert async_delivery_supported()
-        await harness.server.entry.enter(harness.app, ask(session, followed=True), listen)
+        await harness.server.turn_gate.run_turn(harness.app, ask(session, followed=True), listen)
         assert seen[-1] == (True, "api_server")
         kept = await harness.app.store.archive_for("owner").get(session.id)
         assert kept.source == "telegram"
-        assert harness.server.entry.active == 0
+        assert harness.server.turn_gate.active == 0
 
 
 async def test_shutdown_waits_for_turns_and_then_ends_them(tmp_path: Path) -> None:
@@ -67,8 +69,8 @@ async def test_shutdown_waits_for_turns_and_then_ends_them(tmp_path: Path) -> No
 
             group.start_soon(hear_no_end, harness)
             with anyio.fail_after(TIMEOUT):
-                await wait_until(lambda: bool(harness.mock.requests))
-        assert harness.server.tally.turns[Outcome.CANCELLED] == 1
+                await wait_until(lambda: bool(harness.model_server.requests))
+        assert harness.server.metrics.turns[Outcome.CANCELLED] == 1
 
 
 async def test_client_that_stops_reading_is_disconnected(tmp_path: Path) -> None:
@@ -86,9 +88,9 @@ async def test_client_that_stops_reading_is_disconnected(tmp_path: Path) -> None
         async with stream:
             await stream.send(head.encode() + body)
             with anyio.fail_after(TIMEOUT):
-                await wait_until(lambda: bool(harness.mock.requests))
-                await harness.server.entry.idle()
-        assert harness.server.entry.active == 0
+                await wait_until(lambda: bool(harness.model_server.requests))
+                await harness.server.turn_gate.wait_idle()
+        assert harness.server.turn_gate.active == 0
 
 
 async def test_port_in_use_is_reported(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ async def test_model_route_with_its_own_base_url(tmp_path: Path) -> None:
             asked = {"messages": [{"role": "user", "content": "hi"}], "model": "far"}
             response = await harness.chat(asked)
             assert response.json["choices"][0]["message"]["content"] == "from there"
-            assert harness.mock.requests == []
+            assert harness.model_server.requests == []
             body = {"messages": [{"role": "user", "content": "hi"}]}
             await harness.chat(body, X_Hermes_Session_Id=response.headers["x-hermes-session-id"])
             assert len(other.requests) == 2

@@ -30,13 +30,13 @@ async def test_official_client_parses_structured_output(tmp_path: Path) -> None:
             response_format=City,
         )
         assert done.choices[0].message.parsed == City(city="Oslo")
-        asked = harness.asked(0)["response_format"]
+        asked = harness.model_request(0)["response_format"]
         assert (asked["type"], asked["json_schema"]["name"]) == ("json_schema", "City")
         assert asked["json_schema"]["strict"] is True
         assert asked["json_schema"]["schema"]["required"] == ["city"]
         parsed = await client.responses.parse(model="hermes-agent", input="where", text_format=City)
         assert parsed.output_parsed == City(city="Oslo")
-        assert harness.asked(1)["response_format"] == asked
+        assert harness.model_request(1)["response_format"] == asked
         assert parsed.text is not None
         assert parsed.text.format is not None
         assert parsed.text.format.type == "json_schema"
@@ -51,7 +51,7 @@ async def test_json_object_and_text_formats(tmp_path: Path) -> None:
         ):
             response = await harness.chat({"messages": MESSAGES, "response_format": given})
             assert response.status == 200
-            assert harness.asked(-1).get("response_format") == sent
+            assert harness.model_request(-1).get("response_format") == sent
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,7 @@ class Trial:
         self._check(sent, reply)
         if reply.status < 400:
             with anyio.fail_after(60):
-                await self._one.server.entry.idle()
+                await self._one.server.turn_gate.wait_idle()
             self._counts = self._disk.counts()
         elif self._disk.is_touched():
             assert self._disk.counts() == self._counts, ("written and refused", sent, reply)

@@ -56,7 +56,7 @@ async def test_every_route_requires_a_key(tmp_path: Path) -> None:
             response = await harness.ask("OPTIONS", path, key=None, Origin="https://evil.example")
             await check_error(response, 403, "origin_not_allowed")
         assert await harness.sessions() == []
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_rejected_keys_are_logged_without_the_key_and_limited(
@@ -374,7 +374,7 @@ async def test_body_size_is_limited(tmp_path: Path) -> None:
 
 async def test_turn_limit_and_draining_server(tmp_path: Path) -> None:
     async with api_harness(tmp_path, given=api_settings(most=1)) as harness:
-        slot = harness.server.entry.take()
+        slot = harness.server.turn_gate.take()
         response = await harness.chat({"messages": [{"role": "user", "content": "hi"}]})
         await check_error(response, 429, "rate_limit_exceeded")
         assert response.headers["retry-after"] == "1"

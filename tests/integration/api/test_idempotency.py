@@ -37,7 +37,7 @@ async def test_repeated_request_gets_the_same_answer(tmp_path: Path) -> None:
         assert (other.status, other.code) == (422, "idempotency_key_reused")
     async with api_harness(tmp_path, Script(default=Reply(text="not me"))) as harness:
         assert (await harness.chat(HI, Idempotency_Key="a")).body == first.body
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_repeated_stream_gets_the_same_answer(tmp_path: Path) -> None:
@@ -49,23 +49,23 @@ async def test_repeated_stream_gets_the_same_answer(tmp_path: Path) -> None:
         again = await harness.chat(asked, Idempotency_Key="a")
         assert b'"content":"answer 0"' in again.body
         assert again.body.endswith(b"data: [DONE]\n\n")
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_concurrent_duplicate_waits_for_the_first(tmp_path: Path) -> None:
     script = Script(replies=[Reply(text="once", first_byte=0.1), Reply(text="twice")])
-    heard: list[str] = []
+    answers: list[str] = []
     async with api_harness(tmp_path, script) as harness:
 
         async def ask() -> None:
-            heard.append(text(await harness.chat(HI, Idempotency_Key="a")))
+            answers.append(text(await harness.chat(HI, Idempotency_Key="a")))
 
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for _ in range(5):
                     group.start_soon(ask)
-        assert heard == ["once"] * 5
-        assert len(harness.mock.requests) == 1
+        assert answers == ["once"] * 5
+        assert len(harness.model_server.requests) == 1
 
 
 async def test_failed_request_can_be_retried(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_killed_turn_is_not_run_again(
                 reply = await harness.ask("POST", path, body, Idempotency_Key="a")
                 assert (reply.status, reply.code) == (410, "turn_interrupted")
                 session = reply.headers["x-hermes-session-id"]
-            assert harness.mock.requests == []
+            assert harness.model_server.requests == []
             other = await harness.ask("POST", path, body + b" ", Idempotency_Key="a")
             assert (other.status, other.code) == (422, "idempotency_key_reused")
             assert [one.session.id for one in await harness.sessions()] == [session]
@@ -150,7 +150,7 @@ async def test_request_running_in_another_process_is_not_repeated(tmp_path: Path
                 async with api_harness(tmp_path, Script()) as harness:
                     response = await harness.ask("POST", path, body, Idempotency_Key="a")
                     assert (response.status, response.code) == (409, "request_in_progress")
-                    assert harness.mock.requests == []
+                    assert harness.model_server.requests == []
                 group.cancel_scope.cancel()
 
 

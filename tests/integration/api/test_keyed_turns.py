@@ -56,12 +56,12 @@ async def ask_and_leave(harness: ApiHarness, path: str, body: bytes, requests: i
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask)
-        await wait_until(lambda: len(harness.mock.requests) >= requests)
+        await wait_until(lambda: len(harness.model_server.requests) >= requests)
         group.cancel_scope.cancel()
 
 
 async def times_done(harness: ApiHarness) -> int:
-    said = [await harness.said(found.session.id) for found in await harness.sessions()]
+    said = [await harness.messages(found.session.id) for found in await harness.sessions()]
     return sum(isinstance(message, Result) for messages in said for message in messages)
 
 
@@ -78,7 +78,7 @@ async def test_disconnected_client_gets_the_complete_answer(
             assert (response.status, response.headers["x-hermes-replayed"]) == (200, "true")
             assert b"Done it." in response.body
             assert await times_done(harness) == 1
-            assert len(harness.mock.requests) == 2
+            assert len(harness.model_server.requests) == 2
 
 
 @pytest.mark.parametrize(("path", "asked"), REQUESTS)
@@ -128,10 +128,10 @@ async def test_disconnect_without_a_key_ends_the_turn(
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: bool(harness.mock.requests))
+                await wait_until(lambda: bool(harness.model_server.requests))
                 group.cancel_scope.cancel()
-            await harness.mock.requests[0].ended.wait()
-            await harness.server.entry.idle()
+            await harness.model_server.requests[0].ended.wait()
+            await harness.server.turn_gate.wait_idle()
 
 
 async def test_shutdown_ends_the_turn_and_it_is_not_repeated(tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ async def test_shutdown_ends_the_turn_and_it_is_not_repeated(tmp_path: Path) -> 
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, script(slow), limits=ApiLimits(drain=0.1)) as harness:
             await ask_and_leave(harness, path, body, 2)
-            assert harness.server.entry.active == 1
+            assert harness.server.turn_gate.active == 1
         async with api_harness(tmp_path, Script(default=Reply("never"))) as harness:
             response = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert (response.status, response.code) == (410, "turn_interrupted")
-            assert harness.mock.requests == []
+            assert harness.model_server.requests == []
 
 
 async def test_client_that_leaves_before_the_start_gets_the_answer(tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ async def test_client_that_leaves_before_the_start_gets_the_answer(tmp_path: Pat
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: harness.server.entry.active == 1)
+                await wait_until(lambda: harness.server.turn_gate.active == 1)
                 group.cancel_scope.cancel()
             response = await harness.ask("POST", CHAT, body, Idempotency_Key="a")
             assert response.headers["x-hermes-replayed"] == "true"
             assert b"I see." in response.body
-            assert len(harness.mock.requests) == 1
+            assert len(harness.model_server.requests) == 1
 
 
 HANGS = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
@@ -207,7 +207,7 @@ async def test_turn_of_a_disconnected_client_can_be_stopped(
                 assert (stopped.status, stopped.json["status"]) == (200, "stopping")
             assert (response[0].status, response[0].code) == (410, "turn_interrupted")
             assert response[0].headers["x-hermes-session-id"] == turn["session_id"]
-            assert len(harness.mock.requests) == 1
+            assert len(harness.model_server.requests) == 1
             assert await running_ids(harness) == []
             assert (await harness.ask("GET", f"/v1/runs/{turn['run_id']}")).status == 404
 
@@ -227,7 +227,7 @@ async def test_client_gets_the_partial_answer_of_a_stopped_turn(
 
             async with anyio.create_task_group() as group:
                 group.start_soon(ask)
-                await wait_until(lambda: bool(harness.mock.requests))
+                await wait_until(lambda: bool(harness.model_server.requests))
                 (turn,) = await running_ids(harness)
                 await harness.ask("POST", f"/v1/runs/{turn['run_id']}/stop")
             assert response[0].status in {200, 502}
@@ -259,10 +259,10 @@ async def test_cancel_returns_an_unstored_response(tmp_path: Path, stream: bool)
             assert (ended.status, ended.json["id"]) == (200, name)
             assert ended.json["status"] == "incomplete"
             assert ended.json["incomplete_details"] == {"reason": "cancelled"}
-            await harness.server.entry.idle()
+            await harness.server.turn_gate.wait_idle()
             again = await harness.ask("POST", f"{RESPONSES}/{name}/cancel")
             assert (again.status, again.code) == (404, "response_not_found")
-            assert "not kept" in again.json["error"]["message"]
+            assert "not stored" in again.json["error"]["message"]
 
 
 async def test_cancel_has_a_timeout(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_cancel_has_a_timeout(tmp_path: Path) -> None:
                 ended = await harness.ask("POST", f"{path}/cancel")
                 assert (ended.status, ended.json["status"]) == (200, "in_progress")
                 other.execute("ROLLBACK")
-            await wait_until(lambda: not harness.server.entry.going)
+            await wait_until(lambda: not harness.server.turn_gate.running)
             assert (await harness.ask("GET", path)).json["status"] == "incomplete"
             again = await harness.ask("POST", f"{path}/cancel")
             assert (again.status, again.code) == (400, "response_not_active")
@@ -294,7 +294,7 @@ async def test_deleted_run_is_left_out_of_the_list(tmp_path: Path) -> None:
             runs = [
                 (await harness.ask("POST", "/v1/runs", b'{"input": "go"}')).json for _ in range(2)
             ]
-            await wait_until(lambda: len(harness.mock.requests) == 2)
+            await wait_until(lambda: len(harness.model_server.requests) == 2)
             await harness.app.store.archive_for(OWNER).delete([runs[0]["session_id"]])
             assert [each["run_id"] for each in await running_ids(harness)] == [runs[1]["run_id"]]
 

@@ -56,11 +56,11 @@ async def test_turn_without_its_lease_stores_nothing(
     tmp_path: Path, method: str, path: str, body: bytes | None
 ) -> None:
     async with overtaken(tmp_path) as harness:
-        before = await harness.said("s")
+        before = await harness.messages("s")
         response = await harness.ask(method, path, body)
         assert (response.status, response.headers["retry-after"]) == (409, "1")
         assert response.code == "lease_lost"
-        assert await harness.said("s") == before
+        assert await harness.messages("s") == before
         assert [found.session.id for found in await harness.sessions()] == ["s"]
         shown = await harness.ask("GET", "/api/sessions/s")
         assert shown.json["ended_at"] is None

@@ -145,10 +145,11 @@ async def run(client: str, folder: Path) -> ClientReport:
                 command, check=False, cwd=folder, env={"PATH": os.environ["PATH"]}
             )
         assert done.returncode == 0, done.stderr.decode()
-        await harness.server.entry.idle()
+        await harness.server.turn_gate.wait_idle()
         cases = msgspec.json.decode(done.stdout, type=dict[str, CaseOutcome])
         return ClientReport(
-            cases, [harness.asked(number) for number in range(len(harness.mock.requests))]
+            cases,
+            [harness.model_request(number) for number in range(len(harness.model_server.requests))],
         )
 
 

@@ -89,10 +89,10 @@ async def test_chat_with_tools_and_three_side_calls(tmp_path: Path) -> None:
             assert task in await ask_for(harness, task, said)
         text, _ = await streamed(harness, [*said, {"role": "user", "content": "What did I ask?"}])
         assert text == "You asked for the time."
-        talks = [len(await harness.said(kept.session.id)) for kept in await harness.sessions()]
+        talks = [len(await harness.messages(kept.session.id)) for kept in await harness.sessions()]
         assert talks == [6], "the chat is one session, whatever is asked between"
-        assert len(harness.mock.requests) == 6
-        sent = [len(request.body) for request in harness.mock.requests]
+        assert len(harness.model_server.requests) == 6
+        sent = [len(request.body) for request in harness.model_server.requests]
         assert max(sent[2:5]) < 1000 < min(sent[0], sent[1], sent[5])
 
 

@@ -39,7 +39,7 @@ async def two_profiles(folder: Path, *keys: str) -> AsyncGenerator[ApiHarness]:
 async def opened(folder: Path, harness: ApiHarness, key: str) -> AsyncGenerator:
     folder.mkdir()
     (folder / ".env").write_text(f"API_SERVER_KEY={key}\n" if key else "")
-    env = api_env(folder, harness.mock.url)
+    env = api_env(folder, harness.model_server.url)
     choices = AppOptions(workspace=str(folder), source="gateway")
     async with open_app(resolve_home(env), env, choices) as app:
         yield app
@@ -61,7 +61,7 @@ async def test_profile_key_gives_access_to_its_profile_only(tmp_path: Path) -> N
         # Without a profile in the path, it is the profile of the key.
         assert (await harness.ask("POST", "/v1/chat/completions", body, key=OWN)).status == 200
         assert await harness.sessions() == []
-        work = harness.server.desk.apps["work"]
+        work = harness.server.context.apps["work"]
         assert await work.store.archive_for("owner").latest() is not None
         harness.server.detach("work")
         assert await models(harness, "", OWN) == 401
@@ -79,7 +79,7 @@ async def test_profile_key_does_not_work_for_its_clone(tmp_path: Path, how: list
     fresh = hermes("-p", "second", "config", "get", "API_SERVER_KEY").out.strip()
     assert fresh not in cloned.out
     async with api_harness(tmp_path / "served") as harness:
-        env = api_env(hermes.home / "profiles" / "second", harness.mock.url)
+        env = api_env(hermes.home / "profiles" / "second", harness.model_server.url)
         choices = AppOptions(workspace=str(tmp_path), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
             harness.server.attach("second", app)
@@ -165,14 +165,14 @@ async def test_profile_key_is_limited_to_its_share_of_turns(tmp_path: Path) -> N
         for _ in hanging:
             group.start_soon(ask, OWN)
         with anyio.fail_after(TEST_TIMEOUT):
-            await wait_until(lambda: len(harness.mock.requests) == len(hanging))
+            await wait_until(lambda: len(harness.model_server.requests) == len(hanging))
             response = await ask(OWN)
             assert (response.status, response.code) == (429, "rate_limit_exceeded")
             assert response.headers["retry-after"] == "1"
             assert (await ask(KEY)).status == 200
             assert (await harness.ask("POST", "/p/work/v1/chat/completions", TURN)).status == 200
         group.cancel_scope.cancel()
-    assert harness.server.entry.active == 0
+    assert harness.server.turn_gate.active == 0
 
 
 async def test_profile_key_is_limited_to_its_share_of_connections(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def events(response: ApiResponse) -> list[dict[str, object]]:
 
 
 def model_request(harness: ApiHarness, number: int = -1) -> list[dict[str, object]]:
-    messages = harness.mock.requests[number].json["messages"]
+    messages = harness.model_server.requests[number].json["messages"]
     assert isinstance(messages, list)
     return messages
 
@@ -170,10 +170,10 @@ async def test_older_response_is_continued_in_a_branch(tmp_path: Path):
         second = (await create(harness, {"input": "second", **then})).json
         other = (await create(harness, {"input": "another second", **then})).json
         assert second["session_id"] == first["session_id"] != other["session_id"]
-        assert [text_of(one) for one in await harness.said(str(other["session_id"]))] == [
+        assert [text_of(one) for one in await harness.messages(str(other["session_id"]))] == [
             "first", WORDS, "another second", WORDS,
         ]  # fmt: skip
-        assert len(await harness.said(str(first["session_id"]))) == 4
+        assert len(await harness.messages(str(first["session_id"]))) == 4
 
 
 async def test_conversation_is_continued_by_name(tmp_path: Path):
@@ -197,11 +197,11 @@ async def test_history_starts_a_session_and_is_truncated_on_request(tmp_path: Pa
     async with api_harness(tmp_path, SCRIPT) as harness:
         body = {"input": "now", "conversation_history": past}
         whole = (await create(harness, body)).json
-        assert len(await harness.said(str(whole["session_id"]))) == 122
+        assert len(await harness.messages(str(whole["session_id"]))) == 122
         cut = (await create(harness, {**body, "truncation": "auto"})).json
-        assert len(await harness.said(str(cut["session_id"]))) == 102
+        assert len(await harness.messages(str(cut["session_id"]))) == 102
         listed = (await create(harness, {"input": [*past[:2], "now"]})).json
-        assert len(await harness.said(str(listed["session_id"]))) == 4
+        assert len(await harness.messages(str(listed["session_id"]))) == 4
 
 
 async def test_response_with_store_false_is_not_stored(tmp_path: Path):
@@ -235,8 +235,8 @@ async def test_disconnect_stores_an_incomplete_response(tmp_path: Path):
                 if event.type == "response.output_text.delta":
                     break
             await stream.close()
-            await harness.mock.requests[0].ended.wait()
-            await harness.server.entry.idle()
+            await harness.model_server.requests[0].ended.wait()
+            await harness.server.turn_gate.wait_idle()
         kept = (await harness.ask("GET", f"/v1/responses/{name}")).json
         assert kept["status"] == "incomplete"
         assert kept["incomplete_details"] == {"reason": "cancelled"}
@@ -252,10 +252,10 @@ async def test_response_with_a_key_runs_once(tmp_path: Path, streams: bool):
         other = await create(harness, {"input": "x"}, 422, Idempotency_Key="k")
         assert other.code == "idempotency_key_reused"
         assert again.headers["x-hermes-replayed"] == "true"
-        calls = len(harness.mock.requests)
+        calls = len(harness.model_server.requests)
     async with api_harness(tmp_path, SCRIPT) as harness:
         later = await create(harness, body, Idempotency_Key="k")
-        assert len(harness.mock.requests) == 0
+        assert len(harness.model_server.requests) == 0
     assert calls == 2
     if streams:
         assert events(again)[-1] == events(later)[-1] == events(once)[-1]
@@ -297,8 +297,8 @@ async def test_invalid_response_request_stores_nothing(tmp_path: Path):
         bad = await harness.ask("POST", "/v1/responses", b"{", X_Hermes_Session_Id="../x")
         assert bad.status == 400
         assert await harness.sessions() == []
-        assert harness.mock.requests == []
-        assert harness.server.entry.active == 0
+        assert harness.model_server.requests == []
+        assert harness.server.turn_gate.active == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/runs"])
@@ -312,7 +312,7 @@ async def test_result_without_a_pending_call_is_rejected(tmp_path: Path, path: s
         await harness.chat(
             {"messages": [{"role": "user", "content": "hi"}]}, X_Hermes_Session_Id="s1"
         )
-        said = await harness.said("s1")
+        said = await harness.messages("s1")
         response = await harness.ask("POST", path, body, X_Hermes_Session_Id="s1")
         assert (response.status, response.code) == (400, "unknown_tool_call")
-        assert await harness.said("s1") == said
+        assert await harness.messages("s1") == said

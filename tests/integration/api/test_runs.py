@@ -44,7 +44,7 @@ async def test_run_is_followed_to_its_end(tmp_path: Path):
         assert now["object"] == "hermes.run"
         assert (now["status"], now["output"], now["usage"]) == ("completed", WORDS, last["usage"])
         assert (now["last_event"], now["last_event_id"]) == ("run.completed", len(frames))
-        assert [text_of(one) for one in await harness.said(str(now["session_id"]))] == [
+        assert [text_of(one) for one in await harness.messages(str(now["session_id"]))] == [
             "hello",
             WORDS,
         ]
@@ -154,7 +154,7 @@ async def test_key_starts_one_run_across_a_restart(tmp_path: Path):
         later = await post_json(harness, "/v1/runs", body, 202, Idempotency_Key="k 1")
         assert later.json == once.json
         assert await read_events(harness, run, 2) == whole[2:]
-        assert len(harness.mock.requests) == 0
+        assert len(harness.model_server.requests) == 0
         assert len(await harness.sessions()) == 1
 
 
@@ -194,18 +194,18 @@ async def test_run_continues_a_session_or_a_history(tmp_path: Path):
         )
         await read_events(harness, run)
         session = str((await run_state(harness, run))["session_id"])
-        assert [text_of(one) for one in await harness.said(session)][:3] == [
+        assert [text_of(one) for one in await harness.messages(session)][:3] == [
             "My name is Ann.", "Hi.", "Who am I?",
         ]  # fmt: skip
         second = await start_run(
             harness, [{"role": "user", "content": "And now?"}], session_id=session
         )
         await read_events(harness, second)
-        sent = harness.mock.requests[-1].json["messages"]
+        sent = harness.model_server.requests[-1].json["messages"]
         assert isinstance(sent, list)
-        assert "Be brief." in str(harness.mock.requests[0].json["messages"])
+        assert "Be brief." in str(harness.model_server.requests[0].json["messages"])
         assert "Be brief." not in str(sent)
-        assert len(await harness.said(session)) == 6
+        assert len(await harness.messages(session)) == 6
 
 
 async def test_run_in_a_busy_session_is_rejected_without_trace(tmp_path: Path):

@@ -112,7 +112,7 @@ async def test_old_runs_are_deleted(tmp_path: Path):
                 body=Raw(b"{}"),
             )
             await store.commit(end, SaveResponse(kept))
-        await ProfileMaintenance(harness.app).once()
+        await ProfileMaintenance(harness.app).run_once()
         assert (await store.journal.get("run_young", OWNER)).last_seq == 1
         assert (await store.responses.get("resp_23", OWNER)).id == "resp_23"
         with pytest.raises(NotFound):
@@ -138,7 +138,7 @@ async def test_steering_message_of_a_killed_run_is_read_by_the_next(tmp_path: Pa
         body = msgspec.json.encode({"message": "Are you there?"})
         path = f"/api/sessions/{begun['session_id']}/chat"
         assert (await harness.ask("POST", path, body)).status == 200
-        heard = [text_of(message) for message in await harness.said(begun["session_id"])]
-        assert heard.count("Be quick.") == 1
-        assert heard.index("Be quick.") < heard.index("Are you there?")
+        texts = [text_of(message) for message in await harness.messages(begun["session_id"])]
+        assert texts.count("Be quick.") == 1
+        assert texts.index("Be quick.") < texts.index("Are you there?")
         assert await harness.app.store.queues.topics("inbox") == []

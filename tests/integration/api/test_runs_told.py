@@ -42,10 +42,10 @@ async def test_run_is_steered(tmp_path: Path):
                 await reader.until("tool.started")
                 await post_json(harness, f"/v1/runs/{run}/steer", {"input": "Be quick."}, 202)
                 await anyio.Path(tmp_path / "workspace" / "go").touch()
-                heard = await reader.until("steer.applied")
-                assert heard.data["text"] == "Be quick."
+                applied = await reader.until("steer.applied")
+                assert applied.data["text"] == "Be quick."
                 await reader.until("run.completed")
-        said = await harness.said(str((await run_state(harness, run))["session_id"]))
+        said = await harness.messages(str((await run_state(harness, run))["session_id"]))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, User, Assistant]
 
@@ -107,10 +107,10 @@ async def test_run_for_another_role_has_its_permissions(
     async with api_harness(tmp_path, SCRIPT) as harness:
         run = await start_run(harness, **who)
         await read_events(harness, run)
-        asked, _ = await harness.said(str((await run_state(harness, run))["session_id"]))
+        asked, _ = await harness.messages(str((await run_state(harness, run))["session_id"]))
         assert isinstance(asked, User)
         assert asked.trust is trust
-        request = msgspec.json.decode(harness.mock.requests[0].body, type=dict[str, Any])
+        request = msgspec.json.decode(harness.model_server.requests[0].body, type=dict[str, Any])
         offered = {tool["function"]["name"] for tool in request.get("tools", ())}
         assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
         response = await post_json(harness, "/v1/runs", {"input": "x", "role": "king"}, 400)
@@ -123,7 +123,7 @@ async def test_run_for_another_role_has_its_own_session(tmp_path: Path):
         run = await start_run(harness, "use the tool", role="member", conversation_history=past)
         await read_events(harness, run)
         session = str((await run_state(harness, run))["session_id"])
-        said = await harness.said(session)
+        said = await harness.messages(session)
         assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
         response = "".join(text_of(one) for one in said if isinstance(one, Result))
         assert "api_server:" in response
@@ -138,19 +138,21 @@ async def test_followup_of_another_role_does_not_run_as_the_owner(tmp_path: Path
         scope = Scope("default", session, run, str(tmp_path), role=Role.GUEST, source="api_server")
         steered = User("msg_steered", (Text("run it"),), Trust.DATA)
         body = msgspec.Raw(msgspec.json.encode(steered))
-        store, seen = harness.app.store, len(harness.mock.requests)
+        store, seen = harness.app.store, len(harness.model_server.requests)
         await store.commit(
             EnqueueItem(QueueItem(key=steered.id, lane="inbox", topic=session, body=body))
         )
-        harness.app.later.ring(scope)
-        await store.commit(*harness.app.later.brought(scope, "news_1", "It has ended."))
-        harness.app.later.ring(scope)
+        harness.app.followups.wake(scope)
+        await store.commit(*harness.app.followups.rows(scope, "news_1", "It has ended."))
+        harness.app.followups.wake(scope)
         with anyio.fail_after(60):
-            while not any("It has ended." in text_of(one) for one in await harness.said(session)):
+            while not any(
+                "It has ended." in text_of(one) for one in await harness.messages(session)
+            ):
                 await anyio.lowlevel.checkpoint()
-            while len(harness.mock.requests) == seen:
+            while len(harness.model_server.requests) == seen:
                 await anyio.lowlevel.checkpoint()
-        woken = msgspec.json.decode(harness.mock.requests[seen].body, type=dict[str, Any])
+        woken = msgspec.json.decode(harness.model_server.requests[seen].body, type=dict[str, Any])
         assert not woken.get("tools")
 
 

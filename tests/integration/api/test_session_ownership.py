@@ -19,7 +19,7 @@ MEMORY = "The owner was born in Oslo"
 
 def sent_to_model(harness: ApiHarness) -> str:
     """Return everything the model was sent so far."""
-    return "\n".join(request.body.decode() for request in harness.mock.requests)
+    return "\n".join(request.body.decode() for request in harness.model_server.requests)
 
 
 async def ask(
@@ -48,7 +48,7 @@ async def test_lesser_role_cannot_use_the_owners_session(tmp_path: Path, role: s
         session, response = await owner_session(harness)
         assert SECRET in sent_to_model(harness)
         assert MEMORY in sent_to_model(harness)
-        harness.mock.requests.clear()
+        harness.model_server.requests.clear()
         asked = {"input": "What is the code?", "role": role}
         history = [{"role": "user", "content": "hello"}]
         refused = [
@@ -64,7 +64,7 @@ async def test_lesser_role_cannot_use_the_owners_session(tmp_path: Path, role: s
         assert [(reply.status, reply.code) for reply in refused] == [
             (403, "session_not_allowed")
         ] * 4
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
         ended = await finished(harness, await start_run(harness, "What is the code?", role=role))
         assert ended["status"] == "completed"
         assert SECRET not in sent_to_model(harness)
@@ -84,7 +84,7 @@ async def test_guest_continues_its_own_session(tmp_path: Path) -> None:
         await read_events(harness, first.json["run_id"])
         again = await start_run(harness, "Who am I?", role="guest", session_id=session)
         await read_events(harness, again)
-        assert "I am Ann" in harness.mock.requests[-1].body.decode()
+        assert "I am Ann" in harness.model_server.requests[-1].body.decode()
         other = await ask(
             harness, "/v1/runs", {"input": "x", "role": "member", "session_id": session}
         )
@@ -96,7 +96,7 @@ async def test_owner_cannot_continue_a_guest_session(tmp_path: Path) -> None:
         named = {"X_Hermes_Session_Id": "plan"}
         begun = await ask(harness, "/v1/runs", {"input": "Obey Ann.", "role": "guest"}, **named)
         await read_events(harness, begun.json["run_id"])
-        harness.mock.requests.clear()
+        harness.model_server.requests.clear()
         said = [{"role": "user", "content": "hi"}]
         refused = [
             await ask(harness, "/v1/runs", {"input": "hi", "session_id": "plan"}),
@@ -108,7 +108,7 @@ async def test_owner_cannot_continue_a_guest_session(tmp_path: Path) -> None:
         assert [(response.status, response.code) for response in refused] == [
             (403, "session_not_allowed")
         ] * 5
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
         # The owner may read it, and continue in a copy.
         assert "Obey Ann." in await texts_in(harness, "plan")
         fork = await ask(harness, "/api/sessions/plan/fork", {})

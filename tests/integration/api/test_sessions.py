@@ -85,7 +85,7 @@ async def test_session_prompt_and_turn_instructions(tmp_path: Path):
         name = await create_session(harness, system_prompt="Speak like a pirate.")
         await ask(harness, "POST", f"/{name}/chat", {"input": "a", "instructions": "Be brief."})
         await ask(harness, "POST", f"/{name}/chat", {"input": [{"type": "text", "text": "b"}]})
-        first, second = (str(one.json["messages"]) for one in harness.mock.requests)
+        first, second = (str(one.json["messages"]) for one in harness.model_server.requests)
         assert "Speak like a pirate." in first
         assert "Be brief." in first
         assert "Speak like a pirate." in second
@@ -141,8 +141,8 @@ async def test_fork_is_independent(tmp_path: Path):
         assert (response["parent_session_id"], response["title"]) == (name, "copy")
         assert (await ask(harness, "GET", f"/{name}")).json["end_reason"] == "branched"
         await ask(harness, "POST", f"/{copy}/chat", {"message": "second"})
-        assert len(await harness.said(copy)) == 4
-        assert [text_of(one) for one in await harness.said(name)] == ["first", WORDS]
+        assert len(await harness.messages(copy)) == 4
+        assert [text_of(one) for one in await harness.messages(name)] == ["first", WORDS]
 
 
 async def test_fork_keeps_an_interrupted_call_as_unknown(tmp_path: Path):
@@ -162,7 +162,7 @@ async def test_fork_keeps_an_interrupted_call_as_unknown(tmp_path: Path):
         )
         copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).json["id"])
         for session in (name, copy):
-            *_, last = await harness.said(session)
+            *_, last = await harness.messages(session)
             assert isinstance(last, Result)
             assert "outcome is unknown" in text_of(last)
 
@@ -181,7 +181,7 @@ async def test_fork_keeps_pending_client_calls(tmp_path: Path, where: str):
         going_on = name if where == "session" else copy
         body = {"messages": [*asked, said, result], "tools": [tool]}
         assert (await harness.chat(body, X_Hermes_Session_Id=going_on)).status == 200
-        *_, response, _ = await harness.said(going_on)
+        *_, response, _ = await harness.messages(going_on)
         assert isinstance(response, Result)
         assert text_of(response) == "22 C"
 
@@ -241,20 +241,20 @@ async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(ask, harness, "POST", f"/{name}/chat", {"message": "hang"})
-                while not harness.mock.requests:
+                while not harness.model_server.requests:
                     await anyio.lowlevel.checkpoint()
                 busy = await ask(harness, "POST", f"/{name}/chat", {"message": "x"}, 409)
                 assert busy.code == "session_busy"
                 for method, path in (("DELETE", ""), ("POST", "/fork")):
                     refused = await ask(harness, method, f"/{name}{path}", status=409)
                     assert refused.code == "session_busy"
-                with harness.server.entry.take():
+                with harness.server.turn_gate.take():
                     for path in ("chat", "chat/stream"):
                         full = await ask(harness, "POST", f"/{name}/{path}", {"message": "x"}, 429)
                         assert full.code == "rate_limit_exceeded"
                 group.cancel_scope.cancel()
             # A disconnect ends the requested turn.
-            await harness.mock.requests[0].ended.wait()
+            await harness.model_server.requests[0].ended.wait()
             while (await harness.ask("DELETE", f"{SESSIONS_PATH}/{name}")).status == 409:
                 await anyio.lowlevel.checkpoint()
         assert (await harness.ask("GET", f"{SESSIONS_PATH}/{name}")).status == 404
@@ -307,5 +307,5 @@ async def test_invalid_session_request_stores_nothing(tmp_path: Path):
         for method, path, body, status in BAD:
             assert (await ask(harness, method, path, body, status)).code, (path, body)
         assert (await ask(harness, "GET", "")).json == before
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
         assert (await harness.ask("GET", SESSIONS_PATH, key=None)).status == 401

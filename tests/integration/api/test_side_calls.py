@@ -42,7 +42,7 @@ async def test_side_call_sends_only_its_own_messages(tmp_path: Path) -> None:
         assert response.json["choices"][0]["message"]["content"] == "A title"
         assert response.json["usage"]["total_tokens"] == 33
         assert "x-hermes-session-id" not in response.headers
-        sent = harness.asked(0)
+        sent = harness.model_request(0)
         assert [message["role"] for message in sent["messages"]] == ["user"]
         assert "tools" not in sent
         assert 50 in {sent.get("max_tokens"), sent.get("max_completion_tokens")}
@@ -79,7 +79,7 @@ async def test_header_makes_any_request_a_side_call(tmp_path: Path, *, stream: b
         assert response.status == 200
         assert b"tit" in response.body
         assert response.body.endswith(b"data: [DONE]\n\n") is stream
-        roles = [message["role"] for message in harness.asked(0)["messages"]]
+        roles = [message["role"] for message in harness.model_request(0)["messages"]]
         assert roles == ["system", "user", "assistant", "user"]
         assert await harness.sessions() == []
 
@@ -112,7 +112,7 @@ async def test_request_that_may_need_work_is_a_turn(
         assert response.status == 200
         assert response.headers["x-hermes-session-id"]
         assert len(await harness.sessions()) == 1
-        assert harness.asked(0)["tools"]
+        assert harness.model_request(0)["tools"]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_contradicting_header_is_rejected(
         response = await harness.chat(side_call_body(**more), **headers)
         assert (response.status, response.code) == (400, "invalid_request")
         assert await all_sessions(harness) == []
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_side_call_outcomes(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ async def test_side_call_outcomes(tmp_path: Path) -> None:
 
 async def test_side_call_needs_a_slot_and_the_key(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT, given=api_settings(most=1)) as harness:
-        with harness.server.entry.take():
+        with harness.server.turn_gate.take():
             response = await harness.chat(side_call_body())
             assert (response.status, response.code) == (429, "rate_limit_exceeded")
         response = await harness.chat(side_call_body(), key="a-key-that-is-wrong")
         assert response.status == 401
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 async def test_daily_spend_limit_applies_to_side_calls(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_daily_spend_limit_applies_to_side_calls(tmp_path: Path) -> None:
         response = await harness.chat(side_call_body())
         assert response.status == 502
         assert "limit" in response.json["error"]["message"]
-        assert harness.mock.requests == []
+        assert harness.model_server.requests == []
 
 
 @pytest.mark.parametrize("most", [0, -1, 10**30])

@@ -34,7 +34,7 @@ def text_in(events: list[SseEvent]) -> str:
 
 async def stored_text(harness: ApiHarness) -> str:
     (session,) = await harness.sessions()
-    said = await harness.said(session.session.id)
+    said = await harness.messages(session.session.id)
     return "".join(text_of(message) for message in said if isinstance(message, Assistant))
 
 
@@ -65,7 +65,7 @@ async def test_restarted_identical_answer_is_continued(tmp_path: Path) -> None:
     )
     async with api_harness(tmp_path, script) as harness:
         events = events_of((await harness.chat(HI)).body)
-        assert len(harness.mock.requests) == 2
+        assert len(harness.model_server.requests) == 2
         assert text_in(events) == "One two three four five." == await stored_text(harness)
 
 
@@ -81,17 +81,17 @@ async def test_restarted_different_answer_is_an_error(tmp_path: Path) -> None:
         stream = await client.chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}], stream=True
         )
-        heard = ""
+        received = ""
 
         async def read() -> None:
-            nonlocal heard
+            nonlocal received
             async for chunk in stream:
-                heard += chunk.choices[0].delta.content or ""
+                received += chunk.choices[0].delta.content or ""
 
         with pytest.raises(openai.APIError) as broken:
             await read()
         assert broken.value.code == "answer_restarted"
-        assert "Something" not in heard
+        assert "Something" not in received
         assert await stored_text(harness) == "Something else."
         stream = await client.chat.completions.create(
             model="hermes-agent", messages=[{"role": "user", "content": "hi"}], stream=True
@@ -124,14 +124,14 @@ async def test_disconnect_ends_the_turn(tmp_path: Path, stream: bool) -> None:
     async with api_harness(tmp_path, script) as harness, anyio.create_task_group() as group:
         group.start_soon(harness.chat, {**HI, "stream": stream})
         with anyio.fail_after(TIMEOUT):
-            await wait_until(lambda: bool(harness.mock.requests))
+            await wait_until(lambda: bool(harness.model_server.requests))
             await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await harness.mock.requests[0].ended.wait()
-                await harness.server.entry.idle()
-                await wait_until(lambda: harness.server.tally.turns[Outcome.CANCELLED] == 1)
-    assert not harness.mock.requests[0].completed
+                await harness.model_server.requests[0].ended.wait()
+                await harness.server.turn_gate.wait_idle()
+                await wait_until(lambda: harness.server.metrics.turns[Outcome.CANCELLED] == 1)
+    assert not harness.model_server.requests[0].completed
 
 
 async def test_silent_stream_is_kept_open(tmp_path: Path) -> None:
@@ -147,5 +147,5 @@ async def test_truncated_answer_is_joined(tmp_path: Path) -> None:
     async with api_harness(tmp_path, script) as harness:
         assert text_in(events_of((await harness.chat(HI)).body)) == "The long story ends."
         (session,) = await harness.sessions()
-        said = await harness.said(session.session.id)
+        said = await harness.messages(session.session.id)
         assert [m.stop for m in said if isinstance(m, Assistant)] == [Stop.LENGTH, Stop.END]

@@ -35,7 +35,7 @@ def session_of(response: ApiResponse) -> str:
 
 
 async def texts_in(harness: ApiHarness, session: str) -> list[str]:
-    return [text_of(message) for message in await harness.said(session)]
+    return [text_of(message) for message in await harness.messages(session)]
 
 
 async def test_matching_history_continues_the_session(tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ async def test_same_opening_after_a_restart_starts_a_new_session(
         response = await harness.chat({**messages("q1"), "stream": stream})
         assert response.status == 200
         assert response.headers["x-hermes-session-id"] != first
-        assert len(harness.mock.requests) == 1
+        assert len(harness.model_server.requests) == 1
         assert len(await harness.sessions()) == 2
         assert await texts_in(harness, first) == ["q1", "answer 1"]
-        assert harness.server.entry.active == 0
+        assert harness.server.turn_gate.active == 0
 
 
 async def test_session_is_found_by_history_after_a_restart(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_system_message_applies_to_its_turn_only(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         await harness.chat(messages("q1", system="Speak like a pirate."), X_Hermes_Session_Id="s")
         await harness.chat(messages("q2"), X_Hermes_Session_Id="s")
-        prompts = [harness.asked(number)["messages"][0]["content"] for number in (0, 1)]
+        prompts = [harness.model_request(number)["messages"][0]["content"] for number in (0, 1)]
         assert str(prompts[0]) == f"{prompts[1]}\n\nSpeak like a pirate."
         (kept,) = await harness.sessions()
         assert "pirate" not in kept.session.system
@@ -156,7 +156,7 @@ async def test_tool_results_come_with_the_history_of_a_new_session(tmp_path: Pat
                 {"role": "tool", "tool_call_id": "c1", "content": "seven"},
             ]
         }
-        said = await harness.said(session_of(await harness.chat(body)))
+        said = await harness.messages(session_of(await harness.chat(body)))
         kinds = [type(message) for message in said]
         assert kinds == [User, Assistant, Result, Assistant]
         assert said[2].parts == (Text("seven"),)
@@ -183,4 +183,4 @@ async def test_session_key_is_stored_and_returned(
         assert response.headers["x-hermes-session-id"] == kept.session.id
         bad = await harness.ask("POST", path, body, X_Hermes_Session_Key="../x")
         assert (bad.status, bad.code) == (400, "invalid_session_id")
-        await harness.server.entry.idle()
+        await harness.server.turn_gate.wait_idle()

@@ -112,7 +112,7 @@ async def test_disconnect_while_the_key_is_stored_releases_it(tmp_path: Path) ->
 
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path) as harness:
-            once = IdempotentRequests(harness.server.desk).once(
+            once = IdempotentRequests(harness.server.context).keyed_turn(
                 harness.app, KeyClaim("topic", "print", "me"), "s"
             )
             with watch_failpoints(cut), scope:

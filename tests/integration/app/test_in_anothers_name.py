@@ -1,4 +1,4 @@
-"""A subagent has the tools and the wall of the place that its work was begun from, and no more."""
+"""A subagent gets the tools and the sandbox of the session that started it, and no more."""
 
 import socket
 from collections.abc import AsyncGenerator, Sequence
@@ -50,14 +50,14 @@ class House:
             session=Session(
                 id="parent", started_at=datetime.now(UTC), source=source, cwd=str(self._work)
             ),
-            asked=User("m-1", (Text(words),), Trust.OWNER),
-            listen=_silent,
+            message=User("m-1", (Text(words),), Trust.OWNER),
+            emit=_silent,
             new=True,
             address=address,
             role=role,
             principal="" if role is Role.OWNER else "test:member",
-            later=later,
-            without=without,
+            async_delivery=later,
+            excluded_tools=without,
         )
         with anyio.fail_after(TEST_TIMEOUT):
             assert await app.runner.run(turn) is Outcome.DONE
@@ -127,7 +127,7 @@ ROLES = f"platforms: {{test: {{extra: {{roles: {{member: {{toolsets: {FEW}}}}}}}
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["awaited", "in the background"])
-async def test_a_member_has_nothing_done_by_others_that_the_role_forbids(
+async def test_subagent_of_a_member_lacks_tools_forbidden_to_the_role(
     tmp_path: Path, *, later: bool
 ) -> None:
     async with house(tmp_path, ROLES) as one:
@@ -142,7 +142,7 @@ async def test_a_member_has_nothing_done_by_others_that_the_role_forbids(
     [("test", CHAT), ("telegram", CHAT), ("api_server", None), ("desk", None)],
     ids=["a chat", "a chat elsewhere than it began", "the API", "a terminal"],
 )
-async def test_nor_what_the_platform_does_not_offer(
+async def test_subagent_lacks_tools_not_offered_on_the_platform(
     tmp_path: Path, source: str, address: Address | None
 ) -> None:
     few = ", ".join(f"{name}: {FEW}" for name in ("test", "api_server", "desk"))
@@ -151,20 +151,20 @@ async def test_nor_what_the_platform_does_not_offer(
         assert "no tool named 'terminal'" in await one.heard()
 
 
-async def test_nor_what_this_one_turn_was_not_given(tmp_path: Path) -> None:
+async def test_subagent_lacks_tools_excluded_from_the_turn(tmp_path: Path) -> None:
     async with house(tmp_path, "") as one:
         await one.delegates(without=frozenset({"terminal"}))
         assert "no tool named 'terminal'" in await one.heard()
 
 
-async def test_nor_do_those_further_below(tmp_path: Path) -> None:
+async def test_nested_subagent_inherits_the_limits(tmp_path: Path) -> None:
     settings = f"delegation: {{max_spawn_depth: 2}}\nplatform_toolsets: {{test: {FEW}}}\n"
     async with house(tmp_path, settings) as one:
         await one.delegates(words="hand it down")
         assert "no tool named 'terminal'" in await one.heard(levels=2)
 
 
-async def test_commands_have_the_wall_of_the_place(tmp_path: Path) -> None:
+async def test_subagent_commands_use_the_sandbox_of_the_platform(tmp_path: Path) -> None:
     settings = "terminal: {backend: local, backend_by_platform: {test: bubblewrap}}\n"
     seen = f"test -e {tmp_path}/home/config.yaml && echo bare || echo walled"
     async with house(tmp_path, settings, seen) as one:
@@ -173,7 +173,9 @@ async def test_commands_have_the_wall_of_the_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-async def test_and_its_network(tmp_path: Path, *, there: bool) -> None:
+async def test_subagent_commands_use_the_network_setting_of_the_platform(
+    tmp_path: Path, *, there: bool
+) -> None:
     usual, own = str(not there).lower(), str(there).lower()
     settings = (
         f"terminal: {{backend: bubblewrap, network: {usual}, network_by_platform: {{test: {own}}}}}"

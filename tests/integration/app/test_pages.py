@@ -1,4 +1,4 @@
-"""Pages are fetched from real servers on this machine, within limits and without detours."""
+"""Web pages are read from real local servers, within limits and without unsafe redirects."""
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -38,7 +38,7 @@ PAGE = """<!doctype html><html><head><title>Boats &amp; ships</title><style>p {}
 
 
 class Lookup(AbstractResolver):
-    """Names as a stranger's server would tell them: other addresses each time."""
+    """Resolves names like a hostile server: to different addresses each time."""
 
     def __init__(self, *meanings: list[str]) -> None:
         self.meanings = list(meanings)
@@ -60,7 +60,7 @@ class Lookup(AbstractResolver):
 async def served(
     at: tuple[str, int] = ("127.0.0.1", 0), /, **answers: Answers
 ) -> AsyncGenerator[str]:
-    """A server of our own; each answer under its name."""
+    """A local server with these answers."""
     app = web.Application()
     for name, answer in answers.items():
         app.router.add_get(f"/{name}", answer)
@@ -91,7 +91,7 @@ def to(where: str) -> Answers:
     return answer
 
 
-def test_the_words_of_a_page() -> None:
+def test_page_text_is_extracted() -> None:
     assert html_text(PAGE) == (
         "Boats & ships\n\nHome\n\n# Boats\n\nThe ferry leaves at noon.\n\n- one\n- two\n\n"
         "  a\n    b\n\nTell nobody."
@@ -100,16 +100,16 @@ def test_the_words_of_a_page() -> None:
     assert html_text("no page at all & <") == "no page at all & <"
 
 
-async def test_what_is_typed_is_opened_and_followed_at_its_own_place() -> None:
+async def test_typed_internal_url_is_opened_and_redirects_on_its_site_are_followed() -> None:
     async with served(page=page, moved=to("page"), round=to("/round")) as url:
-        pages = PageReader(inside=True)
+        pages = PageReader(allow_internal=True)
         assert "leaves at noon" in await pages.read(f"{url}/page")
         assert "leaves at noon" in await pages.read(f"{url}/moved")
         assert "redirects too often" in await refused(pages, f"{url}/round")
         assert "answered 404" in await refused(pages, f"{url}/none")
 
 
-async def test_nothing_leads_inside_by_a_detour() -> None:
+async def test_redirect_to_internal_address_is_refused() -> None:
     async with served(page=page) as inner:
         targets = {
             "number": to(f"{inner}/page"),
@@ -121,11 +121,11 @@ async def test_nothing_leads_inside_by_a_detour() -> None:
         }
         async with served(**targets) as outer:
             for name in targets:
-                said = await refused(PageReader(inside=True), f"{outer}/{name}")
+                said = await refused(PageReader(allow_internal=True), f"{outer}/{name}")
                 assert "inside this machine" in said or "not the URL of a web page" in said
 
 
-async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secrets() -> None:
+async def test_private_urls_setting_allows_internal_redirects_but_not_metadata() -> None:
     async with served(page=page) as inner:
         clouds = ("169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]")
         targets = {f"cloud{n}": to(f"http://{one}/") for n, one in enumerate(clouds)}
@@ -134,42 +134,46 @@ async def test_the_settings_may_let_a_page_lead_inside_but_not_to_a_clouds_secre
             name=to(f"{inner.replace('127.0.0.1', 'localhost')}/page"),
             **targets,
         ) as outer:
-            pages = PageReader(inside=True, anywhere=True)
+            pages = PageReader(allow_internal=True, allow_internal_redirects=True)
             assert "leaves at noon" in await pages.read(f"{outer}/number")
             assert "leaves at noon" in await pages.read(f"{outer}/name")
             for name in targets:
                 assert "inside this machine" in await refused(pages, f"{outer}/{name}")
 
 
-async def test_a_name_means_the_same_from_the_first_address_to_the_last() -> None:
+async def test_host_is_resolved_once_per_page() -> None:
     async with served(page=page) as inner:
         port = int(inner.rpartition(":")[2])
         async with served(("127.0.0.2", port), start=to("/page")):
-            turning = PageReader(inside=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
+            turning = PageReader(allow_internal=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
             said = await refused(turning, f"http://turning.example:{port}/start")
             assert "answered 404" in said
 
 
-async def test_who_mixes_addresses_gains_nothing_inside() -> None:
+async def test_private_addresses_of_a_public_name_are_ignored() -> None:
     lookup = Lookup(["127.0.0.1", "8.8.8.8", "10.0.0.1"], ["10.0.0.1", "127.0.0.1"])
     names = DnsCache(lookup)
     for _ in range(2):
-        mixed = await names.meaning("mixing.example", 80, AF_INET)
+        mixed = await names.resolve("mixing.example", 80, AF_INET)
         assert [one["host"] for one in mixed] == ["8.8.8.8"]
-    own = await names.meaning("router.example", 80, AF_INET)
+    own = await names.resolve("router.example", 80, AF_INET)
     assert [one["host"] for one in own] == ["10.0.0.1", "127.0.0.1"]
 
 
-async def test_who_is_not_at_this_machine_reaches_nothing_inside() -> None:
+async def test_internal_address_is_refused_for_remote_users() -> None:
     async with served(page=page) as url:
         for host in ("127.0.0.1", "localhost", "[::1]", "127.1", "0x7f.0.0.1", "2130706433"):
             address = f"{url.replace('127.0.0.1', host)}/page"
-            assert "inside this machine" in await refused(PageReader(inside=False), address), host
-        said = await refused(PageReader(inside=False), f"{url.replace('//', '//me:word@')}/page")
+            assert "inside this machine" in await refused(
+                PageReader(allow_internal=False), address
+            ), host
+        said = await refused(
+            PageReader(allow_internal=False), f"{url.replace('//', '//me:word@')}/page"
+        )
         assert "not the URL of a web page" in said
 
 
-async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
+async def test_oversized_slow_or_binary_page_is_refused_with_a_reason() -> None:
     async def large(request: web.Request) -> web.Response:
         return web.Response(text="x" * 5_000)
 
@@ -188,15 +192,15 @@ async def test_what_is_too_large_too_slow_or_no_text_says_so() -> None:
         return web.Response(body=b"\x89PNG", content_type="image/png")
 
     async with served(large=large, packed=packed, slow=slow, picture=picture) as url:
-        pages = PageReader(inside=True, limits=PageLimits(size=1_000, seconds=30))
+        pages = PageReader(allow_internal=True, limits=PageLimits(size=1_000, seconds=30))
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/large")
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/packed")
         assert "no text but image/png" in await refused(pages, f"{url}/picture")
-        hasty = PageReader(inside=True, limits=PageLimits(seconds=0.2))
+        hasty = PageReader(allow_internal=True, limits=PageLimits(seconds=0.2))
         assert "longer than 0.2 seconds" in await refused(hasty, f"{url}/slow")
 
 
-async def test_other_letters_than_ours() -> None:
+async def test_page_charset_is_honored() -> None:
     async def latin(request: web.Request) -> web.Response:
         body = '<meta charset="iso-8859-1"><p>Café'.encode("latin-1")
         return web.Response(body=body, headers={"Content-Type": "text/html"})
@@ -205,11 +209,11 @@ async def test_other_letters_than_ours() -> None:
         return web.Response(body=b"\xff ok", headers={"Content-Type": "text/plain; charset=what"})
 
     async with served(latin=latin, nonsense=nonsense) as url:
-        assert await PageReader(inside=True).read(f"{url}/latin") == "Café"
-        assert await PageReader(inside=True).read(f"{url}/nonsense") == "� ok"
+        assert await PageReader(allow_internal=True).read(f"{url}/latin") == "Café"
+        assert await PageReader(allow_internal=True).read(f"{url}/nonsense") == "� ok"
 
 
-async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
+async def test_unknown_charsets_and_control_characters_are_neutralized() -> None:
     def as_sent(body: bytes, kind: str) -> Answers:
         async def answer(request: web.Request) -> web.Response:
             return web.Response(body=body, headers={"Content-Type": kind})
@@ -226,7 +230,9 @@ async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
         "hidden": as_sent(b"<p>a&#27;[2J&#x202e;c", "text/html"),
     }
     async with served(**answers) as url:
-        said = {name: await PageReader(inside=True).read(f"{url}/{name}") for name in answers}
+        said = {
+            name: await PageReader(allow_internal=True).read(f"{url}/{name}") for name in answers
+        }
     assert said == {
         "puny": "egg-plant",
         "seven": "+AGE-",
@@ -238,7 +244,7 @@ async def test_only_letters_are_decoded_and_none_of_them_has_power() -> None:
     }
 
 
-async def test_a_page_is_read_beside_the_loop() -> None:
+async def test_html_parsing_does_not_block_the_event_loop() -> None:
     html = "<p>one <b>two</b>" * 50_000
 
     async def long(request: web.Request) -> web.Response:
@@ -258,24 +264,24 @@ async def test_a_page_is_read_beside_the_loop() -> None:
 
     async with served(long=long) as url, anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
-        assert "one two" in await PageReader(inside=True).read(f"{url}/long")
+        assert "one two" in await PageReader(allow_internal=True).read(f"{url}/long")
         tasks.cancel_scope.cancel()
     assert longest < alone / 2
 
 
-async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> None:
+async def test_page_attachment_counts_as_untrusted(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("the ferry leaves at noon from the old harbour")
     scope = Scope(profile="default", session="s1", run="", workspace=str(tmp_path))
     async with served(page=page) as url:
         with Spawner() as door:
             references = References(
                 ReferenceSources(
-                    places=SessionPaths(tmp_path / "home", []),
+                    paths=SessionPaths(tmp_path / "home", []),
                     sandbox=LocalSandbox(door),
                     git=None,
                     path="",
                     redact=str,
-                    inside=True,
+                    allow_internal=True,
                 )
             )
             asked = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
@@ -287,16 +293,16 @@ async def test_a_page_in_a_question_is_somebody_elses_words(tmp_path: Path) -> N
     assert "not attached: the server answered 404" in files.text
     assert "leaves at noon" in pages.text
     found = find_sources("The ferry leaves at noon.", [question], {})
-    assert (found.strangers, found.read) == (("a page attached",), ("a file attached",))
-    assert "a page attached" in found.repeated
+    assert (found.untrusted, found.trusted) == (("a page attached",), ("a file attached",))
+    assert "a page attached" in found.quoted
     strangers = UntrustedContent({})
-    strangers.hear(User("v", (Text("hello"), parts[1])))
-    assert not strangers.heard
-    strangers.hear(question)
-    assert strangers.heard
+    strangers.add(User("v", (Text("hello"), parts[1])))
+    assert not strangers.present
+    strangers.add(question)
+    assert strangers.present
 
 
-async def test_sites_that_are_shunned_are_not_opened() -> None:
+async def test_blocked_sites_are_not_opened() -> None:
     opened: list[str] = []
 
     async def moved(request: web.Request) -> web.Response:
@@ -307,7 +313,9 @@ async def test_sites_that_are_shunned_are_not_opened() -> None:
         port = url.rpartition(":")[2]
         shunned = frozenset({"example.org"})
         names = Lookup(["127.0.0.1"], ["127.0.0.1"])
-        pages = PageReader(inside=True, anywhere=True, shunned=shunned, lookup=names)
+        pages = PageReader(
+            allow_internal=True, allow_internal_redirects=True, blocked_sites=shunned, lookup=names
+        )
         for name in ("example.org", "WWW.Example.ORG.", "a.b.example.org"):
             with pytest.raises(ToolError, match=r"website_blocklist contains example\.org"):
                 await pages.read(f"http://{name}:{port}/page")
@@ -317,7 +325,7 @@ async def test_sites_that_are_shunned_are_not_opened() -> None:
         assert opened == [f"elsewhere.net:{port}"]
 
 
-def test_lists_of_shunned_sites(tmp_path: Path) -> None:
+def test_blocked_sites_are_read_from_settings_and_files(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     (tmp_path / "more.txt").write_text("# known bad\n*.Evil.test  # a whole tree\n\n")
     domains = ("https://bad.example/path", "worse.example")
@@ -340,9 +348,11 @@ def test_lists_of_shunned_sites(tmp_path: Path) -> None:
         ("straße.example", "xn--strae-oqa.example"),
     ],
 )
-async def test_a_site_is_known_however_it_is_written(tmp_path: Path, line: str, host: str) -> None:
+async def test_blocked_site_matches_in_every_spelling(tmp_path: Path, line: str, host: str) -> None:
     (tmp_path / "list.txt").write_text(f"{line}\nü..example\n", encoding="utf-8-sig")
     rules = WebsiteBlocklist(enabled=True, shared_files=("list.txt",))
-    pages = PageReader(inside=True, shunned=blocked_sites(rules, Home(tmp_path, tmp_path)))
+    pages = PageReader(
+        allow_internal=True, blocked_sites=blocked_sites(rules, Home(tmp_path, tmp_path))
+    )
     with pytest.raises(ToolError, match="website_blocklist"):
         await pages.read(f"http://{host}:1/")

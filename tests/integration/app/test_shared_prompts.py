@@ -1,4 +1,4 @@
-"""In a session that several people share, nobody is given a prompt that was written for another."""
+"""In a shared session, no one gets a system prompt that was built for someone else."""
 
 from pathlib import Path
 
@@ -25,29 +25,29 @@ async def nobody(event: Event) -> None:
     """What is said is looked for in the requests."""
 
 
-async def say(one: ApiHarness, session: Session, role: Role, *, new: bool = False) -> str:
-    """The system prompt that the model was sent."""
+async def say(harness: ApiHarness, session: Session, role: Role, *, new: bool = False) -> str:
+    """The system prompt that the model got."""
     own = role is Role.OWNER
     said = User(new_id("msg"), (Text("word " * 200),), Trust.OWNER if own else Trust.GUEST)
     turn = TurnRequest(
         session=session,
-        asked=said,
-        listen=nobody,
+        message=said,
+        emit=nobody,
         new=new,
         role=role,
         principal=OWNER if own else GUEST,
     )
-    await one.app.runner.run(turn)
-    return str(one.asked(-1)["messages"][0]["content"])
+    await harness.app.runner.run(turn)
+    return str(harness.model_request(-1)["messages"][0]["content"])
 
 
-async def fresh(one: ApiHarness, principal: str) -> Session:
-    started = one.app.clock.now()
+async def fresh(harness: ApiHarness, principal: str) -> Session:
+    started = harness.app.clock.now()
     return Session(id=new_id("s"), started_at=started, principal=principal, key="agent:shared")
 
 
-async def again(one: ApiHarness, session: Session) -> Session:
-    return await one.app.store.archive_for(OWNER).get(session.id)
+async def again(harness: ApiHarness, session: Session) -> Session:
+    return await harness.app.store.archive_for(OWNER).get(session.id)
 
 
 def remember(home: Path) -> None:
@@ -56,26 +56,26 @@ def remember(home: Path) -> None:
 
 
 @pytest.mark.parametrize("principal", [OWNER, GUEST])
-async def test_the_owners_memory_is_in_the_owners_turns_alone(
-    tmp_path: Path, principal: str
-) -> None:
+async def test_owner_memory_is_only_in_turns_of_the_owner(tmp_path: Path, principal: str) -> None:
     remember(tmp_path)
-    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
-        session = await fresh(one, principal)
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as harness:
+        session = await fresh(harness, principal)
         first = Role.OWNER if principal == OWNER else Role.GUEST
-        await say(one, session, first, new=True)
+        await say(harness, session, first, new=True)
         for role in (Role.OWNER, Role.GUEST, Role.OWNER, Role.GUEST):
-            prompt = await say(one, await again(one, session), role)
+            prompt = await say(harness, await again(harness, session), role)
             assert (MEMORY in prompt) is (role is Role.OWNER)
 
 
-async def test_a_compression_gives_a_guest_no_memory(tmp_path: Path) -> None:
+async def test_compaction_does_not_give_a_guest_the_owner_memory(tmp_path: Path) -> None:
     remember(tmp_path)
-    async with api_harness(tmp_path, Script(default=Reply("Well."))) as one:
-        session = structs.replace(await fresh(one, GUEST), key="")
-        await say(one, session, Role.GUEST, new=True)
+    async with api_harness(tmp_path, Script(default=Reply("Well."))) as harness:
+        session = structs.replace(await fresh(harness, GUEST), key="")
+        await say(harness, session, Role.GUEST, new=True)
         for _ in range(11):
-            await say(one, await again(one, session), Role.GUEST)
-        done = await one.app.runner.compress(await again(one, session), CompactionOptions(turns=1))
+            await say(harness, await again(harness, session), Role.GUEST)
+        done = await harness.app.runner.compact(
+            await again(harness, session), CompactionOptions(turns=1)
+        )
         assert done.messages
-        assert MEMORY not in await say(one, await again(one, session), Role.GUEST)
+        assert MEMORY not in await say(harness, await again(harness, session), Role.GUEST)

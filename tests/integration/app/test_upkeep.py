@@ -1,4 +1,4 @@
-"""What a process that runs for months lets go of, day by day."""
+"""Daily maintenance of a long-running process."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -25,9 +25,7 @@ pytestmark = pytest.mark.anyio
         (run_failures.RUN_END_KIND, run_failures.RETENTION),
     ],
 )
-async def test_what_nobody_asks_for_any_more_is_let_go(
-    tmp_path: Path, kind: str, kept: timedelta
-) -> None:
+async def test_expired_rows_are_deleted(tmp_path: Path, kind: str, kept: timedelta) -> None:
     with anyio.fail_after(60):
         async with open_app(
             profile_home(tmp_path, "default"), Env({}), AppOptions(workspace=str(tmp_path))
@@ -39,5 +37,5 @@ async def test_what_nobody_asks_for_any_more_is_let_go(
                     open=False,
                 )  # fmt: skip
                 await app.store.commit(PutRecord(matter))
-            await ProfileMaintenance(app).once()
+            await ProfileMaintenance(app).run_once()
             assert [one.id for one in await app.store.records.find(kind)] == ["young"]

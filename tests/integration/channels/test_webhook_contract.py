@@ -71,8 +71,8 @@ class TestWebhookChannel(ChannelContract):
             one = WebhookHarness(listener, clock, session)
 
             async def arrive(text: str) -> None:
-                told = await one.call("a", msgspec.json.encode({"text": text}))
-                assert told.status == 202
+                response = await one.call("a", msgspec.json.encode({"text": text}))
+                assert response.status == 202
 
             with answers_logged() as answers:
 
@@ -122,13 +122,13 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
                     codes: list[str] = []
                     with anyio.fail_after(60):
                         while codes[-2:] != ["accepted", "duplicate"]:
-                            told = await one.call("a", b'{"what": "this"}', delivery, scheme)
-                            codes.append(told.code)
+                            response = await one.call("a", b'{"what": "this"}', delivery, scheme)
+                            codes.append(response.code)
                     assert set(codes) <= {"not_listening", "accepted", "duplicate"}
                     with anyio.fail_after(60):
                         while not answers:
                             await anyio.lowlevel.checkpoint()
-                    await house.calm()
+                    await house.wait_until_idle()
                     assert len(house.model.requests) == (1 if start == 0 else 0)
     (answer,) = answers
     assert answer.startswith("re: The webhook route")
@@ -136,6 +136,6 @@ async def test_call_starts_one_turn_even_after_a_restart(tmp_path: Path, scheme:
 
 
 async def test_each_call_has_its_own_session_key(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"github": {}}) as one:
-        await one.call("github", delivery="guid-1")
-        assert session_key(one.heard[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"
+    async with webhook_harness(tmp_path, {"github": {}}) as harness:
+        await harness.call("github", delivery="guid-1")
+        assert session_key(harness.inbound[0]) == "agent:main:webhook:webhook:webhook:github:guid-1"

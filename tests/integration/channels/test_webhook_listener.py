@@ -34,19 +34,19 @@ def body_of(size: int) -> bytes:
     return b'{"a":"' + b"x" * (size - 8) + b'"}'
 
 
-async def raw(one: WebhookHarness) -> SocketStream:
-    return await anyio.connect_tcp("127.0.0.1", one.listener.port)
+async def raw(harness: WebhookHarness) -> SocketStream:
+    return await anyio.connect_tcp("127.0.0.1", harness.listener.port)
 
 
 async def rest_of(stream: SocketStream) -> bytes:
     """Read until the other side closes the connection."""
-    heard = b""
+    received = b""
     with anyio.fail_after(TIMEOUT):
         try:
             while True:
-                heard += await stream.receive()
+                received += await stream.receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
-            return heard
+            return received
 
 
 def head_of(headers: dict[str, str], path: str = "/webhooks/a") -> bytes:
@@ -55,28 +55,28 @@ def head_of(headers: dict[str, str], path: str = "/webhooks/a") -> bytes:
 
 
 async def test_health_and_unknown_paths(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
-        async with one.session.get(f"{one.url}/health") as response:
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
+        async with harness.session.get(f"{harness.url}/health") as response:
             assert response.status == 200
             assert await response.json() == {"status": "ok", "platform": "webhook"}
-        async with one.session.get(f"{one.url}/webhooks/a") as response:
+        async with harness.session.get(f"{harness.url}/webhooks/a") as response:
             assert (response.status, response.headers["Allow"]) == (405, "POST")
             assert (await response.json())["error"]["code"] == "method"
         for path in ("/", "/webhooks", "/webhooks/a/b", "/webhooks/none", "/p/x/webhooks/a"):
-            told = await one.post(path, b"{}", {})
+            told = await harness.post(path, b"{}", {})
             assert (told.status, told.code) == (404, "not_found")
             assert told.body["error"]["message"]
 
 
 async def test_body_size_limit(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
-        assert (await one.call("a", body_of(MEGABYTE), "d-1")).status == 202
-        told = await one.call("a", body_of(MEGABYTE + 1), "d-2")
-        assert (told.status, told.code) == (413, "too_large")
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
+        assert (await harness.call("a", body_of(MEGABYTE), "d-1")).status == 202
+        response = await harness.call("a", body_of(MEGABYTE + 1), "d-2")
+        assert (response.status, response.code) == (413, "too_large")
 
 
 async def test_chunked_body(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
         for size, status in ((1000, 202), (MEGABYTE, 202), (MEGABYTE + 1, 413)):
             body = body_of(size)
 
@@ -84,47 +84,49 @@ async def test_chunked_body(tmp_path: Path) -> None:
                 for start in range(0, len(body), 40_000):
                     yield body[start : start + 40_000]
 
-            headers = signed_headers(body, one.clock.now(), f"d-{size}")
-            url = f"{one.url}/webhooks/a"
+            headers = signed_headers(body, harness.clock.now(), f"d-{size}")
+            url = f"{harness.url}/webhooks/a"
             try:
-                async with one.session.post(url, data=pieces(), headers=headers) as response:
+                async with harness.session.post(url, data=pieces(), headers=headers) as response:
                     assert response.status == status
             except aiohttp.ClientError:
                 # The server may close the connection of a sender that does not stop.
                 assert status == 413
-        assert len(one.heard) == 2
+        assert len(harness.inbound) == 2
 
 
 async def test_compressed_body_is_refused(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
         packed = gzip.compress(b'{"a": 1}')
-        told = await one.call("a", packed, Content_Encoding="gzip")
-        assert (told.status, told.code) == (415, "content_encoding")
+        response = await harness.call("a", packed, Content_Encoding="gzip")
+        assert (response.status, response.code) == (415, "content_encoding")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; boundary=x"])
 async def test_other_content_types_are_refused(tmp_path: Path, kind: str) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
-        told = await one.call("a", b"hello", Content_Type=kind)
-        assert (told.status, told.code) == (415, "content_type")
-        told = await one.call("a", b"{not json")
-        assert (told.status, told.code) == (400, "body")
-        form = await one.call("a", b"who=ann", Content_Type="application/x-www-form-urlencoded")
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
+        response = await harness.call("a", b"hello", Content_Type=kind)
+        assert (response.status, response.code) == (415, "content_type")
+        response = await harness.call("a", b"{not json")
+        assert (response.status, response.code) == (400, "body")
+        form = await harness.call("a", b"who=ann", Content_Type="application/x-www-form-urlencoded")
         assert form.status == 202
 
 
 async def test_forged_body_is_not_parsed(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
-        told = await one.call("a", b"{not json", webhook_id="other", Content_Type="text/plain")
-        assert (told.status, told.code) == (401, "signature")
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
+        response = await harness.call(
+            "a", b"{not json", webhook_id="other", Content_Type="text/plain"
+        )
+        assert (response.status, response.code) == (401, "signature")
 
 
 async def test_slow_body_times_out(tmp_path: Path) -> None:
     clock = FakeClock()
     limits = ListenerLimits(linger=0.0)
     async with (
-        webhook_harness(tmp_path, {"a": {}}, clock=clock, limits=limits) as one,
-        await raw(one) as stream,
+        webhook_harness(tmp_path, {"a": {}}, clock=clock, limits=limits) as harness,
+        await raw(harness) as stream,
     ):
         headers = signed_headers(b"{}", clock.now()) | {"Content-Length": "2"}
         await stream.send(head_of(headers) + b"{")
@@ -133,92 +135,99 @@ async def test_slow_body_times_out(tmp_path: Path) -> None:
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 408")
         assert b'"too_slow"' in answer
-        assert one.heard == []
-        assert (await one.call("a")).status == 202
+        assert harness.inbound == []
+        assert (await harness.call("a")).status == 202
 
 
 async def test_slow_connections_are_closed_for_new_ones(tmp_path: Path) -> None:
     limits = ListenerLimits(connections=2)
     async with (
-        webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
-        await raw(one) as slow,
+        webhook_harness(tmp_path, {"a": {}}, limits=limits) as harness,
+        await raw(harness) as slow,
     ):
         await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
         async with AsyncExitStack() as stack:
             for _ in range(20):
-                await stack.enter_async_context(await raw(one))
-            assert (await one.call("a")).status == 202
+                await stack.enter_async_context(await raw(harness))
+            assert (await harness.call("a")).status == 202
             assert await rest_of(slow) == b""
 
 
 async def test_silent_connection_is_closed(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as one, await raw(one) as slow:
+    async with (
+        webhook_harness(tmp_path, {"a": {}}, clock=clock) as harness,
+        await raw(harness) as slow,
+    ):
         await slow.send(b"POST /webhooks/a HTTP/1.1\r\nHost: x\r\n")
-        assert (await one.call("a")).status == 202
+        assert (await harness.call("a")).status == 202
         await clock.advance(15)
-        assert (await one.call("a", delivery="d-2")).status == 202
+        assert (await harness.call("a", delivery="d-2")).status == 202
         assert await rest_of(slow) == b""
 
 
 async def test_connections_are_bounded(tmp_path: Path) -> None:
     async with (
-        webhook_harness(tmp_path, {"a": {}}, limits=ListenerLimits(connections=1)) as one,
+        webhook_harness(tmp_path, {"a": {}}, limits=ListenerLimits(connections=1)) as harness,
         anyio.create_task_group() as group,
     ):
-        one.gate = anyio.Event()
-        group.start_soon(one.call, "a")
-        await one.asked.wait()
-        async with await raw(one) as second:
+        harness.gate = anyio.Event()
+        group.start_soon(harness.call, "a")
+        await harness.asked.wait()
+        async with await raw(harness) as second:
             assert (await rest_of(second)).startswith(b"HTTP/1.1 503")
-        one.gate.set()
+        harness.gate.set()
 
 
 async def test_concurrent_calls_are_bounded(tmp_path: Path) -> None:
     limits = ListenerLimits(requests=1)
     async with (
-        webhook_harness(tmp_path, {"a": {}}, limits=limits) as one,
+        webhook_harness(tmp_path, {"a": {}}, limits=limits) as harness,
         anyio.create_task_group() as group,
     ):
-        one.gate = anyio.Event()
-        group.start_soon(one.call, "a")
-        await one.asked.wait()
-        told = await one.call("a", delivery="d-2")
-        assert (told.status, told.code, told.headers["Retry-After"]) == (503, "busy", "1")
-        one.gate.set()
-        await wait_until(lambda: len(one.heard) == 1)
+        harness.gate = anyio.Event()
+        group.start_soon(harness.call, "a")
+        await harness.asked.wait()
+        response = await harness.call("a", delivery="d-2")
+        assert (response.status, response.code, response.headers["Retry-After"]) == (
+            503,
+            "busy",
+            "1",
+        )
+        harness.gate.set()
+        await wait_until(lambda: len(harness.inbound) == 1)
         with anyio.fail_after(TIMEOUT):
-            while (await one.call("a", delivery="d-3")).status == 503:
+            while (await harness.call("a", delivery="d-3")).status == 503:
                 await anyio.lowlevel.checkpoint()
-        assert len(one.heard) == 2
+        assert len(harness.inbound) == 2
 
 
 async def test_closed_connection_is_released(tmp_path: Path) -> None:
     clock = FakeClock()
     async with webhook_harness(
         tmp_path, {"a": {}}, clock=clock, limits=ListenerLimits(requests=1)
-    ) as one:
-        async with await raw(one) as stream:
+    ) as harness:
+        async with await raw(harness) as stream:
             headers = signed_headers(b"{}", clock.now()) | {"Content-Length": "2"}
             await stream.send(head_of(headers) + b"{")
             await wait_until(lambda: clock.sleepers == 1)
         await wait_until(lambda: clock.sleepers == 0)
-        assert one.heard == []
-        assert (await one.call("a")).status == 202
+        assert harness.inbound == []
+        assert (await harness.call("a")).status == 202
 
 
 @pytest.mark.parametrize("broken", [b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}xx0\r\n\r\n"])
 async def test_incomplete_body_is_refused(tmp_path: Path, broken: bytes) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed_headers(b"{}", one.clock.now()) | {"Transfer-Encoding": "chunked"}
+    async with webhook_harness(tmp_path, {"a": {}}) as harness, await raw(harness) as stream:
+        headers = signed_headers(b"{}", harness.clock.now()) | {"Transfer-Encoding": "chunked"}
         await stream.send(head_of(headers) + broken)
         assert b" 400 " in (await rest_of(stream)).partition(b"\r\n")[0]
-        assert one.heard == []
+        assert harness.inbound == []
 
 
 async def test_headers_are_case_insensitive(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed_headers(b"{}", one.clock.now()) | {
+    async with webhook_harness(tmp_path, {"a": {}}) as harness, await raw(harness) as stream:
+        headers = signed_headers(b"{}", harness.clock.now()) | {
             "Content-Length": "2",
             "Connection": "close",
         }
@@ -227,12 +236,12 @@ async def test_headers_are_case_insensitive(tmp_path: Path) -> None:
         answer = await rest_of(stream)
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"duplicate_header" in answer
-        assert one.heard == []
+        assert harness.inbound == []
 
 
 async def test_invalid_header_bytes_are_refused(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one, await raw(one) as stream:
-        headers = signed_headers(b"{}", one.clock.now()) | {
+    async with webhook_harness(tmp_path, {"a": {}}) as harness, await raw(harness) as stream:
+        headers = signed_headers(b"{}", harness.clock.now()) | {
             "Content-Length": "2",
             "Connection": "close",
         }
@@ -246,7 +255,7 @@ async def test_calls_are_refused_unless_the_channel_runs(tmp_path: Path) -> None
     settings = read_settings({"routes": {"a": {}}, "secret": SECRET}, {})
     channel = webhook_channel(settings, tmp_path / "x.json", clock)
     assert isinstance(channel, SupportsLiveness)
-    assert channel.heard_at() is None
+    assert channel.last_seen_at() is None
 
     async def deliver(update: Inbound) -> None:
         raise AssertionError(update)
@@ -256,25 +265,25 @@ async def test_calls_are_refused_unless_the_channel_runs(tmp_path: Path) -> None
     async with aiohttp.ClientSession() as session, Listener(clock, port=0) as listener:
         listener.attach("default", channel)
         one = WebhookHarness(listener, clock, session)
-        told = await one.call("a")
-        assert (told.status, told.code) == (503, "not_listening")
+        response = await one.call("a")
+        assert (response.status, response.code) == (503, "not_listening")
         await clock.advance(100)
-        assert channel.heard_at() == clock.now()
-    last = channel.heard_at()
+        assert channel.last_seen_at() == clock.now()
+    last = channel.last_seen_at()
     await clock.advance(100)
-    assert channel.heard_at() == last
+    assert channel.last_seen_at() == last
     with pytest.raises(Offline):
         await channel.run(deliver)
 
 
 async def test_profile_can_be_attached_once(tmp_path: Path) -> None:
-    async with webhook_harness(tmp_path, {"a": {}}) as one:
+    async with webhook_harness(tmp_path, {"a": {}}) as harness:
         with pytest.raises(ValueError, match="default"):
-            one.listener.attach("default", one.channels["default"])
-        one.listener.detach("default")
-        assert (await one.call("a")).status == 404
-        one.listener.attach("default", one.channels["default"])
-        assert (await one.call("a")).status == 202
+            harness.listener.attach("default", harness.channels["default"])
+        harness.listener.detach("default")
+        assert (await harness.call("a")).status == 404
+        harness.listener.attach("default", harness.channels["default"])
+        assert (await harness.call("a")).status == 202
 
 
 def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) -> ChannelDeps:
@@ -286,7 +295,7 @@ def parts_of(home: Path, profile: str, shares: ProcessResources, port: int = 0) 
         settings=Platform(extra=extra),
         env={},
         clock=FakeClock(),
-        shares=shares,
+        shared=shares,
     )
 
 
@@ -296,14 +305,16 @@ async def test_all_profiles_share_one_listener(
     """The path without a profile addresses the only profile, or the default one."""
     async with aiohttp.ClientSession() as session, open_process_resources() as shares:
         parts = parts_of(tmp_path, "work", shares)
-        listener = await shares.once("webhook", lambda: Listener(parts.clock, port=0))
+        listener = await shares.get_or_open("webhook", lambda: Listener(parts.clock, port=0))
         one = WebhookHarness(listener, parts.clock, session)
 
         async def prompts(path: str, delivery: str) -> str:
             headers = signed_headers(b"{}", parts.clock.now(), delivery)
-            told = await one.post(path, b"{}", headers)
+            response = await one.post(path, b"{}", headers)
             return (
-                inbound_text(one.heard[-1]).rpartition("\n")[2] if told.status == 202 else told.code
+                inbound_text(one.inbound[-1]).rpartition("\n")[2]
+                if response.status == 202
+                else response.code
             )
 
         async with open_channel(parts) as work, anyio.create_task_group() as group:
@@ -327,7 +338,7 @@ async def test_channel_opens_its_listener(tmp_path: Path) -> None:
         open_process_resources() as shares,
         open_channel(parts_of(tmp_path, "default", shares)) as channel,
     ):
-        assert channel.heard_at() is not None
+        assert channel.last_seen_at() is not None
 
 
 async def test_invalid_settings_are_reported_before_opening(tmp_path: Path) -> None:
@@ -376,16 +387,16 @@ async def test_call_in_progress_is_answered_at_shutdown(tmp_path: Path) -> None:
 
         async def serve() -> None:
             with anyio.CancelScope() as scope:
-                async with webhook_harness(tmp_path, {"a": {}}) as one:
-                    one.gate = gate
+                async with webhook_harness(tmp_path, {"a": {}}) as harness:
+                    harness.gate = gate
 
                     async def call() -> None:
                         async with aiohttp.ClientSession() as session:
-                            here = WebhookHarness(one.listener, one.clock, session)
+                            here = WebhookHarness(harness.listener, harness.clock, session)
                             answers.append((await here.call("a")).status)
 
                     group.start_soon(call)
-                    await one.asked.wait()
+                    await harness.asked.wait()
                     ready.set()
                     scope.cancel()
                     await anyio.lowlevel.checkpoint()
@@ -402,12 +413,12 @@ async def test_many_concurrent_senders(tmp_path: Path, caplog: pytest.LogCapture
     routes = {f"r{number}": {} for number in range(10)}
     async with webhook_harness(
         tmp_path, routes, limits=ListenerLimits(requests=1000, connections=1000)
-    ) as one:
+    ) as harness:
         answers: list[str] = []
         caplog.clear()
 
         async def call(route: str, delivery: str) -> None:
-            answers.append((await one.call(route, delivery=delivery)).code)
+            answers.append((await harness.call(route, delivery=delivery)).code)
 
         with caplog.at_level(logging.ERROR):
             async with anyio.create_task_group() as group:
@@ -416,5 +427,5 @@ async def test_many_concurrent_senders(tmp_path: Path, caplog: pytest.LogCapture
                         group.start_soon(call, f"r{number % 10}", f"d-{number}")
         assert sorted(set(answers)) == ["accepted", "duplicate"]
         assert answers.count("accepted") == 200
-        assert len({heard.key for heard in one.heard}) == len(one.heard) == 200
+        assert len({received.key for received in harness.inbound}) == len(harness.inbound) == 200
         assert caplog.text == ""

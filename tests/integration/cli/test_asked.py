@@ -1,6 +1,5 @@
 """Approvals and questions at a real terminal."""
 
-import re
 from pathlib import Path
 
 import pexpect
@@ -59,13 +58,13 @@ def test_unknown_answer_is_asked_again(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("delete it")
-        assert re.search(r"\[d\]eny, within \d+ s $", prompt_text(child))
+        assert prompt_text(child).endswith("[d]eny ")
         child.sendline("yess")
-        child.expect_exact("I did not understand 'yess', so nothing is decided yet.")
-        assert "[o]nce / [s]ession / [a]lways / [d]eny, within " in prompt_text(child)
+        child.expect_exact("'yess' is not one of the choices.")
+        assert "[o]nce / [s]ession / [a]lways / [d]eny " in prompt_text(child)
         assert (hermes.work / "build").exists()
         child.sendline("alwyas")
-        child.expect_exact("I did not understand 'alwyas'")
+        child.expect_exact("'alwyas' is not one of the choices.")
         prompt_text(child)
         child.sendline("y")
         child.expect_exact("That was it.")

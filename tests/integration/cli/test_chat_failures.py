@@ -86,8 +86,8 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
     [
         (("-z", ""), "The prompt is empty."),
         (("-z", "  \n "), "The prompt is empty."),
-        ((), "There is nothing to answer."),
-        (("--json",), "There is nothing to answer."),
+        ((), "No prompt given."),
+        (("--json",), "No prompt given."),
         (("-z", "a", "-q", "b"), "Use either -z or -q, not both."),
         (("-z", "a", "-c", "-r", "x"), "Use either -c or -r, not both."),
         (("-z",), "Argument -z/--oneshot: expected one argument."),
@@ -95,9 +95,9 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("-z", "a", "--cwd", "/nowhere"), "/nowhere is not a folder."),
         (("-z", "a", "-t", "nope"), "unknown toolset 'nope'"),
         (("-z", "a", "--image", "/nowhere.png"), "/nowhere.png cannot be read"),
-        (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere, is not a folder"),
+        (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere is not a folder"),
         (("chat", "--frobnicate"), "Unknown flag --frobnicate."),
-        (("frobnicate",), "There is no command 'frobnicate'."),
+        (("frobnicate",), "Unknown command 'frobnicate'."),
         (("what", "is", "this"), 'hermes -z "what is this"'),
         (("sesions",), "Did you mean `hermes sessions`?"),
         (("-p",), "-p needs a name."),
@@ -147,7 +147,7 @@ def test_deleted_working_directory_is_reported(hermes: HermesCli) -> None:
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith(b"hermes: The current folder does not exist any more.\n")
+    assert done.stderr.startswith(b"hermes: The current folder no longer exists.\n")
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def test_signal_during_stream_ends_turn_and_keeps_text(
     hermes: HermesCli, model: FakeModelProcess, number: signal.Signals, code: int
 ) -> None:
     with hermes.running("-q", f"hang until {number.name}") as running:
-        running.hears("first words")
-        ran = running.told(number)
+        running.wait_for("first words")
+        ran = running.send_signal(number)
     assert ran.code == code
     assert ran.out.splitlines()[-1] == "Interrupted."
     assert ran.err.startswith("session_id: ")
@@ -53,8 +53,8 @@ def test_interrupted_oneshot_prints_partial_answer(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.running("-z", "hang quietly", "--json") as running:
-        running.hears('"text_delta"')
-        ran = running.told(signal.SIGINT)
+        running.wait_for('"text_delta"')
+        ran = running.send_signal(signal.SIGINT)
     assert ran.code == 130
     assert ran.events[-1]["type"] == "run_ended"
     assert ran.events[-1]["outcome"] == "cancelled"
@@ -65,10 +65,10 @@ def test_signal_during_tool_ends_its_processes(
     hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree") as running:
-        fifo.words()
-        ran = running.told(signal.SIGINT)
+        fifo.lines()
+        ran = running.send_signal(signal.SIGINT)
     assert ran.code == 130
-    fifo.released()
+    fifo.wait_released()
     assert hermes("-c", "-z", "what now SIGINT").out == "Plain answer.\n"
     (request,) = model.requests("what now SIGINT")
     (result,) = [one for one in request["messages"] if one["role"] == "tool"]
@@ -79,10 +79,10 @@ def test_interrupted_call_is_not_rerun_after_kill(
     hermes: HermesCli, model: FakeModelProcess, fifo: Fifo
 ) -> None:
     with hermes.running("-q", "grow a tree, killed") as running:
-        fifo.words()
-        ran = running.told(signal.SIGKILL)
+        fifo.lines()
+        ran = running.send_signal(signal.SIGKILL)
     assert ran.code == -signal.SIGKILL
-    fifo.released()
+    fifo.wait_released()
     assert hermes("-c", "-z", "what now KILL").out == "Plain answer.\n"
     (request,) = model.requests("what now KILL")
     roles = [one["role"] for one in request["messages"]]
@@ -96,20 +96,20 @@ def test_question_is_kept_after_kill_during_stream(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang, killed ZETA") as running:
-        running.hears("first words")
-        running.told(signal.SIGKILL)
+        running.wait_for("first words")
+        running.send_signal(signal.SIGKILL)
     assert hermes("-c", "-z", "what was ZETA?").out == "Plain answer.\n"
     assert contents(model.requests("what was ZETA?")[0]) == ["hang, killed ZETA\n\nwhat was ZETA?"]
 
 
 def test_session_in_use_is_not_touched(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.running("-q", "hang with a lease", "--json") as running:
-        running.hears('"text_delta"')
-        session = json.loads(running.heard.splitlines()[0])["session"]
+        running.wait_for('"text_delta"')
+        session = json.loads(running.output.splitlines()[0])["session"]
         busy = hermes("-r", session, "-z", "may I?")
         assert (busy.code, busy.out) == (75, "")
         assert busy.err.startswith(f"hermes: Session {session} is being run by process ")
         assert hermes("-z", "another session").code == 0
-        assert running.told(signal.SIGINT).code == 130
+        assert running.send_signal(signal.SIGINT).code == 130
     assert hermes("-r", session, "-z", "now I may").code == 0
     assert model.requests("may I?") == []

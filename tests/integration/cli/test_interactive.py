@@ -103,7 +103,7 @@ def test_output_of_a_running_command_is_shown(hermes: HermesCli, fifo: Fifo) -> 
         child.expect_exact(PROMPT)
         child.sendline("slow tool")
         child.expect_exact("terminal echo step one")
-        assert fifo.words() == ["go"]
+        assert fifo.lines() == ["go"]
         child.expect_exact("step one\x1b[0m")
         answer.path.write_text("go on\n")
         child.expect_exact("exit code 3")
@@ -213,12 +213,12 @@ def test_second_ctrl_c_exits_despite_hanging_tool(hermes: HermesCli, fifo: Fifo)
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("something stubborn")
-        fifo.words()
+        fifo.lines()
         child.sendintr()
         child.expect_exact("Ctrl+C again to exit immediately.")
         child.sendintr()
         assert quit_chat(child) == 130
-    fifo.released()
+    fifo.wait_released()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

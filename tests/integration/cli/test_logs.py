@@ -102,11 +102,11 @@ def test_log_text_is_escaped(hermes: HermesCli, log: RotatingFile) -> None:
 def test_follow_prints_new_records_until_interrupted(hermes: HermesCli, log: RotatingFile) -> None:
     log.append(record(0))
     with hermes.running("logs", "-f") as running:
-        running.hears(": n0\n")
+        running.wait_for(": n0\n")
         for number in range(1, 31):
             log.append(record(number))
-        running.hears(": n30\n")
-        ran = running.told(signal.SIGINT)
+        running.wait_for(": n30\n")
+        ran = running.send_signal(signal.SIGINT)
     assert numbers(ran.out) == list(range(31))
     assert (ran.code, ran.err) == (130, "")
 
@@ -129,4 +129,4 @@ def test_disabled_toolset_is_not_offered_to_the_model(hermes: HermesCli) -> None
     assert rows["terminal"] == {"cli": False}
     assert rows["file"] == {"cli": True}
     again = hermes("tools", "disable", "terminal")
-    assert again.err == "It was so already; nothing was changed.\n"
+    assert again.err == "No change.\n"

@@ -47,7 +47,7 @@ def test_typed_lines_are_queued_or_steer(hermes: HermesCli, model: FakeModelProc
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("tool")
-        assert fifo.words() == ["go"]
+        assert fifo.lines() == ["go"]
         child.sendline("/queue afterwards")
         child.expect_exact("(queued)")
         child.sendline("/steer the STEERED one")

@@ -239,8 +239,8 @@ def test_doctor_fix_applies_safe_fixes(hermes: HermesCli) -> None:
     before = hermes("doctor")
     assert "2 can be fixed automatically: hermes doctor --fix" in before.out
     assert dotenv.stat().st_mode & 0o777 == 0o644
-    mended = hermes("doctor", "--fix")
-    assert mended.out.count("fixed ") == 2
+    fixed = hermes("doctor", "--fix")
+    assert fixed.out.count("fixed ") == 2
     assert dotenv.stat().st_mode & 0o777 == 0o600
     assert (hermes.home / "plans").is_dir()
     assert "fixed" not in hermes("doctor", "--fix").out

@@ -86,7 +86,7 @@ def test_person_is_approved_and_revoked(cli: PairingCli) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("42 (Ann) can now message the agent on telegram\n")
     assert cli.gateway.approved("telegram") == {"42"}
-    assert "Let in:" in cli("list", "telegram").out
+    assert "Approved:" in cli("list", "telegram").out
     assert cli("list", "discord").out == ""
 
     ran = cli("revoke", "telegram", "42")
@@ -132,7 +132,7 @@ def test_revoked_user_is_removed_from_the_allow_list(cli: PairingCli) -> None:
     dotenv.write_text("# mine\nTELEGRAM_ALLOWED_USERS=1, 42,7\n")
     cli("approve", "telegram", cli.code_for("42"))
     ran = cli("revoke", "telegram", "42")
-    assert "taken out of TELEGRAM_ALLOWED_USERS" in ran.out
+    assert "also removed from TELEGRAM_ALLOWED_USERS" in ran.out
     assert dotenv.read_text() == "# mine\nTELEGRAM_ALLOWED_USERS=1,7\n"
 
 
@@ -140,7 +140,7 @@ def test_allow_list_in_the_environment_is_reported(cli: PairingCli) -> None:
     cli("approve", "telegram", cli.code_for("42"))
     ran = cli("revoke", "telegram", "42", TELEGRAM_ALLOWED_USERS="42")
     assert ran.code == 0
-    assert "is named in TELEGRAM_ALLOWED_USERS as well" in ran.err
+    assert "is also in TELEGRAM_ALLOWED_USERS" in ran.err
 
 
 def test_damaged_file_is_reported(cli: PairingCli) -> None:

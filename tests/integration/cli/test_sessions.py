@@ -80,8 +80,8 @@ def many(count: int) -> list[OpenSession]:
 
 def test_empty_home_is_reported_and_unchanged(home: Home) -> None:
     done = home.run("list")
-    assert (done.stdout, done.stderr) == (b"", b"There are no sessions yet.\n")
-    assert b"There are no sessions yet." in home.run("show", "x", code=1).stderr
+    assert (done.stdout, done.stderr) == (b"", b"No sessions yet.\n")
+    assert b"No sessions yet." in home.run("show", "x", code=1).stderr
     assert not home.path.exists()
 
 
@@ -166,7 +166,7 @@ def test_delete_without_terminal_deletes_nothing(home: Home) -> None:
     write_store(home.database, *simple_session("s"))
     for words in (["delete", "s"], ["prune", "--older-than", "0d"]):
         done = home.run(*words, code=2)
-        assert b"Add --yes" in done.stderr
+        assert b"add --yes" in done.stderr
     assert home.ids() == ["s"]
     assert home.run("delete", "s", "--yes").stdout == b"Deleted 1 session.\n"
     assert home.ids() == []
@@ -175,7 +175,7 @@ def test_delete_without_terminal_deletes_nothing(home: Home) -> None:
 def test_delete_asks_at_a_terminal(home: Home) -> None:
     write_store(home.database, *simple_session("s", title="Mine"), *simple_session("t"))
     child = home.terminal("delete", "Mine")
-    child.expect_exact("Delete 1 session for good? [y/N]")
+    child.expect_exact("Delete 1 session permanently? [y/N]")
     child.sendline("no")
     child.expect_exact("Nothing was changed.")
     child.expect(pexpect.EOF)

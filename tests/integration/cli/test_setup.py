@@ -87,8 +87,8 @@ def test_yes_uses_the_local_server(hermes: HermesCli, model: FakeModelProcess) -
         (["--yes"], "No key and no local model server"),
         (["--provider", "opnrouter"], "Unknown provider 'opnrouter'"),
         (["--provider", "openrouter"], "No key for OpenRouter"),
-        (["--base-url", "localhost"], "is no address"),
-        (["--base-url", "ftp://localhost:80"], "is no address"),
+        (["--base-url", "localhost"], "is not a valid address"),
+        (["--base-url", "ftp://localhost:80"], "is not a valid address"),
     ],
 )
 def test_missing_input_gives_a_hint(hermes: HermesCli, words: list[str], says: str) -> None:

@@ -28,7 +28,7 @@ def hermes(root: Path, *words: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_the_life_of_a_profile(root):
+def test_profile_lifecycle(root):
     hermes(root, "config", "set", "model", "base")
     created = hermes(root, "profile", "create", "work", "--clone")
     assert (created.returncode, "as a copy of default" in created.stdout) == (0, True)
@@ -58,7 +58,7 @@ def test_the_life_of_a_profile(root):
     assert hermes(root, "config", "get", "model").stdout == "base\n"
 
 
-def test_a_profile_that_is_not_there_names_the_others(root):
+def test_unknown_profile_lists_the_others(root):
     hermes(root, "profile", "create", "work")
     done = hermes(root, "-p", "wrok", "config", "path")
     assert (done.returncode, done.stdout) == (78, "")
@@ -66,7 +66,7 @@ def test_a_profile_that_is_not_there_names_the_others(root):
     assert "Did you mean work?" in done.stderr
 
 
-def test_a_broken_choice_can_be_put_right(root):
+def test_broken_active_profile_can_be_fixed(root):
     hermes(root, "profile", "create", "work")
     (root / "active_profile").write_text("gone\n")
     assert hermes(root, "config", "path").returncode == 78
@@ -76,12 +76,12 @@ def test_a_broken_choice_can_be_put_right(root):
 
 
 @pytest.mark.parametrize("name", ["Work", "../x", "root", "default"])
-def test_names_that_may_not_be(root, name):
+def test_invalid_profile_names_are_refused(root, name):
     done = hermes(root, "profile", "create", name)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
-def test_deleting_at_a_terminal_wants_the_name(root):
+def test_delete_at_a_terminal_asks_for_the_name(root):
     hermes(root, "profile", "create", "work")
     for typed, end in (("no", "was not deleted"), ("work", "deleted, including")):
         child = pexpect.spawn(
@@ -91,14 +91,14 @@ def test_deleting_at_a_terminal_wants_the_name(root):
             encoding="utf-8",
             timeout=60,
         )
-        child.expect("Type work to go on: ")
+        child.expect("Type work to confirm: ")
         child.sendline(typed)
         child.expect(end)
         child.expect(pexpect.EOF)
     assert not (root / "profiles" / "work").exists()
 
 
-def test_nothing_in_the_settings_steers_the_terminal(root):
+def test_settings_cannot_control_the_terminal(root):
     root.mkdir(exist_ok=True)
     (root / "config.yaml").write_text('model: "evil\\e]0;owned\\a\\nname  default"\n')
     shown = hermes(root, "profile", "show").stdout

@@ -25,7 +25,7 @@ MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
 def test_signal_at_any_moment_of_the_start(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    words = [
+    args = [
         sys.executable,
         "-m",
         "support.interrupted_start",
@@ -35,7 +35,7 @@ def test_signal_at_any_moment_of_the_start(
     ]
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": TESTS}
     ran = subprocess.run(
-        words, env=env, capture_output=True, text=True, timeout=2 * TEST_TIMEOUT, check=False
+        args, env=env, capture_output=True, text=True, timeout=2 * TEST_TIMEOUT, check=False
     )
     assert ran.stdout.splitlines() == [f"{moment} {int(code)}" for moment in MOMENTS], ran.stderr
     for moment in MOMENTS:

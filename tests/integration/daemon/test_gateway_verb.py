@@ -41,9 +41,9 @@ class CliHome:
             "PYTHONPATH": STANDIN,
         }
 
-    def __call__(self, *words: str, **env: str) -> CliResult:
+    def __call__(self, *args: str, **env: str) -> CliResult:
         done = subprocess.run(
-            [HERMES_PROGRAM, *words],
+            [HERMES_PROGRAM, *args],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -53,9 +53,9 @@ class CliHome:
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
-    def running(self, *words: str, **env: str) -> Iterator[RunningCli]:
+    def running(self, *args: str, **env: str) -> Iterator[RunningCli]:
         with subprocess.Popen(
-            [HERMES_PROGRAM, *words],
+            [HERMES_PROGRAM, *args],
             env=self.env | env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -111,9 +111,9 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     settings = cli_home.home / "config.yaml"
     settings.touch()
     os.utime(settings, (2**32, 2**32))
-    told = cli_home("gateway", "start").out
-    assert "config.yaml changed since it started; " in told
-    assert "hermes gateway restart" in told
+    reply = cli_home("gateway", "start").out
+    assert "config.yaml changed since it started. " in reply
+    assert "hermes gateway restart" in reply
     settings.unlink()
     shown = cli_home("gateway", "status")
     assert shown.code == 0
@@ -122,9 +122,9 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
     assert rows["telegram"][1:] == ["connected", "just", "now"]
     assert rows["discord"][1:2] == ["retrying"]
     assert "failed: no route to host" in shown.out
-    told = json.loads(cli_home("gateway", "status", "--json").out)
-    assert (told["running"], told["pid"], told["died"]) == (True, record.pid, False)
-    assert told["state"]["platforms"]["discord"]["error_code"] == "failed"
+    reply = json.loads(cli_home("gateway", "status", "--json").out)
+    assert (reply["running"], reply["pid"], reply["died"]) == (True, record.pid, False)
+    assert reply["state"]["platforms"]["discord"]["error_code"] == "failed"
 
     stopped = cli_home("gateway", "stop")
     assert stopped.out == f"The gateway of profile default stopped (pid {record.pid})\n"
@@ -139,13 +139,13 @@ def test_start_status_and_stop(cli_home: CliHome) -> None:
 
 def test_second_gateway_is_refused(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as first:
-        first.hears("ready")
+        first.wait_for("ready")
         second = cli_home("gateway", "run")
         assert second.code == 1
         assert f"is already running (pid {first.process.pid}, since " in second.err
         assert "--replace" in second.err
         with cli_home.running("gateway", "run", "--replace") as third:
-            third.hears("ready stopped")
+            third.wait_for("ready stopped")
             assert first.process.wait(TEST_TIMEOUT) == 0
             assert cli_home.state()["pid"] == third.process.pid
             assert running_gateway(cli_home.profile()).pid == third.process.pid
@@ -179,8 +179,8 @@ def _lost(start: "subprocess.Popen[bytes]") -> bool:
 
 def test_unplanned_signal_keeps_it_restartable(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready")
-        ran = gateway.told(signal.SIGTERM)
+        gateway.wait_for("ready")
+        ran = gateway.send_signal(signal.SIGTERM)
     assert ran.code == 143
     assert cli_home.state()["gateway_state"] == "degraded"
     assert cli_home.state()["exit_reason"] == "ended by signal 15"
@@ -192,28 +192,28 @@ def test_unplanned_signal_keeps_it_restartable(cli_home: CliHome) -> None:
 
 def test_killed_gateway_is_reported_and_can_be_restarted(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready")
-        gateway.told(signal.SIGKILL)
+        gateway.wait_for("ready")
+        gateway.send_signal(signal.SIGKILL)
         assert (cli_home.home / "gateway.pid").exists()
         status = cli_home("gateway", "status")
         assert (status.code, "it crashed or was killed" in status.out) == (3, True)
         assert json.loads(cli_home("gateway", "status", "--json").out)["died"] is True
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready crashed park=False wait=0")
+        gateway.wait_for("ready crashed park=False wait=0")
 
 
 def test_run_prints_profiles_and_how_to_stop(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready first")
-        said = gateway.heard.decode()
+        gateway.wait_for("ready first")
+        said = gateway.output.decode()
         assert f"running for profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
         assert "  telegram: connected\n" in said
         assert "  discord: retrying (no route to host)\n" in said
         assert str(cli_home.home / "logs" / "agent.log") in said
-        gateway.told(signal.SIGTERM)
+        gateway.send_signal(signal.SIGTERM)
     with cli_home.running("gateway", "run", "-q") as gateway:
-        gateway.hears("ready")
-        assert gateway.heard.startswith(b"ready")
+        gateway.wait_for("ready")
+        assert gateway.output.startswith(b"ready")
 
 
 def test_changed_settings_are_reported(cli_home: CliHome) -> None:
@@ -225,13 +225,13 @@ def test_changed_settings_are_reported(cli_home: CliHome) -> None:
 
 def test_requested_restart_happens_in_place(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready first")
+        gateway.wait_for("ready first")
         gateway.process.send_signal(signal.SIGUSR1)
-        gateway.hears("ready restart")
+        gateway.wait_for("ready restart")
         assert running_gateway(cli_home.profile()).pid == gateway.process.pid
     with cli_home.running("gateway", "run", "--external-supervisor") as gateway:
-        gateway.hears("ready crashed")
-        assert gateway.told(signal.SIGUSR1).code == 75
+        gateway.wait_for("ready crashed")
+        assert gateway.send_signal(signal.SIGUSR1).code == 75
     assert cli_home.state()["restart_requested"] is True
 
 
@@ -239,10 +239,10 @@ def test_restart_loop_parks_turns_and_then_waits(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
         for number in range(6):
             expected = f"park={number >= 3} wait={5 if number >= 5 else 0}"
-            gateway.hears(expected)
-            gateway.heard = b""
+            gateway.wait_for(expected)
+            gateway.output = b""
             gateway.process.send_signal(signal.SIGUSR1)
-        gateway.hears("park=True wait=10")
+        gateway.wait_for("park=True wait=10")
 
 
 def test_restart_command(cli_home: CliHome) -> None:
@@ -268,50 +268,50 @@ def test_failed_start_is_explained(cli_home: CliHome) -> None:
 
 def test_second_interrupt_kills_the_gateway(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run", STANDIN="stubborn") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
         with cli_home.running("gateway", "stop") as stop:
-            gateway.hears("heard 15")
+            gateway.wait_for("heard 15")
             stop.process.send_signal(signal.SIGINT)
             assert stop.process.stderr is not None
-            heard = b""
-            while b"press Ctrl+C again" not in heard:
+            received = b""
+            while b"press Ctrl+C again" not in received:
                 data = wait_for_data(stop.process.stderr.fileno())
-                assert data, f"it hung up after {heard!r}"
-                heard += data
-            assert b"waiting for 1 running turn to end" in heard
-            ran = stop.told(signal.SIGINT)
+                assert data, f"it hung up after {received!r}"
+                received += data
+            assert b"waiting for 1 running turn to end" in received
+            ran = stop.send_signal(signal.SIGINT)
         assert (ran.code, "was killed" in ran.out) == (0, True)
         assert gateway.process.wait(TEST_TIMEOUT) == -signal.SIGKILL
     assert cli_home.state()["gateway_state"] == "stopped"
     assert not (cli_home.home / "gateway.pid").exists()
     with cli_home.running("gateway", "run", STANDIN="stubborn") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
         assert cli_home("gateway", "stop", "--force").code == 0
         assert gateway.process.wait(TEST_TIMEOUT) == -signal.SIGKILL
 
 
 def test_stop_from_within_a_turn_does_not_deadlock(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run", STANDIN="stubborn") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
         ran = cli_home("gateway", "stop", HERMES_SESSION_ID="s1")
         assert ran.out == "The gateway stops after this turn\n"
-        gateway.hears("heard 15")
+        gateway.wait_for("heard 15")
         gateway.process.send_signal(signal.SIGUSR2)
         assert gateway.process.wait(TEST_TIMEOUT) == 0
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready")
-        assert "restarts once" in cli_home("gateway", "restart", HERMES_SESSION_ID="s1").out
-        gateway.hears("ready restart")
+        gateway.wait_for("ready")
+        assert "restarts after" in cli_home("gateway", "restart", HERMES_SESSION_ID="s1").out
+        gateway.wait_for("ready restart")
 
 
 def test_one_gateway_for_all_profiles(cli_home: CliHome) -> None:
     for name in ("work", "play"):
         cli_home("profile", "create", name)
     with cli_home.running("gateway", "run", STANDIN="all") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
         pid = gateway.process.pid
-        for words in (["gateway", "start"], ["gateway", "run"], ["gateway", "run", "--replace"]):
-            refused = cli_home("-p", "work", *words)
+        for args in (["gateway", "start"], ["gateway", "run"], ["gateway", "run", "--replace"]):
+            refused = cli_home("-p", "work", *args)
             assert refused.code == 1
             assert (
                 f"Profile work is already served by the gateway of profile default (pid {pid}"
@@ -324,10 +324,10 @@ def test_one_gateway_for_all_profiles(cli_home: CliHome) -> None:
         assert [row[:2] for row in rows[1:]] == [
             [name, str(pid)] for name in ("default", "play", "work")
         ]
-        gateway.told(signal.SIGTERM)
+        gateway.send_signal(signal.SIGTERM)
     assert cli_home("-p", "work", "gateway", "status").code == 3
     with cli_home.running("-p", "work", "gateway", "run") as own:
-        own.hears("ready")
+        own.wait_for("ready")
         refused = cli_home("gateway", "run", STANDIN="all")
         assert refused.code == 1
         assert f"of profile work is already running (pid {own.process.pid}" in refused.err
@@ -336,7 +336,7 @@ def test_one_gateway_for_all_profiles(cli_home: CliHome) -> None:
 
 def test_deep_status(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
         shown = cli_home("gateway", "status", "--deep")
     assert "service  not installed" in shown.out
     assert "1 start on record" in shown.out
@@ -348,7 +348,7 @@ def test_invalid_state_files_are_ignored(cli_home: CliHome) -> None:
     (cli_home.home / ".clean_shutdown").write_bytes(b"")
     assert cli_home("gateway", "status").code == 3
     with cli_home.running("gateway", "run") as gateway:
-        gateway.hears("ready signal")
+        gateway.wait_for("ready signal")
         assert cli_home("gateway", "status").code == 0
 
 
@@ -358,7 +358,7 @@ def test_conflicting_options_are_reported(cli_home: CliHome) -> None:
 
 def test_closed_pipe_is_ignored(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run", "--ready-fd", "99") as gateway:
-        gateway.hears("ready")
+        gateway.wait_for("ready")
 
 
 def test_port_conflict_hint_names_the_profile(
@@ -375,5 +375,5 @@ def test_port_conflict_hint_names_the_profile(
         assert ran.code == 0
         assert "hermes -p work config set platforms.api_server.extra.port" in ran.err
         assert "The gateway of profile default (pid " in ran.err
-        assert "serves api_server: each gateway needs ports of its own" in ran.err
+        assert "serves api_server: each gateway needs its own ports" in ran.err
         assert "hermes -p work config set" in cli_home("-p", "work", "gateway", "status").out

@@ -39,17 +39,17 @@ def end(pid: int) -> None:
 
 
 def test_ready_in_several_writes(home: Home) -> None:
-    told: list[str] = []
+    reply: list[str] = []
     code = "os.write(pipe, b'STATUS=a'); os.write(pipe, b'b\\nREADY=1\\n'); signal.pause()"
-    launched = launch(home, ENV, command(code), told.append)
-    assert (told, launched.status) == (["ab"], "ab")
+    launched = launch(home, ENV, command(code), reply.append)
+    assert (reply, launched.status) == (["ab"], "ab")
     assert f"pid {launched.pid}\n" in (home.logs / "gateway.log").read_text()
     end(launched.pid)
 
 
 def test_silent_start_is_not_a_failure(home: Home) -> None:
     with pytest.raises(LaunchNotReady, match=r"\(pid \d+\) is not ready after") as caught:
-        launch(home, ENV, command("signal.pause()"), print, patience=0.3)
+        launch(home, ENV, command("signal.pause()"), print, timeout=0.3)
     # So early that it may not have printed anything.
     end(int(re.findall(r"pid (\d+)", str(caught.value))[0]))
 
@@ -60,7 +60,7 @@ def test_timeout_can_be_extended() -> None:
         os.write(theirs, b"EXTEND_TIMEOUT_USEC=60000000\nREA")
         lines = pipe.lines()
         pipe.wait_longer(next(lines).partition("=")[2])
-        assert pipe.left > 30
+        assert pipe.remaining > 30
         pipe.wait_longer("soon")
         os.write(theirs, b"DY=1\n")
         assert next(lines) == "READY=1"
@@ -106,7 +106,7 @@ def test_service_manager_variables_are_removed(home: Home) -> None:
 def test_current_folder_is_not_on_the_module_path(home: Home, tmp_path: Path) -> None:
     for name in ("msgspec.py", "hermes.py"):
         (tmp_path / name).write_text("raise SystemExit('planted')", encoding="utf-8")
-    words = [*gateway_command(home), "--help"]
-    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    args = [*gateway_command(home), "--help"]
+    ran = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "usage: hermes" in ran.stdout

@@ -111,31 +111,31 @@ MANY = "gateway: {multiplex_profiles: true}"
 
 
 async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             for profile in SECRETS:
                 for chat in ("c1", "c2"):
-                    one.platform.say(profile, chat, "ann", f"hello {profile} {chat}")
+                    harness.platform.say(profile, chat, "ann", f"hello {profile} {chat}")
             for profile in SECRETS:
                 for chat in ("c1", "c2"):
-                    await one.sees(profile, chat, f"this is {profile}")
+                    await harness.sees(profile, chat, f"this is {profile}")
             for profile in SECRETS:
-                one.platform.say(profile, "c1", "ann", "env")
+                harness.platform.say(profile, "c1", "ann", "env")
             for profile in SECRETS:
-                await one.sees(profile, "c1", f"this is {profile}", f"{profile} looked")
-            ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+                await harness.sees(profile, "c1", f"this is {profile}", f"{profile} looked")
+            ended = await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")
-        _nothing_crossed(one)
+        _nothing_crossed(harness)
 
 
-def _nothing_crossed(one: ProfilesHarness) -> None:
+def _nothing_crossed(harness: ProfilesHarness) -> None:
     for profile, other in (("default", "work"), ("work", "default")):
-        asked = msgspec.json.encode(one.models[profile].requests()).decode()
+        asked = msgspec.json.encode(harness.models[profile].requests()).decode()
         assert f"hello {profile} c1" in asked
         assert f"hello {other}" not in asked
-        folder = one.home if profile == "default" else one.home / "profiles" / profile
+        folder = harness.home if profile == "default" else harness.home / "profiles" / profile
         seen = (folder / "workspace" / f"seen-{profile}").read_text()
         assert f"HERMES_SESSION_PROFILE={profile}\n" in seen
         space = "main" if profile == "default" else profile
@@ -143,7 +143,7 @@ def _nothing_crossed(one: ProfilesHarness) -> None:
         for text in (asked, seen):
             assert not any(secret in text for secret in SECRETS.values())
     for name in ("state.db", "state.db-wal"):
-        own = one.home / name
+        own = harness.home / name
         if own.exists():
             assert b"hello work" not in own.read_bytes()
 
@@ -155,76 +155,76 @@ gateway:
   profile_routes:
     - {platform: test, chat_id: c2, profile: work}
 """
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(routes)
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
-            one.platform.say("default", "c1", "ann", "hello")
-            one.platform.say("default", "c2", "ann", "hello")
-            await one.sees("default", "c1", "this is default")
-            await one.sees("default", "c2", "this is work")
-            one.platform.say("default", "c2", "eve", "let me in")
-            one.platform.say("default", "c2", "ann", "/profile")
-            await one.until(lambda: len(one.platform.truth.seen("default", "c2")) == 2)
-            assert "work" in one.platform.truth.seen("default", "c2")[1].text
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(routes)
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
+            harness.platform.say("default", "c1", "ann", "hello")
+            harness.platform.say("default", "c2", "ann", "hello")
+            await harness.sees("default", "c1", "this is default")
+            await harness.sees("default", "c2", "this is work")
+            harness.platform.say("default", "c2", "eve", "let me in")
+            harness.platform.say("default", "c2", "ann", "/profile")
+            await harness.until(lambda: len(harness.platform.truth.seen("default", "c2")) == 2)
+            assert "work" in harness.platform.truth.seen("default", "c2")[1].text
 
 
 async def test_broken_profile_does_not_affect_others(tmp_path: Path) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
-        (one.profile("work") / "config.yaml").write_text("platforms: [")
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
-            one.platform.say("default", "c1", "ann", "hello")
-            await one.sees("default", "c1", "this is default")
-            state = msgspec.json.decode((one.home / "gateway_state.json").read_bytes())
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
+        (harness.profile("work") / "config.yaml").write_text("platforms: [")
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
+            harness.platform.say("default", "c1", "ann", "hello")
+            await harness.sees("default", "c1", "this is default")
+            state = msgspec.json.decode((harness.home / "gateway_state.json").read_bytes())
         assert state["served_profiles"] == ["default"]
 
 
 async def test_shared_account_is_refused_by_name(tmp_path: Path) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
         for profile in SECRETS:
-            file = one.profile(profile) / "config.yaml"
+            file = harness.profile(profile) / "config.yaml"
             file.write_text(
                 file.read_text().replace("enabled: true", "enabled: true\n    token: t0ken-123")
             )
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
-            log = (one.profile("work") / "logs" / "errors.log").read_text()
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
+            log = (harness.profile("work") / "logs" / "errors.log").read_text()
         assert "The profiles default and work use the same test account." in log
 
 
 async def test_broken_own_profile_ends_the_process(tmp_path: Path) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
-        (one.home / "config.yaml").write_text("platforms: [")
-        with one.gateway() as gateway:
-            _, told = await anyio.to_thread.run_sync(
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
+        (harness.home / "config.yaml").write_text("platforms: [")
+        with harness.gateway() as gateway:
+            _, reply = await anyio.to_thread.run_sync(
                 gateway.process.communicate, None, TEST_TIMEOUT
             )
         assert gateway.process.returncode == 78
-        assert "config.yaml" in told.decode()
+        assert "config.yaml" in reply.decode()
 
 
 async def test_running_turn_finishes_before_exit(tmp_path: Path) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
-            one.platform.hold("posts")
-            one.platform.say("work", "c1", "bob", "hello")
-            await one.until(lambda: not one.platform.truth.waiting())
-            one.platform.release("posts")
-            await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
+            harness.platform.hold("posts")
+            harness.platform.say("work", "c1", "bob", "hello")
+            await harness.until(lambda: not harness.platform.truth.waiting())
+            harness.platform.release("posts")
+            await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
 
             def texts() -> set[str]:
-                seen = one.platform.truth.seen("work", "c1")
+                seen = harness.platform.truth.seen("work", "c1")
                 return {post.text.removeprefix("(recovered) ") for post in seen}
 
-            await one.until(lambda: texts() == {"this is work"})
+            await harness.until(lambda: texts() == {"this is work"})
 
 
 KEY = "0123456789abcdef0123"
@@ -237,16 +237,16 @@ def port() -> Iterator[int]:
 
 
 async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
-    async with profiles_harness(tmp_path) as one:
-        one.write_settings(MANY)
+    async with profiles_harness(tmp_path) as harness:
+        harness.write_settings(MANY)
         env = {"API_SERVER_ENABLED": "true", "API_SERVER_KEY": KEY, "API_SERVER_PORT": str(port)}
-        one.env |= env
+        harness.env |= env
         client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=KEY, max_retries=0)
         work = AsyncOpenAI(
             base_url=f"http://127.0.0.1:{port}/p/work/v1", api_key=KEY, max_retries=0
         )
-        with one.gateway() as gateway:
-            await anyio.to_thread.run_sync(gateway.hears, "READY=1")
+        with harness.gateway() as gateway:
+            await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             for asked, answer in ((client, "this is default"), (work, "this is work")):
                 done = await asked.chat.completions.create(
                     model="hermes-agent", messages=[{"role": "user", "content": "hello"}]
@@ -255,17 +255,17 @@ async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
                 await asked.close()
             api = f"http://127.0.0.1:{port}"
             async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
-                async with http.get(f"{api}/health/detailed") as told:
-                    health = await told.json()
+                async with http.get(f"{api}/health/detailed") as reply:
+                    health = await reply.json()
                 assert health["gateway_state"] == "running"
                 assert health["platforms"]["api_server"]["state"] == "connected"
                 assert health["profiles"] == ["default", "work"]
-                async with http.get(f"{api}/api/sessions?limit=1") as told:
-                    session = (await told.json())["data"][0]["id"]
+                async with http.get(f"{api}/api/sessions?limit=1") as reply:
+                    session = (await reply.json())["data"][0]["id"]
                 with anyio.fail_after(TEST_TIMEOUT):
                     follow = await http.get(f"{api}/api/sessions/{session}/events")
                     assert (await follow.content.readline()).startswith(b"id: ")
-                    ended = await anyio.to_thread.run_sync(gateway.told, signal.SIGTERM)
+                    ended = await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
                     # A complete response: an aborted one would be an error here.
                     await follow.content.read()
         assert (ended.code, ended.err) == (128 + signal.SIGTERM, "")

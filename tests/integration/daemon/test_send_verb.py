@@ -48,10 +48,10 @@ class SendHome:
             "LANG": "C.UTF-8",
         }
 
-    def __call__(self, *words: str, stdin: bytes | None = None, **env: str) -> CliResult:
+    def __call__(self, *args: str, stdin: bytes | None = None, **env: str) -> CliResult:
         given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
         done = subprocess.run(
-            [HERMES_PROGRAM, "send", *words], env=self.env | env, capture_output=True,
+            [HERMES_PROGRAM, "send", *args], env=self.env | env, capture_output=True,
             timeout=TEST_TIMEOUT,
             check=False, cwd=self.home.path, **given,
         )  # fmt: skip
@@ -127,9 +127,9 @@ def test_local_target_writes_a_file_and_failures_are_reported(send_home: SendHom
     assert (ran.code, path.read_text()) == (0, "kept\n")
     assert path.is_relative_to(send_home.home.path)
     ran = send_home("-t", "telegram,nowhere:1", "--json", "both")
-    told = json.loads(ran.out)
-    assert (ran.code, told["ok"]) == (1, False)
-    assert {line["target"]: line["outcome"] for line in told["results"]} == {
+    reply = json.loads(ran.out)
+    assert (ran.code, reply["ok"]) == (1, False)
+    assert {line["target"]: line["outcome"] for line in reply["results"]} == {
         "nowhere:1": "failed",
         "local": "written",
         "telegram:100:7": "accepted",

@@ -47,9 +47,9 @@ class ServiceHome:
             (root / "bin" / "systemctl").write_text(SYSTEMCTL)
             (root / "bin" / "systemctl").chmod(0o755)
 
-    def __call__(self, *words: str) -> CliResult:
+    def __call__(self, *args: str) -> CliResult:
         done = subprocess.run(
-            [HERMES_PROGRAM, *words], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+            [HERMES_PROGRAM, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
             timeout=TEST_TIMEOUT, check=False,
         )  # fmt: skip
         return CliResult(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -118,7 +118,7 @@ def test_service_of_another_home_is_not_changed(service_home: ServiceHome) -> No
     service_home.env["HERMES_HOME"] = str(other)
     service_home.asked()
     refused = service_home("gateway", "install")
-    assert (refused.code, "is the service of another home" in refused.err) == (2, True)
+    assert (refused.code, "belongs to another home" in refused.err) == (2, True)
     assert service_home("gateway", "uninstall").code == 2
     assert service_home.asked() == []
     assert service_home("gateway", "install", "--force").code == 0

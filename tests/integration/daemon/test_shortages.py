@@ -75,8 +75,8 @@ def test_full_disk_for_the_database_requests_a_restart(small_disk: SmallDisk) ->
     leave_a_little = 'truncate -s -100k "$HERMES_HOME/fill"'
     made = "hermes gateway start > /dev/null && hermes gateway stop > /dev/null"
     gone = 'rm "$HERMES_HOME"/state.db*'
-    told = "hermes gateway status"
-    ran = small_disk(made, gone, FILL, leave_a_little, RUN, told, RECOVERS)
+    reply = "hermes gateway status"
+    ran = small_disk(made, gone, FILL, leave_a_little, RUN, reply, RECOVERS)
     assert f"code={TRY_AGAIN}" in ran.out
     assert "The disk is full" in ran.err
     assert "The disk is full" in ran.out

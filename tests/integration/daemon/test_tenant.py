@@ -50,22 +50,22 @@ async def closed_profile(folder: Path) -> AsyncGenerator[tuple[ProfileService, a
     async with open_process_resources() as shared, anyio.create_task_group() as group:
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None,
-            programs=ApiHost(SystemClock()),
+            api_host=ApiHost(SystemClock()),
         )  # fmt: skip
-        tenant: ProfileService = await group.start(keep, deps)
-        tenant.assemble({})
-        tenant.begin(hear)
-        tenant.close()
+        service: ProfileService = await group.start(keep, deps)
+        service.assemble({})
+        service.begin(hear)
+        service.close()
         # Half of the drain time: there are no turns to wait for.
-        with anyio.fail_after(tenant.gateway.drain / 2):
-            await tenant.ended.wait()
-        yield tenant, closed
+        with anyio.fail_after(service.gateway.drain / 2):
+            await service.ended.wait()
+        yield service, closed
         group.cancel_scope.cancel()
 
 
 async def test_close_during_opening_ends_immediately(tmp_path: Path) -> None:
-    async with closed_profile(tmp_path) as (tenant, _):
-        assert tenant.listening.is_set()
+    async with closed_profile(tmp_path) as (service, _):
+        assert service.listening.is_set()
 
 
 async def test_log_stays_open_until_the_process_ends(tmp_path: Path) -> None:
@@ -102,19 +102,19 @@ async def test_rebuilt_gateway_sends_no_second_restart_notice(
     ):
         deps = ProfileServiceDeps(
             owner=home, env=Env({}), shared=shared, restart=lambda: None, restarted=True,
-            programs=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
+            api_host=ApiHost(SystemClock()), retry=Backoff(base=0.01, cap=0.01),
         )  # fmt: skip
-        tenant = ProfileService(app, {"fake": channel}, {}, hooks, deps)
+        service = ProfileService(app, {"fake": channel}, {}, hooks, deps)
         for place in (Address("fake", "1"), Address("gone", "1")):
             await request_restart_notice(app.store, place)
-        tenant.assemble({})
-        tenant.begin(hear)
+        service.assemble({})
+        service.begin(hear)
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
-                group.start_soon(tenant.run)
+                group.start_soon(service.run)
                 await hooks.again.wait()
                 await wait_until(lambda: len(channel.posts) >= 2)
-                tenant.close()
+                service.close()
         assert [channel.texts_in(chat) for chat in ("1", "7")] == [[BACK_ONLINE], [BACK_ONLINE]]
         for name in ("fake", "gone"):
             assert await app.store.queues.topics(outbox_name(name)) == []

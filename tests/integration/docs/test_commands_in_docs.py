@@ -43,10 +43,10 @@ def blocks() -> list[tuple[str, list[str]]]:
 def pretend(home: Path) -> None:
     """As if the embedded models had been fetched; nobody asks them anything here."""
     place = folder_under(home)
-    (place.engine / "xllamacpp").mkdir(parents=True)
+    (place.engine_folder / "xllamacpp").mkdir(parents=True)
     for name in ("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"):
         weights = find_weights(name)
-        with place.weights(weights).open("wb") as file:
+        with place.weights_path(weights).open("wb") as file:
             file.truncate(weights.size)
 
 

@@ -82,9 +82,9 @@ def test_the_foreground_says_what_the_guide_says(env: dict[str, str]) -> None:
     command = [str(BIN / "hermes"), "gateway", "run"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
         gateway = RunningCli(one)
-        gateway.hears("Ctrl+C stops it.")
-        gateway.hears("No platforms enabled")
-        gateway.hears("agent.log")
-        ended = gateway.told(2)
+        gateway.wait_for("Ctrl+C stops it.")
+        gateway.wait_for("No platforms enabled")
+        gateway.wait_for("agent.log")
+        ended = gateway.send_signal(2)
     assert ended.out.endswith("Stopping; press Ctrl+C again to stop immediately.\n")
     assert ended.code == 130

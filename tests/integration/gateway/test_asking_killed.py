@@ -29,9 +29,9 @@ def done_in(note: Path) -> list[str]:
     return note.read_text().splitlines() if note.exists() else []
 
 
-def response(told: PlatformPost) -> str:
+def response(reply: PlatformPost) -> str:
     """Return what the tool told the model, which repeats it."""
-    return json.loads(told.text.splitlines()[1])["user_response"]
+    return json.loads(reply.text.splitlines()[1])["user_response"]
 
 
 def questions(chat: RestartedGateway, words: str, where: str = "c1") -> list[PlatformPost]:
@@ -46,9 +46,9 @@ async def answer(
     """Answer like a person: by the id if the gateway cannot know what the reply refers to."""
     chat.say(word, chat=where, to=to)
     await chat.until(lambda: bool(chat.posts("re: q-", where) or chat.posts(UNDECIDED, where)))
-    for told in chat.posts(UNDECIDED, where):
-        name = ID.search(told.text)
-        assert name, told
+    for reply in chat.posts(UNDECIDED, where):
+        name = ID.search(reply.text)
+        assert name, reply
         chat.say(f"{word} {name[1]}", chat=where)
 
 
@@ -58,44 +58,44 @@ async def test_answer_after_kill(
 ) -> None:
     note = tmp_path / "note"
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life():
+        async with chat.run():
             chat.say(approval_request(note, "q-1"))
-            post = await chat.sees("/approve")
-        async with chat.life():
+            post = await chat.wait_for_post("/approve")
+        async with chat.run():
             await answer(chat, word, post if is_reply else None)
-            told = await chat.sees("re: q-1")
+            reply = await chat.wait_for_post("re: q-1")
         assert len(questions(chat, "Run this command")) == 1
     assert done_in(note) == ["q-1"] * effects
     # The model made its call once and got the result.
-    assert chat.thoughts == [approval_request(note, "q-1")] * 2
-    assert "outcome is unknown" not in told.text
-    assert ("A person allowed it" in told.text) is bool(effects)
+    assert chat.questions == [approval_request(note, "q-1")] * 2
+    assert "outcome is unknown" not in reply.text
+    assert ("A person allowed it" in reply.text) is bool(effects)
 
 
 async def test_text_after_kill_answers_the_open_question(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life():
+        async with chat.run():
             chat.say(COLOUR)
-            await chat.sees("Which colour?")
-        async with chat.life() as life:
-            await life.ready()
+            await chat.wait_for_post("Which colour?")
+        async with chat.run() as instance:
+            await instance.ready()
             chat.say("please also buy milk")
-            told = await chat.sees("re: q-1")
+            reply = await chat.wait_for_post("re: q-1")
         assert len(questions(chat, "Which colour?")) == 1
-    assert response(told) == "please also buy milk"
-    assert chat.thoughts == [COLOUR] * 2
+    assert response(reply) == "please also buy milk"
+    assert chat.questions == [COLOUR] * 2
 
 
 async def test_message_sent_while_down_is_received(tmp_path: Path) -> None:
     """It arrives during the resumed turn, before or after the question is repeated."""
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life():
+        async with chat.run():
             chat.say(COLOUR)
-            await chat.sees("Which colour?")
+            await chat.wait_for_post("Which colour?")
         chat.say("2")
-        async with chat.life():
-            told = await chat.sees("re: q-1")
-    assert response(told) == "blue"
+        async with chat.run():
+            reply = await chat.wait_for_post("re: q-1")
+    assert response(reply) == "blue"
 
 
 async def test_other_message_ends_the_approval_request(tmp_path: Path) -> None:
@@ -103,53 +103,53 @@ async def test_other_message_ends_the_approval_request(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
         settings = tmp_path / "home" / "config.yaml"
         settings.write_text(settings.read_text().replace("queue", "interrupt"))
-        async with chat.life():
+        async with chat.run():
             chat.say(approval_request(note, "q-1"))
-            await chat.sees("/approve")
+            await chat.wait_for_post("/approve")
         # Before or after the question is repeated.
         chat.say("q-2 and something else")
-        async with chat.life():
-            await chat.sees("re: q-2")
+        async with chat.run():
+            await chat.wait_for_post("re: q-2")
             chat.say("/approve")
-            await chat.sees("Too late")
+            await chat.wait_for_post("Too late")
     assert done_in(note) == []
 
 
 async def test_shutdown_does_not_wait_for_an_answer(tmp_path: Path) -> None:
     note = tmp_path / "note"
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life() as life:
+        async with chat.run() as instance:
             chat.say(COLOUR)
             chat.say(approval_request(note, "q-2"), chat="c2")
-            await chat.sees("Which colour?")
-            await chat.sees("Run this command", "c2")
+            await chat.wait_for_post("Which colour?")
+            await chat.wait_for_post("Run this command", "c2")
             with anyio.fail_after(STOP_LIMIT):
-                life.end()
-                await life.process.wait()
-        async with chat.life():
+                instance.end()
+                await instance.process.wait()
+        async with chat.run():
             chat.say("1")
             chat.say("yes", chat="c2")
-            told = [await chat.sees("re: q-1"), await chat.sees("re: q-2", "c2")]
+            reply = [await chat.wait_for_post("re: q-1"), await chat.wait_for_post("re: q-2", "c2")]
         # The progress message does not say that there was an answer.
         assert not chat.posts("The answer is below", "c2")[:-1]
         asked = questions(chat, "Which colour?") + questions(chat, "Run this command", "c2")
         assert len(asked) == 2
-    assert sorted(chat.thoughts) == sorted([COLOUR, approval_request(note, "q-2")] * 2)
+    assert sorted(chat.questions) == sorted([COLOUR, approval_request(note, "q-2")] * 2)
     assert done_in(note) == ["q-2"]
-    assert response(told[0]) == "red"
-    assert "nterrupted" not in told[1].text
+    assert response(reply[0]) == "red"
+    assert "nterrupted" not in reply[1].text
 
 
 async def test_stop_closes_the_question(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life():
+        async with chat.run():
             chat.say(COLOUR)
-            await chat.sees("Which colour?")
+            await chat.wait_for_post("Which colour?")
         chat.say("/stop")
-        async with chat.life():
-            await chat.sees("topped")
+        async with chat.run():
+            await chat.wait_for_post("topped")
             chat.say("q-2 please also buy milk")
-            await chat.sees("re: q-2")
+            await chat.wait_for_post("re: q-2")
     assert not chat.posts("re: q-1")
 
 
@@ -162,31 +162,31 @@ async def test_kill_at_any_point_around_a_question(tmp_path: Path) -> None:
     assert known == {*places, *after}
     async with restarted_gateway(tmp_path) as chat:
         chat.say(approval_request(note, "q-1"))
-        for place in places:
-            await chat.crash_at(place)
-        async with chat.life():
-            await chat.sees("Run this command")
+        for failpoint in places:
+            await chat.crash_at(failpoint)
+        async with chat.run():
+            await chat.wait_for_post("Run this command")
         chat.say("yes")
-        for place in after:
-            await chat.crash_at(place)
-        async with chat.life():
-            told = await chat.sees("re: q-1")
+        for failpoint in after:
+            await chat.crash_at(failpoint)
+        async with chat.run():
+            reply = await chat.wait_for_post("re: q-1")
         assert len(questions(chat, "Run this command")) == 1
     assert done_in(note) == []
-    assert "outcome is unknown" in told.text
+    assert "outcome is unknown" in reply.text
 
 
 async def test_reply_answers_the_older_question(tmp_path: Path) -> None:
     """Two questions in two threads, asked of the same owner."""
-    async with restarted_gateway(tmp_path) as chat, chat.life():
+    async with restarted_gateway(tmp_path) as chat, chat.run():
         first, second = tmp_path / "first", tmp_path / "second"
         chat.say(approval_request(first, "q-1"), chat="c1")
         chat.say(approval_request(second, "q-2"), chat="c2")
-        older = await chat.sees("/approve", "c1")
-        newer = await chat.sees("/approve", "c2")
+        older = await chat.wait_for_post("/approve", "c1")
+        newer = await chat.wait_for_post("/approve", "c2")
         await answer(chat, "no", newer, "c2")
-        await chat.sees("re: q-2", "c2")
+        await chat.wait_for_post("re: q-2", "c2")
         await answer(chat, "yes", older, "c1")
-        await chat.sees("re: q-1", "c1")
+        await chat.wait_for_post("re: q-1", "c1")
         assert done_in(first) == ["q-1"]
         assert not second.exists()

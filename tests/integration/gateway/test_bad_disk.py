@@ -56,9 +56,9 @@ class Chat:
             if text in PROGRESS_OVER or text in OUTAGE_NOTICES:
                 continue
             said = [one for one in self.expected if one.removeprefix("re: ") in text]
-            told = "could not be" in text and len(found) < len(self.expected)
+            reply = "could not be" in text and len(found) < len(self.expected)
             mark = RECOVERED_MARK if text.startswith(RECOVERED_MARK) else ""
-            found.append(self.expected[len(found)] if told else mark + (said or [text])[-1])
+            found.append(self.expected[len(found)] if reply else mark + (said or [text])[-1])
         return found
 
     def is_answered(self) -> bool:
@@ -118,15 +118,15 @@ async def scenarios(folder: Path, cases: Sequence[tuple[DiskFailure, int, int]])
                 folder / "home", ProfileSettings(account=ACCOUNT, url=server.url, env=env)
             )
             # This disk is implemented in Python, so writing takes time from the event loop.
-            async with profile_gateway(folder / "home") as tenant, guard_loop(limit=0.5):
-                world = DiskScenario(server, tenant.app.store, disk)
+            async with profile_gateway(folder / "home") as service, guard_loop(limit=0.5):
+                world = DiskScenario(server, service.app.store, disk)
                 for failure, nth, many in cases:
                     try:
                         failed += await world.live(failure, nth, many)
                     except BaseException as error:
                         error.add_note(f"{failure} for {many} at write {nth}")
                         raise
-                assert await tenant.app.store.integrity() == []
+                assert await service.app.store.integrity() == []
     effects = (work / "effects").read_text().splitlines()
     assert len(effects) == len(set(effects))
     return f"{len(cases)} scenarios, in {failed} of them the disk failed: 0 acknowledged rows lost"

@@ -19,10 +19,10 @@ async def test_message_with_cancelled_intake_is_answered_when_repeated(
     loop = asyncio.get_running_loop()
     scope, gone = anyio.CancelScope(), threading.Event()
 
-    async with gateway_harness(tmp_path) as one:
-        await one.channel.type(make_inbound("hello", "1"))
-        await one.sees("re: hello")
-        await one.calm()
+    async with gateway_harness(tmp_path) as harness:
+        await harness.channel.type(make_inbound("hello", "1"))
+        await harness.wait_for_posts("re: hello")
+        await harness.wait_until_idle()
 
         def cut(name: str) -> None:
             """Cancel the delivering task while the message is being stored."""
@@ -32,9 +32,9 @@ async def test_message_with_cancelled_intake_is_answered_when_repeated(
 
         with watch_failpoints(cut):
             with scope:
-                await one.gateway.intake.deliver(make_inbound("again", "2"))
+                await harness.gateway.intake.accept(make_inbound("again", "2"))
             assert scope.cancelled_caught
             gone.set()
-        assert one.channel.texts_in("1") == ["re: hello"]
-        await one.channel.type(make_inbound("again", "2"))
-        await one.sees("re: hello", "re: again")
+        assert harness.channel.texts_in("1") == ["re: hello"]
+        await harness.channel.type(make_inbound("again", "2"))
+        await harness.wait_for_posts("re: hello", "re: again")

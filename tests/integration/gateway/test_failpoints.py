@@ -75,11 +75,11 @@ async def crash_at(site: Site, spec: GatewaySpec, wave: int) -> None:
     """Run an instance that recovers, receives a new wave, and is killed."""
     server, answers = site.server, site.answers
 
-    async def die(life: GatewayInstance) -> None:
-        await life.ready()
+    async def die(instance: GatewayInstance) -> None:
+        await instance.ready()
         await answers.all()
-        life.arm()
-        await life.says("armed")
+        instance.arm()
+        await instance.says("armed")
         # Not earlier: refused messages are retried ever more slowly.
         server.truth.weather = REFUSING if spec.die_at in NEEDS_REFUSAL else FAULTS
         # Not every wave reaches the failpoint.
@@ -107,19 +107,19 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
         answers = AnswerWaiter(server, folder / "home" / "state.db")
         site = Site(server, answers, birth)
         for nth in nths:
-            for wave, place in enumerate(places, nth * len(places)):
-                first, *others = (*AFTER.get(place, ()), place)
+            for wave, failpoint in enumerate(places, nth * len(places)):
+                first, *others = (*AFTER.get(failpoint, ()), failpoint)
                 await crash_at(site, structs.replace(spec, die_at=first, nth=nth), wave)
                 for other in others:
                     await crash_while_recovering(site, structs.replace(spec, die_at=other))
                 kills += 1 + len(others)
                 fatal += [f"q-{wave}."] * (len(others) > 1)
 
-        async def end(life: GatewayInstance) -> None:
-            await life.ready()
+        async def end(instance: GatewayInstance) -> None:
+            await instance.ready()
             await answers.all()
             await answers.settled()
-            life.end()
+            instance.end()
 
         last = await run_instance(spec, end, birth)
     spoken = server.truth.spoken
@@ -130,10 +130,10 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
         wrong = outbox.wrong + await check_store(store, spoken, keys, verdict.told)
         assert wrong + await store.integrity() == []
     verdict.check()
-    told = [one for one in spoken if question_name(one.text) in verdict.told]
-    released = [one for one in told if one.text.startswith("/")]
+    reply = [one for one in spoken if question_name(one.text) in verdict.told]
+    released = [one for one in reply if one.text.startswith("/")]
     # Turns running at several ends of the process are parked; nothing else is.
-    set_aside = [one for one in told if one not in released]
+    set_aside = [one for one in reply if one not in released]
     assert all(question_name(one.text).startswith(tuple(fatal)) for one in set_aside)
     assert last.report is not None
     last.report.check_loop()

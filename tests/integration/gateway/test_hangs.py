@@ -43,8 +43,8 @@ class BusyThreadTool:
 
     spec = ToolSpec("thread", "Works in a thread.", {"type": "object"}, Effect.READ)
 
-    def __init__(self, begun: Path) -> None:
-        self._begun = begun
+    def __init__(self, started: Path) -> None:
+        self._begun = started
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         def work() -> None:
@@ -59,9 +59,9 @@ class BusyThreadTool:
 class HangingPlanner:
     """Hangs while planning its first turn."""
 
-    def __init__(self, plain: Planner, begun: Path) -> None:
+    def __init__(self, plain: Planner, started: Path) -> None:
         self._plain = plain
-        self._begun = begun
+        self._begun = started
 
     async def plan(self, session: Session, scope: Scope, history: Sequence[Message]) -> Plan:
         if not self._begun.exists():
@@ -71,10 +71,10 @@ class HangingPlanner:
 
 
 class HangHarness:
-    def __init__(self, server: PlatformServer, gateway: Gateway, begun: Path) -> None:
+    def __init__(self, server: PlatformServer, gateway: Gateway, started: Path) -> None:
         self.server = server
         self.gateway = gateway
-        self._begun = begun
+        self._begun = started
 
     def say(self, text: str, chat: str = "c") -> None:
         self.server.say("main", chat, "ann", text)
@@ -105,16 +105,16 @@ class HangHarness:
 async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
     home, work = folder / "home", folder / "work"
     work.mkdir(parents=True)
-    begun = work / BEGUN
+    started = work / BEGUN
 
     def heard(thought: ModelCall) -> None:
         if "hang:" in thought.question:
-            begun.touch()
+            started.touch()
 
     def prepare(app: App) -> None:
-        app.toolbox.join([BusyThreadTool(begun)])
+        app.toolbox.add_tools([BusyThreadTool(started)])
         if kind == "a planner that hangs":
-            planner = HangingPlanner(app.planner, begun)
+            planner = HangingPlanner(app.planner, started)
             app.runner = Runner(app.store, app.clock, planner, app.price, app.home.profile)
 
     with ExitStack() as stack:
@@ -130,8 +130,8 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
                 settings={"max_concurrent_sessions": turns, **servers_of(kind, work)},
             )
             write_profile(home, given)
-            async with profile_gateway(home, prepare) as tenant, guard_loop():
-                yield HangHarness(server, tenant.gateway, begun)
+            async with profile_gateway(home, prepare) as service, guard_loop():
+                yield HangHarness(server, service.gateway, started)
 
 
 def servers_of(kind: str, work: Path) -> dict[str, object]:
@@ -185,67 +185,67 @@ HELD = {
 async def stop_it(folder: Path, kind: str) -> tuple[float, float]:
     """Return seconds until the reply, and until the chat is free."""
     clock = SystemClock()
-    async with hang_harness(folder, kind) as one:
+    async with hang_harness(folder, kind) as harness:
         queued = HELD.get(kind)
         if queued:
-            one.server.hold(queued)
+            harness.server.hold(queued)
         if kind == "no slot is free":
-            one.say("q-other hang:model", "other")
+            harness.say("q-other hang:model", "other")
             await until((folder / "work" / BEGUN).exists)
         if kind == COMMAND:
-            await command_hangs(one)
+            await command_hangs(harness)
         else:
-            one.say(f"q-1 {HANGS[kind]}")
+            harness.say(f"q-1 {HANGS[kind]}")
         if kind == "no slot is free":
-            await until(lambda: len(one.gateway.actors.snapshot()) == 2)
+            await until(lambda: len(harness.gateway.actors.snapshot()) == 2)
         else:
-            await one.hangs()
+            await harness.hangs()
         stopped = "was stopped." if kind == COMMAND else "Stopped."
         if kind == "steering while it hangs":
-            one.say("/steer q-2 go another way")
-            await one.sees("Sent to the running turn.")
+            harness.say("/steer q-2 go another way")
+            await harness.sees("Sent to the running turn.")
         if kind == "a queue behind it":
-            one.say("q-2 later")
-            await until(lambda: one.gateway.actors.activity(KEY).waiting == 1)
+            harness.say("q-2 later")
+            await until(lambda: harness.gateway.actors.activity(KEY).waiting == 1)
         began = clock.monotonic()
-        one.say("/stop")
+        harness.say("/stop")
         if queued == "posts":
-            await one.is_free()
+            await harness.is_free()
             free = clock.monotonic() - began
-            one.server.release(queued)
-            await one.sees(stopped)
-            told = free
+            harness.server.release(queued)
+            await harness.sees(stopped)
+            reply = free
         else:
-            await one.sees(stopped if kind == COMMAND else "Stop")
-            told = clock.monotonic() - began
-            await one.is_free()
+            await harness.sees(stopped if kind == COMMAND else "Stop")
+            reply = clock.monotonic() - began
+            await harness.is_free()
             free = clock.monotonic() - began
-            await one.sees(stopped)
+            await harness.sees(stopped)
         if kind == "no slot is free":
-            one.say("/stop", "other")
-        one.say("q-3")
-        await one.sees("re: q-3")
-        assert not any("re: q-1" in text or "re: q-2" in text for text in one.texts())
+            harness.say("/stop", "other")
+        harness.say("q-3")
+        await harness.sees("re: q-3")
+        assert not any("re: q-1" in text or "re: q-2" in text for text in harness.texts())
         if queued and queued != "posts":
-            one.server.release(queued)
-    return told, free
+            harness.server.release(queued)
+    return reply, free
 
 
-async def command_hangs(one: HangHarness) -> None:
+async def command_hangs(harness: HangHarness) -> None:
     """It delays only what follows it in its own chat."""
     # The model hangs on this text if it is the last one to be summarised.
     words = command("printf hang%s :model")
     for name in ("q-5", "q-6", f"q-7 {words}", "q-8"):
-        one.say(name)
-        await one.sees(f"re: {name[:3]}")
-        await one.is_free()
-    one.say(HANGS[COMMAND])
-    await one.hangs()
-    one.say("/status")
-    await one.sees("running for")
-    one.say("q-2 later")
-    one.say("q-9", "other")
-    await one.server.until(lambda: bool(one.server.truth.seen("main", "other")))
+        harness.say(name)
+        await harness.sees(f"re: {name[:3]}")
+        await harness.is_free()
+    harness.say(HANGS[COMMAND])
+    await harness.hangs()
+    harness.say("/status")
+    await harness.sees("running for")
+    harness.say("q-2 later")
+    harness.say("q-9", "other")
+    await harness.server.until(lambda: bool(harness.server.truth.seen("main", "other")))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -262,10 +262,10 @@ def children() -> set[str]:
 async def test_stop_ends_it(tmp_path: Path, kind: str) -> None:
     before = children()
     with anyio.fail_after(TIMEOUT):
-        told, free = await stop_it(tmp_path, kind)
+        reply, free = await stop_it(tmp_path, kind)
         # A process that was told to end may still be exiting.
         await until(lambda: children() <= before)
-    sys.stdout.write(f"{kind}: told after {told:.3f} s, free after {free:.3f} s\n")
+    sys.stdout.write(f"{kind}: told after {reply:.3f} s, free after {free:.3f} s\n")
 
 
 @pytest.mark.soak
@@ -275,11 +275,11 @@ async def test_stop_ends_it_in_time(
     tmp_path: Path, kind: str, prove: Callable[[str], None]
 ) -> None:
     took = [await stop_it(tmp_path / str(number), kind) for number in range(20)]
-    told, free = (sorted(times) for times in zip(*took, strict=True))
+    reply, free = (sorted(times) for times in zip(*took, strict=True))
     numbers = (
-        f"{kind}: 20 times, told after {median(told):.3f} s ({told[-1]:.3f} s at most), "
+        f"{kind}: 20 times, told after {median(reply):.3f} s ({reply[-1]:.3f} s at most), "
         f"free after {median(free):.3f} s ({free[-1]:.3f} s at most)"
     )
     prove(numbers)
     # On a busy machine, a single measurement says more about the machine.
-    assert (median(told) < REPLY_LIMIT, median(free) < FREE_LIMIT) == (True, True), numbers
+    assert (median(reply) < REPLY_LIMIT, median(free) < FREE_LIMIT) == (True, True), numbers

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.anyio
 FAILED, KILLED = "q-1 fail:model", "q-2 hang:model"
 
 
-def hermes(folder: Path, *words: str) -> str:
+def hermes(folder: Path, *args: str) -> str:
     env = {"HOME": str(folder), "HERMES_HOME": str(folder / "home"), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "hermes", "sessions", *words]
+    command = [sys.executable, "-m", "hermes", "sessions", *args]
     return subprocess.run(
         command, env=env, capture_output=True, check=True, timeout=TEST_TIMEOUT, text=True
     ).stdout
@@ -28,24 +28,24 @@ def hermes(folder: Path, *words: str) -> str:
 
 async def test_only_interrupted_turn_is_shown_as_interrupted(tmp_path: Path) -> None:
     async with restarted_gateway(tmp_path) as chat:
-        async with chat.life():
+        async with chat.run():
             chat.say(FAILED)
-            await chat.sees(REFUSED)
+            await chat.wait_for_post(REFUSED)
             chat.say(KILLED)
-            await chat.is_asked(KILLED)
+            await chat.wait_for_question(KILLED)
         listed = await run_sync(hermes, tmp_path, "list", "--json")
         session = json.loads(listed.splitlines()[0])["id"]
         shown = await run_sync(hermes, tmp_path, "show", session)
         assert shown.count(INTERRUPTED) == 1
         assert shown.index(FAILED) < shown.index(KILLED) < shown.index(INTERRUPTED)
-        async with chat.life():
+        async with chat.run():
             # It is resumed automatically and hangs again.
-            await chat.is_asked(KILLED, 2)
+            await chat.wait_for_question(KILLED, 2)
             chat.say("/stop")
-            await chat.sees("Stopped.")
+            await chat.wait_for_post("Stopped.")
             chat.say("/history")
-            told = await chat.sees(f"you: {FAILED}")
-        lines = [line.strip() for line in told.text.splitlines()]
+            reply = await chat.wait_for_post(f"you: {FAILED}")
+        lines = [line.strip() for line in reply.text.splitlines()]
         assert lines[0] == f"you: {FAILED}"
         assert lines[1].startswith(UNANSWERED.removesuffix(")"))
         assert REFUSED in lines[1]

@@ -16,10 +16,10 @@ async def test_session_that_kills_the_program_is_parked(tmp_path: Path) -> None:
         chat.say("q-1")
         for _ in range(times):
             await chat.crash_at("recorder.before_end")
-        assert chat.thoughts == ["q-1"] * times
-        async with chat.life():
-            await chat.sees("I will not retry it on my own")
+        assert chat.questions == ["q-1"] * times
+        async with chat.run():
+            await chat.wait_for_post("I will not retry it on my own")
             chat.say("q-2", chat="c2")
-            await chat.sees("re: q-2", "c2")
-        assert chat.thoughts == [*["q-1"] * times, "q-2"]
+            await chat.wait_for_post("re: q-2", "c2")
+        assert chat.questions == [*["q-1"] * times, "q-2"]
         assert not chat.posts("re: q-1")

@@ -55,10 +55,10 @@ async def run_until_killed(
 ) -> None:
     """Run until the failpoint is reached or there is nothing left to do."""
 
-    async def kill(life: GatewayInstance) -> None:
-        await life.ready()
+    async def kill(instance: GatewayInstance) -> None:
+        await instance.ready()
         await answers.all()
-        life.kill()
+        instance.kill()
 
     assert (await run_instance(spec, kill, start_instance)).killed
 
@@ -68,15 +68,15 @@ async def run_until_answered(
 ) -> GatewayReport:
     """Run until everything is answered, then shut down."""
 
-    async def end(life: GatewayInstance) -> None:
-        await life.ready()
+    async def end(instance: GatewayInstance) -> None:
+        await instance.ready()
         await answers.all()
         await answers.settled()
-        life.end()
+        instance.end()
 
-    life = await run_instance(spec, end, start_instance)
-    assert life.report is not None
-    return life.report
+    instance = await run_instance(spec, end, start_instance)
+    assert instance.report is not None
+    return instance.report
 
 
 async def run_with_kills(
@@ -98,9 +98,9 @@ async def run_with_kills(
             first, last = updates * number // kills, updates * (number + 1) // kills
             said = questions(chance, first, last - first, members or (OWNER,))
             server.truth.say_all(said)
-            place, nth = chance.choice(places), chance.randrange(1, 150)
+            failpoint, nth = chance.choice(places), chance.randrange(1, 150)
             await run_until_killed(
-                answers, structs.replace(spec, die_at=place, nth=nth), start_instance
+                answers, structs.replace(spec, die_at=failpoint, nth=nth), start_instance
             )
         report = await run_until_answered(answers, spec, start_instance)
         truth = server.truth
@@ -108,8 +108,8 @@ async def run_with_kills(
     verdict = check_delivery(truth, outbox.parked, outbox.receipts)
     async with open_store(database, SystemClock()) as store:
         keys = {f"c{chat}": session_key_of("test", f"c{chat}", "") for chat in range(CHATS)}
-        told = {name.rpartition(" ")[2] for name in verdict.told}
-        wrong = outbox.wrong + await check_store(store, truth.spoken, keys, told)
+        reply = {name.rpartition(" ")[2] for name in verdict.told}
+        wrong = outbox.wrong + await check_store(store, truth.spoken, keys, reply)
         wrong += await store.integrity()
     effects = (folder / "work" / "effects").read_text().splitlines()
     verdict.check()

@@ -40,13 +40,13 @@ async def gateway(path: Path, url: str, every: int) -> AsyncGenerator[tuple[App,
         "platforms:\n  fake:\n    extra:\n      allow_admin_from: [ann]\n"
     )
     env = Env({"HOME": str(path), "PATH": "/bin", "GATEWAY_ALLOWED_USERS": "ann"})
-    choices = AppOptions(workspace=str(path), source="gateway", looks_back=True)
+    choices = AppOptions(workspace=str(path), source="gateway", reviews_turns=True)
     async with open_app(Home(root=path, path=path), env, choices) as app:
         channel = FakeChannel()
         channels: dict[str, Channel] = {channel.name: channel}
         parts = GatewayOptions(
             channels=channels,
-            door=build_access(app, channels, multiplexed=False),
+            access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(path / "chats.json", app.clock),
         )
         built = build_gateway(app, parts)
@@ -62,10 +62,10 @@ async def test_learning_notice_comes_after_the_answer(
     async with gateway(tmp_path, model.url, every=1) as (_, channel):
         await channel.say("Be brief, please.")
         await wait_until(lambda: len(channel.texts_in("1")) == 2)
-        answered, told = channel.texts_in("1")
+        answered, reply = channel.texts_in("1")
         assert answered == "Plain answer."
-        assert told.startswith("💾")
-        assert "prefers short answers" in told
+        assert reply.startswith("💾")
+        assert "prefers short answers" in reply
         assert (tmp_path / "memories/USER.md").read_text() == "prefers short answers"
         await channel.say("/changes")
         await wait_until(lambda: len(channel.texts_in("1")) == 3)

@@ -50,9 +50,9 @@ class Askers:
             await self._answers.all()
 
 
-def resident(life: GatewayInstance) -> int:
+def resident(instance: GatewayInstance) -> int:
     """Return the resident bytes without file pages, which the system can reclaim."""
-    lines = Path(f"/proc/{life.process.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{instance.process.pid}/status").read_text().splitlines()
     (taken,) = [line.split()[1] for line in lines if line.startswith("RssAnon:")]
     return int(taken) * 1024
 
@@ -65,20 +65,20 @@ async def sizes(folder: Path, turns: Sequence[int], chats: int) -> list[int]:
     found: list[int] = []
     async with (
         serve_platform() as server,
-        gateway_instance(single_profile_spec(folder, server.url, ACCOUNT)) as life,
+        gateway_instance(single_profile_spec(folder, server.url, ACCOUNT)) as instance,
     ):
         people = Askers(server, FEW)
         async with anyio.create_task_group() as group:
-            group.start_soon(life.watch)
-            await life.ready()
+            group.start_soon(instance.watch)
+            await instance.ready()
             await people.ask(FEW * REVIEWED_AFTER)
             people.chats = chats
             for more in turns:
                 await people.ask(more)
-                found.append(resident(life))
-            life.end()
-    assert life.report is not None
-    life.report.check_loop()
+                found.append(resident(instance))
+            instance.end()
+    assert instance.report is not None
+    instance.report.check_loop()
     return found
 
 

@@ -32,74 +32,74 @@ HALF = respond_then_hang(STREAM_HEAD + delta_events("Half"))
 SILENT = respond_then_hang(STREAM_HEAD)
 
 
-def texts_of(far: FakeRemoteGateway) -> list[list[str]]:
-    return [[one["content"] for one in asked.body["messages"]] for asked in far.asked]
+def texts_of(remote: FakeRemoteGateway) -> list[list[str]]:
+    return [[one["content"] for one in asked.body["messages"]] for asked in remote.asked]
 
 
 async def test_chat_is_answered_by_the_remote_gateway(tmp_path: Path) -> None:
     async with (
-        fake_remote_gateway(full_answer("Hello."), full_answer("Still here.")) as far,
-        local_gateway(tmp_path, far.url) as lobby,
+        fake_remote_gateway(full_answer("Hello."), full_answer("Still here.")) as remote,
+        local_gateway(tmp_path, remote.url) as local,
     ):
-        await lobby.channel.say("hi")
-        await lobby.sees("Hello.")
-        await lobby.channel.say("there?")
-        await lobby.sees("Hello.", "Still here.")
-        await lobby.calm()
-        assert await lobby.texts() == ["hi", "Hello.", "there?", "Still here."]
-        assert await lobby.open_rows() == []
-        session = await session_of(lobby)
-    assert texts_of(far) == [["Be kind.", "hi"], ["Be kind.", "hi", "Hello.", "there?"]]
-    assert {asked.headers["x-hermes-session-id"] for asked in far.asked} == {session}
+        await local.channel.say("hi")
+        await local.wait_for_posts("Hello.")
+        await local.channel.say("there?")
+        await local.wait_for_posts("Hello.", "Still here.")
+        await local.wait_until_idle()
+        assert await local.texts() == ["hi", "Hello.", "there?", "Still here."]
+        assert await local.open_rows() == []
+        session = await session_of(local)
+    assert texts_of(remote) == [["Be kind.", "hi"], ["Be kind.", "hi", "Hello.", "there?"]]
+    assert {asked.headers["x-hermes-session-id"] for asked in remote.asked} == {session}
 
 
 async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path) -> None:
     async with (
-        fake_remote_gateway(error_response(500, b"no disk"), full_answer("Back.")) as far,
-        local_gateway(tmp_path, far.url) as lobby,
+        fake_remote_gateway(error_response(500, b"no disk"), full_answer("Back.")) as remote,
+        local_gateway(tmp_path, remote.url) as local,
     ):
-        await lobby.channel.say("hi")
+        await local.channel.say("hi")
         hint = "Try again, or check the log of the remote gateway."
-        told = f"⚠️ Proxy error (500): no disk. {hint}"
-        await lobby.sees(told)
-        await lobby.channel.say("again")
-        await lobby.sees(told, "Back.")
-        await lobby.calm()
-        assert await lobby.texts() == ["hi", "again", "Back."]
+        reply = f"⚠️ Proxy error (500): no disk. {hint}"
+        await local.wait_for_posts(reply)
+        await local.channel.say("again")
+        await local.wait_for_posts(reply, "Back.")
+        await local.wait_until_idle()
+        assert await local.texts() == ["hi", "again", "Back."]
 
 
 async def test_stop_closes_the_connection_and_keeps_the_partial_answer(tmp_path: Path) -> None:
     async with (
-        fake_remote_gateway(HALF, full_answer("Anew.")) as far,
-        local_gateway(tmp_path, far.url) as lobby,
+        fake_remote_gateway(HALF, full_answer("Anew.")) as remote,
+        local_gateway(tmp_path, remote.url) as local,
     ):
-        await lobby.channel.say("hi")
-        await wait_until(lambda: bool(far.asked))
-        await lobby.channel.say("/stop")
-        await wait_until(far.left.is_set)
-        await lobby.calm()
-        await lobby.channel.say("again")
-        await wait_until(lambda: "Anew." in lobby.channel.texts_in("1"))
-        await lobby.calm()
-        kept = [one for one in await lobby.transcript() if isinstance(one, Assistant)]
+        await local.channel.say("hi")
+        await wait_until(lambda: bool(remote.asked))
+        await local.channel.say("/stop")
+        await wait_until(remote.left.is_set)
+        await local.wait_until_idle()
+        await local.channel.say("again")
+        await wait_until(lambda: "Anew." in local.channel.texts_in("1"))
+        await local.wait_until_idle()
+        kept = [one for one in await local.transcript() if isinstance(one, Assistant)]
         assert kept[-1].stop is Stop.END
         assert all(one.stop is Stop.CANCELLED for one in kept[:-1])
-        assert await lobby.open_rows() == []
+        assert await local.open_rows() == []
 
 
 async def test_interruption_replaces_the_request(tmp_path: Path) -> None:
     manner = BusyMode.INTERRUPT
     async with (
-        fake_remote_gateway(SILENT, full_answer("Second.")) as far,
-        local_gateway(tmp_path, far.url, busy=manner) as lobby,
+        fake_remote_gateway(SILENT, full_answer("Second.")) as remote,
+        local_gateway(tmp_path, remote.url, busy=manner) as local,
     ):
-        await lobby.channel.say("first")
-        await wait_until(lambda: bool(far.asked))
-        await lobby.channel.say("second")
-        await wait_until(lambda: "Second." in lobby.channel.texts_in("1"))
-        await wait_until(far.left.is_set)
-        await lobby.calm()
-        assert texts_of(far)[1] == ["Be kind.", "first", "second"]
+        await local.channel.say("first")
+        await wait_until(lambda: bool(remote.asked))
+        await local.channel.say("second")
+        await wait_until(lambda: "Second." in local.channel.texts_in("1"))
+        await wait_until(remote.left.is_set)
+        await local.wait_until_idle()
+        assert texts_of(remote)[1] == ["Be kind.", "first", "second"]
 
 
 async def test_two_chats_are_answered_concurrently(tmp_path: Path) -> None:
@@ -108,35 +108,35 @@ async def test_two_chats_are_answered_concurrently(tmp_path: Path) -> None:
 
     async def meets(stream: SocketStream) -> None:
         """Answer no one before both have asked."""
-        mine = far.asked[len(waiting)].body["messages"][-1]["content"]
+        mine = remote.asked[len(waiting)].body["messages"][-1]["content"]
         waiting.append(mine)
         if len(waiting) == 2:
             both.set()
         await both.wait()
         await stream.send(full_answer(f"re: {mine}"))
 
-    async with fake_remote_gateway(meets) as far, local_gateway(tmp_path, far.url) as lobby:
-        await lobby.channel.say("one", chat="1")
-        await lobby.channel.say("two", chat="2")
-        await lobby.sees("re: one", chat="1")
-        await lobby.sees("re: two", chat="2")
-        await lobby.calm()
-        assert await session_of(lobby, "1") != await session_of(lobby, "2")
-    assert sorted(asked[-1] for asked in texts_of(far)) == ["one", "two"]
-    assert len({asked.headers["x-hermes-session-id"] for asked in far.asked}) == 2
+    async with fake_remote_gateway(meets) as remote, local_gateway(tmp_path, remote.url) as local:
+        await local.channel.say("one", chat="1")
+        await local.channel.say("two", chat="2")
+        await local.wait_for_posts("re: one", chat="1")
+        await local.wait_for_posts("re: two", chat="2")
+        await local.wait_until_idle()
+        assert await session_of(local, "1") != await session_of(local, "2")
+    assert sorted(asked[-1] for asked in texts_of(remote)) == ["one", "two"]
+    assert len({asked.headers["x-hermes-session-id"] for asked in remote.asked}) == 2
 
 
 async def test_question_is_repeated_after_a_crash(tmp_path: Path) -> None:
-    async with fake_remote_gateway(SILENT, full_answer("All.")) as far:
-        async with local_gateway(tmp_path, far.url) as lobby:
-            await lobby.channel.say("hi")
-            await wait_until(lambda: bool(far.asked))
-        first = len(far.asked)
-        async with local_gateway(tmp_path, far.url) as lobby:
-            await lobby.sees("All.")
-            await lobby.calm()
-    assert (first, len(far.asked)) == (1, 2)
-    assert far.asked[0].body == far.asked[1].body
+    async with fake_remote_gateway(SILENT, full_answer("All.")) as remote:
+        async with local_gateway(tmp_path, remote.url) as local:
+            await local.channel.say("hi")
+            await wait_until(lambda: bool(remote.asked))
+        first = len(remote.asked)
+        async with local_gateway(tmp_path, remote.url) as local:
+            await local.wait_for_posts("All.")
+            await local.wait_until_idle()
+    assert (first, len(remote.asked)) == (1, 2)
+    assert remote.asked[0].body == remote.asked[1].body
 
 
 @asynccontextmanager
@@ -147,11 +147,11 @@ async def opened(path: Path, **env: str) -> AsyncGenerator[App]:
 
 
 async def test_local_turns_use_the_local_gateway(tmp_path: Path) -> None:
-    async with fake_remote_gateway(full_answer("From afar.")) as far:
+    async with fake_remote_gateway(full_answer("From afar.")) as remote:
         model = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "sk-x"}
         chosen = {"HERMES_INFERENCE_PROVIDER": "openai", "HERMES_INFERENCE_MODEL": "m"}
-        async with opened(tmp_path, GATEWAY_PROXY_URL=far.url, **model, **chosen) as app:
-            ear = EventRecorder()
-            await app.conversation.say([Text("hi")], ear)
-        assert far.asked == []
-        assert ear.ended.code == "network"
+        async with opened(tmp_path, GATEWAY_PROXY_URL=remote.url, **model, **chosen) as app:
+            recorder = EventRecorder()
+            await app.conversation.submit([Text("hi")], recorder)
+        assert remote.asked == []
+        assert recorder.ended.code == "network"

@@ -43,33 +43,33 @@ def summary(turns: int, link: FaultyLink) -> str:
     )
 
 
-def steps_asked(far: ApiHarness, questions: Sequence[str]) -> int:
+def steps_asked(remote: ApiHarness, questions: Sequence[str]) -> int:
     """Return how often the model was asked to continue, without summaries."""
     known, steps = set(questions), 0
-    for number in range(len(far.mock.requests)):
-        last = far.asked(number)["messages"][-1]
+    for number in range(len(remote.model_server.requests)):
+        last = remote.model_request(number)["messages"][-1]
         steps += last["role"] == "tool" or last["content"] in known
     return steps
 
 
 async def examine(both: GatewayPair, turns: int, count: int) -> None:
     """Ask everything in one chat; answers must be complete and stored once on both sides."""
-    lobby, far, link = both.lobby, both.far, both.link
+    local, remote, link = both.local, both.remote, both.link
     expected: list[str] = []
     for number in range(turns):
         look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
         expected.append(look + answer_tokens(number, count))
-        await lobby.channel.say(question(number))
-        await lobby.sees(*expected)
-    await lobby.calm()
+        await local.channel.say(question(number))
+        await local.wait_for_posts(*expected)
+    await local.wait_until_idle()
     link.plan = LinkBreak
     questions = [question(number) for number in range(turns)]
-    here = await lobby.transcript()
+    here = await local.transcript()
     assert (questions_in(here), answers_in(here)) == (questions, expected)
-    there = await both.there()
+    there = await both.remote_messages()
     assert (questions_in(there), answers_in(there)) == (questions, expected)
-    assert steps_asked(far, questions) == turns + (turns + 2) // 3
-    assert await lobby.open_rows() == []
+    assert steps_asked(remote, questions) == turns + (turns + 2) // 3
+    assert await local.open_rows() == []
 
 
 async def test_every_token_of_every_turn_arrives_once(tmp_path: Path) -> None:
@@ -97,67 +97,67 @@ async def test_a_thousand_turns_over_a_bad_link(
 async def test_streamed_text_has_no_gaps_or_repetitions(tmp_path: Path) -> None:
     """The text deltas add up to the answer, and each tool call is reported once."""
     async with (
-        api_harness(tmp_path, numbered_script(TURNS, COUNT, pace=0.001)) as far,
-        faulty_link(far.server.port) as link,
+        api_harness(tmp_path, numbered_script(TURNS, COUNT, pace=0.001)) as remote,
+        faulty_link(remote.server.port) as link,
     ):
         parts = RemoteTurnDeps(
-            far=RemoteGateway(url=link.url, key=KEY),
+            remote=RemoteGateway(url=link.url, key=KEY),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
         runtime = RemoteRuntime(parts)
         link.plan = random_breaks(1789, most=2_500, share=0.9)
         for number in range(TURNS):
-            ear = EventRecorder()
+            recorder = EventRecorder()
             plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", history=())
             with anyio.fail_after(60):
-                outcome = await run_turn(plan, [user_message(question(number))], ear)
-            assert outcome is Outcome.DONE, ear.ended.reason
-            deltas = "".join(one.text for one in ear.events if isinstance(one, TextDelta))
+                outcome = await run_turn(plan, [user_message(question(number))], recorder)
+            assert outcome is Outcome.DONE, recorder.ended.reason
+            deltas = "".join(one.text for one in recorder.events if isinstance(one, TextDelta))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
-            assert deltas == ear.texts[-1] == look + answer_tokens(number, COUNT)
-            used = [one.call.name for one in ear.events if isinstance(one, ToolStarted)]
+            assert deltas == recorder.texts[-1] == look + answer_tokens(number, COUNT)
+            used = [one.call.name for one in recorder.events if isinstance(one, ToolStarted)]
             assert used == (["todo"] if look else [])
         sys.stdout.write(summary(TURNS, link))
         assert link.cuts >= TURNS
-        assert len(far.mock.requests) == TURNS + TURNS // 3
+        assert len(remote.model_server.requests) == TURNS + TURNS // 3
 
 
 async def test_cut_after_each_byte_of_the_first_responses(tmp_path: Path) -> None:
     """It does not matter where exactly the start of a run is cut."""
     turns = 36
     async with gateway_pair(tmp_path, numbered_script(turns, 3)) as both:
-        await both.lobby.channel.say(question(0))
-        await wait_until(lambda: bool(both.lobby.channel.texts_in("1")))
-        expected = both.lobby.channel.texts_in("1")
+        await both.local.channel.say(question(0))
+        await wait_until(lambda: bool(both.local.channel.texts_in("1")))
+        expected = both.local.channel.texts_in("1")
         for number in range(1, turns):
-            places = [number * 7, number * 13 + 1, number * 3]
-            both.link.plan = lambda places=places: LinkBreak(
-                down=places.pop() if places else None, manner=BreakKind.RESET
+            failpoints = [number * 7, number * 13 + 1, number * 3]
+            both.link.plan = lambda failpoints=failpoints: LinkBreak(
+                down=failpoints.pop() if failpoints else None, manner=BreakKind.RESET
             )
-            await both.lobby.channel.say(question(number))
+            await both.local.channel.say(question(number))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
             expected.append(look + answer_tokens(number, 3))
-            await both.lobby.sees(*expected)
-        await both.lobby.calm()
-        assert len(both.far.mock.requests) == turns + turns // 3
+            await both.local.wait_for_posts(*expected)
+        await both.local.wait_until_idle()
+        assert len(both.remote.model_server.requests) == turns + turns // 3
         sys.stdout.write(summary(turns, both.link))
 
 
 async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
     """Keepalives distinguish a long silence from a dead link, which is reopened."""
     script = Script(rules=[Rule("hi", [Reply("one two three four five six", chunk=4)])])
-    async with api_harness(tmp_path, script) as far, faulty_link(far.server.port) as link:
+    async with api_harness(tmp_path, script) as remote, faulty_link(remote.server.port) as link:
         breaks = [LinkBreak(), LinkBreak(down=700, manner=BreakKind.SILENT)]
         link.plan = lambda: breaks.pop(0) if breaks else LinkBreak()
         parts = RemoteTurnDeps(
-            far=RemoteGateway(url=link.url, key=KEY, alive=0.3),
+            remote=RemoteGateway(url=link.url, key=KEY, alive=0.3),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )
-        ear = EventRecorder()
+        recorder = EventRecorder()
         plan = RuntimePlan(scope=SCOPE, runtime=RemoteRuntime(parts), system="", history=())
         with anyio.fail_after(60):
-            await run_turn(plan, [user_message("hi")], ear)
-        assert ear.texts[-1] == "one two three four five six"
-        assert (link.cuts, len(far.mock.requests)) == (1, 1)
+            await run_turn(plan, [user_message("hi")], recorder)
+        assert recorder.texts[-1] == "one two three four five six"
+        assert (link.cuts, len(remote.model_server.requests)) == (1, 1)

@@ -44,20 +44,20 @@ def asked(model: FakeModelProcess) -> dict[str, int]:
     return {chat: len(model.requests(f"question {chat}")) for chat in CHATS}
 
 
-async def run_until_killed(chat: RestartedGateway, model: FakeModelProcess, place: str) -> None:
-    if place != MID_ANSWER:
-        await chat.crash_at(place)
+async def run_until_killed(chat: RestartedGateway, model: FakeModelProcess, failpoint: str) -> None:
+    if failpoint != MID_ANSWER:
+        await chat.crash_at(failpoint)
         return
-    async with chat.life():
+    async with chat.run():
         with anyio.fail_after(TEST_TIMEOUT):
             while not any(asked(model).values()):  # noqa: ASYNC110 - polls another process
                 await anyio.sleep(0.02)
 
 
 async def run_until_answered(chat: RestartedGateway) -> None:
-    async with chat.life():
+    async with chat.run():
         for one in CHATS:
-            await chat.sees(f"answer {one}", one)
+            await chat.wait_for_post(f"answer {one}", one)
     expected = {one: [f"answer {one}"] for one in CHATS}
     seen = {one: [post.text for post in chat.posts(f"answer {one}", one)] for one in CHATS}
     check_posts(expected, seen.__getitem__, RECOVERED_MARK)
@@ -66,16 +66,16 @@ async def run_until_answered(chat: RestartedGateway) -> None:
 @pytest.mark.parametrize("place", [*UNANSWERED, *ANSWERED])
 async def test_kill_at_any_point(tmp_path: Path, place: str) -> None:
     """Against a plain server, an unanswered request is repeated."""
-    with fake_model_process(tmp_path / "far", Script(rules=RULES)) as far:
+    with fake_model_process(tmp_path / "far", Script(rules=RULES)) as remote:
         async with restarted_gateway(
-            tmp_path, GATEWAY_PROXY_URL=far.url.removesuffix("/v1")
+            tmp_path, GATEWAY_PROXY_URL=remote.url.removesuffix("/v1")
         ) as chat:
             for one in CHATS:
                 chat.say(f"question {one}", chat=one)
-            await run_until_killed(chat, far, place)
-            before = asked(far)
+            await run_until_killed(chat, remote, place)
+            before = asked(remote)
             await run_until_answered(chat)
-        bodies = {chat: far.requests(f"question {chat}") for chat in CHATS}
+        bodies = {chat: remote.requests(f"question {chat}") for chat in CHATS}
     # Both chats are active, so the other one may be at any earlier point.
     assert max(before.values()) <= 1
     assert all(len(same) <= 2 for same in bodies.values())

@@ -39,13 +39,13 @@ def script(outside: Path) -> Script:
 @asynccontextmanager
 async def both(path: Path) -> AsyncGenerator[FakeChannel]:
     """A chat whose turns run on a remote gateway that works in its own folder."""
-    near, far = path / "near", path / "far"
+    near, remote = path / "near", path / "far"
     near.mkdir()
     (near / "config.yaml").write_text(OWNED)
-    far.mkdir()
+    remote.mkdir()
     channel = FakeChannel()
     channels: dict[str, Channel] = {channel.name: channel}
-    async with api_harness(far, script(path / "note.txt")) as lender:
+    async with api_harness(remote, script(path / "note.txt")) as lender:
         env = Env(
             {
                 "HOME": str(near),
@@ -58,7 +58,7 @@ async def both(path: Path) -> AsyncGenerator[FakeChannel]:
         async with open_app(home, env, AppOptions(workspace=str(near))) as app:
             parts = GatewayOptions(
                 channels=channels,
-                door=build_access(app, channels, multiplexed=False),
+                access=build_access(app, channels, multiplexed=False),
                 directory=ChatDirectory(near / "chats.json", app.clock),
             )
             gateway = build_gateway(app, parts)

@@ -44,110 +44,110 @@ gateway:
 
 async def test_conversation_continues_in_the_same_remote_session(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
-        lobby, far = both.lobby, both.far
-        await lobby.channel.say("first?")
-        await lobby.sees("The first answer.")
-        await lobby.channel.say("second?")
-        await lobby.sees("The first answer.", "The second answer.")
-        await lobby.calm()
+        local, remote = both.local, both.remote
+        await local.channel.say("first?")
+        await local.wait_for_posts("The first answer.")
+        await local.channel.say("second?")
+        await local.wait_for_posts("The first answer.", "The second answer.")
+        await local.wait_until_idle()
         whole = ["first?", "The first answer.", "second?", "The second answer."]
-        assert await lobby.texts() == whole
-        assert [text_of(message) for message in await both.there()] == whole
-        last = far.asked(1)["messages"]
+        assert await local.texts() == whole
+        assert [text_of(message) for message in await both.remote_messages()] == whole
+        last = remote.model_request(1)["messages"]
         assert [one["content"] for one in last if one["role"] != "system"] == whole[:3]
 
 
 async def test_remote_tools_are_used(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT) as both:
-        lobby, far = both.lobby, both.far
-        await lobby.channel.say("look!")
-        await lobby.sees("I looked.")
-        await lobby.calm()
-        assert await lobby.texts() == ["look!", "I looked."]
-        assert len(far.mock.requests) == 2
+        local, remote = both.local, both.remote
+        await local.channel.say("look!")
+        await local.wait_for_posts("I looked.")
+        await local.wait_until_idle()
+        assert await local.texts() == ["look!", "I looked."]
+        assert len(remote.model_server.requests) == 2
 
 
 async def test_remote_tool_progress_is_shown_locally(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     async with (
-        api_harness(tmp_path, SCRIPT) as far,
-        local_gateway(tmp_path / "near", far.url, key=KEY, progress=True) as lobby,
+        api_harness(tmp_path, SCRIPT) as remote,
+        local_gateway(tmp_path / "near", remote.url, key=KEY, progress=True) as local,
     ):
-        await lobby.channel.say("watch")
-        await wait_until(lambda: lobby.channel.texts_in("1") == ["· todo {}"])
-        await lobby.sees("I watched.")
+        await local.channel.say("watch")
+        await wait_until(lambda: local.channel.texts_in("1") == ["· todo {}"])
+        await local.wait_for_posts("I watched.")
 
 
 async def test_wrong_key_is_reported_in_the_chat(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT) as far:
+    async with api_harness(tmp_path, SCRIPT) as remote:
         (tmp_path / "near").mkdir()
-        async with local_gateway(tmp_path / "near", far.url, key="wrong-0123456789abc") as lobby:
-            await lobby.channel.say("first?")
-            await wait_until(lambda: bool(lobby.channel.texts_in("1")))
-    (told,) = lobby.channel.texts_in("1")
-    assert told.startswith("⚠️ Proxy error (401): ")
-    assert told.endswith("Set GATEWAY_PROXY_KEY to the key of the remote gateway.")
-    assert far.mock.requests == []
+        async with local_gateway(tmp_path / "near", remote.url, key="wrong-0123456789abc") as local:
+            await local.channel.say("first?")
+            await wait_until(lambda: bool(local.channel.texts_in("1")))
+    (reply,) = local.channel.texts_in("1")
+    assert reply.startswith("⚠️ Proxy error (401): ")
+    assert reply.endswith("Set GATEWAY_PROXY_KEY to the key of the remote gateway.")
+    assert remote.model_server.requests == []
 
 
 async def test_broken_link_is_reported_and_the_conversation_continues(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, config=IMPATIENT) as both:
-        lobby = both.lobby
-        await lobby.channel.say("first?")
-        await lobby.sees("The first answer.")
+        local = both.local
+        await local.channel.say("first?")
+        await local.wait_for_posts("The first answer.")
         both.link.plan = lambda: LinkBreak(down=30)
-        await lobby.channel.say("first, again?")
-        await wait_until(lambda: len(lobby.channel.texts_in("1")) == 2)
-        await lobby.calm()
-        told = lobby.channel.texts_in("1")[-1]
-        assert told.startswith("⚠️ Proxy connection error: ")
+        await local.channel.say("first, again?")
+        await wait_until(lambda: len(local.channel.texts_in("1")) == 2)
+        await local.wait_until_idle()
+        reply = local.channel.texts_in("1")[-1]
+        assert reply.startswith("⚠️ Proxy connection error: ")
         both.link.plan = LinkBreak
-        await lobby.channel.say("second?")
-        await lobby.sees("The first answer.", told, "The second answer.")
-        await lobby.calm()
-        assert await lobby.open_rows() == []
+        await local.channel.say("second?")
+        await local.wait_for_posts("The first answer.", reply, "The second answer.")
+        await local.wait_until_idle()
+        assert await local.open_rows() == []
 
 
 async def test_interrupting_message_stops_the_remote_turn(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.INTERRUPT) as both:
-        lobby, far = both.lobby, both.far
-        await lobby.channel.say("hang on")
-        await wait_until(lambda: bool(far.mock.requests))
-        await lobby.channel.say("second?")
-        await wait_until(lambda: "The second answer." in lobby.channel.texts_in("1"))
-        await lobby.calm()
+        local, remote = both.local, both.remote
+        await local.channel.say("hang on")
+        await wait_until(lambda: bool(remote.model_server.requests))
+        await local.channel.say("second?")
+        await wait_until(lambda: "The second answer." in local.channel.texts_in("1"))
+        await local.wait_until_idle()
         assert any(line.endswith("/stop HTTP/1.1") for line in both.link.asked)
-        assert questions_in(await both.there()) == ["hang on", "second?"]
-        assert questions_in(await lobby.transcript()) == ["hang on", "second?"]
+        assert questions_in(await both.remote_messages()) == ["hang on", "second?"]
+        assert questions_in(await local.transcript()) == ["hang on", "second?"]
 
 
 async def test_steering_message_reaches_the_remote_turn(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, SCRIPT, busy=BusyMode.STEER) as both:
-        lobby, far = both.lobby, both.far
-        await lobby.channel.say("slowly")
-        await wait_until(lambda: bool(far.mock.requests))
-        await lobby.channel.say("second?")
-        await wait_until(lambda: bool(lobby.channel.texts_in("1")))
-        await lobby.calm()
-        assert lobby.channel.texts_in("1") == ["x" * 20 + "\n\nThe second answer."]
-        assert questions_in(await both.there()) == ["slowly", "second?"]
-        assert questions_in(await lobby.transcript()) == ["slowly", "second?"]
-        assert await lobby.open_rows() == []
+        local, remote = both.local, both.remote
+        await local.channel.say("slowly")
+        await wait_until(lambda: bool(remote.model_server.requests))
+        await local.channel.say("second?")
+        await wait_until(lambda: bool(local.channel.texts_in("1")))
+        await local.wait_until_idle()
+        assert local.channel.texts_in("1") == ["x" * 20 + "\n\nThe second answer."]
+        assert questions_in(await both.remote_messages()) == ["slowly", "second?"]
+        assert questions_in(await local.transcript()) == ["slowly", "second?"]
+        assert await local.open_rows() == []
 
 
 async def test_turn_interrupted_by_local_shutdown_is_restarted(tmp_path: Path) -> None:
     """Its run was stopped remotely, so its id is unknown and the next turn is another run."""
     (tmp_path / "near").mkdir()
     (tmp_path / "far").mkdir()
-    async with api_harness(tmp_path / "far", SCRIPT) as far:
-        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
-            await lobby.channel.say("silent")
-            await wait_until(lambda: bool(far.mock.requests))
-        async with local_gateway(tmp_path / "near", far.url, key=KEY) as lobby:
-            await lobby.sees("Here.")
-            await lobby.calm()
-            assert questions_in(await lobby.transcript())[0] == "silent"
-            assert await lobby.open_rows() == []
+    async with api_harness(tmp_path / "far", SCRIPT) as remote:
+        async with local_gateway(tmp_path / "near", remote.url, key=KEY) as local:
+            await local.channel.say("silent")
+            await wait_until(lambda: bool(remote.model_server.requests))
+        async with local_gateway(tmp_path / "near", remote.url, key=KEY) as local:
+            await local.wait_for_posts("Here.")
+            await local.wait_until_idle()
+            assert questions_in(await local.transcript())[0] == "silent"
+            assert await local.open_rows() == []
 
 
 async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
         channels: dict[str, Channel] = {channel.name: channel}
         parts = GatewayOptions(
             channels=channels,
-            door=build_access(app, channels, multiplexed=False),
+            access=build_access(app, channels, multiplexed=False),
             directory=ChatDirectory(tmp_path / "chats.json", app.clock),
         )
         gateway = build_gateway(app, parts)

@@ -242,8 +242,8 @@ def test_ctrl_c_interrupts_the_turn_in_the_gateway(
     hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
     with hermes.running("-q", "hang ONCE") as running:
-        running.hears("first words")
-        ran = running.told(signal.SIGINT)
+        running.wait_for("first words")
+        ran = running.send_signal(signal.SIGINT)
     assert ran.code == 130
     assert "Interrupted." in ran.out
     assert hermes("-c", "-z", "after ONCE").out == "Plain answer.\n"
@@ -255,9 +255,9 @@ def test_killed_client_cancels_its_turn(
 ) -> None:
     fifo = Fifo(hermes.work / "told")
     with hermes.running("-q", "long job KILLED") as running:
-        fifo.words()
-        running.told(signal.SIGKILL)
-    fifo.released()
+        fifo.lines()
+        running.send_signal(signal.SIGKILL)
+    fifo.wait_released()
     fifo.close()
     # The turn stores its end a moment after its command has died.
     while (ran := hermes("-c", "-z", "after KILLED")).code == 75:
@@ -271,15 +271,15 @@ def test_killed_gateway_is_reported(
     hermes: HermesCli, server: IpcServerProcess, arguments: tuple[str, ...]
 ) -> None:
     with hermes.running(*arguments) as running:
-        running.hears("first ")
-        server.die()
+        running.wait_for("first ")
+        server.kill()
         out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
     assert err.decode().startswith(
         "hermes: The gateway closed the connection.\n  The conversation is saved"
     )
     if "--json" in arguments:
-        last = json.loads((running.heard + out).splitlines()[-1])
+        last = json.loads((running.output + out).splitlines()[-1])
         assert (last["type"], last["outcome"], last["code"]) == ("run_ended", "failed", "gateway")
     assert (hermes.home / "gateway.sock").exists()
     ran, modules = run_probed(hermes, "-z", "hello")
@@ -289,7 +289,7 @@ def test_killed_gateway_is_reported(
 
 def test_stopped_gateway_is_reported(hermes: HermesCli, server: IpcServerProcess) -> None:
     with hermes.running("-q", "hang") as running:
-        running.hears("first ")
+        running.wait_for("first ")
         assert server.stop() == 0
         out, err = running.process.communicate(timeout=TEST_TIMEOUT)
     assert running.process.returncode == 1
@@ -316,7 +316,7 @@ def test_chat_through_the_gateway(hermes: HermesCli, server: IpcServerProcess) -
         child.sendintr()
         child.expect_exact("Interrupted.")
         child.expect_exact(PROMPT)
-        server.die()
+        server.kill()
         child.sendline("hello")
         child.expect_exact("The gateway has stopped; this chat continues without it.")
         child.expect_exact("Plain answer.")
@@ -330,7 +330,7 @@ def test_chat_through_the_gateway(hermes: HermesCli, server: IpcServerProcess) -
 
 def test_only_the_socket_of_a_dead_gateway_is_replaced(hermes: HermesCli) -> None:
     with ipc_server_process(hermes) as first:
-        first.die()
+        first.kill()
     socket_path = hermes.home / "gateway.sock"
     assert socket_path.exists()
     with ipc_server_process(hermes):
@@ -365,7 +365,7 @@ def test_other_user_is_rejected(hermes: HermesCli) -> None:
 
 def test_wake_opens_no_conversation(hermes: HermesCli, server: IpcServerProcess) -> None:
     assert wake_gateway(hermes.home)
-    server.hears("woken")
+    server.expect("woken")
     assert hermes("sessions", "list", "--json").events == []
     server.stop()
     assert not wake_gateway(hermes.home)
@@ -467,5 +467,5 @@ def test_silent_connections_do_not_block_others(
         silent = [stack.enter_context(open_socket(hermes.home)) for _ in range(300)]
         assert None not in silent
         assert wake_gateway(hermes.home)
-        server.hears("woken")
+        server.expect("woken")
         assert hermes("-z", "hello").out == "Plain answer.\n"

@@ -39,7 +39,7 @@ def open_client(request: pytest.FixtureRequest, hermes: HermesCli) -> Iterator[O
 
 def wait_for_news(client: AgentClient) -> None:
     deadline = monotonic() + TIMEOUT
-    while not client.news():
+    while not client.has_news():
         assert monotonic() < deadline, "there was no review"
 
 
@@ -59,7 +59,7 @@ def test_review_notice_needs_no_turn_and_can_be_undone(
         assert "prefers short answers" in notice.text
         assert isinstance(end, RunEnded)
         assert len(model.requests()) == asked
-        assert not client.news()
+        assert not client.has_news()
         file = resolve_home(Env(hermes.env)).path / "memories/USER.md"
         assert file.read_text() == "prefers short answers"
         listed = client.command("/changes")

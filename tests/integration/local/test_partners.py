@@ -190,9 +190,9 @@ def test_session_is_found_by_its_preview(open_client: Opener) -> None:
 def test_commands_are_answered_by_kind(open_client: Opener) -> None:
     with open_client() as client:
         client.say(user_input("before the commands"), EventCollector())
-        told = client.command("/status")
-        assert isinstance(told, TextReply)
-        assert client.state.session in told.text
+        reply = client.command("/status")
+        assert isinstance(reply, TextReply)
+        assert client.state.session in reply.text
         assert client.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
         assert client.command("/etc/hosts is a file") == NotACommand()
         assert client.command("/quit") == QuitReply()
@@ -218,12 +218,12 @@ def test_state_shows_yolo(open_client: Opener) -> None:
 
 def test_recent_history_has_the_last_exchanges(open_client: Opener) -> None:
     with open_client() as client:
-        assert client.past() == RecentHistory()
+        assert client.recent_history() == RecentHistory()
         for place in range(EXCHANGES + 1):
             client.say(user_input(f"turn {place}"), EventCollector())
         first = client.state.session
         client.say(user_input("hang"), EventCollector(client.interrupt))
-        past = client.past()
+        past = client.recent_history()
     assert [text_of(row.message) for row in past.rows][:2] == ["turn 2", "Plain answer."]
     assert text_of(past.rows[-2].message) == "hang"
     assert past.more == 4
@@ -232,7 +232,7 @@ def test_recent_history_has_the_last_exchanges(open_client: Opener) -> None:
         assert isinstance(reply, ResumedReply)
         assert reply.told == f"Resumed session {first}, {len(past.rows) + 4} messages."
         assert reply.recap.splitlines()[0] == f"you: turn {EXCHANGES - 1}"
-        assert client.past() == past
+        assert client.recent_history() == past
 
 
 def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path:
             assert isinstance(terminal.command("/resume"), tui.TextReply)
             done = terminal.command(f"/resume {first}")
             assert done == tui.ResumedReply(f"Resumed session {first}, 2 messages.")
-            rows = terminal.before().rows
+            rows = terminal.recent_history().rows
             assert [text_of(row.message) for row in rows] == ["hello there", "Plain answer."]
     assert list(tmp_path.iterdir()) == []
 
@@ -257,10 +257,10 @@ def test_first_run_shows_a_note(open_client: Opener, tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
     with open_client(person=True, screen=True) as client:
-        for told in ((FIRST_RUN_NOTE,), ()):
+        for notes in ((FIRST_RUN_NOTE,), ()):
             with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
                 terminal.open()
-                assert terminal.hello.notes == told
+                assert terminal.greeting.notes == notes
             (tmp_path / "state.db").touch()
 
 
@@ -275,22 +275,22 @@ def test_recent_history_is_bounded(open_client: Opener, hermes: HermesCli) -> No
             rows = [AppendMessage(name, "r1", one, clock.now()) for one in user_input]
             await store.commit(OpenSession(session), *rows)
 
-    def told(name: str) -> tuple[int, int]:
+    def history_size(name: str) -> tuple[int, int]:
         with open_client(resume=name) as client:
-            past = client.past()
+            past = client.recent_history()
             return len(past.rows), past.more
 
     with open_client() as client:
-        client.news()  # create the home
+        client.has_news()  # create the home
     anyio.run(store_session, "many", *[10] * (MAX_SHOWN + 30))
     anyio.run(store_session, "large", *[MAX_BYTES // 3] * 4)
     anyio.run(store_session, "huge", 10, MAX_BYTES + 10)
     with open_client(resume="many") as client:
-        past = client.past()
+        past = client.recent_history()
     assert len(past.rows) == EXCHANGES
     assert past.more == MAX_SHOWN + 30 - EXCHANGES
-    assert told("large") == (2, 2)
-    assert told("huge") == (1, 1)
+    assert history_size("large") == (2, 2)
+    assert history_size("huge") == (1, 1)
 
 
 @pytest.mark.parametrize("from_a_thread", [False, True])
@@ -377,12 +377,12 @@ def test_usage_report(open_client: Opener) -> None:
     collector = EventCollector()
     with open_client() as client:
         client.say(user_input("count"), collector)
-        report = client.report(collector.ended)
+        report = client.usage_report(collector.ended)
         assert (report.model, report.provider) == ("mock", "openai")
         assert report.session_id == client.state.session
         assert (report.api_calls, report.completed) == (1, True)
         assert report.total_tokens == report.input_tokens + report.output_tokens > 0
-        assert client.report(None).api_calls == 0
+        assert client.usage_report(None).api_calls == 0
 
 
 def test_error_keeps_its_class_and_hint(open_client: Opener, tmp_path: Path) -> None:

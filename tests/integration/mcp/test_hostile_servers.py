@@ -1,4 +1,4 @@
-"""Servers that mean no good: they hold nobody up, fill nothing, and give themselves no leave."""
+"""Hostile servers cannot block callers, exhaust memory or grant themselves permissions."""
 
 import sys
 from pathlib import Path
@@ -31,8 +31,8 @@ def count(root: Path) -> int:
     return len(path.read_text()) if path.exists() else 0
 
 
-async def test_long_words_are_cut_before_they_are_looked_at(tmp_path: Path) -> None:
-    """What comes behind the cut is nobody's concern, whatever it says."""
+async def test_long_descriptions_are_cut_before_they_are_scanned(tmp_path: Path) -> None:
+    """Text beyond the cut is ignored, whatever it says."""
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "large")}) as here:
         plan = await here.plan()
         specs = [one.spec for name, one in plan.tools.items() if name.startswith("mcp__play__")]
@@ -41,22 +41,22 @@ async def test_long_words_are_cut_before_they_are_looked_at(tmp_path: Path) -> N
         assert all(len(spec.description) < MAX_DESCRIPTION + 50 for spec in specs)
 
 
-async def test_no_more_pages_are_asked_for_than_are_of_use(tmp_path: Path) -> None:
+async def test_number_of_pages_is_limited(tmp_path: Path) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "many")}) as here:
         plan = await here.plan()
         assert len([one for one in plan.tools if one.startswith("mcp__")]) <= MAX_TOOLS
         assert count(tmp_path) == 2
 
 
-async def test_a_list_that_always_changes_is_asked_for_less_and_less(tmp_path: Path) -> None:
+async def test_constantly_changing_list_is_refreshed_less_often(tmp_path: Path) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "storm")}) as here:
         first = (await here.plan()).tools["mcp__play__t"]
         await wait_until(lambda: count(tmp_path) >= 3)
-        # What has not changed is not taken up anew.
+        # Unchanged tools are not published again.
         assert (await here.plan()).tools["mcp__play__t"] is first
 
 
-async def test_what_the_settings_forbid_is_not_read_either(tmp_path: Path) -> None:
+async def test_denied_tools_cannot_be_read(tmp_path: Path) -> None:
     deny = {"deny": ["mcp__play__ad*", "mcp__play__fail", "mcp__play__read_resource *"]}
     async with mcp_harness(tmp_path, {"play": stdio_server(tmp_path)}, approvals=deny) as here:
         refused = [
@@ -68,50 +68,50 @@ async def test_what_the_settings_forbid_is_not_read_either(tmp_path: Path) -> No
         assert "approvals.deny" not in await here.text("variables")
 
 
-async def flips(here: McpHarness, root: Path) -> None:
-    """Whatever the server says now: it acts, so it is asked for."""
+async def assert_still_asked(here: McpHarness, root: Path) -> None:
+    """The tool acts, so it needs an approval, whatever the server says now."""
     assert (await here.plan()).tools["mcp__play__act"].spec.effect is Effect.OUTSIDE
-    [refused], asked = await here.answered(ApprovalChoice.DENY, ("mcp__play__act", {}))
+    [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
     assert (refused.failed, asked, lines(root / "calls")) == (True, 1, [])
 
 
-async def test_what_once_acted_is_no_reader_later(tmp_path: Path) -> None:
+async def test_acting_tool_never_becomes_a_reader(tmp_path: Path) -> None:
     settings = {"play": hostile(tmp_path, "flip")}
     first, second = tmp_path / "first", tmp_path / "second"
     for root in (first, second):
         root.mkdir()
     async with mcp_harness(first, settings) as here:
-        await flips(here, tmp_path)
+        await assert_still_asked(here, tmp_path)
         (tmp_path / "flip").touch()
         await here.app.servers.reload()
-        await flips(here, tmp_path)
-        known = here.app.home.acting_tools.read_bytes()
+        await assert_still_asked(here, tmp_path)
+        known = here.app.home.mcp_acting_tools.read_bytes()
     async with mcp_harness(second, settings) as here:
-        here.app.home.acting_tools.write_bytes(known)
-        await flips(here, tmp_path)
-        # The owner may agree, as for every other tool.
-        await here.answered(ApprovalChoice.ALWAYS, ("mcp__play__act", {}))
-        [done], asked = await here.answered(ApprovalChoice.DENY, ("mcp__play__act", {}))
+        here.app.home.mcp_acting_tools.write_bytes(known)
+        await assert_still_asked(here, tmp_path)
+        # The owner may allow it, like any other tool.
+        await here.call_with_answers(ApprovalChoice.ALWAYS, ("mcp__play__act", {}))
+        [done], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
         assert (done.failed, asked, len(lines(tmp_path / "calls"))) == (False, 0, 2)
 
 
-async def test_progress_is_told_now_and_then(tmp_path: Path) -> None:
+async def test_progress_is_rate_limited(tmp_path: Path) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path)}) as here:
         with anyio.fail_after(60):
             assert await here.text("flood") == "done"
-        told = [one.text for one in here.events if isinstance(one, ToolProgress)]
-        assert 1 <= len(told) <= MAX_PROGRESS
-        assert told[-1].endswith(" on and on\n")
+        text = [one.text for one in here.events if isinstance(one, ToolProgress)]
+        assert 1 <= len(text) <= MAX_PROGRESS
+        assert text[-1].endswith(" on and on\n")
 
 
-async def test_what_would_take_long_to_read_is_not_read(tmp_path: Path) -> None:
-    """Whoever asked is told so, nobody else waits meanwhile, and the server goes on."""
+async def test_expensive_answers_are_not_parsed(tmp_path: Path) -> None:
+    """The caller gets an error, others are not delayed, and the server keeps running."""
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
         await here.plan()
         async with guard_loop():
             assert "more than 100,000 values" in await here.text("wide")
             assert "too many parts" in await here.text("many")
-            # As letters it is no more than that, and cut as ever.
+            # As one long text it is shortened as usual.
             text = await here.text("text")
         assert text.startswith("[{},{},")
         assert len(text) < MAX_TEXT + 100
@@ -121,26 +121,26 @@ async def test_what_would_take_long_to_read_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"), [("spam", "more than 100,000 values"), ("chatter", "unsolicited")]
 )
-async def test_who_says_too_much_unasked_is_let_go(tmp_path: Path, name: str, why: str) -> None:
+async def test_flooding_server_is_disconnected(tmp_path: Path, name: str, why: str) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
-        told = await here.text(name)
-        assert "was lost" in told
-        assert why in told
+        text = await here.text(name)
+        assert "was lost" in text
+        assert why in text
 
 
-async def test_patterns_of_a_server_are_not_tried(tmp_path: Path) -> None:
-    """Some never end, and they would have everybody wait."""
+async def test_patterns_of_a_server_are_not_evaluated(tmp_path: Path) -> None:
+    """Some never terminate and would block everything."""
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
         assert (await here.text("unlike")).splitlines() == ["done", '{"a":"bb!"}']
 
 
-async def test_answers_move_no_cursor_and_turn_no_words(tmp_path: Path) -> None:
+async def test_control_characters_in_answers_are_escaped(tmp_path: Path) -> None:
     async with mcp_harness(tmp_path, {"play": hostile(tmp_path, "much")}) as here:
-        told = (await here.text("marks")).partition("\n{}")[0]
-        assert told == "red \u241b[2J\ufffd\ufffd\nand \tplain \u05d0"
+        text = (await here.text("marks")).partition("\n{}")[0]
+        assert text == "red \u241b[2J\ufffd\ufffd\nand \tplain \u05d0"
 
 
-async def test_members_have_the_servers_that_their_role_names(tmp_path: Path) -> None:
+async def test_members_have_the_servers_of_their_role(tmp_path: Path) -> None:
     servers = {"play": hostile(tmp_path), "other": hostile(tmp_path)}
     toolsets = {"toolsets": ["hermes-cli", "play"]}
     named = {"cli": {"extra": {"roles": {"member": toolsets}}}}
@@ -157,12 +157,12 @@ async def test_members_have_the_servers_that_their_role_names(tmp_path: Path) ->
         assert "read_file" in plan.tools
 
 
-async def test_two_names_that_are_one_to_a_model(tmp_path: Path) -> None:
+async def test_servers_with_equal_safe_names(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
     async with mcp_harness(tmp_path, {"a.b": hostile(one), "a_b": hostile(two)}) as here:
-        [done] = await here.says(("mcp__a_b__flood", {}))
+        [done] = await here.call_tools(("mcp__a_b__flood", {}))
         assert text_of(done) == "done"
         assert (lines(one / "calls"), lines(two / "calls")) == (["flood"], [])
         assert any("could not tell its name from" in one for one in here.app.warnings)

@@ -1,4 +1,4 @@
-"""A connection that fails, comes back, or is taken away: whoever calls is told, and soon."""
+"""Connections that fail, recover or are closed: callers get an error in time."""
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -34,12 +34,12 @@ from support.cli_process import TEST_TIMEOUT
 from support.mcp_harness import SERVER_SCRIPT, http_server, lines, mcp_harness, wait_until
 
 pytestmark = pytest.mark.anyio
-SOON = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), strikes=100, attempts=100)
-LATE = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), strikes=2)
+FAST_RETRY = ReconnectPolicy(backoff=Backoff(base=0.05, cap=0.1), max_failures=100, attempts=100)
+SLOW_RETRY = ReconnectPolicy(backoff=Backoff(base=600.0, cap=600.0), max_failures=2)
 
 
 class Shared(NamedTuple):
-    """A server for all tests of this file that need no other; its files are in `root`."""
+    """A server shared by the tests of this file; its files are in `root`."""
 
     root: Path
     way: HttpEndpoint
@@ -65,18 +65,18 @@ async def linked(
     listed: Callable[[McpConnection], None] = lambda link: None,
     **more: object,
 ) -> AsyncGenerator[McpConnection]:
-    async def unheard(name: str, text: str) -> None:
+    async def ignore(name: str, text: str) -> None:
         pass
 
-    with Spawner() as door:
+    with Spawner() as spawner:
         parts = McpConnectionDeps(
-            launch=partial(launch_program, LocalSandbox(door)),
-            log=unheard,
+            launch=partial(launch_program, LocalSandbox(spawner)),
+            log_stderr=ignore,
             redact=lambda text: text,
-            listed=listed,
-            patience=patience,
+            on_tools_changed=listed,
+            reconnect=patience,
         )
-        link = McpConnection(ServerConfig(name="play", way=way, **more), parts)  # pyright: ignore[reportArgumentType]
+        link = McpConnection(ServerConfig(name="play", endpoint=way, **more), parts)  # pyright: ignore[reportArgumentType]
         with anyio.fail_after(TEST_TIMEOUT):
             async with background_tasks() as group:
                 group.start_soon(link.run)
@@ -93,15 +93,15 @@ async def hang(client: Client) -> CallToolResult:
 
 
 async def begin(link: McpConnection) -> None:
-    """As the first turn does, which then calls while it is still being connected."""
+    """Start connecting, as the first turn does, without waiting for the result."""
     link.wake()
     while link.state is not ConnectionState.CONNECTING:
         await checkpoint()
 
 
-async def test_one_that_keeps_failing_is_left_alone_for_a_while(tmp_path: Path) -> None:
+async def test_failing_server_is_not_retried_for_a_while(tmp_path: Path) -> None:
     way = shell("echo x >> tries; printf 'no luck' >&2; exit 1", tmp_path)
-    async with linked(way, LATE) as link:
+    async with linked(way, SLOW_RETRY) as link:
         for _ in range(2):
             with pytest.raises(ToolError, match="its last output: no luck"):
                 await link.call(add)
@@ -111,11 +111,11 @@ async def test_one_that_keeps_failing_is_left_alone_for_a_while(tmp_path: Path) 
         assert link.state is ConnectionState.BROKEN
 
 
-async def test_it_is_found_again_by_itself(tmp_path: Path) -> None:
-    """What it says besides is no message, and no end."""
+async def test_server_is_reconnected_automatically(tmp_path: Path) -> None:
+    """Output that is not a message is ignored."""
     noise = 'echo Welcome!; echo \'{"jsonrpc": 7}\'; exec "$@"'
     way = shell(f"test -e ok || exit 1; {noise}", tmp_path)
-    async with linked(way, SOON) as link:
+    async with linked(way, FAST_RETRY) as link:
         with pytest.raises(ToolError, match="is unavailable"):
             await link.call(add)
         (tmp_path / "ok").touch()
@@ -124,15 +124,15 @@ async def test_it_is_found_again_by_itself(tmp_path: Path) -> None:
         assert {"add", "note"} <= {*link.tools}
 
 
-async def test_one_that_never_answers_is_given_up(tmp_path: Path) -> None:
-    async with linked(shell("exec sleep 1000", tmp_path), LATE, connect=0.2) as link:
+async def test_silent_server_times_out(tmp_path: Path) -> None:
+    async with linked(shell("exec sleep 1000", tmp_path), SLOW_RETRY, connect=0.2) as link:
         with pytest.raises(ToolError, match=r"did not answer within 0\.2 s"):
             await link.call(add)
 
 
-async def test_a_failure_is_followed_by_a_pause_although_somebody_called(tmp_path: Path) -> None:
+async def test_failure_is_followed_by_a_pause_despite_calls(tmp_path: Path) -> None:
     script = "echo x >> tries; until test -e go; do sleep 0.01; done; exit 1"
-    async with linked(shell(script, tmp_path), LATE) as link:
+    async with linked(shell(script, tmp_path), SLOW_RETRY) as link:
         link.wake()
         await wait_until((tmp_path / "tries").exists)
 
@@ -151,9 +151,9 @@ async def test_a_failure_is_followed_by_a_pause_although_somebody_called(tmp_pat
 
 
 @pytest.mark.parametrize("limit", ["idle", "lifetime"])
-async def test_one_that_rests_is_begun_again_only_for_somebody(shared: Shared, limit: str) -> None:
+async def test_idle_server_is_restarted_only_for_a_call(shared: Shared, limit: str) -> None:
     begun: list[McpConnection] = []
-    async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
+    async with linked(shared.way, SLOW_RETRY, begun.append, **{limit: 0.05}) as link:
         await begin(link)
         assert await link.call(add) == "{'result': 3}"
         await wait_until(lambda: link.state is ConnectionState.RESTING)
@@ -163,12 +163,12 @@ async def test_one_that_rests_is_begun_again_only_for_somebody(shared: Shared, l
 
 
 @pytest.mark.parametrize("limit", ["idle", "lifetime"])
-async def test_one_that_is_waited_for_does_not_rest(shared: Shared, limit: str) -> None:
+async def test_server_with_pending_calls_does_not_idle(shared: Shared, limit: str) -> None:
     begun: list[McpConnection] = []
-    async with linked(shared.way, LATE, begun.append, **{limit: 0.05}) as link:
+    async with linked(shared.way, SLOW_RETRY, begun.append, **{limit: 0.05}) as link:
         async with anyio.create_task_group() as waiting:
             waiting.start_soon(link.call, hang)
-            # Somebody else comes, and goes long after it could have rested.
+            # Another call ends long after the idle timeout.
             with anyio.move_on_after(0.3):
                 await link.call(hang)
             await wait_until(lambda: link.state is ConnectionState.READY)
@@ -178,9 +178,9 @@ async def test_one_that_is_waited_for_does_not_rest(shared: Shared, limit: str) 
         assert len(begun) == 1
 
 
-async def test_one_that_answers_nobody_is_begun_anew(shared: Shared) -> None:
+async def test_server_without_answers_is_restarted(shared: Shared) -> None:
     begun: list[McpConnection] = []
-    async with linked(shared.way, SOON, begun.append, timeout=0.1) as link:
+    async with linked(shared.way, FAST_RETRY, begun.append, timeout=0.1) as link:
         for _ in range(2):
             with pytest.raises(CallTimedOut, match=r"did not answer within 0\.1 s"):
                 await link.call(hang)
@@ -190,9 +190,9 @@ async def test_one_that_answers_nobody_is_begun_anew(shared: Shared) -> None:
         await wait_until(lambda: len(begun) == 2)
 
 
-async def test_who_goes_by_themselves_says_nothing_of_the_server(shared: Shared) -> None:
+async def test_cancelled_calls_do_not_count_as_unanswered(shared: Shared) -> None:
     begun: list[McpConnection] = []
-    async with linked(shared.way, SOON, begun.append) as link:
+    async with linked(shared.way, FAST_RETRY, begun.append) as link:
         for _ in range(4):
             with anyio.move_on_after(0.05):
                 await link.call(hang)
@@ -200,18 +200,18 @@ async def test_who_goes_by_themselves_says_nothing_of_the_server(shared: Shared)
         assert len(begun) == 1
 
 
-async def test_what_goes_wrong_with_its_tools_keeps_no_call_waiting(shared: Shared) -> None:
-    def stumble(link: McpConnection) -> None:
+async def test_failing_listener_does_not_block_calls(shared: Shared) -> None:
+    def fail(link: McpConnection) -> None:
         raise RuntimeError("no room for them")
 
-    async with linked(shared.way, LATE, stumble, connect=1000.0) as link:
+    async with linked(shared.way, SLOW_RETRY, fail, connect=1000.0) as link:
         assert await link.call(add) == "{'result': 3}"
         assert link.state is ConnectionState.READY
 
 
-async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> None:
+async def test_pending_call_fails_when_disconnected(tmp_path: Path) -> None:
     failures: list[str] = []
-    async with linked(shell('exec "$@"', tmp_path), LATE) as link:
+    async with linked(shell('exec "$@"', tmp_path), SLOW_RETRY) as link:
 
         async def wait() -> None:
             with pytest.raises(ToolError) as caught:
@@ -228,12 +228,12 @@ async def test_whoever_waits_hears_that_it_was_taken_away(tmp_path: Path) -> Non
         await link.call(add)
 
 
-async def test_a_site_that_goes_away_and_comes_back(shared: Shared) -> None:
-    there = urlsplit(shared.way.url)
-    assert there.port
+async def test_http_server_reconnects(shared: Shared) -> None:
+    address = urlsplit(shared.way.url)
+    assert address.port
     async with (
-        faulty_link(there.port) as wire,
-        linked(HttpEndpoint(url=f"{wire.url}{there.path}", headers={}), SOON) as link,
+        faulty_link(address.port) as wire,
+        linked(HttpEndpoint(url=f"{wire.url}{address.path}", headers={}), FAST_RETRY) as link,
     ):
         assert await link.call(add) == "{'result': 3}"
         wire.plan = lambda: LinkBreak(up=0, manner=BreakKind.RESET)
@@ -246,10 +246,10 @@ async def test_a_site_that_goes_away_and_comes_back(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize(("flags", "requests"), [((), 4), (("--sse",), 5)], ids=["http", "sse"])
-async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
+async def test_restarted_http_server_announces_its_tools(
     tmp_path: Path, flags: Sequence[str], requests: int
 ) -> None:
-    """Nobody has to call for it, and the first who does is not told that something was lost."""
+    """Without a call, and the first call does not report a loss."""
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     after.mkdir()
@@ -261,11 +261,12 @@ async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
         async with (
             faulty_link(old.port) as wire,
             linked(
-                HttpEndpoint(url=f"{wire.url}{old.path}", headers={}, events=bool(flags)), SOON
+                HttpEndpoint(url=f"{wire.url}{old.path}", headers={}, sse=bool(flags)),
+                FAST_RETRY,
             ) as link,
         ):
             assert await link.call(add) == "{'result': 3}"
-            # One of them is to hear of changes.
+            # One of them is the subscription to changes.
             await wait_until(lambda: len(wire.asked) >= requests)
             assert "plus" not in link.tools
             wire.port = new.port
@@ -275,7 +276,7 @@ async def test_a_site_that_was_begun_anew_tells_by_itself_what_it_has_now(
     assert lines(after / "notes") == ["here"]
 
 
-async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) -> None:
+async def test_sandboxed_server_can_write_only_its_folder(tmp_path: Path) -> None:
     def server(name: str) -> dict[str, object]:
         script = f"touch ./{name} ../{name}; cat ../home/config.yaml; printf '\\nover\\n'; exit 1"
         return {"command": "sh", "args": ["-c", f"exec >&2; {script}"]}
@@ -287,7 +288,7 @@ async def test_behind_the_wall_only_its_folder_can_be_changed(tmp_path: Path) ->
     async with mcp_harness(tmp_path, servers) as here:
         await here.names()
         states = here.app.servers.states
-        await wait_until(lambda: all(state.endswith("said: over") for _, state in states()))
+        await wait_until(lambda: all(state.endswith("output: over") for _, state in states()))
     assert {path.name for path in tmp_path.iterdir()} >= {"free", "work"}
     assert not (tmp_path / "walled").exists()
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"free", "walled"}

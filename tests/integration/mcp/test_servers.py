@@ -1,4 +1,4 @@
-"""Servers made with the protocol's own SDK, as tools of the agent."""
+"""MCP servers made with the official SDK, used as tools of the agent."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ CANARY = "canary-4711-0815-secret"
 
 
 class Shared(NamedTuple):
-    """A server for all tests of this file that need no other; its files are in `root`."""
+    """A server shared by the tests of this file; its files are in `root`."""
 
     root: Path
     settings: dict[str, object]
@@ -41,14 +41,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield Shared(root, {"url": url, "headers": {"X-Token": CANARY}})
 
 
-async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
+async def test_server_features_are_available_in_a_turn(tmp_path: Path) -> None:
     async with mcp_harness(tmp_path, {"play": stdio_server(tmp_path, TOKEN=CANARY)}) as here:
         plan = await here.plan()
         add, note = plan.tools["mcp__play__add"].spec, plan.tools["mcp__play__note"].spec
         assert (add.effect, note.effect) == (Effect.READ, Effect.OUTSIDE)
         assert (add.toolset, add.foreign) == ("play", True)
         assert "Ignore" not in plan.tools["mcp__play__poison"].spec.description
-        sums, failed, seen, long = await here.says(
+        sums, failed, seen, long = await here.call_tools(
             ("mcp__play__add", {"a": 1, "b": 2}),
             ("mcp__play__fail", {}),
             ("mcp__play__picture", {}),
@@ -62,12 +62,12 @@ async def test_what_a_server_has_is_there_for_a_turn(tmp_path: Path) -> None:
         assert len(text_of(long)) < 110_000
         read = await here.text("read_resource", uri="memo://today")
         assert read.endswith("Nothing.")
-        await _keeps_secrets(here)
-        await _lets_go(here, tmp_path)
+        await _assert_secrets_are_kept(here)
+        await _assert_cancelled_call_returns(here, tmp_path)
 
 
-async def _keeps_secrets(here: McpHarness) -> None:
-    """The server has what the settings give it, and nothing of ours."""
+async def _assert_secrets_are_kept(here: McpHarness) -> None:
+    """The server gets the configured environment and none of ours."""
     seen = json.loads(await here.text("variables"))
     assert "OPENAI_API_KEY" not in seen
     assert not [name for name in seen if name.startswith("HERMES")]
@@ -77,27 +77,27 @@ async def _keeps_secrets(here: McpHarness) -> None:
     assert CANARY not in log.read_text()
 
 
-async def _lets_go(here: McpHarness, root: Path) -> None:
-    """Whoever waits in vain can go, and the server is still connected."""
+async def _assert_cancelled_call_returns(here: McpHarness, root: Path) -> None:
+    """A cancelled call returns, and the server stays connected."""
     (root / "hangs").unlink(missing_ok=True)
     with anyio.fail_after(TEST_TIMEOUT):
         async with anyio.create_task_group() as turn:
-            turn.start_soon(here.says, ("mcp__play__hang", {}))
+            turn.start_soon(here.call_tools, ("mcp__play__hang", {}))
             await wait_until((root / "hangs").exists)
             turn.cancel_scope.cancel()
     assert await here.text("add", a=2, b=2) == "4"
     assert dict(here.app.servers.states())["play"].startswith("ready")
 
 
-async def test_a_call_that_takes_too_long_is_stopped(tmp_path: Path, shared: Shared) -> None:
+async def test_slow_call_times_out(tmp_path: Path, shared: Shared) -> None:
     async with mcp_harness(tmp_path, {"play": {**shared.settings, "timeout": 0.2}}) as here:
-        [result] = await here.says(("mcp__play__hang", {}))
+        [result] = await here.call_tools(("mcp__play__hang", {}))
         assert result.failed
         assert "did not answer within 0.2 s" in text_of(result)
 
 
-async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
-    """What only reads is done again; of anything else it is not known whether it was done."""
+async def test_crashed_server_is_restarted(tmp_path: Path) -> None:
+    """Reads are repeated; the outcome of anything else is unknown."""
     async with mcp_harness(
         tmp_path, {"play": stdio_server(tmp_path)}, approvals={"mode": "off"}
     ) as here:
@@ -108,47 +108,49 @@ async def test_a_server_that_dies_is_begun_anew(tmp_path: Path) -> None:
     assert not is_alive(first)
 
 
-async def test_a_server_over_http(tmp_path: Path, shared: Shared) -> None:
+async def test_server_over_http(tmp_path: Path, shared: Shared) -> None:
     async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
         assert await here.text("add", a=20, b=3) == "23"
-        await _lets_go(here, shared.root)
+        await _assert_cancelled_call_returns(here, shared.root)
 
 
-async def test_a_server_of_the_older_kind(tmp_path: Path) -> None:
+async def test_server_with_sse_transport(tmp_path: Path) -> None:
     with http_server(tmp_path, "--sse") as url:
         async with mcp_harness(tmp_path, {"play": {"url": url, "transport": "sse"}}) as here:
             assert await here.text("add", a=20, b=3) == "23"
-            await _lets_go(here, tmp_path)
+            await _assert_cancelled_call_returns(here, tmp_path)
 
 
-async def test_what_acts_is_asked_for(tmp_path: Path, shared: Shared) -> None:
+async def test_acting_tool_needs_approval(tmp_path: Path, shared: Shared) -> None:
     note, notes = ("mcp__play__note", {"text": "one"}), shared.root / "notes"
     async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
-        [refused], asked = await here.answered(ApprovalChoice.DENY, note)
+        [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, note)
         assert (refused.failed, asked, lines(notes)) == (True, 1, [])
         assert "every call of this tool of the MCP server play" in here.questions[-1]
-        [done], asked = await here.answered(ApprovalChoice.SESSION, note)
+        [done], asked = await here.call_with_answers(ApprovalChoice.SESSION, note)
         assert (text_of(done), asked, lines(notes)) == ("Noted.", 1, ["one"])
         other = ("mcp__play__note", {"text": "two"})
-        [_], asked = await here.answered(ApprovalChoice.DENY, other)
+        [_], asked = await here.call_with_answers(ApprovalChoice.DENY, other)
         assert (asked, lines(notes)) == (0, ["one", "two"])
-        # Words of strangers in the turn: what was allowed for the session no longer counts.
-        _, asked = await here.answered(
+        # Untrusted content in the turn: approvals for the session no longer count.
+        _, asked = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
         assert (asked, len(lines(notes))) == (1, 2)
-        # What was allowed for good does.
-        await here.answered(ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note)
-        _, asked = await here.answered(
+        # Permanent approvals still do.
+        await here.call_with_answers(
+            ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note
+        )
+        _, asked = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
         assert (asked, len(lines(notes))) == (0, 4)
-        [unasked] = await here.says(("mcp__play__crash", {}), attended=False)
+        [unasked] = await here.call_tools(("mcp__play__crash", {}), attended=False)
         assert "no one can be asked here" in text_of(unasked)
 
 
-async def test_profiles_share_no_server(tmp_path: Path) -> None:
-    """One has a server that speaks as of old."""
+async def test_profiles_do_not_share_servers(tmp_path: Path) -> None:
+    """One uses a server of the older protocol."""
     pids = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -157,8 +159,8 @@ async def test_profiles_share_no_server(tmp_path: Path) -> None:
         mcp_harness(tmp_path / "two", {"play": stdio_server(tmp_path / "two", OLD="1")}) as two,
     ):
         for here in (one, two):
-            await _grows(here)
-            await _asks(here)
+            await _assert_new_tools_appear(here)
+            await _assert_questions_are_relayed(here)
             seen = json.loads(await here.text("variables"))
             assert seen["PLAYGROUND"] == str(here.root)
             pids.add(seen["pid"])
@@ -166,8 +168,8 @@ async def test_profiles_share_no_server(tmp_path: Path) -> None:
     assert not any(is_alive(pid) for pid in pids)
 
 
-async def _grows(here: McpHarness) -> None:
-    """New tools are there for the next turn."""
+async def _assert_new_tools_appear(here: McpHarness) -> None:
+    """New tools are available in the next turn."""
     assert "mcp__play__plus" not in await here.names()
     before = here.app.servers.states()
     assert await here.text("grow") == "Grown."
@@ -175,16 +177,16 @@ async def _grows(here: McpHarness) -> None:
     assert "mcp__play__plus" in await here.names()
 
 
-async def _asks(here: McpHarness) -> None:
-    """A server asks the person something, if there is one."""
-    found, _ = await here.answered("Ann", ("mcp__play__greet", {}))
+async def _assert_questions_are_relayed(here: McpHarness) -> None:
+    """A server asks the user, if one is present."""
+    found, _ = await here.call_with_answers("Ann", ("mcp__play__greet", {}))
     assert text_of(found[0]) == "Hello, Ann."
     assert "The MCP server play asks: Who is there?" in here.questions[-1]
-    [declined] = await here.says(("mcp__play__greet", {}), attended=False)
+    [declined] = await here.call_tools(("mcp__play__greet", {}), attended=False)
     assert text_of(declined) in {"cancel", "decline"}
 
 
-async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> None:
+async def test_failing_servers_do_not_delay_a_turn(tmp_path: Path) -> None:
     servers = {
         "absent": {"command": "no-such-program"},
         "silent": {"command": "sleep", "args": ["1000"], "connect_timeout": 1000},
@@ -196,7 +198,7 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
         with anyio.fail_after(TEST_TIMEOUT):
             assert await here.names() == set()
         states = here.app.servers.states
-        # Now and then they are tried again.
+        # They are retried from time to time.
         await wait_until(lambda: "Monday" in dict(states())["broken"])
         await wait_until(lambda: "No such file" in dict(states())["absent"])
         assert "its url" in dict(states())["wrong"]
@@ -205,20 +207,20 @@ async def test_servers_that_are_no_use_keep_nobody_waiting(tmp_path: Path) -> No
         assert "off" not in dict(states())
 
 
-async def test_who_is_late_is_there_for_the_next_turn(tmp_path: Path, shared: Shared) -> None:
+async def test_slow_server_is_available_in_the_next_turn(tmp_path: Path, shared: Shared) -> None:
     async with mcp_harness(tmp_path, {"play": shared.settings}, mcp_discovery_timeout=0) as here:
         assert await here.names() == set()
         await wait_until(lambda: dict(here.app.servers.states())["play"].startswith("ready"))
         assert "mcp__play__add" in await here.names()
 
 
-async def test_settings_are_read_again(tmp_path: Path) -> None:
-    """One that takes its time to end is gone before the next begins."""
+async def test_settings_are_reloaded(tmp_path: Path) -> None:
+    """A slow server has ended before the next one starts."""
     real = stdio_server(tmp_path)
     alone = 'test -e ../pid && kill -0 "$(cat ../pid)" 2>/dev/null && exit 1; echo $$ > ../pid'
     script = f"{alone}; trap 'sleep 0.3' EXIT; trap exit TERM; \"$@\"; true"
-    words = ["-c", script, "sh", real["command"], *real["args"]]
-    settings = {"mcp_servers": {"play": {**real, "command": "sh", "args": words}}}
+    arguments = ["-c", script, "sh", real["command"], *real["args"]]
+    settings = {"mcp_servers": {"play": {**real, "command": "sh", "args": arguments}}}
     async with mcp_harness(tmp_path, {}) as here:
         assert await here.names() == set()
         config = Home(root=tmp_path / "home", path=tmp_path / "home").config
@@ -237,7 +239,7 @@ async def test_settings_are_read_again(tmp_path: Path) -> None:
         assert not is_alive(pid)
 
 
-async def test_one_that_is_not_needed_rests(tmp_path: Path, shared: Shared) -> None:
+async def test_unused_server_idles(tmp_path: Path, shared: Shared) -> None:
     settings = {**shared.settings, "idle_timeout_seconds": 0.05}
     async with mcp_harness(tmp_path, {"play": settings}) as here:
         assert "mcp__play__add" in await here.names()

@@ -65,9 +65,9 @@ def failing(name: str, **headers: str) -> Reply:
 
 async def test_refused_key_is_replaced_by_the_next():
     async with serve(Script(api_key="k2")) as server:
-        heard = await ask(resolved_for(server))
-    assert heard.answer.text == "Hello from the mock model."
-    assert (heard.answer.model, heard.answer.provider) == ("m", "s0")
+        record = await ask(resolved_for(server))
+    assert record.answer.text == "Hello from the mock model."
+    assert (record.answer.model, record.answer.provider) == ("m", "s0")
     assert [one.headers["authorization"] for one in server.requests] == ["Bearer k1", "Bearer k2"]
 
 
@@ -75,12 +75,12 @@ async def test_broken_stream_is_reset_and_retried():
     cut = Reply(text="Half an answer", fault=Fault("cut", after=1))
     clock = FakeClock(auto=True)
     async with serve(Script(replies=[cut])) as server:
-        heard = await ask(resolved_for(server), clock)
-    assert [type(chunk) for chunk in heard.chunks if isinstance(chunk, StreamReset | Notice)] == [
+        record = await ask(resolved_for(server), clock)
+    assert [type(chunk) for chunk in record.chunks if isinstance(chunk, StreamReset | Notice)] == [
         StreamReset,
         Notice,
     ]
-    assert heard.text == heard.answer.text == "Hello from the mock model."
+    assert record.text == record.answer.text == "Hello from the mock model."
     assert len(clock.slept) == 1
 
 
@@ -88,9 +88,9 @@ async def test_fallback_server_takes_over():
     down = Script(default=failing("overloaded"))
     up = Script(default=Reply(text="from the second"))
     async with serve(down) as first, serve(up) as second:
-        heard = await ask(resolved_for(first, second))
-    assert heard.answer.text == "from the second"
-    assert heard.answer.provider == "s1"
+        record = await ask(resolved_for(first, second))
+    assert record.answer.text == "from the second"
+    assert record.answer.provider == "s1"
     assert (len(first.requests), len(second.requests)) == (3, 1)
 
 
@@ -134,8 +134,8 @@ async def test_running_server_is_discovered_and_used():
         resolved = await resolve_with_discovery(
             ModelSettings(), {}.get, ModelOverrides(), look, list_models
         )
-        heard = await ask(resolved)
-    assert (heard.answer.provider, heard.answer.model) == ("lmstudio", "chatty")
+        record = await ask(resolved)
+    assert (record.answer.provider, record.answer.model) == ("lmstudio", "chatty")
 
 
 async def test_missing_model_name_is_taken_from_the_servers_list():

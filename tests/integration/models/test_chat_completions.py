@@ -81,7 +81,7 @@ async def talking(
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "said"),
+    ("fault", "error", "message"),
     [
         (Fault("cut", after=2), Unreachable, "closed the connection"),
         (Fault("hang", after=2), Unreachable, "sent nothing for 0.05 s"),
@@ -95,13 +95,13 @@ async def talking(
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-async def test_faults(fault: Fault, error: type[ModelError], said: str):
-    heard = StreamRecord()
+async def test_faults(fault: Fault, error: type[ModelError], message: str):
+    record = StreamRecord()
     idle = 0.05 if fault.kind == "hang" else 5.0
     async with talking(Reply(text="Hello there, you", fault=fault), idle=idle) as (model, _):
-        with pytest.raises(error, match=said):
-            await read_stream(model, heard=heard)
-    assert "Hello there, you".startswith(heard.text)
+        with pytest.raises(error, match=message):
+            await read_stream(model, heard=record)
+    assert "Hello there, you".startswith(record.text)
 
 
 async def test_missing_first_byte_times_out():
@@ -117,9 +117,9 @@ async def test_slow_tokens_do_not_time_out():
 
 async def test_stream_without_done_is_complete():
     async with talking(Reply(text="whole", fault=Fault("no_done"))) as (model, _):
-        heard = await read_stream(model)
-    assert heard.answer.text == "whole"
-    assert heard.answer.usage.input == 10
+        record = await read_stream(model)
+    assert record.answer.text == "whole"
+    assert record.answer.usage.input == 10
 
 
 async def test_refused_connection_is_reported():
@@ -220,14 +220,14 @@ async def test_dead_kept_connection_is_retried_without_a_wait():
             TextDelta,
             Assistant,
         ]
-        heard = await read_stream(resilient)
-    assert [type(chunk) for chunk in heard.chunks] == [Notice, TextDelta, Assistant]
+        record = await read_stream(resilient)
+    assert [type(chunk) for chunk in record.chunks] == [Notice, TextDelta, Assistant]
     assert seen == 3
     assert clock.slept == [0.1]
 
 
 @pytest.mark.parametrize(
-    ("response", "said"),
+    ("response", "message"),
     [
         (web.Response(text="<html>Welcome</html>", content_type="text/html"), "web page"),
         (
@@ -237,12 +237,12 @@ async def test_dead_kept_connection_is_retried_without_a_wait():
         (web.Response(status=404, text="404 page not found"), "404"),
     ],
 )
-async def test_wrong_address_is_reported(response: web.Response, said: str):
+async def test_wrong_address_is_reported(response: web.Response, message: str):
     async def handle(_: web.BaseRequest) -> web.StreamResponse:
         return response
 
     async with raw_server(handle) as url, model_at(url) as model:
-        with pytest.raises(BadRequest, match=said) as caught:
+        with pytest.raises(BadRequest, match=message) as caught:
             await read_stream(model)
     assert "/v1" in caught.value.hint
 
@@ -278,8 +278,8 @@ async def test_missing_done_is_not_waited_for_long():
         return response
 
     async with raw_server(handle) as url, model_at(url, idle=600.0) as model:
-        heard = await read_stream(model)
-    assert heard.answer.text == "x"
+        record = await read_stream(model)
+    assert record.answer.text == "x"
 
 
 async def test_images_are_read_once_and_sent_as_data_urls():
@@ -320,15 +320,15 @@ async def test_image_cache_is_bounded():
 async def test_think_tags_become_reasoning():
     reply = Reply(text="<think>let me see</think>\n\nIt is 4.", chunk=2)
     async with talking(reply) as (model, _):
-        heard = await read_stream(model)
-    assert (heard.thought, heard.text) == ("let me see", "It is 4.")
+        record = await read_stream(model)
+    assert (record.thought, record.text) == ("let me see", "It is 4.")
 
 
 async def test_call_cut_by_the_limit_is_not_repaired():
     reply = Reply(calls=[Call("write", '{"text": "half of')], finish="length")
     async with talking(reply) as (model, _):
-        (call,) = (heard := await read_stream(model)).answer.calls
-    assert heard.answer.stop is Stop.LENGTH
+        (call,) = (record := await read_stream(model)).answer.calls
+    assert record.answer.stop is Stop.LENGTH
     assert (bytes(call.args), call.broken) == (b"{}", '{"text": "half of')
 
 
@@ -347,8 +347,8 @@ async def test_consecutive_requests_share_their_prefix():
 async def test_provider_without_stream_options_gets_none():
     profile = ModelProfile(stream_usage=False)
     async with talking(Reply(text="x", usage=None), profile=profile) as (model, server):
-        heard = await read_stream(model)
-    assert heard.answer.usage.input == 0
+        record = await read_stream(model)
+    assert record.answer.usage.input == 0
     assert "stream_options" not in server.requests[0].json
 
 

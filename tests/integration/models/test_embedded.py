@@ -73,7 +73,7 @@ async def test_model_calls_tools_caches_and_stops(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
     async with running_engine_pool() as engines:
-        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
+        engine, model = engines.engine_for(*tiny), embedded_model(engines, *tiny)
         first = await read_stream(model, choosing())
         assert first.chunks[0] == Notice(f"Loading the model {model.name} ...", passing=True)
         answer = first.answer
@@ -90,13 +90,13 @@ async def test_model_calls_tools_caches_and_stops(
         again = second.answer
         assert again.usage.cache_read >= 150
 
-        heard = StreamRecord()
+        record = StreamRecord()
         async with model.stream(LONG) as chunks:
             async for chunk in chunks:
-                heard.chunks.append(chunk)
-                if len([one for one in heard.chunks if isinstance(one, TextDelta)]) == 3:
+                record.chunks.append(chunk)
+                if len([one for one in record.chunks if isinstance(one, TextDelta)]) == 3:
                     break
-        assert heard.text
+        assert record.text
         await wait_until_idle(engine.pid)
         assert engine.started == 1
 
@@ -116,7 +116,7 @@ async def test_crash_is_reported_and_the_next_request_restarts(
     tiny: tuple[Weights, ModelFolder],  # noqa: F811
 ) -> None:
     async with running_engine_pool(EngineTimeouts(idle=0.5)) as engines:
-        engine, model = engines.of(*tiny), embedded_model(engines, *tiny)
+        engine, model = engines.engine_for(*tiny), embedded_model(engines, *tiny)
         with pytest.raises(Unreachable) as caught:
             await kill_in_mid_answer(model, engine)
         assert "ended in mid-answer: signal 9" in str(caught.value)
@@ -139,8 +139,8 @@ async def test_unloadable_weights_are_reported(
 ) -> None:
     weights, place = tiny
     broken = ModelFolder(tmp_path)
-    (tmp_path / place.engine.name).symlink_to(place.engine)
-    with broken.weights(weights).open("wb") as file:
+    (tmp_path / place.engine_folder.name).symlink_to(place.engine_folder)
+    with broken.weights_path(weights).open("wb") as file:
         file.truncate(weights.size)
     async with running_engine_pool() as engines:
         with pytest.raises(Unreachable) as caught:
@@ -157,9 +157,9 @@ def home_with(tiny: tuple[Weights, ModelFolder], folder: Path) -> Home:  # noqa:
     return resolve_home(Env({"HERMES_HOME": str(folder)}))
 
 
-async def ask_app(app: App, words: str) -> Assistant:
+async def ask_app(app: App, text: str) -> Assistant:
     model = await app.models.find()
-    return (await read_stream(model, ModelRequest(words, [HELLO], TOOLS, max_output=8))).answer
+    return (await read_stream(model, ModelRequest(text, [HELLO], TOOLS, max_output=8))).answer
 
 
 async def test_profiles_share_one_child_until_the_last_closes(
@@ -175,7 +175,7 @@ async def test_profiles_share_one_child_until_the_last_closes(
             async with open_app(other, env, choices, room) as second:
                 await ask_app(first, ours)
                 await ask_app(second, theirs)
-                engine = room.engines(env).of(*tiny)
+                engine = room.engines(env).engine_for(*tiny)
                 pid = engine.pid
                 # Each conversation is processed once, even if others came in between.
                 again = [

@@ -64,13 +64,13 @@ class RunningEngine:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
+    def is_loaded(self, weights: Weights, folder: ModelFolder) -> bool:
         return True
 
     @asynccontextmanager
-    async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
+    async def acquire(self, weights: Weights, folder: ModelFolder) -> AsyncGenerator[EngineProcess]:
         running = EngineProcess(weights)
-        running.ear = EngineAddress(self._url, "token")
+        running.address = EngineAddress(self._url, "token")
         yield running
 
 
@@ -89,8 +89,8 @@ class ModelWithTool:
 
 def chosen(played: ScriptedAnswer) -> str:
     """The answer in the format of the grammar."""
-    words = "".join(played.text)
-    objects = [json.dumps({"reply": words}, ensure_ascii=False)] if words else []
+    text = "".join(played.text)
+    objects = [json.dumps({"reply": text}, ensure_ascii=False)] if text else []
     objects += [
         f'{{"tool": "{name}", "id": "{identity}", "args": {args}}}'
         for identity, name, args in played.calls
@@ -104,9 +104,9 @@ class ChoosingRig:
     @asynccontextmanager
     async def playing(self, *answers: ScriptedAnswer) -> AsyncIterator[Model]:
         async with serve(Script(replies=[self.reply(one) for one in answers])) as self.server:
-            place = ModelFolder(Path("/nowhere"))
+            folder = ModelFolder(Path("/nowhere"))
             model = embedded_model(
-                RunningEngine(self.server.url), find_weights("smollm2-135m"), place
+                RunningEngine(self.server.url), find_weights("smollm2-135m"), folder
             )
             yield self.asked(model)
 
@@ -137,10 +137,10 @@ class TalkingRig(ChoosingRig):
         return model
 
     def reply(self, played: ScriptedAnswer) -> Reply:
-        words = "".join(played.text)
+        text = "".join(played.text)
         calls = [Call(name, args, identity) for identity, name, args in played.calls]
         plain = super().reply(played)
-        plain.text, plain.calls, plain.fault = words, calls, fault(played, words)
+        plain.text, plain.calls, plain.fault = text, calls, fault(played, text)
         return plain
 
 
@@ -170,10 +170,10 @@ async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
         Result("r1", "call_1", (Text("it is blue"),), failed=failed),
     ]
     async with rig.playing(look, ScriptedAnswer(text=("It is blue.",))) as model:
-        heard = await read_stream(model, ModelRequest("", history))
+        record = await read_stream(model, ModelRequest("", history))
     assert len(rig.server.requests) == asked
-    assert heard.answer.text == ("" if failed else "It is blue.")
-    assert [call.name for call in heard.answer.calls] == (["look"] if failed else [])
+    assert record.answer.text == ("" if failed else "It is blue.")
+    assert [call.name for call in record.answer.calls] == (["look"] if failed else [])
 
 
 @pytest.mark.anyio
@@ -187,8 +187,8 @@ async def test_unopened_page_is_noted() -> None:
     ]
     made_up = "The title is Good News."
     async with ChoosingRig().playing(ScriptedAnswer(text=(made_up,))) as model:
-        heard = await read_stream(model, ModelRequest("", history))
-    assert heard.answer.text == f"{made_up}\n\n{PAGE_NOT_OPENED.format(page=page)}"
+        record = await read_stream(model, ModelRequest("", history))
+    assert record.answer.text == f"{made_up}\n\n{PAGE_NOT_OPENED.format(page=page)}"
 
 
 class TestTalking(ModelContract):

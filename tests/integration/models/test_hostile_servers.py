@@ -55,7 +55,7 @@ async def server(handle: Handle) -> AsyncIterator[str]:
 @asynccontextmanager
 async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
     endpoint = Endpoint(
-        EndpointSettings(base_url=url, **{"idle": 30.0, "grace": 0.05, "ceiling": 20.0, **limits})
+        EndpointSettings(base_url=url, **{"idle": 30.0, "grace": 0.05, "total": 20.0, **limits})
     )
     try:
         yield endpoint
@@ -104,7 +104,7 @@ def endless_stream(piece: bytes, *before: bytes) -> Handle:
 )
 @pytest.mark.parametrize("before", [(), (TOKEN,)], ids=["at once", "in mid-answer"])
 async def test_keep_alives_are_not_progress(sign: bytes, before: tuple[bytes, ...]):
-    async with model_with(endless_stream(sign, *before), patience=0.1) as model:
+    async with model_with(endless_stream(sign, *before), progress_timeout=0.1) as model:
         with pytest.raises(Unreachable, match=r"only keep-alives for 0\.1 s"):
             await read_stream(model)
 
@@ -117,7 +117,7 @@ async def test_whitespace_before_an_answer_is_not_progress():
         await anyio.sleep_forever()
         return response
 
-    async with model_with(handle, patience=0.1) as model:
+    async with model_with(handle, progress_timeout=0.1) as model:
         with pytest.raises(Unreachable, match="only keep-alives"):
             await read_stream(model)
 
@@ -132,7 +132,7 @@ async def test_keep_alives_extend_the_idle_timeout():
         await response.write(TOKEN + LAST + DONE)
         return response
 
-    async with model_with(handle, idle=1.0, patience=60.0) as model:
+    async with model_with(handle, idle=1.0, progress_timeout=60.0) as model:
         assert (await read_stream(model)).answer.text == "x"
 
 
@@ -142,13 +142,13 @@ async def test_keep_alives_after_the_end_do_not_delay_the_answer():
 
 
 async def test_endless_answer_times_out():
-    async with model_with(endless_stream(TOKEN), ceiling=0.2) as model:
+    async with model_with(endless_stream(TOKEN), total=0.2) as model:
         with pytest.raises(Unreachable, match=r"longer than 0\.2 s"):
             await read_stream(model)
 
 
 async def test_endless_answer_is_bounded_in_size():
-    async with model_with(endless_stream(TOKEN), most_bytes=100_000) as model:
+    async with model_with(endless_stream(TOKEN), max_bytes=100_000) as model:
         with pytest.raises(Unreachable, match="more than 100,000 bytes"):
             await read_stream(model)
 
@@ -242,15 +242,15 @@ def compressed_response(content_type: str, data: bytes) -> Handle:
 
 
 @pytest.mark.parametrize(
-    ("content_type", "said"),
+    ("content_type", "message"),
     [
         ("application/json", "more than 33,554,432 bytes"),
         ("text/event-stream", "larger than 16,777,216 bytes"),
     ],
 )
-async def test_compressed_bomb_is_not_decompressed(content_type: str, said: str):
+async def test_compressed_bomb_is_not_decompressed(content_type: str, message: str):
     async with model_with(compressed_response(content_type, b" " * 36_000_000)) as model:
-        with pytest.raises(Unreachable, match=said):
+        with pytest.raises(Unreachable, match=message):
             await read_stream(model)
 
 
@@ -270,12 +270,12 @@ async def test_too_many_calls_are_cut_off_with_a_notice():
         return response
 
     async with model_with(handle) as model:
-        heard = await read_stream(model)
-    assert [chunk for chunk in heard.chunks if isinstance(chunk, Notice)] == [
+        record = await read_stream(model)
+    assert [chunk for chunk in record.chunks if isinstance(chunk, Notice)] == [
         Notice("The answer was cut off: more than 128 calls.")
     ]
-    assert len(heard.answer.calls) == 128
-    assert heard.answer.stop is Stop.LENGTH
+    assert len(record.answer.calls) == 128
+    assert record.answer.stop is Stop.LENGTH
 
 
 async def test_deeply_nested_json_is_an_invalid_stream():
@@ -286,7 +286,7 @@ async def test_deeply_nested_json_is_an_invalid_stream():
 
 
 async def listing(endpoint: Endpoint) -> bytes:
-    origin = RequestOrigin(provider="mock", model="", base_url=endpoint.place.base_url)
+    origin = RequestOrigin(provider="mock", model="", base_url=endpoint.settings.base_url)
     headers = {"authorization": "Bearer sk-secret"}
     return await endpoint.get("/models", headers, origin, SystemClock())
 
@@ -313,14 +313,14 @@ async def test_fast_stream_is_throttled_and_read_completely():
             for _ in range(100):
                 await anyio.lowlevel.checkpoint()
 
-    heard = StreamRecord()
+    record = StreamRecord()
     async with model_with(handle) as model, model.stream(REQUEST) as chunks:
         with anyio.fail_after(60):
             async for chunk in chunks:
-                if not heard.chunks:
+                if not record.chunks:
                     await wait_until_server_is_blocked()
-                heard.chunks.append(chunk)
-    assert heard.answer.text == "x" * 100_000
+                record.chunks.append(chunk)
+    assert record.answer.text == "x" * 100_000
 
 
 class FailingWire(ChatWire):
@@ -344,6 +344,6 @@ async def test_undecodable_answer_is_closed_and_uncounted():
         model = WireModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), FailingWire(served))
         with pytest.raises(RuntimeError, match="not ready"):
             await read_stream(model)
-        assert endpoint.crowd.answers == 0
+        assert endpoint.coalescer.answers == 0
         with anyio.fail_after(60):
             await left.wait()

@@ -29,7 +29,7 @@ from support.api_server import KEY, api_harness
 pytestmark = pytest.mark.anyio
 
 KEEPING = ServedModel(
-    model="mock-model", provider="mock", window=128_000, profile=ModelProfile(keeps=True)
+    model="mock-model", provider="mock", window=128_000, profile=ModelProfile(stores_responses=True)
 )
 FIRST = User("u1", (Text("hello"),))
 
@@ -46,12 +46,14 @@ async def requests_of_turns(*replies: Reply, turns: int, past: bool = True) -> l
         serve_provider(ResponsesDialect(), script) as server,
         model_at(server.url, ResponsesWire, KEEPING) as model,
     ):
-        said: list[Message] = []
+        messages: list[Message] = []
         for number in range(turns):
-            said.append(User(f"u{number}", (Text(f"question {number}"),)))
-            said.append((await read_stream(model, ModelRequest("Be brief.", list(said)))).answer)
+            messages.append(User(f"u{number}", (Text(f"question {number}"),)))
+            messages.append(
+                (await read_stream(model, ModelRequest("Be brief.", list(messages)))).answer
+            )
             if not past:
-                del said[:2]
+                del messages[:2]
     return [json.loads(one.body) for one in server.requests]
 
 
@@ -130,8 +132,8 @@ async def test_request_matches_the_openai_sdk():
     async with serve_provider(ResponsesDialect(), Script(replies=[call])) as server:
         async with model_at(server.url, ResponsesWire, KEEPING) as model:
             answer = (await read_stream(model, ModelRequest("Be brief.", [FIRST]))).answer
-            said = [FIRST, answer, Result("r1", "call_1", (Text("a boat"),))]
-            await read_stream(model, ModelRequest("Be brief.", said))
+            messages = [FIRST, answer, Result("r1", "call_1", (Text("a boat"),))]
+            await read_stream(model, ModelRequest("Be brief.", messages))
         async with (
             AsyncOpenAI(base_url=server.url, api_key="k", max_retries=0) as client,
             client.responses.stream(
@@ -153,11 +155,11 @@ async def test_hermes_server_stores_responses(tmp_path: Path):
     async with api_harness(tmp_path, script) as far:
         served = structs.replace(KEEPING, model="hermes-agent")
         async with model_at(f"{far.url}/v1", ResponsesWire, served, key=KEY) as model:
-            said: list[Message] = [User("u1", (Text("the word is swordfish"),))]
-            said.append((await read_stream(model, ModelRequest("", list(said)))).answer)
-            said.append(User("u2", (Text("which word?"),)))
-            assert (await read_stream(model, ModelRequest("", list(said)))).answer.text
-        asked = far.mock.requests[-1].body.decode()
+            messages: list[Message] = [User("u1", (Text("the word is swordfish"),))]
+            messages.append((await read_stream(model, ModelRequest("", list(messages)))).answer)
+            messages.append(User("u2", (Text("which word?"),)))
+            assert (await read_stream(model, ModelRequest("", list(messages)))).answer.text
+        asked = far.model_server.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
     assert asked.count("which word?") == 1
 
@@ -185,7 +187,7 @@ async def test_setting_enables_stored_responses(tmp_path: Path):
     async with serve(Script(rules=rules, default=Reply(text="yes"))) as server:
         home = Home(root=tmp_path, path=tmp_path)
         home.config.write_text(SETTINGS.format(url=server.url))
-        choices = AppOptions(workspace=str(tmp_path), looks_back=False)
+        choices = AppOptions(workspace=str(tmp_path), reviews_turns=False)
         async with open_app(home, Env({"HOME": str(tmp_path)}), choices) as app:
             # The first turn fixes the session's model.
             for text in ("hello", "go", "and again"):

@@ -40,9 +40,9 @@ async def test_cooldown_outlives_the_process(tmp_path: Path, named: str):
     bad = Reply(fault=Fault("status", named=named))
     async with serve_provider(AnthropicDialect(), Script(replies=[bad, bad])) as server:
         for _ in range(2):
-            house = selector(tmp_path, server.url, "anthropic_messages")
-            heard = await read_stream(await house.find())
-            await house.aclose()
+            cli = selector(tmp_path, server.url, "anthropic_messages")
+            heard = await read_stream(await cli.find())
+            await cli.aclose()
             assert heard.answer.text
     used = [one.headers["x-api-key"] for one in server.requests]
     assert used == ["k0", "k1", "k2", "k2"]
@@ -57,11 +57,11 @@ async def test_models_are_listed_for_every_api_mode(tmp_path: Path):
             custom = CustomProvider(name="mine", base_url=server.url, api_mode=mode, api_key="k")
             settings = ModelSettings(provider="mine", custom_providers=(custom,))
             home = Home(tmp_path, tmp_path)
-            house = ModelSelector(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
-            model = await house.find()
+            cli = ModelSelector(home, Env({}), settings, FileBlobs(tmp_path / "b"), SystemClock())
+            model = await cli.find()
             assert model.name == "m-1"
             assert (await read_stream(model)).answer.text
-            await house.aclose()
+            await cli.aclose()
 
 
 class AuthCli:
@@ -102,10 +102,10 @@ def test_keys_are_managed_by_the_auth_command(auth: AuthCli):
     assert KEY not in table
     assert table.splitlines()[1].split() == ["anthropic", "sk-e…9abc", "ANTHROPIC_API_KEY", "ready"]
     assert auth("status").out == (
-        "anthropic: uses key-1 sk-a…mnop from auth.json, as the first key that is ready "
+        "anthropic: uses key-1 sk-a…mnop from auth.json: the first key that is ready "
         "(fill_first) (2 keys)\n"
     )
-    assert auth("remove", "anthropic", "spare").out == "spare of anthropic is forgotten\n"
+    assert auth("remove", "anthropic", "spare").out == "Removed spare from anthropic\n"
     (left,) = json.loads(auth("list", "--json").out)
     assert (left["label"], left["key"], left["rests_seconds"]) == ("key-1", "sk-a…mnop", 0)
 
@@ -115,18 +115,20 @@ def test_cooldowns_are_listed_and_reset(auth: AuthCli):
     auth("add", "openai", "sk-second-0123456789")
     file = AuthFile(auth.home / "auth.json")
     now = SystemClock().now()
-    file.rest("openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now)
-    assert "rests 50 min (rate limited)" in auth("list").out
-    assert "as all other keys are on cooldown (2 keys)" in auth("status", "openai").out
-    assert auth("reset", "openai").out == "1 key of openai woken\n"
-    assert "rests" not in auth("list").out
+    file.add_cooldown(
+        "openai", "sk-first-0123456789", Cooldown(now.timestamp() + 3000, "rate_limit"), now
+    )
+    assert "paused for 50 min (rate limited)" in auth("list").out
+    assert "all other keys are on cooldown (2 keys)" in auth("status", "openai").out
+    assert auth("reset", "openai").out == "1 key of openai reset\n"
+    assert "paused" not in auth("list").out
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (("add", "antropic", "k"), "Did you mean anthropic?"),
-        (("add", "openai", "k\u00e9y"), "a character that no key has"),
+        (("add", "openai", "k\u00e9y"), "another invalid character"),
         (("add", "openai", "--oauth"), "Login is not configured for openai"),
         (("remove", "openai", "1"), "openai has no key '1'"),
         (("add", "openai"), "No key given"),

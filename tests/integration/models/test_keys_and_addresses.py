@@ -72,8 +72,8 @@ def test_other_provider_is_used_at_its_own_address(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess, switch: str, key: bool
 ) -> None:
     hermes.configure(other_server(model.url, key=key))
-    for words in SWITCHES[switch]:
-        ran = hermes(*words)
+    for args in SWITCHES[switch]:
+        ran = hermes(*args)
         assert ran.code == 0, ran
     if switch == "chat":
         switch_in_a_chat(hermes)
@@ -89,11 +89,11 @@ def test_provider_is_not_combined_with_an_unrelated_address_and_key(
     hermes.configure(
         f"model:\n  default: deepseek-chat\n  base_url: {model.url}\n  api_key: {OTHER_KEY}\n"
     )
-    told = hermes("config", "set", "model.provider", "deepseek")
-    assert told.code == 0
+    seen = hermes("config", "set", "model.provider", "deepseek")
+    assert seen.code == 0
     for name in ("model.base_url", "model.api_key"):
-        assert name in told.err
-    assert "removed" in told.err
+        assert name in seen.err
+    assert "removed" in seen.err
     assert hermes("-z", "at home") == (0, "From DeepSeek.\n", "")
     assert deepseek.keys_seen("at home") == [DEEPSEEK_KEY]
 
@@ -111,9 +111,9 @@ def test_address_set_with_its_provider_gets_the_key(
     hermes: HermesCli, model: FakeModelProcess
 ) -> None:
     hermes.configure("model:\n  default: deepseek-chat\n  provider: deepseek\n")
-    told = hermes("config", "set", "model.base_url", model.url)
-    assert told.code == 0
-    assert "the key of deepseek is sent to this address" in told.err
+    seen = hermes("config", "set", "model.base_url", model.url)
+    assert seen.code == 0
+    assert "the key of deepseek will be sent to this address" in seen.err
     own = {"DEEPSEEK_API_KEY": "sk-of-the-proxy-0123456789"}
     (hermes.home / ".env").unlink()
     assert hermes("-z", "through a proxy", **own).out == "From the other server.\n"
@@ -125,9 +125,9 @@ def test_key_does_not_move_to_another_address(
 ) -> None:
     first = f"model:\n  default: m\n  provider: custom\n  base_url: {deepseek.url}\n"
     hermes.configure(f"{first}  api_key: sk-of-the-first-0123456789\n")
-    told = hermes("config", "set", "model.base_url", model.url)
-    assert told.code == 0
-    assert "model.api_key belonged to the previous setting and was removed" in told.err
+    seen = hermes("config", "set", "model.base_url", model.url)
+    assert seen.code == 0
+    assert "model.api_key belonged to the previous setting and was removed" in seen.err
     assert hermes("-z", "another address").out == "From the other server.\n"
     assert model.keys_seen("another address") == [""]
 
@@ -136,10 +136,10 @@ def test_setup_does_not_send_a_key_to_another_server(
     hermes: HermesCli, model: FakeModelProcess, deepseek: FakeModelProcess
 ) -> None:
     key = "sk-set-up-0123456789"
-    words = ["setup", "--model", "deepseek-chat", "--base-url"]
-    assert hermes(*words, deepseek.url, "--key-stdin", stdin=f"{key}\n".encode()).code == 0
+    args = ["setup", "--model", "deepseek-chat", "--base-url"]
+    assert hermes(*args, deepseek.url, "--key-stdin", stdin=f"{key}\n".encode()).code == 0
     for _ in range(2):
-        assert hermes(*words, model.url).code == 0
+        assert hermes(*args, model.url).code == 0
     assert key in deepseek.keys_seen()
     assert key not in model.keys_seen()
 

@@ -63,8 +63,8 @@ class LoginServer:
     async def device(self, request: web.Request) -> web.Response:
         form = dict(await request.post())
         self.challenge = str(form["code_challenge"])
-        told = {"device_code": "dev", "user_code": "ABCD-EFGH", "interval": 2, "expires_in": 60}
-        return web.json_response(told | {"verification_uri": "https://portal.example/go"})
+        shown = {"device_code": "dev", "user_code": "ABCD-EFGH", "interval": 2, "expires_in": 60}
+        return web.json_response(shown | {"verification_uri": "https://portal.example/go"})
 
     async def token(self, request: web.Request) -> web.Response:
         form = {name: str(value) for name, value in (await request.post()).items()}
@@ -116,7 +116,7 @@ async def test_login_stores_a_credential(file: AuthFile):
     async with login_server("authorization_pending", "slow_down") as one:
         asked = await broker.begin(one.login)
         assert asked.user_code == "ABCD-EFGH"
-        made = await broker.keep("nous", await broker.wait(one.login, asked))
+        made = await broker.save("nous", await broker.wait_for_approval(one.login, asked))
     assert clock.slept == [2, 2, 7]
     (kept,) = file.credentials("nous")
     assert kept == made
@@ -124,12 +124,12 @@ async def test_login_stores_a_credential(file: AuthFile):
     assert kept.expires == clock.now().timestamp() + 600
 
 
-@pytest.mark.parametrize("said", ["access_denied", "expired_token"])
-async def test_declined_login_is_reported(file: AuthFile, said: str):
+@pytest.mark.parametrize("error", ["access_denied", "expired_token"])
+async def test_declined_login_is_reported(file: AuthFile, error: str):
     broker = OAuthClient(file, FakeClock(auto=True))
-    async with login_server(said) as one:
-        with pytest.raises(Unauthorized, match=said):
-            await broker.wait(one.login, await broker.begin(one.login))
+    async with login_server(error) as one:
+        with pytest.raises(Unauthorized, match=error):
+            await broker.wait_for_approval(one.login, await broker.begin(one.login))
     assert not file.path.exists()
 
 
@@ -137,7 +137,7 @@ async def test_unanswered_login_times_out(file: AuthFile):
     broker = OAuthClient(file, FakeClock(auto=True))
     async with login_server(*["authorization_pending"] * 99) as one:
         with pytest.raises(Unauthorized, match="in time"):
-            await broker.wait(one.login, await broker.begin(one.login))
+            await broker.wait_for_approval(one.login, await broker.begin(one.login))
         assert len(one.forms) <= 30
 
 
@@ -167,7 +167,7 @@ async def test_concurrent_renewals_happen_once(file: AuthFile):
         login = one.login
 
         async def renew() -> None:
-            found = await OAuthClient(AuthFile(file.path), clock, patience=500).fresh(
+            found = await OAuthClient(AuthFile(file.path), clock, timeout=500).renewed_if_expiring(
                 "nous", old, login
             )
             fresh.append(found.access_token)
@@ -242,7 +242,7 @@ async def test_refused_renewal_has_a_hint(file: AuthFile):
     file.update("nous", old.id, clock.now(), refresh_token="wrong")
     async with login_server() as one:
         with pytest.raises(Unauthorized, match="invalid_grant") as caught:
-            await OAuthClient(file, clock).fresh("nous", old, one.login)
+            await OAuthClient(file, clock).renewed_if_expiring("nous", old, one.login)
     assert "hermes auth add nous --oauth" in caught.value.hint
     assert file.credentials("nous")[0].access_token == "old"
 
@@ -252,11 +252,11 @@ async def test_pool_renews_and_knows_the_next_expiry(file: AuthFile):
     expiring(file, clock)
     async with login_server() as one:
         pool = KeyPool(file.path, clock)
-        settings = await pool.renewed(ModelSettings(logins={"nous": one.login}))
+        settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": one.login}))
     assert settings.pools == {"nous": ("a1",)}
-    assert not pool.is_ending
+    assert not pool.is_expiring
     await clock.advance(541)
-    assert pool.is_ending
+    assert pool.is_expiring
 
 
 def settings_for(one: LoginServer, url: str) -> ModelSettings:
@@ -272,15 +272,15 @@ async def test_model_is_called_with_a_renewed_token(tmp_path: Path, file: AuthFi
     clock = FakeClock()
     expiring(file, clock)
     async with login_server() as one, serve_provider(AnthropicDialect()) as server:
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
-        first = await desk.find()
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
+        first = await selector.find()
         await read_stream(first)
-        assert await desk.find() is first
+        assert await selector.find() is first
         await clock.advance(595)
-        second = await desk.find()
+        second = await selector.find()
         await read_stream(second)
         await read_stream(first)
-        await desk.aclose()
+        await selector.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["a1", "a2", "a1"]
 
 
@@ -300,7 +300,7 @@ async def test_login_by_command(tmp_path: Path):
         args = Namespace(action="add", provider="nous", key=None, label="me", oauth=True)
         with anyio.fail_after(60):
             code = await run_sync(perform, args, context, FakeClock(auto=True))
-    assert (code, out.getvalue()) == (0, "Logged in at nous as me\n")
+    assert (code, out.getvalue()) == (0, "Logged in to nous as me\n")
     assert err.getvalue() == "Open https://portal.example/go\nand enter the code ABCD-EFGH\n"
     assert AuthFile(home / "auth.json").credentials("nous")[0].access_token == "a0"
 
@@ -312,11 +312,11 @@ async def test_failed_renewal_does_not_block_other_providers(file: AuthFile):
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
     pool = KeyPool(file.path, clock)
-    settings = await pool.renewed(ModelSettings(logins={"nous": gone}))
+    settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": gone}))
     assert settings.pools == {"nous": ("old",)}
-    assert not pool.is_ending
+    assert not pool.is_expiring
     await clock.advance(61)
-    assert pool.is_ending
+    assert pool.is_expiring
 
 
 async def test_running_turn_keeps_the_model_with_its_old_token(tmp_path: Path, file: AuthFile):
@@ -324,20 +324,20 @@ async def test_running_turn_keeps_the_model_with_its_old_token(tmp_path: Path, f
     clock = FakeClock()
     expiring(file, clock)
     async with login_server() as one, serve_provider(AnthropicDialect()) as server:
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
-        old = await desk.find()
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
+        old = await selector.find()
         await read_stream(old)
         await clock.advance(2 * 3600)
-        assert await desk.find() is not old
+        assert await selector.find() is not old
         # Leftover tasks of other tests do not count.
         gc.collect()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as shown:
             warnings.simplefilter("always", ResourceWarning)
             assert (await read_stream(old)).answer.text
             del old
             gc.collect()
-        assert [one for one in told if "nclosed c" in str(one.message)] == []
-        await desk.aclose()
+        assert [one for one in shown if "nclosed c" in str(one.message)] == []
+        await selector.aclose()
 
 
 def test_all_secrets_are_listed(file: AuthFile):
@@ -354,9 +354,9 @@ async def test_token_refused_early_is_renewed(tmp_path: Path, file: AuthFile):
         login_server() as one,
         serve_provider(AnthropicDialect(), Script(api_key="a1")) as server,
     ):
-        desk = selector_for(tmp_path, settings_for(one, server.url), clock)
+        selector = selector_for(tmp_path, settings_for(one, server.url), clock)
         with pytest.raises(Unauthorized):
-            await read_stream(await desk.find())
-        assert (await read_stream(await desk.find())).answer.text
-        await desk.aclose()
+            await read_stream(await selector.find())
+        assert (await read_stream(await selector.find())).answer.text
+        await selector.aclose()
     assert [sent.headers["x-api-key"] for sent in server.requests] == ["old", "a1"]

@@ -55,7 +55,7 @@ def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "said"),
+    ("fault", "error", "message"),
     [
         (Fault("cut", after=2), Unreachable, "closed the connection"),
         (Fault("hang", after=2), Unreachable, "sent nothing for 0.5 s"),
@@ -72,18 +72,18 @@ def any_wire(request: pytest.FixtureRequest) -> tuple[Dialect, MakeWire]:
     ids=lambda value: value.named or value.kind if isinstance(value, Fault) else None,
 )
 async def test_faults(
-    any_wire: tuple[Dialect, MakeWire], fault: Fault, error: type[ModelError], said: str
+    any_wire: tuple[Dialect, MakeWire], fault: Fault, error: type[ModelError], message: str
 ):
-    heard = StreamRecord()
+    record = StreamRecord()
     idle = 0.5 if fault.kind == "hang" else 5.0
     async with scripted_wire_model(
         *any_wire, Reply(text=EXPECTED_TEXT, chunk=4, fault=fault), idle=idle
     ) as (model, _):
-        with pytest.raises(error, match=said):
-            await read_stream(model, heard=heard)
-    assert EXPECTED_TEXT.startswith(heard.text)
+        with pytest.raises(error, match=message):
+            await read_stream(model, heard=record)
+    assert EXPECTED_TEXT.startswith(record.text)
     if fault.kind in {"cut", "hang"}:
-        assert heard.text
+        assert record.text
 
 
 async def test_rate_limit_has_a_retry_delay(any_wire: tuple[Dialect, MakeWire]):
@@ -144,15 +144,15 @@ async def test_stream_cut_within_a_token_is_an_error(
     """Cut within an event, and within a character if possible."""
     body = recorded(any_wire, Reply(text="Grüße 世界 😀 " * 8, chunk=3))
     place = body.index("ü".encode(), int(len(body) * share)) + 1
-    heard = StreamRecord()
+    record = StreamRecord()
     async with scripted_wire_model(*any_wire, recorded=[RecordedBody([body[:place]])]) as (
         model,
         _,
     ):
         with pytest.raises(Unreachable):
-            await read_stream(model, heard=heard)
-    assert heard.text
-    assert ("Grüße 世界 😀 " * 8).startswith(heard.text)
+            await read_stream(model, heard=record)
+    assert record.text
+    assert ("Grüße 世界 😀 " * 8).startswith(record.text)
 
 
 async def test_duplicate_call_id_is_replaced(any_wire: tuple[Dialect, MakeWire]):
@@ -176,9 +176,9 @@ async def test_unknown_events_are_ignored(any_wire: tuple[Dialect, MakeWire]):
         *any_wire, recorded=[RecordedBody([body]), RecordedBody([noisy])]
     ) as (model, _):
         plain = (await read_stream(model)).answer
-        heard = await read_stream(model)
-    assert heard.answer.parts == plain.parts
-    assert heard.answer.stop is plain.stop is Stop.TOOLS
+        record = await read_stream(model)
+    assert record.answer.parts == plain.parts
+    assert record.answer.stop is plain.stop is Stop.TOOLS
 
 
 async def test_connection_is_reused(any_wire: tuple[Dialect, MakeWire]):
@@ -199,8 +199,8 @@ SIGNATURES = {
 
 async def test_refused_reasoning_is_omitted(wire: tuple[Dialect, MakeWire]):
     first = Reply(reasoning="hm", calls=[Call("look", "{}", "call_1")])
-    said = SIGNATURES[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
-    refusal = msgspec.json.encode({"error": {"message": said, "type": "invalid_request_error"}})
+    message = SIGNATURES[wire[1].__name__]  # pyright: ignore[reportAttributeAccessIssue]
+    refusal = msgspec.json.encode({"error": {"message": message, "type": "invalid_request_error"}})
     refused = Reply(fault=Fault("status", status=400, body=refusal.decode()))
     async with scripted_wire_model(*wire, first, refused, Reply(text="fine"), refused) as (
         model,
@@ -208,10 +208,10 @@ async def test_refused_reasoning_is_omitted(wire: tuple[Dialect, MakeWire]):
     ):
         thought = (await read_stream(model)).answer
         history = [*REQUEST.messages, thought, Result("r1", "call_1", (Text("x"),))]
-        heard = await read_stream(model, ModelRequest("", history))
+        record = await read_stream(model, ModelRequest("", history))
         with pytest.raises(BadRequest):
             await read_stream(model)
-    assert heard.text == "fine"
+    assert record.text == "fine"
     _, sealed, bare, _ = (request.body for request in server.requests)
     seal = next(part.signature for part in thought.parts if getattr(part, "signature", None))
     mark = max(re.findall(r"[A-Za-z0-9+/_-]{12,}", seal), key=len).encode()
@@ -225,9 +225,9 @@ async def test_compatible_server_works_with_the_anthropic_wire():
         serve(Script(replies=replies)) as server,
         model_at(server.url, ResponsesWire) as model,
     ):
-        heard = await read_stream(model)
-    assert (heard.text, heard.thought) == ("Hi.", "hm")
-    assert [bytes(call.args) for call in heard.answer.calls] == [b'{"at":"x"}']
+        record = await read_stream(model)
+    assert (record.text, record.thought) == ("Hi.", "hm")
+    assert [bytes(call.args) for call in record.answer.calls] == [b'{"at":"x"}']
 
 
 REFUSED = {

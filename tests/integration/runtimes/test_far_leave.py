@@ -108,7 +108,9 @@ async def served(far: AskingGateway) -> AsyncGenerator[str]:
 
 def remote_runtime(folder: Path, url: str, counsel: Approvals | None = None) -> RemoteRuntime:
     far, blobs = RemoteGateway(url=url), FileBlobs(folder)
-    return RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=blobs, counsel=counsel))
+    return RemoteRuntime(
+        RemoteTurnDeps(remote=far, clock=SystemClock(), blobs=blobs, approvals=counsel)
+    )
 
 
 async def ask(runtime: RemoteRuntime) -> EventRecorder:
@@ -130,12 +132,12 @@ class FakeApprovals:
         self._allows = allows
         self.wishes: list[tuple[Scope, ApprovalRequest]] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append((scope, wish))
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append((scope, request))
         return Decision(allowed=self._allows)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         return self._words
 
@@ -160,8 +162,8 @@ async def test_local_answer_is_sent_to_the_remote_gateway(tmp_path: Path) -> Non
     far.asks = {"event": "clarify.request", "question_id": "q2", "description": "Which?"}
     async with served(far) as url:
         recorder = await ask(remote_runtime(tmp_path, url, person))
-    told = {"answer": "The second.", "question_id": "q2"}
-    assert far.decided == [("/v1/runs/run_1/clarify", told)]
+    notices = {"answer": "The second.", "question_id": "q2"}
+    assert far.decided == [("/v1/runs/run_1/clarify", notices)]
     assert recorder.texts[-1] == "Done."
 
 
@@ -172,7 +174,7 @@ class SilentApprovals(FakeApprovals):
         super().__init__()
         self.let_go = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         try:
             await anyio.sleep_forever()
         finally:
@@ -196,9 +198,9 @@ async def test_remote_answer_withdraws_the_local_question(tmp_path: Path) -> Non
 
 
 class SlowApprovals(SilentApprovals):
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append((scope, wish))
-        return await super().rule(scope, wish, tell)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append((scope, request))
+        return await super().decide(scope, request, emit)
 
 
 async def test_too_many_questions_are_refused(tmp_path: Path) -> None:
@@ -213,8 +215,8 @@ async def test_too_many_questions_are_refused(tmp_path: Path) -> None:
     path, body = far.decided[0]
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
     assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
-    told = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert "8 questions of the remote gateway are open; one more was refused." in told
+    notices = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert "8 questions of the remote gateway are open; one more was refused." in notices
     assert recorder.texts[-1] == "Done."
 
 
@@ -227,8 +229,8 @@ async def test_question_is_shown_without_an_approver(tmp_path: Path) -> None:
                 group.start_soon(run_turn, plan, [user_message("Clean up.")], recorder)
                 await recorder.until(lambda event: isinstance(event, Notice))
                 far.go_on()
-    told = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert told == ["The remote gateway asks for approval: rm -r build"]
+    notices = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert notices == ["The remote gateway asks for approval: rm -r build"]
     assert (far.decided, recorder.texts[-1]) == ([], "Done.")
 
 
@@ -275,7 +277,7 @@ async def test_cached_capabilities_are_used_during_a_failure(tmp_path: Path, sta
     far.go_on()
     async with served(far) as url:
         runtime = RemoteRuntime(
-            RemoteTurnDeps(far=RemoteGateway(url=url), clock=clock, blobs=FileBlobs(tmp_path))
+            RemoteTurnDeps(remote=RemoteGateway(url=url), clock=clock, blobs=FileBlobs(tmp_path))
         )
         await ask(runtime)
         far.able = status
@@ -291,7 +293,7 @@ async def test_capabilities_are_refreshed_after_a_while(tmp_path: Path) -> None:
     async with served(far) as url:
         blobs = FileBlobs(tmp_path)
         runtime = RemoteRuntime(
-            RemoteTurnDeps(far=RemoteGateway(url=url), clock=clock, blobs=blobs)
+            RemoteTurnDeps(remote=RemoteGateway(url=url), clock=clock, blobs=blobs)
         )
         for _ in range(2):
             await ask(runtime)

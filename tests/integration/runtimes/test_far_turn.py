@@ -49,7 +49,7 @@ SCRIPT = Script(
 
 def turn_deps(folder: Path, url: str, **far: Any) -> RemoteTurnDeps:
     return RemoteTurnDeps(
-        far=RemoteGateway(url=url, key=KEY, **far),
+        remote=RemoteGateway(url=url, key=KEY, **far),
         clock=SystemClock(),
         blobs=FileBlobs(folder / "near"),
     )
@@ -71,7 +71,7 @@ async def ask(plan: RuntimePlan, *asked: User | str) -> EventRecorder:
 
 
 def model_messages(far: ApiHarness, number: int = 0) -> list[Any]:
-    messages = far.asked(number)["messages"]
+    messages = far.model_request(number)["messages"]
     return [one["content"] for one in messages if one["role"] != "system"]
 
 
@@ -89,8 +89,8 @@ async def test_new_remote_session_starts_with_the_local_history(tmp_path: Path) 
         )
         assert (recorder.ended.outcome, recorder.texts) == (Outcome.DONE, ["Sure?", "Yes."])
         assert model_messages(far) == ["Who are you?", "A friend.", "Sure?"]
-        assert "Be kind." in far.asked(0)["messages"][0]["content"]
-        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        assert "Be kind." in far.model_request(0)["messages"][0]["content"]
+        there = [text_of(one) for one in await far.messages(SCOPE.session)]
         assert there == ["Who are you?", "A friend.", "Sure?", "Yes."]
 
 
@@ -141,7 +141,7 @@ async def test_local_stop_stops_the_remote_run(tmp_path: Path) -> None:
         # Its session is free again, so the next question is answered.
         again = await ask(remote_plan(parts, *recorder.said), "Still there?")
         assert again.texts[-1] == "Yes."
-        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        there = [text_of(one) for one in await far.messages(SCOPE.session)]
         assert there.count("hang") == 1
 
 
@@ -181,9 +181,9 @@ async def test_steering_message_reaches_the_run_once(tmp_path: Path, cut: bool) 
         recorder = await ask(plan, "slow: the window?")
         assert recorder.ended.outcome is Outcome.DONE
         assert recorder.texts[:2] == ["slow: the window?", "And the door?"]
-        there = [text_of(one) for one in await far.said(SCOPE.session) if isinstance(one, User)]
+        there = [text_of(one) for one in await far.messages(SCOPE.session) if isinstance(one, User)]
         assert there == ["slow: the window?", "And the door?"]
-        assert len(far.mock.requests) == 2
+        assert len(far.model_server.requests) == 2
 
 
 async def test_unanswered_question_is_not_sent_twice(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_unanswered_question_is_not_sent_twice(tmp_path: Path) -> None:
         recorder = await ask(remote_plan(parts), first)
         assert recorder.ended.outcome is Outcome.FAILED
         await ask(remote_plan(parts, first), "Something else.")
-        there = [text_of(one) for one in await far.said(SCOPE.session)]
+        there = [text_of(one) for one in await far.messages(SCOPE.session)]
         assert there == ["broken, please", "Something else.", "Yes."]
 
 
@@ -239,9 +239,9 @@ async def test_permanently_broken_link_is_reported(tmp_path: Path) -> None:
                 link.hang_up()
     assert recorder.ended.code == "network"
     assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
-    heard = recorder.said[-1]
-    assert text_of(heard).startswith("one")
-    assert "one two three".startswith(text_of(heard))
+    partial = recorder.said[-1]
+    assert text_of(partial).startswith("one")
+    assert "one two three".startswith(text_of(partial))
 
 
 async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -> None:
@@ -254,13 +254,15 @@ async def test_run_that_ends_while_the_link_is_down_is_fetched(tmp_path: Path) -
                 await recorder.until(lambda event: isinstance(event, TextDelta))
                 link.plan = lambda: LinkBreak(down=0)
                 link.hang_up()
-                while not any(not isinstance(one, User) for one in await far.said(SCOPE.session)):
+                while not any(
+                    not isinstance(one, User) for one in await far.messages(SCOPE.session)
+                ):
                     await anyio.lowlevel.checkpoint()
                 link.plan = LinkBreak
         assert (recorder.ended.outcome, recorder.texts[-1]) == (Outcome.DONE, "y" * 25)
         deltas = [event.text for event in recorder.events if isinstance(event, TextDelta)]
         assert "".join(deltas) == "y" * 25
-        assert len(far.mock.requests) == 1
+        assert len(far.model_server.requests) == 1
 
 
 @asynccontextmanager
@@ -293,9 +295,9 @@ async def test_restarted_remote_gateway_reports_the_interruption(tmp_path: Path)
                 again = await ask(remote_plan(parts, *recorder.said), "Still there?")
     assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "interrupted")
     assert "was restarted during this turn" in recorder.ended.reason
-    heard = recorder.said[-1]
-    assert text_of(heard).startswith("one")
-    assert getattr(heard, "stop", None) is Stop.CANCELLED
+    partial = recorder.said[-1]
+    assert text_of(partial).startswith("one")
+    assert getattr(partial, "stop", None) is Stop.CANCELLED
     assert again.texts[-1] == "Yes."
     assert len(mock.requests) == 2
 
@@ -351,7 +353,7 @@ async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Pa
         recorder = await ask(guest, "Hello?")
         assert recorder.texts == ["Hello?", "Yes."]
         assert "POST /v1/chat/completions HTTP/1.1" not in link.asked
-        assert not far.asked(0).get("tools")
+        assert not far.model_request(0).get("tools")
 
 
 async def test_nothing_is_sent_to_a_gateway_with_unknown_capabilities(tmp_path: Path) -> None:
@@ -361,7 +363,7 @@ async def test_nothing_is_sent_to_a_gateway_with_unknown_capabilities(tmp_path: 
         assert recorder.ended.outcome is Outcome.FAILED
         assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
         assert {line for line in link.asked if line} == {"GET /v1/capabilities HTTP/1.1"}
-        assert far.mock.requests == []
+        assert far.model_server.requests == []
 
 
 async def test_each_role_of_a_shared_chat_has_its_own_remote_session(tmp_path: Path) -> None:
@@ -372,6 +374,6 @@ async def test_each_role_of_a_shared_chat_has_its_own_remote_session(tmp_path: P
             recorder = await ask(plan, f"Hello {number}?")
             assert recorder.ended.outcome is Outcome.DONE
         sessions = [SCOPE.session, f"{SCOPE.session}.guest"]
-        said = [await far.said(name) for name in sessions]
+        said = [await far.messages(name) for name in sessions]
         texts = [[text_of(one) for one in some if isinstance(one, User)] for some in said]
         assert texts == [["Hello 0?", "Hello 2?"], ["Hello 1?", "Hello 3?"]]

@@ -114,9 +114,9 @@ async def test_answer_of_a_mock_server_is_received() -> None:
     async with serve(script) as server:
         recorder = await run_proxy_turn(server.url.removesuffix("/v1"), key="key-" * 6)
     assert deltas(recorder) == "".join(WORDS)
-    (said,) = answers(recorder)
-    assert (text_of(said), said.stop) == ("".join(WORDS), Stop.END)
-    assert (said.model, said.provider) == ("hermes-agent", "proxy")
+    (messages,) = answers(recorder)
+    assert (text_of(messages), messages.stop) == ("".join(WORDS), Stop.END)
+    assert (messages.model, messages.provider) == ("hermes-agent", "proxy")
 
 
 def _cuts() -> Iterator[bytes]:
@@ -133,16 +133,16 @@ async def test_stream_cut_at_any_byte_is_a_known_error(stream: bytes) -> None:
     over += len(FINISH_EVENT if FINISH_EVENT in stream else DONE_EVENT)
     text = "".join(WORDS)
     async with fake_remote_gateway(
-        *(stream[:place] for place in range(len(stream))), stream
+        *(stream[:index] for index in range(len(stream))), stream
     ) as far:
-        for place in range(len(stream) + 1):
+        for index in range(len(stream) + 1):
             recorder = await run_proxy_turn(far.url)
             heard = [message.text for message in answers(recorder)]
-            if place >= over:
+            if index >= over:
                 assert (recorder.ended.outcome, heard) == (Outcome.DONE, [text])
                 continue
             assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "network"), (
-                place
+                index
             )
             assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
             assert heard == ([deltas(recorder)] if deltas(recorder) else [])
@@ -357,8 +357,8 @@ async def test_stop_ends_the_turn_of_a_hermes_gateway(tmp_path: Path) -> None:
             async with running_turn(proxy_plan(far.url, key=KEY), recorder) as scope:
                 await recorder.until(lambda event: isinstance(event, TextDelta))
                 scope.cancel()
-            await far.mock.requests[0].ended.wait()
-            await far.server.entry.idle()
+            await far.model_server.requests[0].ended.wait()
+            await far.server.turn_gate.wait_idle()
 
 
 async def test_stop_before_the_first_word() -> None:

@@ -40,7 +40,7 @@ class SampleHome:
             hidden=hidden_paths(self.home, root=os.geteuid() == 0),
             shown=VISIBLE_IN_RUN,
             guarded=GUARDED,
-            person=str(self.home),
+            user_home=str(self.home),
         )
 
     def sandbox(self, backend: str, *, unix_sockets: bool = False) -> IsolatedSandbox:
@@ -54,7 +54,9 @@ class SampleHome:
     def job(self, *argv: str, **reach: object) -> ProcessSpec:
         allowed = ProcessPermissions(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home)}
-        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=60.0, reach=allowed)
+        return ProcessSpec(
+            argv=argv, cwd=str(self.work), env=env, timeout=60.0, permissions=allowed
+        )
 
     async def run(self, backend: str, *argv: str, **reach: object) -> ProcessResult:
         return await self.sandbox(backend).run(self.job(*argv, **reach))

@@ -68,7 +68,9 @@ class TestDocker(SandboxContract):
 
 def job(folder: Path, *argv: str, network: bool = False) -> ProcessSpec:
     reach = ProcessPermissions(writable=(str(folder),), network=network)
-    return ProcessSpec(argv=argv or ("true",), cwd=str(folder), env={}, timeout=20, reach=reach)
+    return ProcessSpec(
+        argv=argv or ("true",), cwd=str(folder), env={}, timeout=20, permissions=reach
+    )
 
 
 async def test_container_is_hardened_and_reused(

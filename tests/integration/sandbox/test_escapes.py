@@ -44,7 +44,7 @@ class SampleHome:
             hidden=hidden_paths(self.home, root=True),
             shown=VISIBLE_IN_RUN,
             guarded=(*GUARDED, *startup_files(self.home)),
-            person=str(self.home),
+            user_home=str(self.home),
         )
 
     def write(self, name: str, text: str) -> Path:
@@ -60,7 +60,9 @@ class SampleHome:
             "GIT_CONFIG_GLOBAL": "/dev/null",
         }  # fmt: skip
         argv = ("/bin/bash", "-c", command)
-        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, reach=allowed)
+        return ProcessSpec(
+            argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, permissions=allowed
+        )
 
     def git(self, folder: Path, *args: str) -> str:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GIT_CONFIG_GLOBAL": "/dev/null"}
@@ -107,19 +109,19 @@ class RacingBackend:
         before: Callable[[], object] = lambda: None,
         after: Callable[[], object] = lambda: None,
     ) -> None:
-        self.name, self.word = backend.name, backend.word
-        self.guards, self.complete = backend.guards, backend.complete
+        self.name, self.label = backend.name, backend.label
+        self.protects_files, self.complete = backend.protects_files, backend.complete
         self._backend, self._before, self._after = backend, before, after
 
-    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
+    def wrap(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         self._before()
         try:
-            return self._backend.around(start, job)
+            return self._backend.wrap(start, job)
         finally:
             self._after()
 
-    def ended(self, how: ProcessExit) -> ProcessExit:
-        return self._backend.ended(how)
+    def translate_exit(self, how: ProcessExit) -> ProcessExit:
+        return self._backend.translate_exit(how)
 
 
 async def run(spawner: Spawner, sample: SampleHome, command: str, **reach: object) -> ProcessResult:
@@ -149,7 +151,7 @@ async def test_folder_gone_after_setup(backend: MakeBackend, sample: SampleHome,
     folder.mkdir()
     racing = RacingBackend(backend(sample), after=lambda: folder.exists() and folder.rmdir())
     job = structs.replace(sample.job(f"echo out > {sample.outside}/note"), cwd=str(folder))
-    if racing.guards:
+    if racing.protects_files:
         with pytest.raises(SandboxError, match="No such file"):
             await IsolatedSandbox(spawner, racing).run(job)
     else:

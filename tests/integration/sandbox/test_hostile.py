@@ -53,7 +53,7 @@ def policy(made: AttackTarget) -> FilesystemPolicy:
         hidden=(str(made.hermes), *hidden_paths(made.home, root=True)),
         shown=(*VISIBLE_IN_RUN, str(made.hermes / "skills")),
         guarded=(*GUARDED, *startup_files(made.home)),
-        person=str(made.home),
+        user_home=str(made.home),
     )
 
 
@@ -92,7 +92,7 @@ def job(made: AttackTarget, script: str) -> ProcessSpec:
         env=child_environment(made),
         timeout=90,
         keep=5_000_000,
-        reach=ProcessPermissions(writable=(str(made.workspace),)),
+        permissions=ProcessPermissions(writable=(str(made.workspace),)),
     )
 
 
@@ -125,9 +125,9 @@ async def test_hostile_commands_have_no_effect(
     for batch, done in await outcomes(sandbox, made, found):
         assert not done.timed_out, done.output[-2000:].decode(errors="replace")
         assert done.output.count(b"\n== ") == len(batch)
-        assert offending(batch, done.output, made.spoken) == []
+        assert offending(batch, done.output, made.reveals_secret) == []
         assert offending(batch, done.output, lambda text: b"BREACH" in text) == []
-    assert listeners.heard() == 0
+    assert listeners.count_connections() == 0
     assert victim.poll() is None
     assert made.state(modes=modes) == before
     assert machine_state() == machine
@@ -168,7 +168,11 @@ async def test_commands_are_hostile_without_a_sandbox(attack: Attack, spawner: S
             path.write_text(f"key = {made.token}\n")
         before = made.state(modes=True)
         done = await sandbox.run(job(made, batch_script([command])))
-        harm = made.spoken(done.output) or listeners.heard() or made.state(modes=True) != before
+        harm = (
+            made.reveals_secret(done.output)
+            or listeners.count_connections()
+            or made.state(modes=True) != before
+        )
         if not harm:
             quiet.append(command.text)
     assert len(quiet) <= 12, quiet

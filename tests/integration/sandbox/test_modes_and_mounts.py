@@ -179,7 +179,7 @@ def test_second_mount_does_not_open_paths_to_file_tools(sample: SampleHome):
             with pytest.raises(ToolError):
                 paths.guard(point / ".hermes" / name)
         skill = point / ".hermes/skills/SKILL.md"
-        assert paths.guard(skill, paths.closed("owner")) == skill
+        assert paths.guard(skill, paths.blocked("owner")) == skill
 
 
 def test_mounts_of_visible_paths_stay_visible(tmp_path: Path):

@@ -47,7 +47,7 @@ class Owner:
             hidden=hidden_paths(self.home, root=True),
             shown=VISIBLE_IN_RUN,
             guarded=(*GUARDED, *startup_files(self.home)),
-            person=str(self.home),
+            user_home=str(self.home),
         )
         self._spawner, self._make = spawner, make
         self._sandbox: IsolatedSandbox | None = None
@@ -71,7 +71,7 @@ class Owner:
         if self._sandbox is None:
             owner = owner_git_config({}, str(self.home))
             backend = self._make(self.policy)
-            self._sandbox = IsolatedSandbox(self._spawner, backend, owner=owner, most_folders=most)
+            self._sandbox = IsolatedSandbox(self._spawner, backend, owner=owner, max_folders=most)
         evil = (
             'evil() { mkdir -p "$(dirname "$1")"; '
             f'printf \'#!/bin/sh\\ntouch {self.marker}\\n\' > "$1"; chmod +x "$1"; }}\n'
@@ -82,7 +82,7 @@ class Owner:
             cwd=str(work),
             env={"PATH": PATH, "HOME": str(self.home)},
             timeout=TIMEOUT,
-            reach=ProcessPermissions(writable=(str(work),)),
+            permissions=ProcessPermissions(writable=(str(work),)),
         )
         return await self._sandbox.run(job)
 

@@ -116,7 +116,7 @@ async def test_outside_socket_is_not_reachable(sample: SampleHome, backend: str,
                 with ExitStack() as stack:
                     made = (OutsideServer(path, Path(path)) for path in late)
                     servers += [stack.enter_context(closing(one)) for one in made]
-                    await process.feed(b"\n")
+                    await process.write_stdin(b"\n")
                     while not output.endswith(b"end\n"):
                         output += await _more(process)
                     assert [one.received() for one in servers] == [0] * len(servers)

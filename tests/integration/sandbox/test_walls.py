@@ -56,14 +56,16 @@ class SampleHome:
             hidden=(str(self.home / ".hermes"), *hidden_paths(self.home, root=True)),
             shown=VISIBLE_IN_RUN,
             guarded=(*GUARDED, *startup_files(self.home)),
-            person=str(self.home),
+            user_home=str(self.home),
         )
 
     def job(self, command: str, **reach: object) -> ProcessSpec:
         allowed = ProcessPermissions(**({"writable": (str(self.work),)} | reach))  # type: ignore[arg-type]
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home)}
         argv = ("bash", "-c", command)
-        return ProcessSpec(argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, reach=allowed)
+        return ProcessSpec(
+            argv=argv, cwd=str(self.work), env=env, timeout=TIMEOUT, permissions=allowed
+        )
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ async def test_replaced_secret_stays_hidden(sample: SampleHome, spawner: Spawner
         fresh.write_text("SECRET")
         fresh.replace(sample.home / ".hermes/.env")
         (sample.home / ".hermes/new").write_text("SECRET")
-        await process.feed(b"\n")
+        await process.write_stdin(b"\n")
         assert b"SECRET" not in await read_until(process, b"end\n")
 
 
@@ -201,11 +203,11 @@ def test_unprivileged_user_has_the_same_isolation(sample: SampleHome, network: b
         backend = Bubblewrap(str(_reachable(Path(program), base)), other.policy)
         command = "id -u; cat ~/.ssh/id; echo x > new; echo x > ~/outside; touch /tmp/t; cat new"
         job = other.job(command, network=network)
-        start = backend.around(spawn_request(job, talk=False, pty=False), job)
+        start = backend.wrap(spawn_request(job, talk=False, pty=False), job)
         Path(start.files[0]).chmod(0o644)
         held = ['exec "$@"', *(f'{FIRST_EXTRA_FD + n}<"{path}"' for n, path in enumerate(
-            (*start.files, *start.places)))]  # fmt: skip
-        held.append(f"{FIRST_EXTRA_FD + len(start.files) + len(start.places)}>/dev/null")
+            (*start.files, *start.held_paths)))]  # fmt: skip
+        held.append(f"{FIRST_EXTRA_FD + len(start.files) + len(start.held_paths)}>/dev/null")
         shell = ["bash", "-c", " ".join(held), "bash"]
         argv = [*(as_nobody if os.geteuid() == 0 else []), *shell, *start.argv]
         done = subprocess.run(
@@ -231,8 +233,8 @@ async def test_program_in_the_private_tmp_runs(sample: SampleHome, spawner: Spaw
 class ChangingBackend:
     """Changes the request after the backend has inspected the machine."""
 
-    name = word = "changing"
-    guards = complete = True
+    name = label = "changing"
+    protects_files = complete = True
 
     def __init__(
         self, backend: Bubblewrap, change: Callable[[SpawnRequest], SpawnRequest], times: int = 1
@@ -242,16 +244,16 @@ class ChangingBackend:
         self._left = times
         self.attempts = 0
 
-    def around(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
+    def wrap(self, start: SpawnRequest, job: ProcessSpec) -> SpawnRequest:
         self.attempts += 1
-        found = self._backend.around(start, job)
+        found = self._backend.wrap(start, job)
         if not self._left:
             return found
         self._left -= 1
         return self._change(found)
 
-    def ended(self, how: ProcessExit) -> ProcessExit:
-        return self._backend.ended(how)
+    def translate_exit(self, how: ProcessExit) -> ProcessExit:
+        return self._backend.translate_exit(how)
 
 
 @pytest.fixture
@@ -264,7 +266,7 @@ def password(sample: SampleHome) -> Path:
 
 def without(path: Path) -> Callable[[SpawnRequest], SpawnRequest]:
     def change(start: SpawnRequest) -> SpawnRequest:
-        assert str(path) in start.there
+        assert str(path) in start.required_paths
         path.unlink()
         return start
 

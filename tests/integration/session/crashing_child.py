@@ -97,7 +97,7 @@ async def main(folder: Path, place: str, pipe: int) -> None:
         runner = Runner(store, clock, planner, fixed_price, "default")
         conversation = Conversation(store, clock, runner, SessionOptions())
         await conversation.begin_with([], "s1")
-        await conversation.say([Text("do it")], StoppingEar(stop))
+        await conversation.submit([Text("do it")], StoppingEar(stop))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from support.compaction import long_session, request_body
 
 
 async def main(folder: Path, session: str, file: Path) -> None:
-    async with long_session(folder) as talk:
-        await talk.conversation.resume(session)
-        await talk.say("Where were we?")
-        file.write_bytes(request_body(talk.model.asked[0]))
+    async with long_session(folder) as harness:
+        await harness.conversation.resume(session)
+        await harness.submit("Where were we?")
+        file.write_bytes(request_body(harness.model.asked[0]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A process that dies at any place of a turn loses nothing and repeats nothing."""
+"""A process killed anywhere in a turn loses nothing and repeats nothing."""
 
 import os
 import signal
@@ -74,7 +74,7 @@ def effects(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("place", PLACES[1:])
-async def test_the_session_goes_on_after_kill_9(tmp_path: Path, place: str) -> None:
+async def test_session_continues_after_kill_9(tmp_path: Path, place: str) -> None:
     await check_going_on(tmp_path, place)
 
 
@@ -83,8 +83,8 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
     before = effects(tmp_path)
     async with reopened(tmp_path) as (one, tools):
         await one.conversation.resume("s1")
-        assert await one.say("and?") is Outcome.DONE
-        assert await one.say("more?", EventRecorder()) is Outcome.DONE
+        assert await one.submit("and?") is Outcome.DONE
+        assert await one.submit("more?", EventRecorder()) is Outcome.DONE
         rows = [row.message for row in await one.rows()]
         left = await one.store.queues.claim("inbox", None, "me", timedelta(0), 10)
         assert list(left) == []
@@ -109,38 +109,38 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
         check_request(request.messages)
 
 
-async def test_what_was_not_accepted_leaves_no_trace(tmp_path: Path) -> None:
+async def test_message_not_yet_accepted_leaves_no_trace(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(kill_at, tmp_path, "plan")
     async with reopened(tmp_path) as (one, _):
         assert await one.sessions() == []
         with pytest.raises(NotFound):
             await one.conversation.resume("s1")
         await one.conversation.begin_with([], "s1")
-        assert await one.say("again") is Outcome.DONE
+        assert await one.submit("again") is Outcome.DONE
         assert [text_of(row.message) for row in await one.rows()] == ["again", "Here we are."]
 
 
-async def test_an_effect_in_doubt_is_told_as_such(tmp_path: Path) -> None:
+async def test_effect_with_unknown_outcome_is_reported_as_such(tmp_path: Path) -> None:
     await anyio.to_thread.run_sync(kill_at, tmp_path, "tool:act")
     assert effects(tmp_path) == 1
     async with reopened(tmp_path) as (one, _):
         await one.conversation.resume("s1")
         (begun,) = await one.store.open_intents("s1")
         assert (begun.call, begun.tool) == ("call_act", "act")
-        await one.say("and?")
+        await one.submit("and?")
     told = {m.call: text_of(m) for m in one.model.requests[0].messages if isinstance(m, Result)}
     assert told["call_look"] == "seen"
     assert "outcome is unknown" in told["call_act"]
     assert "Nothing was changed" in told["call_peek"]
 
 
-async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
+async def test_two_processes_do_not_run_the_same_session(tmp_path: Path) -> None:
     child = await anyio.to_thread.run_sync(start_child, tmp_path, "tool:act")
     try:
         async with reopened(tmp_path) as (one, _):
             await one.conversation.resume("s1")
             with pytest.raises(SessionBusy) as busy:
-                await one.say("me too")
+                await one.submit("me too")
             assert f"process {child.pid}" in str(busy.value)
             assert busy.value.hint
             with pytest.raises(SessionBusy):
@@ -149,7 +149,7 @@ async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
             # Its lease still has a minute to go, but a dead process needs no lease.
             child.kill()
             await anyio.to_thread.run_sync(child.wait)
-            assert await one.say("now me") is Outcome.DONE
+            assert await one.submit("now me") is Outcome.DONE
             asked = [m for m in one.model.requests[0].messages if isinstance(m, User)]
             assert [text_of(m) for m in asked] == ["do it", "now me"]
     finally:
@@ -157,7 +157,7 @@ async def test_two_processes_do_not_run_one_session(tmp_path: Path) -> None:
         await anyio.to_thread.run_sync(child.wait)
 
 
-def test_the_places_cover_the_whole_turn(tmp_path: Path) -> None:
+def test_failpoints_cover_the_whole_turn(tmp_path: Path) -> None:
     """The last event's number is right: one more is never reached."""
     with pytest.raises(EOFError):
         kill_at(tmp_path, f"event:{EVENTS}")

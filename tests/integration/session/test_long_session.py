@@ -35,47 +35,49 @@ PINS = ("The star chart is in /srv/stars.txt.", "Never use the old catalogue.")
 CHILD = Path(__file__).with_name("reopening_child.py")
 
 
-async def pin(talk: CompactionHarness, text: str) -> None:
-    session = talk.conversation.session.id
-    async with talk.runner.holding(session) as lease:
-        await talk.pins.add(session, text, lease.fence)
+async def pin(harness: CompactionHarness, text: str) -> None:
+    session = harness.conversation.session.id
+    async with harness.runner.holding(session) as lease:
+        await harness.pins.add(session, text, lease.fence)
 
 
 async def test_three_hundred_turns(tmp_path: Path) -> None:
-    async with long_session(tmp_path) as talk:
-        assert await talk.say(long_question(0)) is Outcome.DONE
+    async with long_session(tmp_path) as harness:
+        assert await harness.submit(long_question(0)) is Outcome.DONE
         for text in PINS:
-            await pin(talk, text)
-        pinned_from = len(talk.model.asked)
+            await pin(harness, text)
+        pinned_from = len(harness.model.asked)
         for number in range(1, TURNS):
-            assert await talk.say(long_question(number)) is Outcome.DONE
+            assert await harness.submit(long_question(number)) is Outcome.DONE
             if number == TURNS // 2:
                 # The view must be found again: the next turn reads it from the disk.
-                await talk.conversation.resume(talk.conversation.session.id)
-                async with talk.runner.holding(talk.conversation.session.id):
+                await harness.conversation.resume(harness.conversation.session.id)
+                async with harness.runner.holding(harness.conversation.session.id):
                     pass
-        times = await talk.times()
+        times = await harness.times()
         assert times >= 4
-        assert talk.model.summaries == times
-        check_prefixes(talk)
-        for request in talk.model.asked[pinned_from:]:
+        assert harness.model.summaries == times
+        check_prefixes(harness)
+        for request in harness.model.asked[pinned_from:]:
             said = request_text(request)
             assert all(text in said for text in PINS)
             assert TASK in said
-        await check_ledger(talk)
-        assert await talk.store.archive_for(OWNER).search('"star 17"')
-        session = talk.conversation.session.id
-        last = request_body(talk.model.asked[-1])
+        await check_ledger(harness)
+        assert await harness.store.archive_for(OWNER).search('"star 17"')
+        session = harness.conversation.session.id
+        last = request_body(harness.model.asked[-1])
     again = await anyio.to_thread.run_sync(reopened, tmp_path, session)
     # What is cut off is the end of the list of messages: "]}".
     assert again.startswith(last[:-2])
 
 
-def check_prefixes(talk: CompactionHarness) -> None:
+def check_prefixes(harness: CompactionHarness) -> None:
     bodies = [
-        request_body(request) for request in talk.model.requests if not is_summary_request(request)
+        request_body(request)
+        for request in harness.model.requests
+        if not is_summary_request(request)
     ]
-    places = [place for place, one in enumerate(talk.model.requests) if is_summary_request(one)]
+    places = [place for place, one in enumerate(harness.model.requests) if is_summary_request(one)]
     # A summary was asked for before the request with this number among the others.
     pressed = {place - number for number, place in enumerate(places)}
     kept = sent = apart = 0
@@ -87,15 +89,15 @@ def check_prefixes(talk: CompactionHarness) -> None:
         assert same >= 0.95 * len(before), number
         kept += same
         sent += len(after)
-    assert apart == talk.model.summaries
+    assert apart == harness.model.summaries
     assert kept / sent >= 0.95
 
 
-async def check_ledger(talk: CompactionHarness) -> None:
-    (use,) = await talk.conversation.usage()
-    truth = talk.model.truth
+async def check_ledger(harness: CompactionHarness) -> None:
+    (use,) = await harness.conversation.usage()
+    truth = harness.model.truth
     assert use.usage == truth
-    assert use.calls == len(talk.model.requests)
+    assert use.calls == len(harness.model.requests)
     assert use.cost == pytest.approx((truth.input + truth.output) * PRICE_PER_TOKEN)
 
 

@@ -36,8 +36,8 @@ UNKNOWN = "the outcome is unknown"
 def acts(run: int) -> Callable[[ModelRequest], Sequence[ScriptStep]]:
     def script(request: ModelRequest) -> Sequence[ScriptStep]:
         command = f"echo {run} >> effects; kill -9 {os.getpid()}; sleep 1000"
-        said = assistant_message(tool_call("terminal", f"call-{run}", command=command))
-        return [structs.replace(said, id=f"msg-{run}")]
+        message = assistant_message(tool_call("terminal", f"call-{run}", command=command))
+        return [structs.replace(message, id=f"msg-{run}")]
 
     return script
 
@@ -51,7 +51,7 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
         talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:
             await talk.resume_latest()
-        await talk.say([Text(f"go {run}")], hear)
+        await talk.submit([Text(f"go {run}")], hear)
         rows = [row.message for row in await talk.messages()]
         calls = [
             part
@@ -60,8 +60,8 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
             for part in message.parts
             if isinstance(part, ToolCall)
         ]
-        told = [one for one in rows if isinstance(one, Result) and UNKNOWN in text_of(one)]
-        sys.stdout.write(json.dumps({"calls": len(calls), "unknown": len(told)}))
+        unknown = [one for one in rows if isinstance(one, Result) and UNKNOWN in text_of(one)]
+        sys.stdout.write(json.dumps({"calls": len(calls), "unknown": len(unknown)}))
         sys.stdout.flush()
 
 
@@ -69,8 +69,8 @@ async def hear(event: Event) -> None:
     await anyio.lowlevel.checkpoint()
 
 
-def in_a_process(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """How it ended; it is a fork, so that nothing has to be imported again."""
+def run_in_fork(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run in a fork, which needs no imports, and return the exit status."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -84,10 +84,10 @@ def in_a_process(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
 
 def main(folder: Path, runs: int) -> int:
     for run in range(runs):
-        ended = in_a_process(lambda run=run: live(folder, run, last=False))
+        ended = run_in_fork(lambda run=run: live(folder, run, last=False))
         if ended != -signal.SIGKILL:
             return 2
-    return in_a_process(lambda: live(folder, runs, last=True))
+    return run_in_fork(lambda: live(folder, runs, last=True))
 
 
 if __name__ == "__main__":

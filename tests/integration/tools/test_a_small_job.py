@@ -1,4 +1,4 @@
-"""The tools together, as an agent uses them: find, read, change, run, look again."""
+"""The tools used together: find, read, change, run and check."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -30,9 +30,9 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 def call(tmp_path: Path) -> Iterator[Call]:
     (tmp_path / "work").mkdir()
     process = {"PATH": PATH, "HOME": str(tmp_path)}
-    with Spawner() as door:
+    with Spawner() as spawner:
         deps = ToolDeps(
-            sandbox=LocalSandbox(door),
+            sandbox=LocalSandbox(spawner),
             blobs=FileBlobs(tmp_path / "blobs"),
             clock=SystemClock(),
             env=lambda scope: child_env(EnvRules(process=process), scope),
@@ -57,7 +57,7 @@ def call(tmp_path: Path) -> Iterator[Call]:
         yield run
 
 
-async def test_a_bug_is_found_mended_and_proven(call: Call):
+async def test_bug_is_found_fixed_and_verified(call: Call):
     await call("write_file", path="calc/sum.sh", content="echo $(( $1 - $2 ))\n")
     found = await call("search_files", pattern=r"\$1 - \$2")
     assert found["matches"] == [
@@ -71,28 +71,28 @@ async def test_a_bug_is_found_mended_and_proven(call: Call):
     assert (await call("terminal", command="sh sum.sh 2 3"))["output"] == "5\n"
 
 
-async def test_sessions_side_by_side_never_see_each_other(call: Call, tmp_path: Path):
-    """Forty sessions move, plan and speak at once; each finds only its own."""
+async def test_parallel_sessions_are_isolated(call: Call, tmp_path: Path):
+    """Forty sessions run in parallel; each sees only its own state."""
     seen: dict[str, tuple[str, str, str]] = {}
 
-    async def live(session: str) -> None:
+    async def run_session(session: str) -> None:
         await call("terminal", session, command=f"mkdir {session}; cd {session}")
         await call("todo", session, todos=[{"id": "1", "content": session}])
-        said = await call("terminal", session, command='basename "$PWD"; echo $HERMES_SESSION_ID')
+        shell = await call("terminal", session, command='basename "$PWD"; echo $HERMES_SESSION_ID')
         await call("write_file", session, path="mine", content=session)
         plan = await call("todo", session)
-        seen[session] = said["output"], plan["todos"][0]["content"], session
+        seen[session] = shell["output"], plan["todos"][0]["content"], session
 
     names = [f"session{n}" for n in range(40)]
     async with anyio.create_task_group() as group:
         for name in names:
-            group.start_soon(live, name)
+            group.start_soon(run_session, name)
     assert seen == {name: (f"{name}\n{name}\n", name, name) for name in names}
     for name in names:
         assert (tmp_path / "work" / name / "mine").read_text() == name
 
 
-async def test_the_tail_of_a_very_large_file(call: Call, tmp_path: Path):
+async def test_end_of_a_very_large_file(call: Call, tmp_path: Path):
     block = b"".join(b"line %07d\n" % n for n in range(100_000))
     with (tmp_path / "work" / "log").open("wb") as file:
         for _ in range(77):

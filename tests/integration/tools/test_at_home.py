@@ -1,4 +1,4 @@
-"""Where the workspace is the user's home: commands and file tools keep to one rule."""
+"""With the user's home as workspace, commands and file tools follow the same rule."""
 
 from pathlib import Path
 
@@ -13,38 +13,38 @@ from support.app_profile import call_tool, make_scope, open_profile, output_json
 
 pytestmark = pytest.mark.anyio
 
-OF_PROGRAMS = ("msgspec.py", "msgspec/__init__.py", "go/bin/gopls", "go/bin/new", ".bashrc")
-FREE = ("notes/a.txt", "go/src/main.go", "notes/deep/er.txt")
+EXECUTED_FILES = ("msgspec.py", "msgspec/__init__.py", "go/bin/gopls", "go/bin/new", ".bashrc")
+WRITABLE_FILES = ("notes/a.txt", "go/src/main.go", "notes/deep/er.txt")
 
 
-async def test_what_programs_are_started_from_is_written_by_neither(tmp_path: Path) -> None:
+async def test_executed_files_are_not_written_by_commands_or_tools(tmp_path: Path) -> None:
     for name in ("notes/deep", "go/bin", "go/src"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "go/bin/gopls").write_text("mine")
-    wishes: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
-    async def ask(wish: ApprovalRequest) -> Decision:
-        wishes.append(wish)
-        return Decision(allowed=wish.reaching is Isolation.INSIDE)
+    async def ask(request: ApprovalRequest) -> Decision:
+        requests.append(request)
+        return Decision(allowed=request.reaching is Isolation.INSIDE)
 
     async def silent(text: str) -> None:
         pass
 
     async with open_profile(tmp_path) as app:
         scope = structs.replace(make_scope(tmp_path), workspace=str(tmp_path))
-        write = app.toolbox.on(scope.source)["write_file"]
+        write = app.toolbox.tools_on(scope.source)["write_file"]
         context = ToolContext(scope, "c", silent, ask)
-        for name in (*OF_PROGRAMS, *FREE):
+        for name in (*EXECUTED_FILES, *WRITABLE_FILES):
             command = f"mkdir -p $(dirname {name}) && echo x > {name}"
             done = output_json(await call_tool(app, scope, "terminal", command=command))
-            assert (done["exit_code"] == 0) == (name in FREE), name
+            assert (done["exit_code"] == 0) == (name in WRITABLE_FILES), name
             args = Raw(msgspec.json.encode({"path": name, "content": "y"}))
-            if name in FREE:
+            if name in WRITABLE_FILES:
                 await write.run(args, context)
             else:
                 with pytest.raises(ToolError, match="existing folders of"):
                     await write.run(args, context)
-            beyond = Isolation.INSIDE if name in FREE else Isolation.BEYOND
-            assert wishes[-1].reaching is beyond, name
+            beyond = Isolation.INSIDE if name in WRITABLE_FILES else Isolation.BEYOND
+            assert requests[-1].reaching is beyond, name
     assert (tmp_path / "go/bin/gopls").read_text() == "mine"
     assert not (tmp_path / "msgspec.py").exists()

@@ -1,4 +1,4 @@
-"""Checkpoints with a real git: what was there comes back, and the user's own repository is left."""
+"""Checkpoints with a real git: files are restored, the user's own repository is not touched."""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-class House:
+class CheckpointHarness:
     def __init__(self, root: Path, door: Spawner) -> None:
         self.root = root
         self.work = root / "work"
@@ -49,10 +49,10 @@ class House:
                 sandbox=self.sandbox,
                 git=git,
                 folder=self.root / "home" / "checkpoints",
-                places=self.places,
+                paths=self.places,
                 clock=self.clock,
                 home=self.root / "home",
-                keeping=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
+                retention=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
             )
         )
 
@@ -80,13 +80,13 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def harness(tmp_path: Path) -> Iterator[CheckpointHarness]:
     with Spawner() as door:
-        yield House(tmp_path, door)
+        yield CheckpointHarness(tmp_path, door)
 
 
-async def test_everything_comes_back_and_that_can_be_undone(house: House):
-    work = house.work
+async def test_restore_and_undo(harness: CheckpointHarness):
+    work = harness.work
     (work / "sub").mkdir()
     (work / "a.txt").write_bytes(b"one\r\ntwo\n")
     (work / "sub" / "program").write_text("#!/bin/sh\n")
@@ -94,8 +94,8 @@ async def test_everything_comes_back_and_that_can_be_undone(house: House):
     (work / "link").symlink_to("a.txt")
     (work / os.fsdecode(b"od\xffd")).write_bytes(b"\0\xff")
     (work / "turns").write_text("a file")
-    before = house.files()
-    first = await house.take()
+    before = harness.files()
+    first = await harness.take()
     (work / "a.txt").write_text("changed")
     (work / "sub" / "program").unlink()
     (work / "sub").rmdir()
@@ -107,219 +107,219 @@ async def test_everything_comes_back_and_that_can_be_undone(house: House):
     (work / "turns" / "inside").write_text("a folder now")
     (work / "new" / "deep").mkdir(parents=True)
     (work / "new" / "deep" / "file").write_text("new")
-    after = house.files()
-    done = await house.shadow.restore(first, "s1")
-    assert house.files() == before
+    after = harness.files()
+    done = await harness.shadow.restore(first, "s1")
+    assert harness.files() == before
     assert (done.written, done.removed, done.failed) == (5, 2, ())
     assert not (work / "new").exists()
     assert (work / "sub" / "program").stat().st_mode & 0o111
-    kept = await house.shadow.list(str(work))
+    kept = await harness.shadow.list(str(work))
     assert [one.id for one in kept] == [done.before.id, first.id]
-    await house.shadow.restore(done.before, "s1")
-    assert house.files() == after
+    await harness.shadow.restore(done.before, "s1")
+    assert harness.files() == after
 
 
-async def test_the_users_own_repository_is_not_touched(house: House):
-    work = house.work
-    await house.git("init", "-q")
+async def test_users_repository_is_not_touched(harness: CheckpointHarness):
+    work = harness.work
+    await harness.git("init", "-q")
     (work / ".gitignore").write_text("ignored/\n*.log\n")
     (work / ".gitattributes").write_text("* text eol=crlf\n*.f filter=evil\n")
-    await house.git("config", "filter.evil.clean", f"touch {house.root}/ran; cat")
+    await harness.git("config", "filter.evil.clean", f"touch {harness.root}/ran; cat")
     (work / "a.f").write_text("one\n")
-    await house.git("add", "-A")
-    await house.git("-c", "user.name=u", "-c", "user.email=u@x", "commit", "-qm", "c")
-    (house.root / "ran").unlink()
+    await harness.git("add", "-A")
+    await harness.git("-c", "user.name=u", "-c", "user.email=u@x", "commit", "-qm", "c")
+    (harness.root / "ran").unlink()
     (work / "ignored").mkdir()
     (work / "ignored" / "x").write_text("1")
     (work / "y.log").write_text("1")
     mine = {
         path: path.read_bytes() for path in sorted((work / ".git").rglob("*")) if path.is_file()
     }
-    first = await house.take()
+    first = await harness.take()
     (work / "a.f").write_text("two\n")
     (work / "y.log").write_text("2")
     (work / "ignored" / "x").write_text("2")
-    await house.shadow.restore(first, "s1")
+    await harness.shadow.restore(first, "s1")
     assert (work / "a.f").read_bytes() == b"one\n"
     assert (work / "y.log").read_text() == (work / "ignored" / "x").read_text() == "2"
-    assert not (house.root / "ran").exists()
+    assert not (harness.root / "ran").exists()
     assert mine == {
         path: path.read_bytes() for path in sorted((work / ".git").rglob("*")) if path.is_file()
     }
 
 
-async def test_repositories_inside_are_kept_too(house: House):
-    (house.work / "lib").mkdir()
-    await house.git("init", "-q", where="lib")
-    (house.work / "lib" / "x").write_text("one")
-    (house.work / "y").write_text("one")
-    first = await house.take()
-    (house.work / "lib" / "x").write_text("two")
-    (house.work / "lib" / "z").write_text("new")
-    (house.work / "y").write_text("two")
-    done = await house.shadow.restore(first, "s1")
+async def test_nested_repositories_are_saved(harness: CheckpointHarness):
+    (harness.work / "lib").mkdir()
+    await harness.git("init", "-q", where="lib")
+    (harness.work / "lib" / "x").write_text("one")
+    (harness.work / "y").write_text("one")
+    first = await harness.take()
+    (harness.work / "lib" / "x").write_text("two")
+    (harness.work / "lib" / "z").write_text("new")
+    (harness.work / "y").write_text("two")
+    done = await harness.shadow.restore(first, "s1")
     assert (done.written, done.removed) == (2, 1)
-    assert (house.work / "lib" / "x").read_text() == (house.work / "y").read_text() == "one"
-    assert (house.work / "lib" / ".git" / "HEAD").is_file()
+    assert (harness.work / "lib" / "x").read_text() == (harness.work / "y").read_text() == "one"
+    assert (harness.work / "lib" / ".git" / "HEAD").is_file()
 
 
-async def test_large_and_closed_files_are_left_alone(house: House):
-    house.shadow = house.opened(limits=CheckpointLimits(file=1_000))
-    (house.work / "large").write_bytes(b"x" * 1_001)
-    (house.work / "closed.key").write_text("secret-of-ours")
-    (house.work / ".env").write_text("KEY=value-of-theirs")
-    (house.work / "grows").write_text("small")
-    first = await house.take()
-    (house.work / "large").write_text("small by now")
-    (house.work / "grows").write_bytes(b"y" * 2_000)
-    done = await house.shadow.restore(first, "s1")
-    assert (house.work / "large").read_text() == "small by now"
-    assert (house.work / "closed.key").read_text() == "secret-of-ours"
-    assert (house.work / "grows").read_text() == "small"
+async def test_large_and_blocked_files_are_skipped(harness: CheckpointHarness):
+    harness.shadow = harness.opened(limits=CheckpointLimits(file=1_000))
+    (harness.work / "large").write_bytes(b"x" * 1_001)
+    (harness.work / "closed.key").write_text("secret-of-ours")
+    (harness.work / ".env").write_text("KEY=value-of-theirs")
+    (harness.work / "grows").write_text("small")
+    first = await harness.take()
+    (harness.work / "large").write_text("small by now")
+    (harness.work / "grows").write_bytes(b"y" * 2_000)
+    done = await harness.shadow.restore(first, "s1")
+    assert (harness.work / "large").read_text() == "small by now"
+    assert (harness.work / "closed.key").read_text() == "secret-of-ours"
+    assert (harness.work / "grows").read_text() == "small"
     assert done.failed == ()
-    objects = await house.git("--git-dir", str(house.root / "home/checkpoints/store"), "cat-file",
-                              "--batch-all-objects", "--batch")  # fmt: skip
+    store = str(harness.root / "home/checkpoints/store")
+    objects = await harness.git("--git-dir", store, "cat-file", "--batch-all-objects", "--batch")
     assert b"secret-of-ours" not in objects
     assert b"value-of-theirs" not in objects
 
 
-async def test_a_run_is_kept_once_and_before_its_first_change(house: House):
-    (house.work / "a").write_text("one")
+async def test_one_checkpoint_per_run_before_its_first_change(harness: CheckpointHarness):
+    (harness.work / "a").write_text("one")
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(5):
-                group.start_soon(house.shadow.before, house.scope("run-1"))
-    (house.work / "a").write_text("two")
-    assert await house.shadow.before(house.scope("run-1")) == ""
-    assert await house.shadow.before(house.scope("run-2")) == ""
-    second, first = await house.shadow.list(str(house.work))
+                group.start_soon(harness.shadow.checkpoint_before, harness.scope("run-1"))
+    (harness.work / "a").write_text("two")
+    assert await harness.shadow.checkpoint_before(harness.scope("run-1")) == ""
+    assert await harness.shadow.checkpoint_before(harness.scope("run-2")) == ""
+    second, first = await harness.shadow.list(str(harness.work))
     assert (first.run, second.run) == ("run-1", "run-2")
-    await house.shadow.restore(first, "s1")
-    assert (house.work / "a").read_text() == "one"
+    await harness.shadow.restore(first, "s1")
+    assert (harness.work / "a").read_text() == "one"
 
 
-async def test_tools_that_change_files_keep_them_first(house: House):
+async def test_writing_tools_take_a_checkpoint_first(harness: CheckpointHarness):
     deps = ToolDeps(
-        sandbox=house.sandbox,
-        blobs=FileBlobs(house.root / "blobs"),
-        clock=house.clock,
+        sandbox=harness.sandbox,
+        blobs=FileBlobs(harness.root / "blobs"),
+        clock=harness.clock,
         env=lambda _: {"PATH": PATH},
         redact=str,
-        home=house.root / "home",
-        spill_folder=house.root / "spilled",
+        home=harness.root / "home",
+        spill_folder=harness.root / "spilled",
         shell=find_shell(PATH),
         rg=None,
-        checkpoints=house.shadow,
+        checkpoints=harness.shadow,
     )
     tools = build_tools(deps)
-    said: list[str] = []
+    progress_texts: list[str] = []
 
     async def progress(text: str) -> None:
-        said.append(text)
+        progress_texts.append(text)
 
     async def call(name: str, run: str, **args: str) -> None:
-        ctx = ToolContext(house.scope(run), "c", progress)
+        ctx = ToolContext(harness.scope(run), "c", progress)
         await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
 
-    (house.work / "a").write_text("one")
+    (harness.work / "a").write_text("one")
     await call("read_file", "run-0", path="a")
     await call("write_file", "run-1", path="a", content="two")
     await call("patch", "run-1", path="a", old_string="two", new_string="three")
     await call("terminal", "run-2", command="echo four > a; echo new > b")
-    kept = await house.shadow.list(str(house.work))
+    kept = await harness.shadow.list(str(harness.work))
     assert [one.run for one in kept] == ["run-2", "run-1"]
-    await house.shadow.restore(kept[0], "s1")
-    assert house.files() == {"a": b"three"}
-    await house.shadow.restore(kept[1], "s1")
-    assert house.files() == {"a": b"one"}
-    assert said == []
+    await harness.shadow.restore(kept[0], "s1")
+    assert harness.files() == {"a": b"three"}
+    await harness.shadow.restore(kept[1], "s1")
+    assert harness.files() == {"a": b"one"}
+    assert progress_texts == []
 
 
-async def test_what_is_too_much_goes(house: House):
-    house.shadow = house.opened(snapshots=3, days=5)
+async def test_old_checkpoints_are_deleted(harness: CheckpointHarness):
+    harness.shadow = harness.opened(snapshots=3, days=5)
     kept: list[Checkpoint] = []
     for number in range(5):
-        (house.work / "a").write_text(f"{number}")
-        kept.append(await house.take(f"{number}"))
-        await house.clock.advance(60)
-    listed = await house.shadow.list(str(house.work))
+        (harness.work / "a").write_text(f"{number}")
+        kept.append(await harness.take(f"{number}"))
+        await harness.clock.advance(60)
+    listed = await harness.shadow.list(str(harness.work))
     assert [one.reason for one in listed] == ["4", "3", "2"]
     with pytest.raises(UsageError, match="no longer exists"):
-        await house.shadow.restore(kept[0], "s1")
-    await house.clock.advance(timedelta(days=6).total_seconds())
-    (house.work / "a").write_text("later")
-    await house.take("later")
-    assert [one.reason for one in await house.shadow.list(str(house.work))] == ["later"]
-    await house.shadow.restore((await house.shadow.list(str(house.work)))[0], "s1")
-    assert (house.work / "a").read_text() == "later"
+        await harness.shadow.restore(kept[0], "s1")
+    await harness.clock.advance(timedelta(days=6).total_seconds())
+    (harness.work / "a").write_text("later")
+    await harness.take("later")
+    assert [one.reason for one in await harness.shadow.list(str(harness.work))] == ["later"]
+    await harness.shadow.restore((await harness.shadow.list(str(harness.work)))[0], "s1")
+    assert (harness.work / "a").read_text() == "later"
 
 
-async def test_the_store_stays_within_its_size(house: House):
-    house.shadow = house.opened(limits=CheckpointLimits(total=300_000))
+async def test_store_size_is_limited(harness: CheckpointHarness):
+    harness.shadow = harness.opened(limits=CheckpointLimits(total=300_000))
     for number in range(6):
-        (house.work / "noise").write_bytes(os.urandom(100_000))
-        await house.take(f"{number}")
-        await house.clock.advance(1)
-    store = house.root / "home" / "checkpoints" / "store" / "objects"
+        (harness.work / "noise").write_bytes(os.urandom(100_000))
+        await harness.take(f"{number}")
+        await harness.clock.advance(1)
+    store = harness.root / "home" / "checkpoints" / "store" / "objects"
     assert sum(path.stat().st_size for path in store.rglob("*") if path.is_file()) < 400_000
-    listed = await house.shadow.list(str(house.work))
+    listed = await harness.shadow.list(str(harness.work))
     assert 1 <= len(listed) < 6
     assert listed[0].reason == "5"
 
 
-async def test_a_workspace_forgotten_for_long_is_kept_anew(house: House):
-    """Its index must not remember what was cleared away with its checkpoints."""
-    other = house.root / "other"
+async def test_workspace_without_checkpoints_starts_fresh(harness: CheckpointHarness):
+    """Its index must not refer to objects deleted with its checkpoints."""
+    other = harness.root / "other"
     other.mkdir()
     (other / "b").write_text("b")
-    (house.work / "a").write_text("a")
-    await house.take()
-    await house.clock.advance(timedelta(days=8).total_seconds())
-    await house.shadow.take(str(other), "s1")
-    assert await house.shadow.list(str(house.work)) == []
-    first = await house.take()
-    (house.work / "a").unlink()
-    await house.shadow.restore(first, "s1")
-    assert (house.work / "a").read_text() == "a"
+    (harness.work / "a").write_text("a")
+    await harness.take()
+    await harness.clock.advance(timedelta(days=8).total_seconds())
+    await harness.shadow.take(str(other), "s1")
+    assert await harness.shadow.list(str(harness.work)) == []
+    first = await harness.take()
+    (harness.work / "a").unlink()
+    await harness.shadow.restore(first, "s1")
+    assert (harness.work / "a").read_text() == "a"
 
 
-async def test_what_cannot_be_kept_says_why_and_is_not_in_the_way(house: House):
-    without = house.opened(git=None)
-    said = await without.before(house.scope("r"))
-    assert "Checkpoints need git" in said
-    small = house.opened(limits=CheckpointLimits(total=10, file=1_000))
-    (house.work / "a").write_bytes(b"x" * 100)
-    assert "larger than checkpoints may be" in await small.before(house.scope("r"))
-    assert await small.before(house.scope("r2")) == ""
-    for wide in ("/", str(house.root), str(house.root / "home"), "relative"):
+async def test_failed_checkpoint_is_explained_and_does_not_block(harness: CheckpointHarness):
+    without = harness.opened(git=None)
+    progress_texts = await without.checkpoint_before(harness.scope("r"))
+    assert "Checkpoints need git" in progress_texts
+    small = harness.opened(limits=CheckpointLimits(total=10, file=1_000))
+    (harness.work / "a").write_bytes(b"x" * 100)
+    assert "larger than checkpoints may be" in await small.checkpoint_before(harness.scope("r"))
+    assert await small.checkpoint_before(harness.scope("r2")) == ""
+    for wide in ("/", str(harness.root), str(harness.root / "home"), "relative"):
         with pytest.raises(UsageError):
-            await house.shadow.take(wide, "s1")
-    assert await house.opened().list(str(house.work)) == []
+            await harness.shadow.take(wide, "s1")
+    assert await harness.opened().list(str(harness.work)) == []
 
 
-async def test_a_link_that_leads_out_is_not_followed_back(house: House):
-    outside = house.root / "outside"
+async def test_restore_does_not_follow_links(harness: CheckpointHarness):
+    outside = harness.root / "outside"
     outside.mkdir()
     (outside / "x").write_text("outside")
-    (house.work / "d").mkdir()
-    (house.work / "d" / "x").write_text("mine")
-    first = await house.take()
-    (house.work / "d" / "x").unlink()
-    (house.work / "d").rmdir()
-    (house.work / "d").symlink_to(outside)
-    await house.shadow.restore(first, "s1")
+    (harness.work / "d").mkdir()
+    (harness.work / "d" / "x").write_text("mine")
+    first = await harness.take()
+    (harness.work / "d" / "x").unlink()
+    (harness.work / "d").rmdir()
+    (harness.work / "d").symlink_to(outside)
+    await harness.shadow.restore(first, "s1")
     assert (outside / "x").read_text() == "outside"
-    assert (house.work / "d" / "x").read_text() == "mine"
+    assert (harness.work / "d" / "x").read_text() == "mine"
 
 
-async def test_a_lock_of_a_git_that_was_killed_is_taken_away(house: House):
-    (house.work / "a").write_text("1")
-    await house.take()
-    (index,) = (house.root / "home/checkpoints/store/indexes").iterdir()
+async def test_stale_git_lock_is_removed(harness: CheckpointHarness):
+    (harness.work / "a").write_text("1")
+    await harness.take()
+    (index,) = (harness.root / "home/checkpoints/store/indexes").iterdir()
     lock = index.with_name(f"{index.name}.lock")
     lock.touch()
     now = SystemClock().now().timestamp()
     os.utime(lock, (now - 10**9, now - 10**9))
-    (house.work / "a").write_text("2")
-    await house.take()
+    (harness.work / "a").write_text("2")
+    await harness.take()
     assert not lock.exists()

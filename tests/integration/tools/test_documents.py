@@ -1,4 +1,4 @@
-"""Documents as `read_file` shows them, also those made to break whoever opens them."""
+"""Documents as shown by `read_file`, including hostile ones."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -34,8 +34,8 @@ W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
 
 
-class Counting:
-    """A real sandbox that counts."""
+class CountingSandbox:
+    """A real sandbox that counts its jobs."""
 
     def __init__(self, sandbox: LocalSandbox) -> None:
         self._sandbox = sandbox
@@ -44,22 +44,24 @@ class Counting:
     def __getattr__(self, name: str) -> object:
         return getattr(self._sandbox, name)
 
-    async def run(self, job: ProcessSpec, heard: Any = None, *, pty: bool = False) -> ProcessResult:
+    async def run(
+        self, job: ProcessSpec, on_output: Any = None, *, pty: bool = False
+    ) -> ProcessResult:
         self.jobs.append(job)
-        return await self._sandbox.run(job, heard, pty=pty)
+        return await self._sandbox.run(job, on_output, pty=pty)
 
 
-class Desk:
-    def __init__(self, folder: Path, door: Spawner) -> None:
+class DocumentHarness:
+    def __init__(self, folder: Path, spawner: Spawner) -> None:
         self.folder = folder
-        self.sandbox = Counting(LocalSandbox(door))
+        self.sandbox = CountingSandbox(LocalSandbox(spawner))
         sandbox: Sandbox = self.sandbox  # pyright: ignore[reportAssignmentType]
         parts = ReadDeps(
-            places=SessionPaths(folder),
+            paths=SessionPaths(folder),
             seen=SeenFiles(),
             blobs=FileBlobs(folder / "blobs"),
             redact=lambda text: text.replace("topsecret", "[redacted]"),
-            aside=ThreadRunner(),
+            threads=ThreadRunner(),
             documents=DocumentReader(sandbox),
         )
         self._tool = ReadFile(parts)
@@ -80,9 +82,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with Spawner() as door:
-        yield Desk(tmp_path, door)
+def harness(tmp_path: Path) -> Iterator[DocumentHarness]:
+    with Spawner() as spawner:
+        yield DocumentHarness(tmp_path, spawner)
 
 
 def zipped(**parts: str | bytes) -> bytes:
@@ -109,7 +111,7 @@ def relations(**targets: str) -> str:
 
 
 def pdf(*pages: str) -> bytes:
-    """As small as one can be, each page with one line of text."""
+    """A minimal PDF with one line of text per page."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>"]
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
     objects.append(f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>")
@@ -132,16 +134,16 @@ def pdf(*pages: str) -> bytes:
     return data + end.encode()
 
 
-async def test_a_word_document(desk: Desk):
+async def test_word_document(harness: DocumentHarness):
     row = "<w:tr><w:tc>{}</w:tc><w:tc>{}</w:tc></w:tr>"
     table = "<w:tbl>" + row.format(paragraph("a"), paragraph("b")) + "</w:tbl>"
     body = paragraph("Title", "Heading1") + paragraph("Grüße &amp; topsecret") + table
-    answer = await desk.read("a.docx", docx(body))
+    answer = await harness.read("a.docx", docx(body))
     assert answer["content"] == "1|# Title\n2|Grüße & [redacted]\n3|a  | b  | "
     assert (answer["total_lines"], answer["is_binary"]) == (3, False)
 
 
-async def test_a_workbook(desk: Desk):
+async def test_workbook(harness: DocumentHarness):
     data = zipped(
         **{
             "xl/workbook.xml": f'<workbook {R}><sheets><sheet name="B" r:id="r2"/>'
@@ -158,13 +160,13 @@ async def test_a_workbook(desk: Desk):
             "xl/worksheets/sheet2.xml": "<worksheet/>",
         }
     )
-    answer = await desk.read("a.xlsx", data)
+    answer = await harness.read("a.xlsx", data)
     assert answer["content"] == (
         "1|--- sheet B ---\n2|--- sheet A ---\n3|one\t\ttwo\n4|4.5\tTRUE\tin"
     )
 
 
-async def test_slides_in_their_order(desk: Desk):
+async def test_slides_in_order(harness: DocumentHarness):
     slide = "<p:sld xmlns:p='p' xmlns:a='a'><a:p><a:r><a:t>{}</a:t></a:r></a:p></p:sld>"
     data = zipped(
         **{
@@ -177,34 +179,34 @@ async def test_slides_in_their_order(desk: Desk):
             "ppt/slides/slide2.xml": slide.format("first"),
         }
     )
-    answer = await desk.read("a.pptx", data)
+    answer = await harness.read("a.pptx", data)
     assert answer["content"] == "1|--- slide 1 ---\n2|first\n3|--- slide 2 ---\n4|second"
 
 
-async def test_a_pdf_page_by_page_and_once(desk: Desk):
+async def test_pdf_is_extracted_once_and_paged(harness: DocumentHarness):
     data = pdf("first words", "second topsecret")
-    answer = await desk.read("a.pdf", data)
+    answer = await harness.read("a.pdf", data)
     assert answer["content"] == (
         "1|--- page 1 of 2 ---\n2|first words\n3|--- page 2 of 2 ---\n4|second [redacted]"
     )
-    rest = await desk.read("a.pdf", offset=3, limit=1)
+    rest = await harness.read("a.pdf", offset=3, limit=1)
     assert rest["content"] == "3|--- page 2 of 2 ---"
-    assert len(desk.sandbox.jobs) == 1
-    assert desk.sandbox.jobs[0].env == {"LANG": "C.UTF-8"}
-    await desk.read("b", pdf("another name"))
-    assert len(desk.sandbox.jobs) == 2
+    assert len(harness.sandbox.jobs) == 1
+    assert harness.sandbox.jobs[0].env == {"LANG": "C.UTF-8"}
+    await harness.read("b", pdf("another name"))
+    assert len(harness.sandbox.jobs) == 2
 
 
-async def test_a_locked_pdf(desk: Desk):
+async def test_encrypted_pdf_is_refused(harness: DocumentHarness):
     writer = PdfWriter(PdfReader(BytesIO(pdf("words"))))
     writer.encrypt("password", algorithm="RC4-128")
     out = BytesIO()
     writer.write(out)
     with pytest.raises(ToolError, match="protected by a password"):
-        await desk.read("a.pdf", out.getvalue())
+        await harness.read("a.pdf", out.getvalue())
 
 
-async def test_a_notebook(desk: Desk):
+async def test_notebook(harness: DocumentHarness):
     cells = [
         {"cell_type": "markdown", "source": ["# Head\n", "text"]},
         {
@@ -220,16 +222,16 @@ async def test_a_notebook(desk: Desk):
             ],
         },
     ]
-    answer = await desk.read("a.ipynb", json.dumps({"cells": cells}).encode())
+    answer = await harness.read("a.ipynb", json.dumps({"cells": cells}).encode())
     assert answer["content"].split("\n") == [
         "1|--- cell 1 (markdown) ---", "2|# Head", "3|text", "4|--- cell 2 (code) ---",
         "5|print(1)", "6|--- output ---", "7|1", "8|fig (image/png)", "9|ValueError: [redacted]",
     ]  # fmt: skip
     assert "JSON" in answer["note"]
     with pytest.raises(ToolError, match="not a valid notebook"):
-        await desk.read("b.ipynb", b'{"cells": 7}')
+        await harness.read("b.ipynb", b'{"cells": 7}')
     with pytest.raises(ToolError, match="not a valid notebook"):
-        await desk.read("c.ipynb", b'{"cells":' + b"[" * 100_000)
+        await harness.read("c.ipynb", b'{"cells":' + b"[" * 100_000)
 
 
 LAUGHS = "<!DOCTYPE d [<!ENTITY a 'ha'>{}]>".format(
@@ -239,13 +241,13 @@ OUTSIDE = "<!DOCTYPE d [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>"
 
 
 def bomb() -> bytes:
-    """A hundred megabytes in a tenth of one."""
+    """A hundred megabytes compressed to a hundred kilobytes."""
     head = f"<w:document {W}><w:body>".encode()
     return zipped(**{"word/document.xml": head + b" " * 100_000_000})
 
 
 def deep_pdf() -> bytes:
-    """Pages whose tree leads back to itself."""
+    """Pages whose tree contains itself."""
     return pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]")
 
 
@@ -273,24 +275,24 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
-async def test_a_hostile_document_breaks_nothing(desk: Desk, name: str):
-    """It is read or refused in a sentence, soon, and nothing foreign is in it."""
-    said = ""
+async def test_hostile_document_breaks_nothing(harness: DocumentHarness, name: str):
+    """It is read or refused quickly with one sentence, and reveals nothing foreign."""
+    text = ""
     try:
-        said = (await desk.read(name, HOSTILE[name]()))["content"]
+        text = (await harness.read(name, HOSTILE[name]()))["content"]
     except ToolError as error:
-        said = error.sentence
-    assert 0 < len(said) < 200_000
-    assert "root:" not in said
-    assert "hahaha" not in said
+        text = error.sentence
+    assert 0 < len(text) < 200_000
+    assert "root:" not in text
+    assert "hahaha" not in text
 
 
-async def test_a_bomb_is_put_out(desk: Desk):
+async def test_zip_bomb_is_refused(harness: DocumentHarness):
     with pytest.raises(ToolError, match="unpacks to more"):
-        await desk.read("bomb.docx", bomb())
+        await harness.read("bomb.docx", bomb())
 
 
-async def test_too_many_words_are_cut(desk: Desk):
-    answer = await desk.read("long.docx", docx(paragraph("x" * 1_000) * 3_000), offset=-1)
+async def test_overlong_text_is_cut(harness: DocumentHarness):
+    answer = await harness.read("long.docx", docx(paragraph("x" * 1_000) * 3_000), offset=-1)
     assert "Cut after 2,000,000 characters." in answer["note"]
     assert answer["total_lines"] < 2_100

@@ -1,4 +1,4 @@
-"""More than a thousand ways out of the workspace, judged by what happened to what lies outside."""
+"""Over a thousand attempts to leave the workspace, judged by the state of the files outside."""
 
 import os
 import threading
@@ -45,16 +45,16 @@ def world(tmp_path: Path) -> Iterator[TrapWorkspace]:
 
 @pytest.fixture
 def attempt(world: TrapWorkspace) -> Iterator[Try]:
-    """Everything that a call says, its errors too. Nobody allows anything."""
+    """Return everything a call says, including errors. Every approval is denied."""
     places = SessionPaths(world.home, world.protected, temporary=())
     seen, aside = SeenFiles(), ThreadRunner()
     editor = FileEditor(places, seen, aside)
     blobs = FileBlobs(world.root / "blobs")
-    with Spawner() as door:
-        sandbox = LocalSandbox(door)
-        reading = ReadDeps(places=places, seen=seen, blobs=blobs, redact=str, aside=aside)
+    with Spawner() as spawner:
+        sandbox = LocalSandbox(spawner)
+        reading = ReadDeps(paths=places, seen=seen, blobs=blobs, redact=str, threads=aside)
         rg = find_rg("/usr/bin")
-        searching = SearchDeps(sandbox=sandbox, places=places, rg=rg, redact=str)
+        searching = SearchDeps(sandbox=sandbox, paths=places, rg=rg, redact=str)
         tools = {
             "read_file": ReadFile(reading),
             "write_file": WriteFile(editor),
@@ -82,7 +82,7 @@ def envelope(*lines: str) -> str:
 
 
 def calls(path: str) -> dict[str, tuple[str, dict[str, object]]]:
-    """The same path through every door there is."""
+    """The same path through every tool."""
     changed = ["-canary-plain-5521", f"+{HOSTILE}"]
     return {
         "read": ("read_file", {"path": path}),
@@ -110,48 +110,48 @@ def encodable(path: str) -> bool:
     return path.isprintable() or not any("\ud800" <= sign <= "\udfff" for sign in path)
 
 
-def test_there_are_enough_of_them(world: TrapWorkspace):
+def test_number_of_paths(world: TrapWorkspace):
     paths = world.paths()
     assert len(set(paths)) == len(paths) >= 1_000
 
 
 @pytest.mark.parametrize(
-    "ways", [["read"], ["write"], ["replace", "add", "update", "delete", "move"]]
+    "tools", [["read"], ["write"], ["replace", "add", "update", "delete", "move"]]
 )
-async def test_no_path_leads_out(world: TrapWorkspace, attempt: Try, ways: list[str]):
-    """With several ways, each path takes the next of them."""
+async def test_no_path_leaves_the_workspace(world: TrapWorkspace, attempt: Try, tools: list[str]):
+    """With several tools, the paths take turns."""
     paths = [path for path in world.paths() if encodable(path)]
     assert len(paths) >= 1_000
     before = world.state()
     around = {*Path("/").iterdir(), *Path("/etc").iterdir()}
     for number, path in enumerate(paths):
         (world.work / "mine.txt").write_text("mine\n")
-        name, args = calls(path)[ways[number % len(ways)]]
+        name, args = calls(path)[tools[number % len(tools)]]
         with anyio.fail_after(60):
-            said = await attempt(name, **args)
-        assert SECRET not in said, path
+            output = await attempt(name, **args)
+        assert SECRET not in output, path
         if number % 50 == 0:
             assert world.state() == before, path
     assert world.state() == before
     assert {*Path("/").iterdir(), *Path("/etc").iterdir()} == around
 
 
-async def test_searching_finds_no_secret_by_any_name(world: TrapWorkspace, attempt: Try):
+async def test_search_finds_no_secret_under_any_name(world: TrapWorkspace, attempt: Try):
     paths = [path for path in world.paths() if encodable(path)]
     before = world.state()
     starts = ("hard", "dir-", "chain-to-0-1", "link-to", "kernel-", "../.hermes", "~/.hermes")
     chosen = [path for path in paths if path.startswith(starts)][::4]
     assert len(chosen) > 60
     for path in chosen:
-        said = await attempt("search_files", pattern="canary-secret|canary-p", path=path)
-        assert SECRET not in said, path
+        output = await attempt("search_files", pattern="canary-secret|canary-p", path=path)
+        assert SECRET not in output, path
     whole = await attempt("search_files", pattern="canary-secret", path=str(world.root), limit=500)
     assert SECRET not in whole
     assert world.state() == before
 
 
-async def test_what_is_inside_still_works(world: TrapWorkspace, attempt: Try):
-    """A guard that refuses everything would pass the other tests, too."""
+async def test_paths_inside_still_work(world: TrapWorkspace, attempt: Try):
+    """A guard that refuses everything would pass the other tests."""
     world.paths()
     (world.work / "inner").symlink_to("sub")
     assert "mine" in await attempt("read_file", path="self/sub/../mine.txt")
@@ -164,7 +164,7 @@ async def test_what_is_inside_still_works(world: TrapWorkspace, attempt: Try):
 
 @contextmanager
 def swapping(*swap: Callable[[], None]) -> Generator[None]:
-    """Somebody who swaps files as fast as they can."""
+    """Swap files as fast as possible in a thread."""
     over = threading.Event()
 
     def work() -> None:
@@ -184,7 +184,7 @@ def swapping(*swap: Callable[[], None]) -> Generator[None]:
 
 
 def becomes(path: Path, make: Callable[[Path], object]) -> Callable[[], None]:
-    """In one step, so that there is something at every moment."""
+    """Replace atomically, so that there always is a file."""
 
     def swap() -> None:
         spare = path.with_name(f".{path.name}.swap")
@@ -198,7 +198,7 @@ def becomes(path: Path, make: Callable[[Path], object]) -> Callable[[], None]:
 
 @pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
 @pytest.mark.parametrize("canary", ["closed", "open"])
-async def test_a_file_that_becomes_a_link_while_we_open_it(
+async def test_file_replaced_by_a_link_while_opening(
     world: TrapWorkspace, attempt: Try, way: str, canary: str
 ):
     target = world.closed[2] if canary == "closed" else world.open[0]
@@ -210,18 +210,18 @@ async def test_a_file_that_becomes_a_link_while_we_open_it(
         becomes(path, lambda spare: os.link(target, spare)),
         becomes(path, os.mkfifo),
     )
-    said: list[str] = []
+    output: list[str] = []
     with swapping(*swaps), anyio.fail_after(60):
         for _ in range(ROUNDS // 8):
             (world.work / "mine.txt").write_text("mine\n")
             name, args = calls("f")[way]
-            said.append(await attempt(name, **args))
-    assert not any(SECRET in one for one in said)
+            output.append(await attempt(name, **args))
+    assert not any(SECRET in one for one in output)
     assert world.state() == before
 
 
 @pytest.mark.parametrize("way", ["read", "write", "replace", "delete", "move", "add"])
-async def test_a_folder_that_becomes_a_link_while_we_walk(
+async def test_folder_replaced_by_a_link_while_walking(
     world: TrapWorkspace, attempt: Try, way: str
 ):
     vault, real = world.hermes / "vault", world.work / "real"
@@ -239,11 +239,11 @@ async def test_a_folder_that_becomes_a_link_while_we_walk(
         path.unlink()
         aside.rename(path)
 
-    said: list[str] = []
+    output: list[str] = []
     with swapping(out, back), anyio.fail_after(60):
         for _ in range(ROUNDS // 4):
             (world.work / "mine.txt").write_text("mine\n")
             name, args = calls("d/key")[way]
-            said.append(await attempt(name, **args))
-    assert not any(SECRET in one for one in said)
+            output.append(await attempt(name, **args))
+    assert not any(SECRET in one for one in output)
     assert world.state() == before

@@ -44,34 +44,34 @@ FILES = {
     "Makefile": "show:\n\t@cat */*/README.md\n",
     "walk.py": WALK,
 }
-THEIRS = "node_modules/pad/README.md"
+OTHERS_FILE = "node_modules/pad/README.md"
 GIT = "git -c user.name=a -c user.email=a@b.c -c init.defaultBranch=main"
 
 
-class Allows:
-    """Somebody who allows everything, and remembers what was asked about."""
+class AllowAll:
+    """Allows everything and records the requests."""
 
     def __init__(self) -> None:
-        self.wishes: list[ApprovalRequest] = []
+        self.requests: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.requests.append(request)
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         return None
 
 
-class House:
-    """An agent with real files, commands and programs, in a workspace of the owner's."""
+class AgentHarness:
+    """An agent with real files, commands and programs, in the owner's workspace."""
 
     def __init__(self, one: LearningHarness, workspace: Path) -> None:
         self.one = one
         self.workspace = workspace
-        self.asked = Allows()
-        one.talk.planner.counsel = self.asked
+        self.asked = AllowAll()
+        one.talk.planner.approvals = self.asked
         origin = SessionOptions(source="cli", cwd=str(workspace))
         talk = one.talk
         talk.conversation = Conversation(talk.store, one.clock, talk.runner, origin)
@@ -81,17 +81,17 @@ class House:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    async def turn(self, words: str, *calls: ToolCall) -> list[str]:
-        """The model makes these calls, one after the other; what came of each."""
+    async def turn(self, text: str, *calls: ToolCall) -> list[str]:
+        """Run a turn in which the model makes these calls in order; return their results."""
         scripts: list[Script] = [[assistant_message(call)] for call in calls]
         self.one.talk.model.scripts += [*scripts, answer_script("Done.")]
-        await self.one.talk.say(words)
+        await self.one.talk.submit(text)
         rows = [row.message for row in await self.one.talk.rows()]
-        found = {row.call: text_of(row) for row in rows if isinstance(row, Result)}
-        return [found[call.id] for call in calls]
+        harness = {row.call: text_of(row) for row in rows if isinstance(row, Result)}
+        return [harness[call.id] for call in calls]
 
     async def keep(self) -> None:
-        """Obey: once as a memory, once as a skill."""
+        """Try to learn it: once as a memory, once as a skill."""
         await self.turn(
             "Go on.",
             make_call("memory", target="memory", action="add", content=OBEYED),
@@ -103,7 +103,7 @@ class House:
 
 
 @asynccontextmanager
-async def house(path: Path) -> AsyncGenerator[House]:
+async def open_harness(path: Path) -> AsyncGenerator[AgentHarness]:
     workspace = path / "work"
     workspace.mkdir()
     (path / "tools").mkdir()
@@ -114,75 +114,77 @@ async def house(path: Path) -> AsyncGenerator[House]:
         kept = {name: one.tools[name] for name in ("memory", "skill_manage")}
         search = SessionSearch(one.talk.store)
         one.talk.planner.tools = {**tools, **kept, search.name: search}
-        found = House(one, workspace)
+        harness = AgentHarness(one, workspace)
         for name, text in FILES.items():
-            found.put(name, text)
-        yield found
+            harness.put(name, text)
+        yield harness
 
 
-Way = Callable[[House], Awaitable[str]]
+Source = Callable[[AgentHarness], Awaitable[str]]
 
 
-def command(*commands: str, **more: object) -> Way:
-    async def reach(found: House) -> str:
+def command(*commands: str, **more: object) -> Source:
+    async def read(harness: AgentHarness) -> str:
         calls = [make_call("terminal", command=one, **more) for one in commands]
-        return "\n".join(await found.turn("Look into it, please.", *calls))
+        return "\n".join(await harness.turn("Look into it, please.", *calls))
 
-    return reach
-
-
-def tool(name: str, **args: object) -> Way:
-    async def reach(found: House) -> str:
-        return "\n".join(await found.turn("Look into it, please.", make_call(name, **args)))
-
-    return reach
+    return read
 
 
-async def in_the_background(found: House) -> str:
+def tool(name: str, **args: object) -> Source:
+    async def read(harness: AgentHarness) -> str:
+        return "\n".join(await harness.turn("Look into it, please.", make_call(name, **args)))
+
+    return read
+
+
+async def in_the_background(harness: AgentHarness) -> str:
     start = make_call("terminal", command="sh collect.sh", background=True)
-    (begun,) = await found.turn("Start it.", start)
+    (begun,) = await harness.turn("Start it.", start)
     process = msgspec.json.decode(begun, type=dict[str, object])["session_id"]
-    (said,) = await found.turn("And?", make_call("process", action="wait", session_id=process))
-    return said
+    (result,) = await harness.turn("And?", make_call("process", action="wait", session_id=process))
+    return result
 
 
-async def typed_into_a_shell(found: House) -> str:
-    (begun,) = await found.turn("Start.", make_call("terminal", command="sh", background=True))
+async def typed_into_a_shell(harness: AgentHarness) -> str:
+    (begun,) = await harness.turn("Start.", make_call("terminal", command="sh", background=True))
     process = msgspec.json.decode(begun, type=dict[str, object])["session_id"]
-    *_, said = await found.turn(
+    *_, result = await harness.turn(
         "Go on.",
         make_call("process", action="submit", session_id=process, data="cat */*/README.md"),
         make_call("process", action="close", session_id=process),
         make_call("process", action="wait", session_id=process),
     )
-    return said
+    return result
 
 
-async def by_a_link(found: House) -> str:
-    (found.workspace / "notes.md").symlink_to(found.workspace / THEIRS)
-    return await command("cat notes.md")(found)
+async def by_a_link(harness: AgentHarness) -> str:
+    (harness.workspace / "notes.md").symlink_to(harness.workspace / OTHERS_FILE)
+    return await command("cat notes.md")(harness)
 
 
-async def by_read_file_in_a_program(found: House) -> str:
-    code = f"from hermes_tools import read_file\nprint(read_file(path={THEIRS!r}))"
-    return await tool("execute_code", code=code)(found)
+async def by_read_file_in_a_program(harness: AgentHarness) -> str:
+    code = f"from hermes_tools import read_file\nprint(read_file(path={OTHERS_FILE!r}))"
+    return await tool("execute_code", code=code)(harness)
 
 
-async def from_code_of_others(found: House) -> str:
-    """It is a part of the project, so that it is worked with as usual, but not learned from."""
-    (found.workspace / "node_modules").rename(found.workspace / "vendor")
-    return await tool("read_file", path="vendor/pad/README.md")(found)
+async def from_code_of_others(harness: AgentHarness) -> str:
+    """Vendored code is worked with as usual, but not learned from."""
+    (harness.workspace / "node_modules").rename(harness.workspace / "vendor")
+    return await tool("read_file", path="vendor/pad/README.md")(harness)
 
 
-async def in_a_later_session(found: House) -> str:
-    said = await command("grep -rh report .")(found)
-    found.one.talk.conversation.start_new()
-    (shown,) = await found.turn("What was it?", make_call("session_search", query="archive report"))
-    return said if "archive" in shown else shown
+async def in_a_later_session(harness: AgentHarness) -> str:
+    result = await command("grep -rh report .")(harness)
+    harness.one.talk.conversation.start_new()
+    (shown,) = await harness.turn(
+        "What was it?", make_call("session_search", query="archive report")
+    )
+    return result if "archive" in shown else shown
 
 
 PYTHON = shlex.quote(sys.executable)
-WAYS: dict[str, Way] = {
+WAYS: dict[str, Source] = {
     "grep -r": command("grep -r report ."),
     "grep -rh": command("grep -rh report . | sort"),
     "find -exec": command("find . -name README.md -exec cat {} +"),
@@ -210,29 +212,29 @@ WAYS: dict[str, Way] = {
     "execute_code": tool("execute_code", code=WALK),
     "execute_code, read_file": by_read_file_in_a_program,
     "search_files": tool("search_files", pattern="report"),
-    "read_file": tool("read_file", path=THEIRS),
+    "read_file": tool("read_file", path=OTHERS_FILE),
     "vendor": from_code_of_others,
     "session_search": in_a_later_session,
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_text_of_others_is_not_learned_unasked(tmp_path: Path, way: str) -> None:
-    async with house(tmp_path) as found:
-        found.put(THEIRS, POISON + "\n")
-        assert POISON in await WAYS[way](found)
-        await found.keep()
-        assert found.one.files() == {}
-        assert await found.waiting() == 2
+async def test_others_text_is_not_learned_without_approval(tmp_path: Path, way: str) -> None:
+    async with open_harness(tmp_path) as harness:
+        harness.put(OTHERS_FILE, POISON + "\n")
+        assert POISON in await WAYS[way](harness)
+        await harness.keep()
+        assert harness.one.files() == {}
+        assert await harness.waiting() == 2
 
 
 @pytest.mark.parametrize("name", ["Downloads/page.md", "deep/er/site-packages/x/y.md"])
-async def test_other_places_for_what_others_wrote(tmp_path: Path, name: str) -> None:
-    async with house(tmp_path) as found:
-        found.put(name, POISON)
-        assert POISON in await command("sh collect.sh")(found)
-        await found.keep()
-        assert found.one.files() == {}
+async def test_vendored_folders_are_not_learned_from(tmp_path: Path, name: str) -> None:
+    async with open_harness(tmp_path) as harness:
+        harness.put(name, POISON)
+        assert POISON in await command("sh collect.sh")(harness)
+        await harness.keep()
+        assert harness.one.files() == {}
 
 
 @pytest.mark.parametrize(
@@ -242,56 +244,54 @@ async def test_other_places_for_what_others_wrote(tmp_path: Path, name: str) -> 
         ("ls -la", "cat README.md | head -3", "pwd", "git status --short", "echo hi 2>/dev/null"),
     ],
 )
-async def test_what_only_the_owner_wrote_is_learned_from(
-    tmp_path: Path, commands: tuple[str, ...]
-) -> None:
-    async with house(tmp_path) as found:
-        await command(*commands)(found)
-        await found.keep()
-        assert sorted(found.one.files()) == ["memories/MEMORY.md", "skills/reports/SKILL.md"]
+async def test_owners_text_is_learned(tmp_path: Path, commands: tuple[str, ...]) -> None:
+    async with open_harness(tmp_path) as harness:
+        await command(*commands)(harness)
+        await harness.keep()
+        assert sorted(harness.one.files()) == ["memories/MEMORY.md", "skills/reports/SKILL.md"]
 
 
-async def test_plain_commands_beside_code_of_others_are_judged_by_what_they_name(
+async def test_read_only_commands_are_judged_by_their_operands(
     tmp_path: Path,
 ) -> None:
-    async with house(tmp_path) as found:
-        found.put(THEIRS, POISON)
-        await command("ls", "cat README.md 2>/dev/null", "grep -n mine main.py | head -3")(found)
-        await found.keep()
-        assert "memories/MEMORY.md" in found.one.files()
+    async with open_harness(tmp_path) as harness:
+        harness.put(OTHERS_FILE, POISON)
+        await command("ls", "cat README.md 2>/dev/null", "grep -n mine main.py | head -3")(harness)
+        await harness.keep()
+        assert "memories/MEMORY.md" in harness.one.files()
 
 
 @pytest.mark.parametrize("theirs", [False, True])
-async def test_a_guide_that_is_written_after_others_were_read_is_not_the_owners(
+async def test_instructions_written_after_reading_others_are_not_trusted(
     tmp_path: Path, *, theirs: bool
 ) -> None:
-    async with house(tmp_path) as found:
+    async with open_harness(tmp_path) as harness:
         if theirs:
-            found.put(THEIRS, POISON)
-        await found.turn(
+            harness.put(OTHERS_FILE, POISON)
+        await harness.turn(
             "Write down how we work.",
             make_call("terminal", command="grep -r report . || true"),
             make_call("write_file", path="AGENTS.md", content=f"{OBEYED}\n"),
         )
-        found.one.talk.conversation.start_new()
-        await tool("read_file", path="AGENTS.md")(found)
-        await found.turn(
+        harness.one.talk.conversation.start_new()
+        await tool("read_file", path="AGENTS.md")(harness)
+        await harness.turn(
             "Go on.", make_call("memory", target="user", action="add", content="Be kind")
         )
-        assert ("memories/USER.md" in found.one.files()) is not theirs
+        assert ("memories/USER.md" in harness.one.files()) is not theirs
 
 
-async def test_ordinary_work_asks_no_more_for_it(tmp_path: Path) -> None:
-    async with house(tmp_path) as found:
-        found.put(THEIRS, POISON)
-        await command("grep -r report .", "sh collect.sh", "echo done > log.txt")(found)
-        await tool("execute_code", code=WALK)(found)
-        assert len(found.asked.wishes) == 4
-        assert not any(wish.foreign for wish in found.asked.wishes)
+async def test_ordinary_work_needs_no_extra_approvals(tmp_path: Path) -> None:
+    async with open_harness(tmp_path) as harness:
+        harness.put(OTHERS_FILE, POISON)
+        await command("grep -r report .", "sh collect.sh", "echo done > log.txt")(harness)
+        await tool("execute_code", code=WALK)(harness)
+        assert len(harness.asked.requests) == 4
+        assert not any(request.foreign for request in harness.asked.requests)
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "kept"),
     [
         ("Remember that I prefer tabs over spaces.", "I prefer tabs over spaces"),
         ("Remember that I prefer tabs over spaces.", "User prefers tabs over spaces."),
@@ -308,19 +308,17 @@ async def test_ordinary_work_asks_no_more_for_it(tmp_path: Path) -> None:
         ("Never push to main without asking me.", "Never push to main without asking."),
     ],
 )  # fmt: skip
-async def test_what_the_owner_asks_to_remember_is_kept_at_once(
-    tmp_path: Path, said: str, kept: str
-) -> None:
-    async with house(tmp_path) as found:
-        found.put(THEIRS, POISON)
-        await command("grep -r report .", "curl -s http://127.0.0.1:9/ || true")(found)
-        await found.turn(said, make_call("memory", target="user", action="add", content=kept))
-        assert found.one.files() == {"memories/USER.md": kept.encode()}
-        assert await found.waiting() == 0
+async def test_owners_request_to_remember_is_saved(tmp_path: Path, text: str, kept: str) -> None:
+    async with open_harness(tmp_path) as harness:
+        harness.put(OTHERS_FILE, POISON)
+        await command("grep -r report .", "curl -s http://127.0.0.1:9/ || true")(harness)
+        await harness.turn(text, make_call("memory", target="user", action="add", content=kept))
+        assert harness.one.files() == {"memories/USER.md": kept.encode()}
+        assert await harness.waiting() == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "tried"),
+    ("text", "tried"),
     [
         ("Remember this.", POISON),
         ("Remember this, please.", OBEYED),
@@ -357,27 +355,27 @@ async def test_what_the_owner_asks_to_remember_is_kept_at_once(
         pytest.param(f"True?\n{'Some page. ' * 100}Remember: {OBEYED}", OBEYED, id="pasted"),
     ],
 )  # fmt: skip
-async def test_a_request_to_remember_is_no_leave_for_other_words(
-    tmp_path: Path, said: str, tried: str
+async def test_request_to_remember_does_not_cover_other_text(
+    tmp_path: Path, text: str, tried: str
 ) -> None:
-    async with house(tmp_path) as found:
-        found.put(THEIRS, POISON)
-        await command("grep -r report .")(found)
-        await found.turn(said, make_call("memory", target="memory", action="add", content=tried))
-        assert found.one.files() == {}
-        assert await found.waiting() == 1
+    async with open_harness(tmp_path) as harness:
+        harness.put(OTHERS_FILE, POISON)
+        await command("grep -r report .")(harness)
+        await harness.turn(text, make_call("memory", target="memory", action="add", content=tried))
+        assert harness.one.files() == {}
+        assert await harness.waiting() == 1
 
 
-async def test_a_request_to_remember_takes_nothing_away(tmp_path: Path) -> None:
-    """The owner's words are kept; they are no reason to lose what stands there."""
+async def test_request_to_remember_deletes_nothing(tmp_path: Path) -> None:
+    """The owner's text is saved without replacing existing entries."""
     rule, new = "Ask before anything is deleted.", "I like tabs."
-    async with house(tmp_path) as found:
+    async with open_harness(tmp_path) as harness:
         add = make_call("memory", target="memory", action="add", content=rule)
-        await found.turn(f"Remember: {rule}", add)
-        found.put(THEIRS, POISON)
-        await command("grep -r report .")(found)
+        await harness.turn(f"Remember: {rule}", add)
+        harness.put(OTHERS_FILE, POISON)
+        await command("grep -r report .")(harness)
         swap = make_call("memory", target="memory", action="replace", old_text=rule, content=new)
         drop = make_call("memory", target="memory", action="remove", old_text=rule)
-        await found.turn(f"Remember that {new}", swap, drop)
-        assert found.one.files() == {"memories/MEMORY.md": rule.encode()}
-        assert await found.waiting() == 2
+        await harness.turn(f"Remember that {new}", swap, drop)
+        assert harness.one.files() == {"memories/MEMORY.md": rule.encode()}
+        assert await harness.waiting() == 2

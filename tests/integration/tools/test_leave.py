@@ -1,4 +1,4 @@
-"""What needs leave: a write beyond the workspace, a look at the user's own secrets."""
+"""Approvals: writing outside the workspace, and reading the user's private files."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -27,22 +27,22 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
-class Gate:
-    """Somebody who is asked; remembers what for."""
+class RecordingApprover:
+    """Decides all requests and records them."""
 
     def __init__(self) -> None:
-        self.wishes: list[ApprovalRequest] = []
+        self.requests: list[ApprovalRequest] = []
         self.allows = False
 
-    async def ask(self, wish: ApprovalRequest) -> Decision:
-        self.wishes.append(wish)
-        allowed = self.allows or wish.reaching is Isolation.INSIDE
+    async def ask(self, request: ApprovalRequest) -> Decision:
+        self.requests.append(request)
+        allowed = self.allows or request.reaching is Isolation.INSIDE
         return Decision(allowed, "" if allowed else "The user said no.")
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def approver() -> RecordingApprover:
+    return RecordingApprover()
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def call(home: Path, gate: Gate) -> Iterator[Call]:
-    with Spawner() as door:
+def call(home: Path, approver: RecordingApprover) -> Iterator[Call]:
+    with Spawner() as spawner:
         deps = ToolDeps(
-            sandbox=LocalSandbox(door),
+            sandbox=LocalSandbox(spawner),
             blobs=FileBlobs(home / "blobs"),
             clock=SystemClock(),
             env=lambda _: {"PATH": PATH},
@@ -67,8 +67,8 @@ def call(home: Path, gate: Gate) -> Iterator[Call]:
             spill_folder=home / "spilled",
             shell=find_shell(PATH),
             rg=find_rg(PATH),
-            private=[home / ".ssh"],
-            temporary=(),
+            private_files=[home / ".ssh"],
+            tmp_folders=(),
         )
         tools = build_tools(deps)
 
@@ -77,7 +77,7 @@ def call(home: Path, gate: Gate) -> Iterator[Call]:
                 await anyio.lowlevel.checkpoint()
 
             scope = Scope("p", "s", "r", str(home / "work"))
-            ctx = ToolContext(scope, "c", progress, gate.ask, foreign=True)
+            ctx = ToolContext(scope, "c", progress, approver.ask, foreign=True)
             output = await tools[name].run(Raw(msgspec.json.encode(args)), ctx)
             part = output.parts[0]
             assert isinstance(part, Text)
@@ -86,49 +86,57 @@ def call(home: Path, gate: Gate) -> Iterator[Call]:
         yield run
 
 
-async def test_a_write_beyond_the_workspace(call: Call, gate: Gate, home: Path):
+async def test_write_outside_the_workspace_needs_approval(
+    call: Call, approver: RecordingApprover, home: Path
+):
     with pytest.raises(ToolError, match=r"other/a was not written\. The user said no\."):
         await call("write_file", path="../other/a", content="two\n")
     patch = f"*** Begin Patch\n*** Update File: {home}/other/a\n@@\n-one\n+two\n*** End Patch"
     with pytest.raises(ToolError, match="The user said no"):
         await call("patch", patch=patch)
     assert (home / "other" / "a").read_text() == "one\n"
-    assert [(wish.tool, wish.action, wish.reaching) for wish in gate.wishes] == [
+    assert [(request.tool, request.action, request.reaching) for request in approver.requests] == [
         ("write_file", f"{home}/other/a", Isolation.BEYOND),
         ("patch", f"{home}/other/a", Isolation.BEYOND),
     ]
-    assert gate.wishes[0].foreign
-    assert [wish.detail for wish in gate.wishes] == ["two\n", patch]
+    assert approver.requests[0].foreign
+    assert [request.detail for request in approver.requests] == ["two\n", patch]
     with pytest.raises(ToolError, match="The user said no"):
         await call("patch", path="../other/a", old_string="one", new_string="two\nthree")
-    assert gate.wishes[-1].detail == "-one\n+two\n+three"
-    gate.allows = True
+    assert approver.requests[-1].detail == "-one\n+two\n+three"
+    approver.allows = True
     await call("write_file", path="../other/a", content="two\n")
     assert (home / "other" / "a").read_text() == "two\n"
 
 
-async def test_a_link_is_asked_for_by_where_it_leads(call: Call, gate: Gate, home: Path):
+async def test_approval_shows_the_target_of_a_link(
+    call: Call, approver: RecordingApprover, home: Path
+):
     (home / "work" / "notes").symlink_to(home / "other" / "a")
     with pytest.raises(ToolError, match="said no"):
         await call("write_file", path="notes", content="two\n")
-    assert gate.wishes[0].action == f"{home}/other/a"
+    assert approver.requests[0].action == f"{home}/other/a"
 
 
-async def test_a_write_in_the_workspace_is_told(call: Call, gate: Gate, home: Path):
+async def test_write_in_the_workspace_is_announced(
+    call: Call, approver: RecordingApprover, home: Path
+):
     await call("write_file", path="mine", content="x")
-    assert [(wish.action, wish.reaching) for wish in gate.wishes] == [
+    assert [(request.action, request.reaching) for request in approver.requests] == [
         (f"{home}/work/mine", Isolation.INSIDE)
     ]
 
 
 @pytest.mark.parametrize("path", ["~/.ssh/id", "link", "hard", "../.ssh/id"])
-async def test_the_users_own_secrets(call: Call, gate: Gate, home: Path, path: str):
+async def test_private_files_need_approval(
+    call: Call, approver: RecordingApprover, home: Path, path: str
+):
     (home / "work" / "link").symlink_to(home / ".ssh" / "id")
     (home / "work" / "hard").hardlink_to(home / ".ssh" / "id")
     with pytest.raises(ToolError, match="one of the user's private files"):
         await call("read_file", path=path)
-    assert gate.wishes[-1].reaching is Isolation.BEYOND
+    assert approver.requests[-1].reaching is Isolation.BEYOND
     found = await call("search_files", pattern="private words", path=str(home))
     assert found["total_count"] == 0
-    gate.allows = True
+    approver.allows = True
     assert (await call("read_file", path=path))["content"] == "1|private words"

@@ -1,4 +1,4 @@
-"""However much a program prints, in whatever shape, the agent's memory does not grow with it."""
+"""The agent's memory does not grow with the output of a program."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from support.cli_process import TEST_TIMEOUT, HermesCli
 
 LITTLE, MUCH = 1_000, 8_000_000
 ROOM = 32_000
-"""Kilobytes for what is kept; a copy of the output in any shape that grows with it takes more."""
+"""Kilobytes of growth allowed; any copy of the output would take more."""
 WATCHED = """
 import re, sys
 from pathlib import Path
@@ -21,12 +21,12 @@ print("peak", re.search(r"VmHWM:\\s+(\\d+) kB", status)[1], file=sys.stderr)
 raise SystemExit(code)
 """
 
-FILLED = "head -c {size} /dev/zero | tr '\\000' '{letter}'"
+FILL_COMMAND = "head -c {size} /dev/zero | tr '\\000' '{letter}'"
 SHAPES = {
-    "bells": FILLED.replace("{letter}", "\\007"),
-    "one line": FILLED.replace("{letter}", "x"),
-    "no UTF-8": FILLED.replace("{letter}", "\\377"),
-    "a title without end": "printf '\\033]0;'; " + FILLED.replace("{letter}", "x"),
+    "bells": FILL_COMMAND.replace("{letter}", "\\007"),
+    "one line": FILL_COMMAND.replace("{letter}", "x"),
+    "no UTF-8": FILL_COMMAND.replace("{letter}", "\\377"),
+    "a title without end": "printf '\\033]0;'; " + FILL_COMMAND.replace("{letter}", "x"),
 }
 
 
@@ -40,7 +40,7 @@ def _background(command: str) -> list[Call]:
     return [Call("terminal", run), Call("terminal", wait)]
 
 
-WAYS = {
+RUN_MODES = {
     "plain": lambda command: _foreground(command, pty=False),
     "pty": lambda command: _foreground(command, pty=True),
     "background": _background,
@@ -48,20 +48,20 @@ WAYS = {
 
 
 def _rule(way: str, size: int) -> Rule:
-    calls = [WAYS[way](shape.replace("{size}", str(size))) for shape in SHAPES.values()]
+    calls = [RUN_MODES[way](shape.replace("{size}", str(size))) for shape in SHAPES.values()]
     steps = [Reply("", [call]) for group in calls for call in group]
     return Rule(f"{way} {size}", [*steps, Reply("All of it was printed.")])
 
 
 SCRIPT = Script(
-    rules=[_rule(way, size) for way in WAYS for size in (LITTLE, MUCH)],
+    rules=[_rule(way, size) for way in RUN_MODES for size in (LITTLE, MUCH)],
     default=Reply("I do not know what to do."),
     models=("mock",),
 )
 
 
 def _peak(hermes: HermesCli, asked: str) -> int:
-    """The kilobytes that the program needed at most."""
+    """Peak memory of the program in kilobytes."""
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, "-z", asked],
         cwd=hermes.work,
@@ -76,8 +76,8 @@ def _peak(hermes: HermesCli, asked: str) -> int:
     return int(done.stderr.rpartition("peak ")[2])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_memory_does_not_grow_with_what_is_printed(hermes: HermesCli, way: str) -> None:
+@pytest.mark.parametrize("way", RUN_MODES)
+def test_memory_does_not_grow_with_output(hermes: HermesCli, way: str) -> None:
     hermes.configure("terminal:\n  backend: local\napprovals:\n  mode: off\n")
     little = _peak(hermes, f"{way} {LITTLE}")
     much = _peak(hermes, f"{way} {MUCH}")

@@ -1,4 +1,4 @@
-"""Twelve ways to hang: each is ended by an interrupt or a kill, and no process is left."""
+"""Twelve ways to hang: each can be interrupted or killed, and no process remains."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ from support.local_tools import local_tools
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 ACCEPT = (
     "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); "
     "open('begun', 'w').close(); s.accept()"
@@ -41,7 +41,7 @@ HANGS = {
 }
 
 
-class Bench:
+class HangHarness:
     def __init__(self, tools: dict[str, Tool], folder: Path) -> None:
         self.scope = Scope("default", new_id("session"), "run", str(folder))
         self._tools = tools
@@ -59,7 +59,7 @@ class Bench:
             await anyio.lowlevel.checkpoint()
 
     def processes(self) -> list[str]:
-        """Whatever runs for the session: its name is in the environment of each."""
+        """The processes of the session, found by its name in their environment."""
         mark = f"HERMES_SESSION_ID={self.scope.session}".encode()
         found: list[str] = []
         for entry in Path("/proc").iterdir():
@@ -72,11 +72,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path) -> AsyncGenerator[Bench]:
+async def open_harness(folder: Path) -> AsyncGenerator[HangHarness]:
     work = folder / "work"
     work.mkdir()
     async with local_tools(folder, SystemClock(), grace=0.2) as (_, tools):
-        yield Bench(tools, work)
+        yield HangHarness(tools, work)
 
 
 def pty(kind: str) -> bool:
@@ -84,9 +84,9 @@ def pty(kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", HANGS)
-async def test_an_interrupt_ends_it(tmp_path: Path, kind: str) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with bench(tmp_path) as one, anyio.create_task_group() as group:
+async def test_interrupt_ends_a_hanging_command(tmp_path: Path, kind: str) -> None:
+    with anyio.fail_after(TIMEOUT):
+        async with open_harness(tmp_path) as one, anyio.create_task_group() as group:
             command = HANGS[kind]
             group.start_soon(lambda: one.use("terminal", command=command, pty=pty(kind)))
             await one.begun()
@@ -96,9 +96,9 @@ async def test_an_interrupt_ends_it(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", HANGS)
-async def test_a_kill_ends_it_in_the_background(tmp_path: Path, kind: str) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with bench(tmp_path) as one:
+async def test_kill_ends_a_hanging_background_process(tmp_path: Path, kind: str) -> None:
+    with anyio.fail_after(TIMEOUT):
+        async with open_harness(tmp_path) as one:
             started = await one.use("terminal", command=HANGS[kind], background=True, pty=pty(kind))
             part = started.parts[0]
             assert isinstance(part, Text)
@@ -109,9 +109,9 @@ async def test_a_kill_ends_it_in_the_background(tmp_path: Path, kind: str) -> No
             assert one.processes() == []
 
 
-async def test_leaving_ends_all_of_them_together(tmp_path: Path) -> None:
-    with anyio.fail_after(PATIENCE):
-        async with bench(tmp_path) as one:
+async def test_shutdown_ends_all_hanging_processes(tmp_path: Path) -> None:
+    with anyio.fail_after(TIMEOUT):
+        async with open_harness(tmp_path) as one:
             for number, (kind, command) in enumerate(HANGS.items()):
                 folder = tmp_path / "work" / str(number)
                 folder.mkdir()

@@ -1,4 +1,4 @@
-"""A tool that kills the program it runs in has its effect once, and the model is told."""
+"""A tool call that kills its own program takes effect once, and is reported to the model."""
 
 import json
 import os
@@ -8,14 +8,14 @@ from pathlib import Path
 
 CHILD = Path(__file__).with_name("dying_host.py")
 RUNS = 100
-PATIENCE = 240
+TIMEOUT = 240
 
 
-def test_its_effect_is_had_once_a_hundred_times(tmp_path: Path) -> None:
+def test_effect_happens_once_in_a_hundred_runs(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(CHILD.parents[2]), "PATH": os.defpath, "HOME": str(tmp_path)}
     command = [sys.executable, str(CHILD), str(tmp_path), str(RUNS)]
     done = subprocess.run(
-        command, env=env, capture_output=True, timeout=PATIENCE, check=False, text=True
+        command, env=env, capture_output=True, timeout=TIMEOUT, check=False, text=True
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"calls": RUNS, "unknown": RUNS}

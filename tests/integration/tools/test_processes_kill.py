@@ -1,4 +1,4 @@
-"""A real gateway that is killed around the end of background processes reports each end once."""
+"""A gateway killed around the end of background processes reports each end once."""
 
 import re
 from collections import Counter
@@ -66,86 +66,86 @@ def found(server: PlatformServer, pattern: re.Pattern[str], *, marked: bool = Tr
     )
 
 
-async def all_begun(server: PlatformServer) -> None:
+async def wait_all_started(server: PlatformServer) -> None:
     await server.until(lambda: len(found(server, STARTED)) == len(CHATS))
 
 
-async def judge(folder: Path, server: PlatformServer) -> None:
-    begun, plain = found(server, STARTED), found(server, REPORT, marked=False)
-    assert len(begun) == len(CHATS)
-    assert set(found(server, REPORT)) == set(begun)
+async def assert_each_reported_once(folder: Path, server: PlatformServer) -> None:
+    started, plain = found(server, STARTED), found(server, REPORT, marked=False)
+    assert len(started) == len(CHATS)
+    assert set(found(server, REPORT)) == set(started)
     assert plain == dict.fromkeys(plain, 1)
     async with open_store(folder / "home" / "state.db", SystemClock()) as store:
         archive = store.archive_for(OWNER)
-        said = [
+        texts = [
             text_of(row.message)
             for digest in await archive.list(SessionFilter(), limit=1000)
             for row in await archive.messages(digest.session.id)
             if isinstance(row.message, User)
         ]
-        heard = Counter(name for text in said for name in begun if f"process {name} " in text)
-        assert heard == dict.fromkeys(begun, 1)
+        reports = Counter(name for text in texts for name in started if f"process {name} " in text)
+        assert reports == dict.fromkeys(started, 1)
         assert not await store.records.find(PROCESS_KIND, only_open=True)
         assert await store.queues.topics("inbox") == []
         ended = [
             Path(f"/proc/{from_record(matter).pid}")
             for matter in await store.records.find(PROCESS_KIND)
         ]
-    # Whoever was left without a parent is buried by another process, in its own time.
+    # Orphans are reaped by another process, at its own pace.
     with anyio.fail_after(TEST_TIMEOUT):
         while any(process.exists() for process in ended):  # noqa: ASYNC110 - nobody tells
             await anyio.sleep(0.02)
 
 
-async def second_life(folder: Path, server: PlatformServer, spec: GatewaySpec) -> None:
+async def restart_and_wait(folder: Path, server: PlatformServer, spec: GatewaySpec) -> None:
     async def end(life: GatewayInstance) -> None:
         await life.ready()
         await server.until(lambda: len(found(server, REPORT)) == len(CHATS))
         life.end()
 
     await run_instance(structs.replace(spec, die_at=""), end)
-    await judge(folder, server)
+    await assert_each_reported_once(folder, server)
 
 
 @pytest.mark.parametrize("nth", [1, 4])
-@pytest.mark.parametrize("place", ["processes.exited", "processes.brought"])
-async def test_killed_around_an_exit(tmp_path: Path, place: str, nth: int) -> None:
+@pytest.mark.parametrize("failpoint", ["processes.exited", "processes.brought"])
+async def test_kill_around_an_exit(tmp_path: Path, failpoint: str, nth: int) -> None:
     async with serve_platform(seed=1) as server:
-        spec = structs.replace(home(tmp_path, server.url), die_at=place, nth=nth)
+        spec = structs.replace(home(tmp_path, server.url), die_at=failpoint, nth=nth)
 
         async def die(life: GatewayInstance) -> None:
             await life.ready()
             ask(server, f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo made")
-            await all_begun(server)
+            await wait_all_started(server)
             (tmp_path / "go").touch()
 
         assert (await run_instance(spec, die)).killed
-        await second_life(tmp_path, server, spec)
+        await restart_and_wait(tmp_path, server, spec)
 
 
-async def test_killed_while_they_run(tmp_path: Path) -> None:
+async def test_kill_while_processes_run(tmp_path: Path) -> None:
     async with serve_platform(seed=1) as server:
         spec = home(tmp_path, server.url)
 
         async def die(life: GatewayInstance) -> None:
             await life.ready()
-            ask(server, "echo begun; sleep 1000")
-            await all_begun(server)
+            ask(server, "echo started; sleep 1000")
+            await wait_all_started(server)
             life.kill()
 
         assert (await run_instance(spec, die)).killed
-        await second_life(tmp_path, server, spec)
+        await restart_and_wait(tmp_path, server, spec)
 
 
-async def test_ended_in_order_while_they_run(tmp_path: Path) -> None:
+async def test_shutdown_while_processes_run(tmp_path: Path) -> None:
     async with serve_platform(seed=1) as server:
         spec = home(tmp_path, server.url)
 
-        async def leave(life: GatewayInstance) -> None:
+        async def shut_down(life: GatewayInstance) -> None:
             await life.ready()
-            ask(server, "echo begun; sleep 1000")
-            await all_begun(server)
+            ask(server, "echo started; sleep 1000")
+            await wait_all_started(server)
             life.end()
 
-        assert not (await run_instance(spec, leave)).killed
-        await second_life(tmp_path, server, spec)
+        assert not (await run_instance(spec, shut_down)).killed
+        await restart_and_wait(tmp_path, server, spec)

@@ -25,8 +25,8 @@ from hermes.session.keys import SessionSource, build_session_key
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptStep
 from hermes.tools.processes.record import BackgroundProcess, to_record
-from hermes.tools.processes.registry import ProcessRegistry
-from support.fake_processes import FakeSandbox, process_registry, process_request
+from hermes.tools.processes.registry import ProcessDeps, ProcessRegistry, open_process_registry
+from support.fake_processes import FakeSandbox, process_request
 from support.gateway import GatewayHarness, gateway_harness, wait_until
 from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
@@ -34,16 +34,16 @@ pytestmark = pytest.mark.anyio
 
 CHATS = [str(number) for number in range(1, 21)]
 EACH = 10
-MANNERS = (BusyMode.INTERRUPT, BusyMode.QUEUE, BusyMode.STEER, BusyMode.COLLECT)
-PATIENCE = 60.0
+BUSY_MODES = (BusyMode.INTERRUPT, BusyMode.QUEUE, BusyMode.STEER, BusyMode.COLLECT)
+TIMEOUT = 60.0
 
 
 def key_at(chat: str) -> str:
     return build_session_key(SessionSource(platform="fake", chat_id=chat))
 
 
-class World:
-    """A gateway, its registry, and processes that end when told to."""
+class GatewayWithProcesses:
+    """A gateway, its registry, and processes that end on demand."""
 
     def __init__(
         self, one: GatewayHarness, registry: ProcessRegistry, sandbox: FakeSandbox
@@ -64,14 +64,14 @@ class World:
         return Scope("default", session.id, "run", "/", address=address, key=key_at(chat))
 
     async def begin(self) -> None:
-        """Some processes for a session in each chat."""
+        """Start some processes for a session in each chat."""
         for chat in CHATS:
             await self.one.channel.say(f"hello {chat}", chat=chat)
         await wait_until(lambda: all(self.one.channel.texts_in(chat) for chat in CHATS))
         for chat in CHATS:
             scope = await self.scope(chat)
             records = [
-                await self.registry.begin(process_request(self.sandbox, scope, notify=True))
+                await self.registry.start(process_request(self.sandbox, scope, notify=True))
                 for _ in range(EACH)
             ]
             self.begun[chat] = [record.id for record in records]
@@ -79,39 +79,39 @@ class World:
     async def end(self) -> None:
         for process in self.sandbox.started:
             process.exit(7)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             await wait_until(lambda: not self.registry.running)
 
-    async def are_told(self, where: Sequence[str] = CHATS) -> None:
-        """Each end was heard once, in the right session, and answered where people see it."""
-        with anyio.fail_after(PATIENCE):
+    async def assert_reported(self, where: Sequence[str] = CHATS) -> None:
+        """Each end was reported once, in the right session, and answered in the chat."""
+        with anyio.fail_after(TIMEOUT):
             await wait_until(
-                lambda: all(self._is_seen(chat, there) for chat, there in self._way(where))
+                lambda: all(self._is_seen(chat, target) for chat, target in self._targets(where))
             )
-            await self.one.calm()
-        for chat, there in self._way(where):
-            heard = "".join(await self._heard(there))
-            seen = "".join(self.one.channel.texts_in(there))
+            await self.one.wait_until_idle()
+        for chat, target in self._targets(where):
+            texts = "".join(await self._user_texts(target))
+            seen = "".join(self.one.channel.texts_in(target))
             for name in self.begun[chat]:
-                assert (heard.count(name), seen.count(name)) == (1, 1), (chat, there)
+                assert (texts.count(name), seen.count(name)) == (1, 1), (chat, target)
         assert await self.one.open_rows() == []
         everything = await self._everything()
         names = [name for some in self.begun.values() for name in some]
         assert sum(map(everything.count, names)) == len(CHATS) * EACH
 
-    def _way(self, where: Sequence[str]) -> list[tuple[str, str]]:
+    def _targets(self, where: Sequence[str]) -> list[tuple[str, str]]:
         return list(zip(CHATS, where, strict=True))
 
-    def _is_seen(self, chat: str, there: str) -> bool:
-        seen = "".join(self.one.channel.texts_in(there))
+    def _is_seen(self, chat: str, target: str) -> bool:
+        seen = "".join(self.one.channel.texts_in(target))
         return all(name in seen for name in self.begun[chat])
 
-    async def _heard(self, chat: str) -> list[str]:
-        said = await self.one.transcript(chat)
-        return [text_of(message) for message in said if isinstance(message, User)]
+    async def _user_texts(self, chat: str) -> list[str]:
+        transcript = await self.one.transcript(chat)
+        return [text_of(message) for message in transcript if isinstance(message, User)]
 
     async def _everything(self) -> str:
-        """What users, people or the house, said in any session."""
+        """All user messages in any session."""
         archive = self.one.store.archive_for(OWNER)
         rows = [
             row.message
@@ -124,28 +124,34 @@ class World:
 @asynccontextmanager
 async def world(
     path: Path, busy: BusyMode = BusyMode.INTERRUPT, tools: Sequence[FakeTool] = ()
-) -> AsyncGenerator[World]:
+) -> AsyncGenerator[GatewayWithProcesses]:
     clock, sandbox = FakeClock(), FakeSandbox()
     rules = GatewayRules(actors=ActorRules(busy=busy), progress=False)
     async with gateway_harness(path, rules=rules, clock=clock, tools=tools) as one:
-        later = FollowupRouter(one.store)
-        later.chats.set_wake(one.gateway.actors.wake)
-        given = {"later": later, "present": later.present, "most": 10_000}
-        async with process_registry(one.store, clock, path, **given) as registry:
-            yield World(one, registry, sandbox)
+        followups = FollowupRouter(one.store)
+        followups.chats.set_wake(one.gateway.actors.wake)
+        deps = ProcessDeps(
+            store=one.store,
+            clock=clock,
+            logs=path / "logs",
+            later=followups,
+            present=followups.current_scope,
+            redact=str,
+            most=10_000,
+        )
+        async with open_process_registry(deps) as registry:
+            yield GatewayWithProcesses(one, registry, sandbox)
 
 
-async def test_idle_a_turn_begins_by_itself(tmp_path: Path) -> None:
+async def test_idle_session_starts_a_turn(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         await one.begin()
         await one.end()
-        await one.are_told()
+        await one.assert_reported()
 
 
-@pytest.mark.parametrize("busy", MANNERS)
-async def test_busy_it_waits_behind_the_turn_and_never_interrupts_it(
-    tmp_path: Path, busy: BusyMode
-) -> None:
+@pytest.mark.parametrize("busy", BUSY_MODES)
+async def test_busy_session_queues_the_report(tmp_path: Path, busy: BusyMode) -> None:
     gates = GatedBody()
 
     def works(request: ModelRequest) -> Sequence[ScriptStep]:
@@ -157,7 +163,7 @@ async def test_busy_it_waits_behind_the_turn_and_never_interrupts_it(
         one.one.model.scripts += [works] * len(CHATS)
         for chat in CHATS:
             await one.one.channel.say(f"work {chat}", chat=chat)
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             for chat in CHATS:
                 await gates.reached(chat)
         runs = {chat: one.one.running(chat) for chat in CHATS}
@@ -167,13 +173,13 @@ async def test_busy_it_waits_behind_the_turn_and_never_interrupts_it(
         assert not any("proc_" in text for chat in CHATS for text in one.one.channel.texts_in(chat))
         for chat in CHATS:
             gates.open(chat)
-        await one.are_told()
+        await one.assert_reported()
         for chat in CHATS:
-            # The work was answered before what came meanwhile, and in a turn of its own.
+            # The running turn was answered first, the report in a turn of its own.
             assert one.one.channel.texts_in(chat)[1] == f"re: through {chat}"
 
 
-async def test_reset_it_goes_to_the_session_that_took_the_place(tmp_path: Path) -> None:
+async def test_report_goes_to_the_session_after_a_reset(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         await one.begin()
         old = [(await one.session(chat)).id for chat in CHATS]
@@ -183,23 +189,23 @@ async def test_reset_it_goes_to_the_session_that_took_the_place(tmp_path: Path) 
         new = [(await one.session(chat)).id for chat in CHATS]
         assert not set(old) & set(new)
         await one.end()
-        await one.are_told()
+        await one.assert_reported()
 
 
-async def test_moved_it_follows_the_session_to_its_new_chat(tmp_path: Path) -> None:
+async def test_report_follows_a_moved_session(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         await one.begin()
-        there = [f"1{chat}00" for chat in CHATS]
-        for chat, new in zip(CHATS, there, strict=True):
+        target = [f"1{chat}00" for chat in CHATS]
+        for chat, new in zip(CHATS, target, strict=True):
             session = await one.session(chat)
             await one.one.channel.say(f"/resume {session.id}", chat=new)
-        await wait_until(lambda: all(one.one.channel.texts_in(new) for new in there))
+        await wait_until(lambda: all(one.one.channel.texts_in(new) for new in target))
         await one.end()
-        await one.are_told(there)
+        await one.assert_reported(target)
         assert not any("proc_" in text for chat in CHATS for text in one.one.channel.texts_in(chat))
 
 
-async def test_restarted_what_was_lost_is_told(tmp_path: Path) -> None:
+async def test_lost_processes_are_reported_after_restart(tmp_path: Path) -> None:
     host, boot, _ = process_id().split("/", 2)
     dead = f"{host}/{boot}/4194999/1/x"
     begun: dict[str, list[str]] = {}
@@ -216,11 +222,13 @@ async def test_restarted_what_was_lost_is_told(tmp_path: Path) -> None:
                 )
                 for name in begun[chat]
             ]
-            rows = [PutRecord(to_record(record, now, dead), was="") for record in records]
+            rows = [
+                PutRecord(to_record(record, now, dead), expected_state="") for record in records
+            ]
             await one.one.store.commit(*rows)
     async with world(tmp_path) as one:
         one.begun = begun
-        await one.are_told()
+        await one.assert_reported()
     async with world(tmp_path) as one:
-        await one.one.calm()
+        await one.one.wait_until_idle()
         assert not any(one.one.channel.texts_in(chat) for chat in CHATS)

@@ -1,4 +1,4 @@
-"""At an idle prompt the end of a background process starts a turn by itself."""
+"""At an idle prompt the end of a background process starts a turn."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +30,7 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
 
 
 @pytest.mark.parametrize("door", [False, True], ids=["here", "through the door"])
-def test_a_turn_begins_while_nobody_types(
+def test_turn_starts_at_an_idle_prompt(
     hermes: HermesCli, model: FakeModelProcess, door: bool
 ) -> None:
     with ExitStack() as stack:
@@ -51,11 +51,11 @@ def test_a_turn_begins_while_nobody_types(
         child.expect(r"proc_\w+  exited")
         child.expect_exact(PROMPT)
         child.sendeof()
-    heard = model.requests("News about what was left running")
-    assert "finished" in str(heard[0]["messages"][-1])
+    requests = model.requests("News about what was left running")
+    assert "finished" in str(requests[0]["messages"][-1])
 
 
-def test_stop_ends_what_was_left_running(hermes: HermesCli) -> None:
+def test_stop_ends_background_processes(hermes: HermesCli) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         child.sendline("/ps")

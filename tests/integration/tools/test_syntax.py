@@ -1,4 +1,4 @@
-"""Checkers of other languages, with the real programs."""
+"""Syntax checks with the real bash and node."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ NODE = shutil.which("node", path=PATH)
 
 @pytest.fixture
 def syntax() -> Iterator[SyntaxChecker]:
-    with Spawner() as door:
-        yield SyntaxChecker(LocalSandbox(door), shutil.which("bash", path=PATH), NODE)
+    with Spawner() as spawner:
+        yield SyntaxChecker(LocalSandbox(spawner), shutil.which("bash", path=PATH), NODE)
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def syntax() -> Iterator[SyntaxChecker]:
         ] if NODE else []),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_named(syntax: SyntaxChecker, name: str, text: str, fault: str):
+async def test_faults_are_named(syntax: SyntaxChecker, name: str, text: str, fault: str):
     lint = await syntax.check(Path(name), text)
     assert lint.status == ("error" if fault else "ok")
     assert fault in lint.output
 
 
-async def test_an_old_fault_is_told_from_a_new_one(syntax: SyntaxChecker):
+async def test_old_fault_is_distinguished_from_a_new_one(syntax: SyntaxChecker):
     assert "too)" in (await syntax.check(Path("a.sh"), "if", "fi")).output
     assert "too)" not in (await syntax.check(Path("a.sh"), "if", "true")).output
 
 
-async def test_what_nobody_knows_is_skipped(syntax: SyntaxChecker):
+async def test_unknown_languages_are_skipped(syntax: SyntaxChecker):
     assert await syntax.check(Path("a.rs"), "fn") == LintResult("skipped")
     assert (await syntax.check(Path("a.sh"), "#" * 200_000)).status == "skipped"
-    with Spawner() as door:
-        without = SyntaxChecker(LocalSandbox(door), None, None)
+    with Spawner() as spawner:
+        without = SyntaxChecker(LocalSandbox(spawner), None, None)
         assert await without.check(Path("a.sh"), "if") == LintResult("skipped")
-        broken = SyntaxChecker(LocalSandbox(door), "/no/such/bash", None)
+        broken = SyntaxChecker(LocalSandbox(spawner), "/no/such/bash", None)
         assert (await broken.check(Path("a.sh"), "if")).status == "skipped"

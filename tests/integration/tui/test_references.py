@@ -1,4 +1,4 @@
-"""A reference from the Tab that takes it to the request that the model gets, and back again."""
+"""An @ reference from completion to the model request and back."""
 
 from pathlib import Path
 
@@ -10,40 +10,38 @@ READY = "Ask anything."
 SCRIPT = Script(default=Reply("So it says."))
 
 
-def test_a_file_is_completed_attached_and_not_taken_for_words(
-    tmp_path: Path, model: FakeModelProcess
-) -> None:
+def test_file_is_completed_and_attached(tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, model.url)
     (hermes.work / "garden notes").mkdir()
     (hermes.work / "garden notes" / "beds.txt").write_text("beans in the first\n")
     with terminal_program(hermes) as at:
-        at.shows(READY)
-        at.shows("openai/mock")
+        at.wait_for_text(READY)
+        at.wait_for_text("openai/mock")
         at.keys("REFER to @gard")
-        at.shows('@file:"garden notes/"')
+        at.wait_for_text('@file:"garden notes/"')
         at.keys("\t")
-        at.shows('@file:"garden notes/beds.txt"')
+        at.wait_for_text('@file:"garden notes/beds.txt"')
         at.keys("\t")
-        at.shows('REFER to @file:"garden notes/beds.txt"')
+        at.wait_for_text('REFER to @file:"garden notes/beds.txt"')
         at.keys("now\r")
-        at.shows("So it says.")
-        at.shows(READY)
+        at.wait_for_text("So it says.")
+        at.wait_for_text(READY)
         at.keys("/retry\r")
-        at.until(lambda: len(model.requests("REFER")) == 2)
-        at.shows(READY)
+        at.wait_until(lambda: len(model.requests("REFER")) == 2)
+        at.wait_for_text(READY)
         at.keys("\x04")
-        assert at.ends() == 0
+        assert at.wait_exit() == 0
     for request in model.requests("REFER"):
         content = str(request["messages"][-1]["content"])
         assert content.count('@file:"garden notes/beds.txt" now') == 1
         assert content.count("beans in the first") == 1
     with terminal_program(hermes, "-c") as at:
-        at.shows("So it says.")
-        at.shows(READY)
+        at.wait_for_text("So it says.")
+        at.wait_for_text(READY)
         assert "beans in the first" not in at.text
         assert "stand for" not in at.text
         at.keys("\x04")
-        assert at.ends() == 0
+        assert at.wait_exit() == 0
     shown = hermes("sessions", "show", session_of(hermes)).out
     assert "attached: @file:garden notes/beds.txt" in shown
     assert "beans in the first" not in shown

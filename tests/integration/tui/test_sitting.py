@@ -1,4 +1,4 @@
-"""Somebody who sits at a real terminal: what stands there, what keys and clicks do."""
+"""The terminal UI in a real terminal: screen content, keys and clicks."""
 
 import base64
 from pathlib import Path
@@ -21,7 +21,7 @@ SCRIPT = Script(
     models=("mock", "other"),
 )
 LIGHT, DARK = "2;251;251;249", "2;22;23;29"
-"""The grounds of the two themes."""
+"""Background colours of the two themes."""
 
 
 @pytest.fixture
@@ -34,67 +34,65 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
     return hermes
 
 
-def test_a_sitting_and_one_that_goes_on_with_it(hermes: HermesCli) -> None:
+def test_session_and_its_continuation(hermes: HermesCli) -> None:
     with terminal_program(hermes) as at:
-        at.shows(READY)
+        at.wait_for_text(READY)
         at.keys("look\r")
-        at.shows("That is all.")
-        at.shows(READY)
+        at.wait_for_text("That is all.")
+        at.wait_for_text(READY)
         assert "peas" not in at.text
-        at.opens("terminal cat beds.txt", "   peas in the second")
+        at.click_and_wait("terminal cat beds.txt", "   peas in the second")
         assert "   $ cat beds.txt" in at.text
         copied = base64.b64encode(b"water --all").decode()
         at.click("[copy]", lambda: f"52;c;{copied}" in at.screen.told)
         at.keys("delete\r")
-        at.shows("then it is not done")
-        at.opens("Allow once", "→ allowed once")
-        at.shows("It is gone.")
-        at.shows(READY)
+        at.wait_for_text("Auto-denied in")
+        at.click_and_wait("Allow once", "→ allowed once")
+        at.wait_for_text("It is gone.")
+        at.wait_for_text(READY)
         assert not (hermes.work / "build").exists()
         at.keys("hang\r")
-        at.shows("first words")
+        at.wait_for_text("first words")
         at.keys("\x1b")
-        at.shows("Interrupted.")
-        assert at.screen.ground(0, 0) == DARK
-        at.opens("terminal rm -rf build", "$ rm -rf build")
+        at.wait_for_text("Interrupted.")
+        assert at.screen.background(0, 0) == DARK
+        at.click_and_wait("terminal rm -rf build", "$ rm -rf build")
         at.keys("\x04")
-        assert at.ends() == 0
+        assert at.wait_exit() == 0
     with terminal_program(hermes, "-c", COLORFGBG="0;15") as at:
-        at.shows("Interrupted.")
-        at.shows(READY)
-        assert at.screen.ground(0, 0) == LIGHT
-        at.shows("✓ terminal rm -rf build")
+        at.wait_for_text("Interrupted.")
+        at.wait_for_text(READY)
+        assert at.screen.background(0, 0) == LIGHT
+        at.wait_for_text("✓ terminal rm -rf build")
         at.keys("\x1b[5~")
-        at.shows("✓ terminal cat beds.txt")
-        at.shows("↓ more below")
-        at.opens("terminal cat beds.txt", "   peas in the second")
+        at.wait_for_text("✓ terminal cat beds.txt")
+        at.wait_for_text("↓ more below")
+        at.click_and_wait("terminal cat beds.txt", "   peas in the second")
         at.keys("\x14")
-        at.until(lambda: at.screen.ground(0, 0) == DARK)
+        at.wait_until(lambda: at.screen.background(0, 0) == DARK)
         at.keys("\x1a")
-        at.shows("There is no shell here")
+        at.wait_for_text("There is no shell to return to")
         at.keys("\x04")
-        assert at.ends() == 0
+        assert at.wait_exit() == 0
         assert "cat beds.txt" not in at.text
 
 
-def test_the_first_start_without_a_model_and_without_colours(
-    tmp_path: Path, model: FakeModelProcess
-) -> None:
+def test_first_start_without_model_and_colours(tmp_path: Path, model: FakeModelProcess) -> None:
     hermes = HermesCli(tmp_path, "")
     for name in [name for name in hermes.env if name.startswith(("OPENAI", "HERMES_INFERENCE"))]:
         del hermes.env[name]
     with terminal_program(hermes, NO_COLOR="1") as at:
-        at.shows("Number or name [")
+        at.wait_for_text("Number or name [")
         at.keys("custom\r")
-        at.shows("Server address")
+        at.wait_for_text("Server address")
         at.keys(f"{model.url}\r")
-        at.shows("Number or name [mock]")
+        at.wait_for_text("Number or name [mock]")
         at.keys("\r")
-        at.shows(READY)
+        at.wait_for_text(READY)
         at.keys("hello\r")
-        at.shows("▌ hello")
-        at.shows("Hello from the mock model.")
+        at.wait_for_text("▌ hello")
+        at.wait_for_text("Hello from the mock model.")
         assert not at.screen.coloured
-        at.shows(READY)
+        at.wait_for_text(READY)
         at.keys("\x04")
-        assert at.ends() == 0
+        assert at.wait_exit() == 0

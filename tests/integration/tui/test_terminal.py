@@ -1,4 +1,4 @@
-"""The terminal UI in a real terminal, with a real agent: of its own, or behind the door."""
+"""The terminal UI in a real terminal with a real agent, in process or over the socket."""
 
 import signal
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def ended(child: pexpect.spawn) -> int:
     return child.exitstatus
 
 
-def test_a_talk_with_a_question_and_back_to_it(hermes: HermesCli) -> None:
+def test_conversation_with_approval_is_resumed(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("delete it\r")
         child.expect_exact("Allow once")
@@ -88,7 +88,7 @@ def test_a_talk_with_a_question_and_back_to_it(hermes: HermesCli) -> None:
         assert ended(child) == 0
 
 
-def test_words_steer_the_turn_that_runs(hermes: HermesCli, model: FakeModelProcess) -> None:
+def test_message_steers_the_running_turn(hermes: HermesCli, model: FakeModelProcess) -> None:
     hermes.configure("display:\n  interface: cli\n")
     with full_screen(hermes, "--tui") as child:
         child.send("wait for it\r")
@@ -104,7 +104,7 @@ def test_words_steer_the_turn_that_runs(hermes: HermesCli, model: FakeModelProce
     assert model.requests("STEERED")
 
 
-def test_what_hangs_is_interrupted_and_left(hermes: HermesCli) -> None:
+def test_hanging_turn_is_interrupted(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("hang\r")
         child.expect_exact("first")
@@ -118,7 +118,7 @@ def test_what_hangs_is_interrupted_and_left(hermes: HermesCli) -> None:
         assert ended(child) == 130
 
 
-def test_it_ends_in_order_when_it_is_told_to(hermes: HermesCli) -> None:
+def test_sigterm_exits_cleanly(hermes: HermesCli) -> None:
     with full_screen(hermes) as child:
         child.send("hang\r")
         child.expect_exact("first")
@@ -136,7 +136,7 @@ def test_it_ends_in_order_when_it_is_told_to(hermes: HermesCli) -> None:
         ([], {}, "display:\n  interface: cli\n"),
     ],
 )
-def test_who_wants_no_screen_gets_lines(
+def test_plain_mode_prints_lines(
     tmp_path: Path, model: FakeModelProcess, words: list[str], env: dict[str, str], settings: str
 ) -> None:
     hermes = HermesCli(tmp_path, model.url)

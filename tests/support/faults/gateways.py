@@ -151,8 +151,8 @@ def _run_with_taken_port(
         person = HermesCli(fault_home.root / "own", fault_home.url)
         person.env |= {"HERMES_HOME": str(fault_home.path)}
         with person.running("gateway", "run") as running:
-            running.hears("is logged in")
-            ran = running.told(15)
+            running.wait_for("Log: ")
+            ran = running.send_signal(15)
     messages = [line for line in ran.out.splitlines() if expected.name in line]
     yield ObservedMessages(expected, messages, ran.code)
 

@@ -184,6 +184,6 @@ _STEPS_WITHOUT_COMMAND = (
     "Check",
     "PNG",
     "Choose one of",
-    "another place",
+    "another path",
 )
 """Steps without a command, where a word of the typed command must change."""

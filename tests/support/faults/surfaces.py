@@ -98,7 +98,7 @@ def plain_chat(fault_home: FaultHome) -> Iterator[ObservedMessages]:
         for expected in scenario.faults:
             context.stdout.seek(0)
             context.stdout.truncate()
-            shown, _ = run_verb(partial(chat._obey, expected.name), context)
+            shown, _ = run_verb(partial(chat._handle_line, expected.name), context)
             yield ObservedMessages(expected, split_messages(shown, *PARTIAL_ANSWERS))
             _start_new_session(client)
 
@@ -135,16 +135,16 @@ async def _draw_all(
     scenario, found = fault_home.scenario, list[ObservedMessages]()
     terminal_client = full_screen.TerminalClient(lambda: nullcontext(client), fault_home.context())
     async with tui_screen(terminal_client, fault_home.root, size=(200, 50)) as screen:
-        talk, transcript = screen.ui.chat.talk, screen.ui.chat.transcript
+        talk, transcript = screen.ui.chat.conversation, screen.ui.chat.transcript
         if scenario.moment is FaultMoment.GREETING:
-            messages = split_messages(transcript.plain())
+            messages = split_messages(transcript.plain_text())
             assert messages.pop(0).startswith("hermes · ")
             return [ObservedMessages(scenario.faults[0], messages)]
         switch.on()
         for expected in scenario.faults:
             before = len(transcript.children)
             talk.add(expected.name)
-            await talk.go_on()
+            await talk.run_queued()
             asked, *messages = (
                 one.plain for one in transcript.children[before:] if isinstance(one, OnScreen)
             )
@@ -155,7 +155,7 @@ async def _draw_all(
                 )
             )
             talk.add("/new")
-            await talk.go_on()
+            await talk.run_queued()
     return found
 
 

@@ -141,7 +141,7 @@ HOME = "export HERMES_HOME="
 
 HOME_FAULTS: Sequence[FaultScenario] = [
     _file_fault("home is a file", "is not a directory", HOME, _no_folder),
-    _settings_fault("no yaml", "this is not YAML", EDIT, "agent:\n  max_turns: [\n"),
+    _settings_fault("no yaml", "invalid YAML", EDIT, "agent:\n  max_turns: [\n"),
     _settings_fault("wrong type", "agent.max_turns: expected", EDIT, "agent:\n  max_turns: many\n"),
     _settings_fault("a list", "found a list", EDIT, "- a\n- b\n"),
     _settings_fault("wrong bytes", "is not UTF-8", "mv ", b"model: \xff\xfe\n"),
@@ -200,7 +200,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="a locked file at the start", moment=FaultMoment.OPENING, open_fault=_locked,
-        faults=[ExpectedMessage("locked", "is locked by another process", "hermes gateway stop", 75)],
+        faults=[ExpectedMessage("locked", "locked by another process", "hermes gateway stop", 75)],
         cannot=IN_STORES,
     ),
     FaultScenario(
@@ -213,7 +213,7 @@ HOME_FAULTS: Sequence[FaultScenario] = [
     ),
     FaultScenario(
         name="a locked file in a turn", open_fault=_locked, long=True, kept=False,
-        faults=[ExpectedMessage("hello", "is locked by another process", "hermes gateway stop", 75)],
+        faults=[ExpectedMessage("hello", "locked by another process", "hermes gateway stop", 75)],
         differs={
             Surface.CHAT: ExpectedMessage("hello", "has locked my database", "hermes doctor")
         },
@@ -251,7 +251,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is not an image", "PNG", ["--image", "/etc/hostname"]),
     _usage(
-        "no place", "is not a folder", "another place",
+        "no place", "is not a folder", "another path",
         ["--usage-file", "/nowhere/u.json"],
     ),
 ]  # fmt: skip
@@ -292,7 +292,7 @@ PORT_FAULTS: Sequence[FaultScenario] = [
 OLD_PYTHON = FaultScenario(
     moment=FaultMoment.OPENING,
     name="old Python",
-    faults=[ExpectedMessage("old", "This is Python 3.9", "make PYTHON=python3.12 run")],
+    faults=[ExpectedMessage("old", "this is Python 3.9", "make PYTHON=python3.12 run")],
     cannot={Surface.API: NO_GATEWAY, Surface.CHAT: NO_GATEWAY},
 )
 

@@ -1,4 +1,4 @@
-"""Judging answers, and joining the pieces of one."""
+"""Classifying answers and joining truncated ones."""
 
 import pytest
 
@@ -25,11 +25,11 @@ from support.turns import assistant_message, tool_call, tool_result, user_messag
         (assistant_message(tool_call("look"), stop=Stop.REFUSED), AnswerKind.REFUSED),
     ],
 )
-def test_verdicts(given: Assistant, verdict: AnswerKind) -> None:
+def test_answers_are_classified(given: Assistant, verdict: AnswerKind) -> None:
     assert classify_answer(given) is verdict
 
 
-def test_only_a_cut_off_answer_has_a_doubtful_call() -> None:
+def test_only_a_truncated_answer_has_a_broken_call() -> None:
     whole = assistant_message(tool_call("a"), tool_call("b"))
     assert runnable_calls(whole) == whole.calls
     cut = runnable_calls(assistant_message(tool_call("a"), tool_call("b"), stop=Stop.LENGTH))
@@ -38,7 +38,7 @@ def test_only_a_cut_off_answer_has_a_doubtful_call() -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "continue", "exhausted"])
-def test_nudges_are_the_houses_own_words(name: str) -> None:
+def test_nudges_are_program_messages(name: str) -> None:
     said = nudge(name)
     assert said.trust is Trust.PROGRAM
     assert text_of(said)
@@ -102,5 +102,5 @@ HALF = Stop.LENGTH
         ([user_message(), assistant_message("so f", stop=Stop.CANCELLED)], "so f"),
     ],
 )
-def test_the_final_text(messages: list[Message], text: str) -> None:
+def test_final_text_joins_continued_answers(messages: list[Message], text: str) -> None:
     assert final_text(messages) == text

@@ -1,4 +1,4 @@
-"""Calls that are carried by another call."""
+"""Calls made through the proxy tool."""
 
 import pytest
 from msgspec import Raw, structs
@@ -32,7 +32,7 @@ def carried(args: bytes) -> ToolCall:
         (b'{"name":"look","arguments":{\n\n"at": 1, "at": 2}}', b'{"at":2}'),
     ],
 )
-def test_the_call_inside_is_the_one_that_is_meant(written: bytes, args: bytes) -> None:
+def test_proxied_call_is_unwrapped(written: bytes, args: bytes) -> None:
     found = carried(written)
     assert (found.id, found.name, bytes(found.args)) == ("c1", "look", args)
 
@@ -53,18 +53,18 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("written", UNREADABLE)
-async def test_what_cannot_be_read_is_not_run_and_said(written: bytes) -> None:
+async def test_unreadable_proxied_call_is_not_run_and_reported(written: bytes) -> None:
     asked = ToolCall("c1", PROXY_TOOL, Raw(b'{"name":"look","arguments":%b}' % written))
     found = unwrap_call(asked, TOOLS)
     assert (found.name, bytes(found.args)) == ("look", b"{}")
     assert found.broken
     look = FakeTool("look")
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("Done."), tools=[look, FakeTool(PROXY_TOOL)]
     )
     assert look.asked == []
-    assert not [event for event in ear.events if isinstance(event, ToolStarted)]
-    (result,) = ear.results
+    assert not [event for event in recorder.events if isinstance(event, ToolStarted)]
+    (result,) = recorder.results
     assert result.failed
     assert "nothing was run" in text_of(result)
 
@@ -73,24 +73,24 @@ async def test_what_cannot_be_read_is_not_run_and_said(written: bytes) -> None:
     "written",
     [b'{"name":"nothing"}', b'{"name":"tool_call"}', b'{"name":1}', b"{}", b"[]", b'"look"'],
 )
-def test_what_carries_nothing_stays_itself(written: bytes) -> None:
+def test_call_without_a_proxied_call_is_unchanged(written: bytes) -> None:
     assert carried(written).name == PROXY_TOOL
 
 
-def test_without_the_bridge_nothing_is_taken_out() -> None:
+def test_without_the_proxy_tool_nothing_is_unwrapped() -> None:
     asked = tool_call(PROXY_TOOL, name="look")
     assert unwrap_call(asked, {"look": FakeTool("look")}) is asked
 
 
-async def test_a_turn_runs_and_tells_what_is_meant_and_keeps_what_was_written() -> None:
+async def test_turn_runs_the_unwrapped_call_and_stores_the_original() -> None:
     act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(PROXY_TOOL)
     asked = tool_call(PROXY_TOOL, name="act", arguments={"at": 1})
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("Done."), tools=[act, bridge]
     )
     assert act.asked == [{"at": 1}]
     assert bridge.asked == []
-    started = [event for event in ear.events if isinstance(event, ToolStarted)]
+    started = [event for event in recorder.events if isinstance(event, ToolStarted)]
     assert [(one.call.id, one.call.name, one.effect) for one in started] == [
         (asked.id, "act", Effect.OUTSIDE)
     ]
@@ -99,7 +99,7 @@ async def test_a_turn_runs_and_tells_what_is_meant_and_keeps_what_was_written() 
     assert said.calls == [asked]
 
 
-async def test_words_of_strangers_are_heard_through_it() -> None:
+async def test_untrusted_results_are_detected_through_the_proxy() -> None:
     heard: list[bool] = []
 
     async def listens(args: dict[str, object], ctx: ToolContext) -> str:
@@ -109,7 +109,7 @@ async def test_words_of_strangers_are_heard_through_it() -> None:
     page = FakeTool("page")
     page.spec = structs.replace(page.spec, foreign=True)
     tools = [page, FakeTool(PROXY_TOOL), FakeTool("listen", listens)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("listen"))],
         [assistant_message(tool_call(PROXY_TOOL, name="page"))],
         [assistant_message(tool_call("listen"))],
@@ -117,4 +117,4 @@ async def test_words_of_strangers_are_heard_through_it() -> None:
         tools=tools,
     )
     assert heard == [False, True]
-    assert all(isinstance(one, Result) and text_of(one) for one in ear.results)
+    assert all(isinstance(one, Result) and text_of(one) for one in recorder.results)

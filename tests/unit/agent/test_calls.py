@@ -1,4 +1,4 @@
-"""Running the calls of one answer: together or alone, always in order, always answered."""
+"""Running the tool calls of one answer: in parallel or alone, always in order."""
 
 from typing import Any
 
@@ -31,22 +31,22 @@ def told(event: Event, call: ToolCall) -> bool:
     return isinstance(event, MessageAdded) and getattr(event.message, "call", None) == call.id
 
 
-async def test_readers_overlap() -> None:
+async def test_reads_run_in_parallel() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look), ear
+        make_plan(ScriptedModel([assistant_message(*calls)], answer_script("ok")), look), recorder
     ):
         await gates.reached("0", "1", "2")
         assert look.now == 3
         for n in range(3):
             gates.open(str(n))
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_a_reader_may_want_to_be_alone() -> None:
+async def test_read_marked_alone_runs_alone() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     look.spec = structs.replace(look.spec, alone=True)
@@ -61,7 +61,7 @@ async def test_a_reader_may_want_to_be_alone() -> None:
     assert look.most == 1
 
 
-async def test_no_more_readers_than_the_limit_run_at_once() -> None:
+async def test_parallel_reads_are_limited() -> None:
     gates = GatedBody()
     look = FakeTool("look", gates)
     many = MAX_PARALLEL * 2
@@ -77,27 +77,27 @@ async def test_no_more_readers_than_the_limit_run_at_once() -> None:
     assert len(look.asked) == many
 
 
-async def test_results_are_told_in_order_however_they_end() -> None:
+async def test_results_are_reported_in_order() -> None:
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(4)]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
+    async with running_turn(make_plan(model, FakeTool("look", gates)), recorder):
         await gates.reached("0", "1", "2", "3")
         gates.open("2")
         gates.open("1")
         await anyio.wait_all_tasks_blocked()
-        assert ear.results == []
+        assert recorder.results == []
         gates.open("0")
-        await ear.until(lambda event: told(event, calls[2]))
-        assert [r.call for r in ear.results] == [c.id for c in calls[:3]]
+        await recorder.until(lambda event: told(event, calls[2]))
+        assert [r.call for r in recorder.results] == [c.id for c in calls[:3]]
         gates.open("3")
-    assert [r.call for r in ear.results] == [c.id for c in calls]
-    assert [text_of(r) for r in ear.results] == [f"through {n}" for n in range(4)]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
+    assert [text_of(r) for r in recorder.results] == [f"through {n}" for n in range(4)]
 
 
-async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
-    """The next result ends while the one before it is still being told."""
+async def test_slow_listener_does_not_change_the_order() -> None:
+    """The next result is ready while the previous one is still being reported."""
     gates = GatedBody()
     calls = [tool_call("look", gate=str(n)) for n in range(3)]
     hold = anyio.Event()
@@ -108,21 +108,21 @@ async def test_a_slow_listener_does_not_mix_up_the_order() -> None:
                 await hold.wait()
             await super().__call__(event)
 
-    ear = Slow()
+    recorder = Slow()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("look", gates)), ear):
+    async with running_turn(make_plan(model, FakeTool("look", gates)), recorder):
         for n in range(3):
             gates.open(str(n))
         await anyio.wait_all_tasks_blocked()
-        told_early = list(ear.results)
+        told_early = list(recorder.results)
         hold.set()
     assert told_early == []
-    assert [r.call for r in ear.results] == [c.id for c in calls]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
 
 
 @pytest.mark.parametrize("effect", [Effect.WRITE, Effect.OUTSIDE])
-async def test_everything_that_changes_something_runs_alone(effect: Effect) -> None:
-    """Readers before a writer are told before it starts; readers after it wait for it."""
+async def test_calls_with_effects_run_alone(effect: Effect) -> None:
+    """Reads before a write are reported before it starts; reads after it wait."""
     gates = GatedBody()
     look, change = FakeTool("look", gates), FakeTool("change", gates, effect=effect)
     calls = [
@@ -132,9 +132,9 @@ async def test_everything_that_changes_something_runs_alone(effect: Effect) -> N
         tool_call("change", gate="d"),
         tool_call("look", gate="e"),
     ]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     model = ScriptedModel([assistant_message(*calls)], answer_script("ok"))
-    async with running_turn(make_plan(model, look, change), ear):
+    async with running_turn(make_plan(model, look, change), recorder):
         await gates.reached("a", "b")
         await anyio.wait_all_tasks_blocked()
         assert change.asked == []
@@ -143,7 +143,7 @@ async def test_everything_that_changes_something_runs_alone(effect: Effect) -> N
         await gates.reached("c")
         await anyio.wait_all_tasks_blocked()
         assert (look.now, change.now) == (0, 1)
-        assert [r.call for r in ear.results] == [c.id for c in calls[:2]]
+        assert [r.call for r in recorder.results] == [c.id for c in calls[:2]]
         gates.open("c")
         await gates.reached("d")
         assert (look.now, change.now) == (0, 1)
@@ -151,26 +151,28 @@ async def test_everything_that_changes_something_runs_alone(effect: Effect) -> N
         await gates.reached("e")
         gates.open("e")
     assert change.most == 1
-    assert [r.call for r in ear.results] == [c.id for c in calls]
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
 
 
-async def test_a_start_is_told_before_the_tool_runs() -> None:
+async def test_start_is_emitted_before_the_tool_runs() -> None:
     seen: list[bool] = []
-    ear = EventRecorder()
+    recorder = EventRecorder()
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
-        seen.append(any(isinstance(event, ToolStarted) for event in ear.events))
+        seen.append(any(isinstance(event, ToolStarted) for event in recorder.events))
         return "ok"
 
     model = ScriptedModel([assistant_message(tool_call("act"))], answer_script("ok"))
-    async with running_turn(make_plan(model, FakeTool("act", body, effect=Effect.OUTSIDE)), ear):
+    async with running_turn(
+        make_plan(model, FakeTool("act", body, effect=Effect.OUTSIDE)), recorder
+    ):
         pass
     assert seen == [True]
-    (start,) = [event for event in ear.events if isinstance(event, ToolStarted)]
+    (start,) = [event for event in recorder.events if isinstance(event, ToolStarted)]
     assert start.effect is Effect.OUTSIDE
 
 
-async def test_progress_and_what_is_shown_pass_through() -> None:
+async def test_progress_and_shown_text_are_passed_on() -> None:
     picture = Media("0" * 64, "image/png")
 
     async def body(args: dict[str, Any], context: ToolContext) -> ToolOutput:
@@ -178,15 +180,15 @@ async def test_progress_and_what_is_shown_pass_through() -> None:
         return ToolOutput((Text("words"), picture), shown="+ a line", failed=True)
 
     asked = tool_call("draw")
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("draw", body)]
     )
-    assert ToolProgress(asked.id, "half way") in ear.events
-    (drawn,) = ear.results
+    assert ToolProgress(asked.id, "half way") in recorder.events
+    (drawn,) = recorder.results
     assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
 
 
-async def test_the_tool_knows_its_call_and_scope() -> None:
+async def test_tool_knows_its_call_and_scope() -> None:
     seen: list[ToolContext] = []
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
@@ -235,31 +237,31 @@ async def _leaked_cancel(args: dict[str, Any], context: ToolContext) -> str:
     ],
 )
 @pytest.mark.parametrize("beside", [0, 2])
-async def test_a_tool_that_fails_is_a_failed_result(
+async def test_failing_tool_gives_a_failed_result(
     body: Any, effect: Effect, words: str, without: str, beside: int
 ) -> None:
-    """Also when others run beside it, which are not touched by its failure."""
+    """Other calls of the same batch are not affected."""
     fake, look = FakeTool("fake", body, effect=effect, timeout=0.01), FakeTool("look")
     others = [tool_call("look", at=n) for n in range(beside)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("fake"), *others)], answer_script("ok"), tools=[fake, look]
     )
-    assert ear.ended.outcome is Outcome.DONE
-    failed, *fine = ear.results
+    assert recorder.ended.outcome is Outcome.DONE
+    failed, *fine = recorder.results
     assert failed.failed
     assert words in text_of(failed)
     assert without not in text_of(failed)
     assert [r.failed for r in fine] == [False] * beside
 
 
-async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
-    _, ear = await run_scripted_turn(
+async def test_unknown_tool_error_lists_known_tools() -> None:
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("lok"))],
         answer_script("ok"),
         tools=[FakeTool("look"), FakeTool("act")],
     )
-    assert text_of(ear.results[0]) == "There is no tool named 'lok'. Tools: act, look."
-    assert ear.started == []
+    assert text_of(recorder.results[0]) == "There is no tool named 'lok'. Tools: act, look."
+    assert recorder.started == []
 
 
 @pytest.mark.parametrize(
@@ -273,16 +275,18 @@ async def test_an_unknown_tool_is_told_with_those_there_are() -> None:
 )
 async def test_broken_arguments_run_nothing(broken: ToolCall, words: str) -> None:
     look = FakeTool("look")
-    _, ear = await run_scripted_turn([assistant_message(broken)], answer_script("ok"), tools=[look])
+    _, recorder = await run_scripted_turn(
+        [assistant_message(broken)], answer_script("ok"), tools=[look]
+    )
     assert look.asked == []
-    assert ear.started == []
-    assert words in text_of(ear.results[0])
-    assert ear.results[0].failed
+    assert recorder.started == []
+    assert words in text_of(recorder.results[0])
+    assert recorder.results[0].failed
 
 
 @pytest.mark.parametrize("kind", [ToolStarted, MessageAdded])
 @pytest.mark.parametrize("beside", [0, 3])
-async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_error(
+async def test_failing_listener_in_a_batch_ends_the_turn_with_its_error(
     kind: type[Event], beside: int
 ) -> None:
     class Broken(EventRecorder):
@@ -291,29 +295,29 @@ async def test_a_sink_that_breaks_inside_a_batch_ends_the_turn_with_its_own_erro
             if isinstance(event, kind) and self.started:
                 raise StoreError("The disk is full.")
 
-    ear = Broken()
+    recorder = Broken()
     calls = [tool_call("look", at=n) for n in range(1 + beside)]
     script: list[ScriptStep] = [assistant_message(*calls)]
-    async with running_turn(make_plan(ScriptedModel(script), FakeTool("look")), ear):
+    async with running_turn(make_plan(ScriptedModel(script), FakeTool("look")), recorder):
         pass
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "store")
-    assert sum(isinstance(event, RunEnded) for event in ear.events) == 1
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "store")
+    assert sum(isinstance(event, RunEnded) for event in recorder.events) == 1
 
 
 @pytest.mark.parametrize(
     "sizes",
     [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)],
 )
-async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[int]) -> None:
+async def test_oversized_result_is_cut_with_a_note(sizes: list[int]) -> None:
     async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
         parts = tuple(Text("x" * size) for size in sizes)
         return ToolOutput((Media("d", "image/png"), *parts), shown="y" * MAX_TEXT * 2)
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
     )
-    (told,) = ear.results
+    (told,) = recorder.results
     *kept, cut = (part.text for part in told.parts if isinstance(part, Text))
     size = len("".join(kept))
     assert size <= MAX_TEXT
@@ -323,46 +327,46 @@ async def test_a_result_of_any_size_is_cut_and_says_what_is_missing(sizes: list[
     assert len(told.shown) < MAX_TEXT + 100
 
 
-async def test_a_result_that_fits_stays_as_it_is() -> None:
+async def test_small_result_is_unchanged() -> None:
     async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:
         return ToolOutput((Text("x" * MAX_TEXT), Media("d", "image/png"), Text("")), shown="y")
 
     tool = FakeTool("talk", talk)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("talk"))], answer_script("ok"), tools=[tool]
     )
-    assert ear.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
+    assert recorder.results[0].parts == (Text("x" * MAX_TEXT), Media("d", "image/png"), Text(""))
 
 
 @pytest.mark.parametrize("effect", list(Effect))
-async def test_an_endless_complaint_is_cut_too(effect: Effect) -> None:
+async def test_long_error_is_cut(effect: Effect) -> None:
     async def fail(_: dict[str, Any], ctx: ToolContext) -> str:
         await ctx.progress("p" * MAX_PROGRESS * 2)
         raise ToolError("e" * MAX_TEXT * 2)
 
     tool = FakeTool("fail", fail, effect=effect)
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("fail"))], answer_script("ok"), tools=[tool]
     )
-    assert len(text_of(ear.results[0])) < MAX_TEXT + 100
-    (progress,) = (event for event in ear.events if isinstance(event, ToolProgress))
+    assert len(text_of(recorder.results[0])) < MAX_TEXT + 100
+    (progress,) = (event for event in recorder.events if isinstance(event, ToolProgress))
     assert len(progress.text) == MAX_PROGRESS
 
 
-async def test_endless_names_and_ids_are_cut_and_results_still_find_their_calls() -> None:
+async def test_long_names_and_ids_are_cut_and_results_still_match() -> None:
     look = FakeTool("look")
     names = ["n" * 1_000_000, "look", "look", "look"]
     ids = ["i" * 1_000_000, "i" * 500_000, "i" * 64, "i" * 64]
     calls = [tool_call(name, own) for name, own in zip(names, ids, strict=True)]
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(*calls)], answer_script("ok"), tools=[look]
     )
-    messages = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    messages = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
     said = next(message for message in messages if isinstance(message, Assistant))
-    assert [result.call for result in ear.results] == [made.id for made in said.calls]
+    assert [result.call for result in recorder.results] == [made.id for made in said.calls]
     assert len({made.id for made in said.calls}) == 4
     assert all(len(made.id) <= 64 and len(made.name) <= 64 for made in said.calls)
-    assert len(text_of(ear.results[0])) < 200
-    assert [result.failed for result in ear.results] == [True, False, False, False]
+    assert len(text_of(recorder.results[0])) < 200
+    assert [result.failed for result in recorder.results] == [True, False, False, False]
     sent = [m.call for m in model.requests[-1].messages if isinstance(m, Result)]
     assert sent == [made.id for made in said.calls]

@@ -1,4 +1,4 @@
-"""Ending a turn from outside, at every place where it can wait."""
+"""Cancelling a turn at every point where it can wait."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -46,19 +46,19 @@ from support.turns import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_cancel_while_waiting_for_the_first_word() -> None:
-    ear, model = EventRecorder(), ScriptedModel([Pause.FOREVER])
-    async with running_turn(make_plan(model), ear) as scope:
-        await ear.until(lambda event: isinstance(event, MessageAdded))
+async def test_cancel_before_the_first_token() -> None:
+    recorder, model = EventRecorder(), ScriptedModel([Pause.FOREVER])
+    async with running_turn(make_plan(model), recorder) as scope:
+        await recorder.until(lambda event: isinstance(event, MessageAdded))
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
-    assert (ear.ended.outcome, ear.ended.reason) == (Outcome.CANCELLED, "Interrupted.")
-    assert ear.texts == ["hello"]
+    assert (recorder.ended.outcome, recorder.ended.reason) == (Outcome.CANCELLED, "Interrupted.")
+    assert recorder.texts == ["hello"]
     assert model.abandoned_streams == 1
 
 
-async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
-    ear = EventRecorder()
+async def test_cancel_during_streaming_keeps_partial_text() -> None:
+    recorder = EventRecorder()
     script = [
         ReasoningDelta("hm"),
         TextDelta("wrong"),
@@ -68,23 +68,23 @@ async def test_cancel_during_streaming_keeps_the_words_already_heard() -> None:
         TextDelta("a time"),
         Pause.FOREVER,
     ]
-    async with running_turn(make_plan(ScriptedModel(script)), ear) as scope:
-        await ear.until(lambda event: event == TextDelta("a time"))
+    async with running_turn(make_plan(ScriptedModel(script)), recorder) as scope:
+        await recorder.until(lambda event: event == TextDelta("a time"))
         scope.cancel()
-    words = ear.said[-1]
+    words = recorder.said[-1]
     assert isinstance(words, Assistant)
     assert (words.text, words.stop) == ("Once upon a time", Stop.CANCELLED)
     assert (words.model, words.provider) == ("scripted", "testing")
 
 
-async def test_blank_words_are_not_worth_keeping() -> None:
-    ear = EventRecorder()
+async def test_blank_partial_text_is_dropped() -> None:
+    recorder = EventRecorder()
     async with running_turn(
-        make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), ear
+        make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), recorder
     ) as scope:
-        await ear.until(lambda event: isinstance(event, TextDelta))
+        await recorder.until(lambda event: isinstance(event, TextDelta))
         scope.cancel()
-    assert ear.texts == ["hello"]
+    assert recorder.texts == ["hello"]
 
 
 class Closing:
@@ -109,60 +109,60 @@ class Closing:
             await anyio.sleep_forever()
 
 
-async def test_an_answer_that_came_whole_is_kept_whole() -> None:
+async def test_complete_answer_is_kept_when_cancelled() -> None:
     """Cancelled after the last chunk, while the connection closes: its calls are not run."""
-    act, ear = FakeTool("act", effect=Effect.OUTSIDE), EventRecorder()
+    act, recorder = FakeTool("act", effect=Effect.OUTSIDE), EventRecorder()
     asked = tool_call("act")
     model = Closing(assistant_message("All done.", asked, usage=Usage(10, 2)))
     plan = make_plan(model, act)  # type: ignore[arg-type]
-    async with running_turn(plan, ear) as scope:
+    async with running_turn(plan, recorder) as scope:
         await model.closing.wait()
         scope.cancel()
-    assert ear.texts[:2] == ["hello", "All done."]
-    assert [(r.call, r.failed) for r in ear.results] == [(asked.id, True)]
-    assert "Not run" in text_of(ear.results[0])
+    assert recorder.texts[:2] == ["hello", "All done."]
+    assert [(r.call, r.failed) for r in recorder.results] == [(asked.id, True)]
+    assert "Not run" in text_of(recorder.results[0])
     assert act.asked == []
-    assert ear.ended.usage == Usage(10, 2)
+    assert recorder.ended.usage == Usage(10, 2)
 
 
-async def test_a_cancelled_batch_tells_what_ended_and_what_did_not() -> None:
+async def test_cancelled_batch_reports_finished_and_interrupted_calls() -> None:
     gates = GatedBody()
     look, act = FakeTool("look", gates), FakeTool("act", gates, effect=Effect.OUTSIDE)
     calls = [tool_call("look", gate=str(n)) for n in range(3)] + [tool_call("act", gate="late")]
-    ear = EventRecorder()
+    recorder = EventRecorder()
     async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)]), look, act), ear
+        make_plan(ScriptedModel([assistant_message(*calls)]), look, act), recorder
     ) as scope:
         await gates.reached("0", "1", "2")
         gates.open("1")
         gates.open("2")
         await anyio.wait_all_tasks_blocked()
         scope.cancel()
-    assert [r.call for r in ear.results] == [c.id for c in calls]
-    first, second, third, fourth = map(text_of, ear.results)
+    assert [r.call for r in recorder.results] == [c.id for c in calls]
+    first, second, third, fourth = map(text_of, recorder.results)
     assert "Nothing was changed" in first
     assert (second, third) == ("through 1", "through 2")
     assert "Not run" in fourth
     assert act.asked == []
-    assert [r.failed for r in ear.results] == [True, False, False, True]
+    assert [r.failed for r in recorder.results] == [True, False, False, True]
 
 
-async def test_a_cancelled_effect_has_an_unknown_outcome() -> None:
+async def test_cancelled_effect_has_unknown_outcome() -> None:
     gates = GatedBody()
-    act, ear = FakeTool("act", gates, effect=Effect.OUTSIDE), EventRecorder()
+    act, recorder = FakeTool("act", gates, effect=Effect.OUTSIDE), EventRecorder()
     calls = [tool_call("act", gate="a"), tool_call("act", gate="b")]
     async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)]), act), ear
+        make_plan(ScriptedModel([assistant_message(*calls)]), act), recorder
     ) as scope:
         await gates.reached("a")
         scope.cancel()
-    first, second = map(text_of, ear.results)
+    first, second = map(text_of, recorder.results)
     assert "outcome is unknown" in first
     assert "Not run" in second
 
 
-async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
-    """It cleans up in a shield and still has a result to give."""
+async def test_tool_finishing_during_cancellation_keeps_its_result() -> None:
+    """It cleans up in a shield and still returns a result."""
     reached, go = anyio.Event(), anyio.Event()
 
     async def body(args: dict[str, Any], context: ToolContext) -> str:
@@ -171,20 +171,20 @@ async def test_a_tool_that_ends_well_while_cancelled_is_believed() -> None:
             await go.wait()
         return "saved"
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     save = FakeTool("save", body, effect=Effect.WRITE)
     async with running_turn(
-        make_plan(ScriptedModel([assistant_message(tool_call("save"))]), save), ear
+        make_plan(ScriptedModel([assistant_message(tool_call("save"))]), save), recorder
     ) as scope:
         await reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
         go.set()
-    assert text_of(ear.results[0]) == "saved"
-    assert ear.ended.outcome is Outcome.CANCELLED
+    assert text_of(recorder.results[0]) == "saved"
+    assert recorder.ended.outcome is Outcome.CANCELLED
 
 
-async def test_cancel_while_steering_is_awaited() -> None:
+async def test_cancel_while_waiting_for_steering() -> None:
     reached = anyio.Event()
 
     async def steer() -> list[User]:
@@ -192,16 +192,16 @@ async def test_cancel_while_steering_is_awaited() -> None:
         await anyio.sleep_forever()
         raise AssertionError("never")
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     plan = make_plan(ScriptedModel(answer_script("Done.")), steer=steer)
-    async with running_turn(plan, ear) as scope:
+    async with running_turn(plan, recorder) as scope:
         await reached.wait()
         scope.cancel()
-    assert ear.texts == ["hello", "Done."]
+    assert recorder.texts == ["hello", "Done."]
 
 
 class Stuck(EventRecorder):
-    """Waits inside one emit until it is let go."""
+    """Waits inside one emit until it is released."""
 
     def __init__(self, at: type[Event], skip: int = 0) -> None:
         super().__init__()
@@ -230,146 +230,146 @@ class Stuck(EventRecorder):
         (ToolStarted, 0),
     ],
 )
-async def test_cancel_during_an_emit(at: type[Event], skip: int) -> None:
-    """Facts are told to the end; a delta or a start may fall, the turn still ends once."""
-    ear = Stuck(at, skip)
+async def test_cancel_during_emit(at: type[Event], skip: int) -> None:
+    """Facts are emitted completely; a delta or a start may be lost, the turn still ends once."""
+    recorder = Stuck(at, skip)
     asked = tool_call("act")
     act = FakeTool("act", effect=Effect.OUTSIDE)
     model = ScriptedModel(
         [TextDelta("I will."), assistant_message("I will.", asked)], [Pause.FOREVER]
     )
-    async with running_turn(make_plan(model, act), ear) as scope:
-        await ear.reached.wait()
+    async with running_turn(make_plan(model, act), recorder) as scope:
+        await recorder.reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
-        ear.go.set()
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert ear.texts[0] == "hello"
-    calls = [c.id for m in ear.said if isinstance(m, Assistant) for c in m.calls]
-    assert [r.call for r in ear.results] == calls
+        recorder.go.set()
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts[0] == "hello"
+    calls = [c.id for m in recorder.said if isinstance(m, Assistant) for c in m.calls]
+    assert [r.call for r in recorder.results] == calls
     if at is ToolStarted:
         assert act.asked == []
-        assert "Not run" in text_of(ear.results[0])
+        assert "Not run" in text_of(recorder.results[0])
 
 
-async def test_cancel_during_the_last_word_changes_nothing() -> None:
-    ear = Stuck(RunEnded)
-    async with running_turn(make_plan(ScriptedModel(answer_script("Done."))), ear) as scope:
-        await ear.reached.wait()
+async def test_cancel_during_the_end_event_changes_nothing() -> None:
+    recorder = Stuck(RunEnded)
+    async with running_turn(make_plan(ScriptedModel(answer_script("Done."))), recorder) as scope:
+        await recorder.reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
-        ear.go.set()
-    assert ear.ended.outcome is Outcome.DONE
+        recorder.go.set()
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_a_turn_cancelled_before_it_began_has_still_heard_the_question() -> None:
-    ear = EventRecorder()
+async def test_turn_cancelled_before_its_start_records_the_question() -> None:
+    recorder = EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
         await run_turn(
             make_plan(ScriptedModel([Pause.FOREVER])),
             [user_message("one"), user_message("two")],
-            ear,
+            recorder,
         )
-    assert ear.texts == ["one", "two"]
-    assert ear.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts == ["one", "two"]
+    assert recorder.ended.outcome is Outcome.CANCELLED
 
 
-async def test_an_end_by_the_task_itself_is_a_cancellation_too() -> None:
-    """Whoever owns the task, such as a server shutting down, cancels it without a scope."""
-    ear = EventRecorder()
+async def test_cancelling_the_own_task_counts_as_cancelled() -> None:
+    """The owner of the task, such as a server shutting down, cancels it without a scope."""
+    recorder = EventRecorder()
     plan = make_plan(ScriptedModel([TextDelta("Once"), Pause.FOREVER]))
-    task = asyncio.get_running_loop().create_task(run_turn(plan, [user_message()], ear))
-    await ear.until(lambda event: isinstance(event, TextDelta))
+    task = asyncio.get_running_loop().create_task(run_turn(plan, [user_message()], recorder))
+    await recorder.until(lambda event: isinstance(event, TextDelta))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert ear.texts == ["hello", "Once"]
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts == ["hello", "Once"]
 
 
-async def test_a_deadline_around_the_turn_is_a_cancellation() -> None:
-    ear = EventRecorder()
+async def test_timeout_around_a_turn_counts_as_cancelled() -> None:
+    recorder = EventRecorder()
     with anyio.move_on_after(0.01):
-        await run_turn(make_plan(ScriptedModel([Pause.FOREVER])), [user_message()], ear)
-    assert ear.ended.outcome is Outcome.CANCELLED
+        await run_turn(make_plan(ScriptedModel([Pause.FOREVER])), [user_message()], recorder)
+    assert recorder.ended.outcome is Outcome.CANCELLED
 
 
-async def test_every_result_is_durable_before_the_cancelled_turn_ends() -> None:
-    """The last word comes after the last result."""
+async def test_every_result_is_durable_before_a_cancelled_turn_ends() -> None:
+    """The end event comes after the last result."""
     gates = GatedBody()
-    ear = EventRecorder()
+    recorder = EventRecorder()
     calls = [tool_call("look", gate="a"), tool_call("look", gate="b")]
     plan = make_plan(ScriptedModel([assistant_message(*calls)]), FakeTool("look", gates))
-    async with running_turn(plan, ear) as scope:
+    async with running_turn(plan, recorder) as scope:
         await gates.reached("a", "b")
         scope.cancel()
-    kinds = [type(event.message) for event in ear.events if isinstance(event, MessageAdded)]
+    kinds = [type(event.message) for event in recorder.events if isinstance(event, MessageAdded)]
     assert kinds[-2:] == [Result, Result]
-    assert isinstance(ear.events[-1], RunEnded)
+    assert isinstance(recorder.events[-1], RunEnded)
 
 
 class Thinking:
-    """A counsel that allows so many wishes and then thinks for ever."""
+    """Allows a number of requests, then never answers."""
 
     def __init__(self, allows: int) -> None:
         self._allows = allows
         self.asked = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         if self._allows == 0:
             self.asked.set()
             await anyio.sleep_forever()
         self._allows -= 1
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         raise AssertionError(text)
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(0, "Not run"), (1, "the outcome is unknown")])
-async def test_interrupted_while_somebody_is_asked(allowed: int, told: str) -> None:
-    """Before the first leave nothing was done; after it, something may have been."""
+async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> None:
+    """Before the first approval nothing was done; after it, something may have been."""
 
     async def act(args: dict, context: ToolContext) -> str:
         wish = ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND)
         for _ in range(2):
-            await context.ask(wish)
+            await context.request_approval(wish)
         return "done"
 
-    ear, counsel = EventRecorder(), Thinking(allowed)
+    recorder, counsel = EventRecorder(), Thinking(allowed)
     model = ScriptedModel([assistant_message(tool_call("act"))])
     plan = structs.replace(
         make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), counsel=counsel
     )
-    async with running_turn(plan, ear) as scope:
+    async with running_turn(plan, recorder) as scope:
         await counsel.asked.wait()
         scope.cancel()
-    assert told in text_of(ear.results[0])
+    assert told in text_of(recorder.results[0])
 
 
 class AtOnce:
-    """A counsel that denies what is asked first once something else is asked as well."""
+    """Denies the first request once another one is made."""
 
     def __init__(self) -> None:
         self.asked = {"first": anyio.Event(), "second": anyio.Event()}
         self.last = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.asked[wish.action].set()
-        await (self.last if wish.action == "second" else self.asked["second"]).wait()
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.asked[request.action].set()
+        await (self.last if request.action == "second" else self.asked["second"]).wait()
         return Decision(allowed=False)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         raise AssertionError(text)
 
 
 class Twofold:
-    """A tool that asks two things at once, and looks at its time."""
+    """A tool that asks two questions at the same time and checks its time limit."""
 
     def __init__(self, *, waits: bool) -> None:
         self.counsel = AtOnce()
@@ -379,7 +379,9 @@ class Twofold:
 
     async def __call__(self, args: dict, context: ToolContext) -> str:
         async def ask(action: str) -> None:
-            await context.ask(ApprovalRequest(tool="act", action=action, reaching=Isolation.BEYOND))
+            await context.request_approval(
+                ApprovalRequest(tool="act", action=action, reaching=Isolation.BEYOND)
+            )
 
         async def ask_later(action: str) -> None:
             await self.counsel.asked["first"].wait()
@@ -401,8 +403,8 @@ class Twofold:
         return structs.replace(make_plan(model, tool), counsel=self.counsel)
 
 
-async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answer() -> None:
-    """And then it runs on, with what was left."""
+async def test_tool_time_limit_pauses_until_the_last_of_two_questions_is_answered() -> None:
+    """The time limit then continues with the remaining time."""
     twofold = Twofold(waits=False)
     async with running_turn(twofold.plan(), EventRecorder()):
         pass
@@ -411,28 +413,28 @@ async def test_two_questions_at_once_stop_the_time_of_a_tool_until_the_last_answ
     assert after < while_asked
 
 
-async def test_interrupted_while_the_second_of_two_questions_is_open() -> None:
-    """Nothing was allowed yet, so nothing was done."""
-    twofold, ear = Twofold(waits=True), EventRecorder()
-    async with running_turn(twofold.plan(), ear) as scope:
+async def test_cancel_while_the_second_of_two_questions_is_open() -> None:
+    """Nothing was approved yet, so nothing was done."""
+    twofold, recorder = Twofold(waits=True), EventRecorder()
+    async with running_turn(twofold.plan(), recorder) as scope:
         await twofold.one_left.wait()
         scope.cancel()
-    assert "Not run" in text_of(ear.results[0])
+    assert "Not run" in text_of(recorder.results[0])
 
 
 class Leaving:
-    """A counsel of a house that closes once it has been asked so often; it remembers for what."""
+    """Suspends the turn after a number of requests, and records their calls."""
 
     def __init__(self, answers: int = 0) -> None:
         self._answers = answers
         self.calls: list[str] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        await self.inquire(scope, "", (), tell)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        await self.ask_person(scope, "", (), emit)
         return Decision(allowed=True)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         self.calls.append(scope.call)
         if not self._answers:
@@ -442,30 +444,36 @@ class Leaving:
 
 
 async def acts(args: dict, context: ToolContext) -> str:
-    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND))
+    await context.request_approval(
+        ApprovalRequest(tool="act", action="x", reaching=Isolation.BEYOND)
+    )
     return "done"
 
 
-async def test_what_is_put_off_is_told_to_nobody() -> None:
-    ear, counsel = EventRecorder(), Leaving(answers=1)
+async def test_suspended_call_is_not_reported() -> None:
+    recorder, counsel = EventRecorder(), Leaving(answers=1)
     first, second, third = tool_call("act"), tool_call("act"), tool_call("act")
     model = ScriptedModel([assistant_message(first, second, third)])
     act = FakeTool("act", acts, effect=Effect.OUTSIDE)
     plan = structs.replace(make_plan(model, act), counsel=counsel)
-    async with running_turn(plan, ear):
+    async with running_turn(plan, recorder):
         pass
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert [one.call for one in ear.results] == [first.id]
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert [one.call for one in recorder.results] == [first.id]
     assert counsel.calls == [first.id, second.id]
-    # Then it goes on where it was, before anything is asked of the model.
-    history = [event.message for event in ear.events if isinstance(event, MessageAdded)]
-    counsel, ear, model = Leaving(answers=2), EventRecorder(), ScriptedModel(answer_script("ok"))
+    # The turn continues where it was before the model is asked again.
+    history = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
+    counsel, recorder, model = (
+        Leaving(answers=2),
+        EventRecorder(),
+        ScriptedModel(answer_script("ok")),
+    )
     plan = structs.replace(
         make_plan(model, act), counsel=counsel, history=[user_message(), *history], resumes=True
     )
-    assert await run_turn(plan, (), ear) is Outcome.DONE
+    assert await run_turn(plan, (), recorder) is Outcome.DONE
     assert counsel.calls == [second.id, third.id]
-    assert [one.call for one in ear.results] == counsel.calls
+    assert [one.call for one in recorder.results] == counsel.calls
     check_request(model.requests[0].messages)
 
 
@@ -475,7 +483,7 @@ async def asks_twice(args: dict, context: ToolContext) -> str:
 
 
 async def inquires(args: dict, context: ToolContext) -> str:
-    return await context.inquire("Which?", ()) or ""
+    return await context.ask_person("Which?", ()) or ""
 
 
 @pytest.mark.parametrize(
@@ -487,7 +495,7 @@ async def inquires(args: dict, context: ToolContext) -> str:
         (FakeTool("act", inquires), [True]),
     ],
 )
-async def test_only_what_has_done_nothing_yet_can_be_begun_anew(
+async def test_only_calls_that_did_nothing_can_be_repeated(
     tool: FakeTool, named: list[bool]
 ) -> None:
     counsel = Leaving(answers=2)

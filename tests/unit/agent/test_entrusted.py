@@ -1,4 +1,4 @@
-"""A turn that a runtime runs: one beginning, one end, and everything it tells in between."""
+"""Turns run by an external runtime."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -40,7 +40,7 @@ Body = Callable[[RuntimeRequest, EmitRuntimeEvent], Awaitable[TurnEnd]]
 
 
 class FakeRuntime:
-    """Runs one body after the other and remembers what it was sent for."""
+    """Runs one body after the other and records its requests."""
 
     name = "Somebody"
 
@@ -69,11 +69,13 @@ def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: obje
     return RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", history=history, **more)  # pyright: ignore[reportArgumentType]
 
 
-async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
+async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
     past = History([user_message("before"), assistant_message("yes")])
-    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
     assert (
-        await run_turn(plan_for(runtime, past), [user_message("one"), user_message("two")], ear)
+        await run_turn(
+            plan_for(runtime, past), [user_message("one"), user_message("two")], recorder
+        )
         is Outcome.DONE
     )
     (runtime_request,) = runtime.errands
@@ -84,13 +86,13 @@ async def test_what_was_asked_goes_out_and_what_is_told_comes_back() -> None:
         "two",
     ]
     assert (runtime_request.scope, runtime_request.system) == (SCOPE, "Hi.")
-    assert isinstance(ear.events[0], RunStarted)
-    assert ear.texts == ["one", "two", "Good."]
-    assert (ear.ended.usage, ear.ended.steps) == (Usage(3, 2), 1)
+    assert isinstance(recorder.events[0], RunStarted)
+    assert recorder.texts == ["one", "two", "Good."]
+    assert (recorder.ended.usage, recorder.ended.steps) == (Usage(3, 2), 1)
     assert [text_of(message) for message in past][-1] == "Good."
 
 
-async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
+async def test_resumed_turn_keeps_its_untrusted_mark() -> None:
     strange = structs.replace(user_message("go"), trust=Trust.GUEST)
     note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
     for past, asked, heard in (
@@ -103,16 +105,16 @@ async def test_strangers_stay_in_a_turn_that_goes_on() -> None:
         assert [runtime_request.foreign for runtime_request in runtime.errands] == [heard]
 
 
-async def test_our_tools_hear_at_once_of_strangers() -> None:
+async def test_tools_see_untrusted_content_of_the_runtime_immediately() -> None:
     async def act(args: dict[str, object], context: ToolContext) -> str:
         return f"foreign: {context.foreign}"
 
     came: list[str] = []
 
     async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        came.append(text_of(await runtime_request.use(tool_call("act"))))
-        runtime_request.strangers_heard()
-        came.append(text_of(await runtime_request.use(tool_call("act"))))
+        came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
+        runtime_request.mark_untrusted()
+        came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
         return await replies("Good.")(runtime_request, tell)
 
     tools = {"act": FakeTool("act", act)}
@@ -120,8 +122,8 @@ async def test_our_tools_hear_at_once_of_strangers() -> None:
     assert came == ["foreign: False", "foreign: True"]
 
 
-async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
-    late = TurnEnd(Outcome.DONE, unheard=(user_message("and this"),))
+async def test_steered_turn_keeps_its_untrusted_mark() -> None:
+    late = TurnEnd(Outcome.DONE, late_messages=(user_message("and this"),))
 
     async def finds(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         wish = tool_call("look", id="c1")
@@ -135,7 +137,7 @@ async def test_strangers_stay_in_a_turn_that_is_spoken_to() -> None:
     assert [runtime_request.foreign for runtime_request in runtime.errands] == [False, True]
 
 
-async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
+async def test_tools_of_the_runtime_are_reported_in_order() -> None:
     wish = tool_call("look", id="c1")
 
     async def works(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
@@ -145,69 +147,75 @@ async def test_the_tools_of_the_runtime_are_told_in_order() -> None:
         await tell(MessageAdded(tool_result("c1")))
         return await replies("Good.")(runtime_request, tell)
 
-    ear = EventRecorder()
-    await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], ear)
-    assert ear.started == ["c1"]
-    assert ear.texts == ["go", "", "fine", "Good."]
-    assert ear.ended.steps == 2
+    recorder = EventRecorder()
+    await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], recorder)
+    assert recorder.started == ["c1"]
+    assert recorder.texts == ["go", "", "fine", "Good."]
+    assert recorder.ended.steps == 2
 
 
-async def test_what_people_say_meanwhile_is_the_next_errand() -> None:
+async def test_late_steering_starts_another_request() -> None:
     meanwhile: list[Sequence[User]] = [[user_message("faster"), user_message(" ")], []]
 
     async def steer() -> Sequence[User]:
         return meanwhile.pop(0)
 
-    runtime, ear = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
-    assert await run_turn(plan_for(runtime, steer=steer), [user_message("go")], ear) is Outcome.DONE
-    assert ear.texts == ["go", "Slow.", "faster", "Fast."]
+    runtime, recorder = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
+    assert (
+        await run_turn(plan_for(runtime, steer=steer), [user_message("go")], recorder)
+        is Outcome.DONE
+    )
+    assert recorder.texts == ["go", "Slow.", "faster", "Fast."]
     assert [text_of(one) for one in runtime.errands[1].messages] == ["go", "Slow.", "faster"]
 
 
-async def test_an_error_is_the_one_last_word() -> None:
+async def test_runtime_error_ends_the_turn_once() -> None:
     async def breaks(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(MessageAdded(assistant_message("Half")))
         raise Unreachable("The line broke.", hint="Ask again.")
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(breaks)), [user_message("go")], ear) is Outcome.FAILED
+        await run_turn(plan_for(FakeRuntime(breaks)), [user_message("go")], recorder)
+        is Outcome.FAILED
     )
-    assert (ear.ended.reason, ear.ended.code) == ("The line broke. Ask again.", "network")
-    assert ear.texts == ["go", "Half"]
+    assert (recorder.ended.reason, recorder.ended.code) == ("The line broke. Ask again.", "network")
+    assert recorder.texts == ["go", "Half"]
 
 
-async def test_an_ending_that_is_none_of_the_best_is_passed_on() -> None:
+async def test_unsuccessful_end_is_passed_on() -> None:
     async def ends(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(MessageAdded(assistant_message("Half")))
         return TurnEnd(Outcome.EXHAUSTED, "That is all.", "truncated")
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(ends)), [user_message("go")], ear) is Outcome.EXHAUSTED
+        await run_turn(plan_for(FakeRuntime(ends)), [user_message("go")], recorder)
+        is Outcome.EXHAUSTED
     )
-    assert (ear.ended.reason, ear.ended.code) == ("That is all.", "truncated")
+    assert (recorder.ended.reason, recorder.ended.code) == ("That is all.", "truncated")
 
 
-async def test_coming_back_with_nothing_is_an_error() -> None:
+async def test_runtime_without_an_answer_is_an_error() -> None:
     async def nothing(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         return DONE
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     assert (
-        await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], ear) is Outcome.FAILED
+        await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], recorder)
+        is Outcome.FAILED
     )
-    assert ear.ended.reason == "Somebody came back without an answer. Try again."
+    assert recorder.ended.reason == "Somebody came back without an answer. Try again."
 
 
-async def test_nothing_to_answer_is_nobodys_errand() -> None:
-    runtime, ear = FakeRuntime(), EventRecorder()
+async def test_turn_without_a_question_is_refused() -> None:
+    runtime, recorder = FakeRuntime(), EventRecorder()
     past = [user_message("go"), assistant_message("done")]
-    assert await run_turn(plan_for(runtime, past), [], ear) is Outcome.FAILED
-    assert (runtime.errands, ear.ended.code) == ([], "usage")
+    assert await run_turn(plan_for(runtime, past), [], recorder) is Outcome.FAILED
+    assert (runtime.errands, recorder.ended.code) == ([], "usage")
 
 
-async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
+async def test_cancelling_stops_the_runtime_and_keeps_its_last_event() -> None:
     begun = anyio.Event()
 
     async def waits(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
@@ -218,26 +226,26 @@ async def test_stopping_ends_the_runtime_and_keeps_its_last_fact() -> None:
             await tell(MessageAdded(assistant_message("Half")))
         return DONE
 
-    ear = EventRecorder()
+    recorder = EventRecorder()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user_message("go")], ear)
+            group.start_soon(run_turn, plan_for(FakeRuntime(waits)), [user_message("go")], recorder)
             await begun.wait()
             group.cancel_scope.cancel()
-    assert ear.ended.outcome is Outcome.CANCELLED
-    assert ear.texts == ["go", "Half"]
+    assert recorder.ended.outcome is Outcome.CANCELLED
+    assert recorder.texts == ["go", "Half"]
 
 
-async def test_a_stop_before_the_errand_lets_nobody_leave() -> None:
-    runtime, ear = FakeRuntime(replies("Good.")), EventRecorder()
+async def test_cancel_before_the_request_starts_nothing() -> None:
+    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await run_turn(plan_for(runtime), [user_message("go")], ear)
-    assert (runtime.errands, ear.ended.outcome) == ([], Outcome.CANCELLED)
-    assert ear.texts == ["go"]
+        await run_turn(plan_for(runtime), [user_message("go")], recorder)
+    assert (runtime.errands, recorder.ended.outcome) == ([], Outcome.CANCELLED)
+    assert recorder.texts == ["go"]
 
 
-async def test_a_run_that_lost_its_session_is_not_heard() -> None:
+async def test_run_that_lost_its_session_is_ignored() -> None:
     heard: list[Event] = []
 
     async def emit(event: Event) -> None:

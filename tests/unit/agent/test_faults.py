@@ -1,4 +1,4 @@
-"""Whatever model, tools, listeners and people do, a turn ends once and leaves a whole story."""
+"""Whatever the model, tools, listeners and people do, a turn ends once with a valid transcript."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +41,7 @@ from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
 from support.turns import EventRecorder, FakeTool, make_plan, user_message
 
 PATIENCE = 500
-"""After how many rounds of the event loop a turn without real waits must have ended."""
+"""Event loop rounds within which a turn without real waits must end."""
 
 
 async def _hang(args: dict[str, Any], context: ToolContext) -> str:
@@ -83,14 +83,14 @@ def tools() -> list[FakeTool]:
 
 
 class Fault(Struct, frozen=True):
-    """What happens when the listener hears its event number `at`."""
+    """What happens when the listener receives event number `at`."""
 
     at: int
     kind: str
 
 
 class Listener(EventRecorder):
-    """Cancels the turn, or breaks down, at one of the events."""
+    """Cancels the turn, or fails, at one of the events."""
 
     def __init__(self, fault: Fault, cancel: Callable[[], None]) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ cases = st.builds(
 
 async def play(case: Case) -> tuple[Listener, ScriptedModel, list[FakeTool], str]:
     scope = anyio.CancelScope()
-    ear = Listener(case.fault, scope.cancel)
+    recorder = Listener(case.fault, scope.cancel)
     model = ScriptedModel(*case.scripts)
     kit = tools()
     steering = [list(batch) for batch in case.steering]
@@ -191,7 +191,7 @@ async def play(case: Case) -> tuple[Listener, ScriptedModel, list[FakeTool], str
         nonlocal raised
         with scope:
             try:
-                await run_turn(plan, [user_message("question")], ear)
+                await run_turn(plan, [user_message("question")], recorder)
             except (StoreError, LookupError) as error:
                 raised = type(error).__name__
             done.set()
@@ -202,60 +202,62 @@ async def play(case: Case) -> tuple[Listener, ScriptedModel, list[FakeTool], str
             group.start_soon(run)
             for _ in range(PATIENCE):
                 if done.is_set():
-                    return ear, model, kit, raised
+                    return recorder, model, kit, raised
                 await anyio.lowlevel.checkpoint()
-            # A model or a tool hangs: only a person can end it now.
+            # A model or a tool hangs: only a person can end it.
             scope.cancel()
-    return ear, model, kit, raised
+    return recorder, model, kit, raised
 
 
 def check(case: Case) -> None:
-    ear, model, kit, raised = anyio.run(play, case)
-    check_events(ear)
-    check_requests(model, ear)
-    check_tools(ear, kit)
-    if not ear.broke:
+    recorder, model, kit, raised = anyio.run(play, case)
+    check_events(recorder)
+    check_requests(model, recorder)
+    check_tools(recorder, kit)
+    if not recorder.broke:
         assert not raised
-        check_story(ear)
+        check_story(recorder)
 
 
-def check_events(ear: Listener) -> None:
-    ends = [event for event in ear.events if isinstance(event, RunEnded)]
+def check_events(recorder: Listener) -> None:
+    ends = [event for event in recorder.events if isinstance(event, RunEnded)]
     assert len(ends) == 1
-    assert ear.events[-1] is ends[0]
-    assert isinstance(ear.events[0], RunStarted)
+    assert recorder.events[-1] is ends[0]
+    assert isinstance(recorder.events[0], RunStarted)
     if ends[0].outcome is not Outcome.DONE:
         assert ends[0].reason
         assert ends[0].code
     assert ends[0].usage.input == 10 * sum(
-        isinstance(m, Assistant) and m.usage.input == 10 for m in ear.said
+        isinstance(m, Assistant) and m.usage.input == 10 for m in recorder.said
     )
 
 
-def check_requests(model: ScriptedModel, ear: Listener) -> None:
+def check_requests(model: ScriptedModel, recorder: Listener) -> None:
     for request in model.requests:
         check_request(request.messages)
     bare = [not request.tools for request in model.requests]
-    exhausted = ear.ended.outcome is Outcome.EXHAUSTED
+    exhausted = recorder.ended.outcome is Outcome.EXHAUSTED
     assert bare.count(True) <= 1
     assert not exhausted or bare[-1]
-    assert ear.ended.steps == len(model.requests)
+    assert recorder.ended.steps == len(model.requests)
 
 
-def check_tools(ear: Listener, kit: list[FakeTool]) -> None:
+def check_tools(recorder: Listener, kit: list[FakeTool]) -> None:
     for tool in kit:
         if tool.spec.effect is not Effect.READ:
             assert tool.most <= 1
         assert tool.now == 0
-    assert len(set(ear.started)) == len(ear.started) >= sum(len(tool.asked) for tool in kit)
+    assert (
+        len(set(recorder.started)) == len(recorder.started) >= sum(len(tool.asked) for tool in kit)
+    )
 
 
-def check_story(ear: Listener) -> None:
-    """Every call was answered exactly once, in order, before anything else was said."""
+def check_story(recorder: Listener) -> None:
+    """Every call got exactly one result, in order, before any other message."""
     waiting: list[str] = []
     seen: set[str] = set()
-    assert ear.texts[0] == "question"
-    for message in ear.said:
+    assert recorder.texts[0] == "question"
+    for message in recorder.said:
         if isinstance(message, Result):
             assert waiting.pop(0) == message.call
             continue
@@ -265,13 +267,13 @@ def check_story(ear: Listener) -> None:
             assert not seen & set(waiting)
             seen |= set(waiting)
     assert not waiting
-    check_history(valid_history(ear.said))
+    check_history(valid_history(recorder.said))
 
 
 @pytest.mark.slow
 @given(cases)
 @settings(max_examples=150, deadline=None)
-def test_every_turn_ends_once_and_whole(case: Case) -> None:
+def test_every_turn_ends_once_with_a_valid_transcript(case: Case) -> None:
     check(case)
 
 

@@ -1,4 +1,4 @@
-"""Agents that run in circles are stopped; agents that wait, retry or work are not."""
+"""Agents that repeat themselves are stopped; agents that wait, retry or work are not."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, cycle, islice
@@ -15,11 +15,11 @@ from hermes.testing.scripted_model import answer_script
 from support.turns import FakeTool, assistant_message, run_scripted_turn, tool_call
 
 SOON = 8
-"""Within how many steps a circle is to be noticed."""
+"""Number of steps within which a loop must be detected."""
 
 
 class Act(Struct, frozen=True):
-    """One call and what it came to."""
+    """One call and its result."""
 
     tool: str
     args: dict[str, object]
@@ -172,7 +172,7 @@ HONEST: dict[str, Steps] = {
 
 
 def drive(steps: Steps, limits: GuardLimits, most: int) -> tuple[int, list[str], str]:
-    """How many steps were taken, the texts given to the model, the verdict."""
+    """The number of steps taken, the texts given to the model, and the verdict."""
     guard = LoopGuard(limits)
     texts: list[str] = []
     taken = 0
@@ -189,13 +189,13 @@ def drive(steps: Steps, limits: GuardLimits, most: int) -> tuple[int, list[str],
     return taken, texts, guard.verdict
 
 
-def test_the_tables_are_long_enough() -> None:
+def test_scenario_tables_are_large_enough() -> None:
     assert len(CIRCLES) >= 30
     assert len(HONEST) >= 30
 
 
 @pytest.mark.parametrize("name", CIRCLES)
-def test_a_circle_is_hinted_at_and_stopped_soon(name: str) -> None:
+def test_loop_is_hinted_at_and_stopped(name: str) -> None:
     # The table's iterators are endless, so each is used by this test alone.
     taken, texts, verdict = drive(CIRCLES[name], GuardLimits(), 90)
     assert verdict
@@ -206,26 +206,26 @@ def test_a_circle_is_hinted_at_and_stopped_soon(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_work_is_never_stopped(name: str) -> None:
+def test_productive_work_is_never_stopped(name: str) -> None:
     steps = list(HONEST[name])
     taken, _, verdict = drive(steps, GuardLimits(), 200)
     assert not verdict
     assert taken == len(steps)
 
 
-def test_stopping_can_be_turned_off() -> None:
+def test_stopping_can_be_disabled() -> None:
     _, texts, verdict = drive(again(read("a")), GuardLimits(stops=False), 20)
     assert not verdict
     assert "same result 20 times" in texts[-1]
 
 
-def test_hinting_can_be_turned_off() -> None:
+def test_hints_can_be_disabled() -> None:
     taken, texts, verdict = drive(again(read("a")), GuardLimits(warns=False), 20)
     assert verdict
     assert set(texts[:taken]) == {"contents"}
 
 
-def test_a_hint_keeps_the_result_as_it_was() -> None:
+def test_hint_keeps_the_original_result() -> None:
     guard = LoopGuard(GuardLimits(warn_same_failure=1))
     asked = tool_call("read")
     before = Result(
@@ -238,7 +238,7 @@ def test_a_hint_keeps_the_result_as_it_was() -> None:
     assert after.foreign
 
 
-def test_the_verdict_is_the_first_reason() -> None:
+def test_verdict_is_the_first_reason() -> None:
     guard = LoopGuard(GuardLimits())
     asked = tool_call("read", path="a")
     for _ in range(20):
@@ -248,7 +248,7 @@ def test_the_verdict_is_the_first_reason() -> None:
 
 
 @pytest.mark.anyio
-async def test_waiting_is_measured_with_the_clock_of_the_plan() -> None:
+async def test_waiting_is_measured_with_the_plan_clock() -> None:
     clock = FakeClock(auto=True)
 
     async def wait(args: dict[str, object], context: object) -> str:
@@ -256,7 +256,7 @@ async def test_waiting_is_measured_with_the_clock_of_the_plan() -> None:
         return "still running"
 
     steps = [[assistant_message(tool_call("wait"))] for _ in range(20)]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         *steps, answer_script("over"), tools=[FakeTool("wait", wait)], clock=clock
     )
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE

@@ -1,4 +1,4 @@
-"""The system prompt: what it says, and that its beginning stays the same."""
+"""The system prompt: its content, and that its beginning is stable."""
 
 from datetime import date
 from itertools import takewhile
@@ -30,7 +30,7 @@ def facts(**changes: object) -> PromptFacts:
     return replace(FACTS, **changes)
 
 
-def test_it_tells_who_where_and_when() -> None:
+def test_prompt_names_machine_folder_and_date() -> None:
     prompt = build_prompt(FACTS)
     assert prompt.startswith(prompt_text("identity"))
     assert "/home/ann/work" in prompt
@@ -39,7 +39,7 @@ def test_it_tells_who_where_and_when() -> None:
     assert "profile" not in prompt
 
 
-def test_a_soul_replaces_the_identity() -> None:
+def test_soul_replaces_the_identity() -> None:
     prompt = build_prompt(facts(soul="\nYou are a cat.\n"))
     assert prompt.startswith("You are a cat.\n\n")
     assert prompt_text("identity") not in prompt
@@ -54,13 +54,13 @@ def test_another_day_changes_only_the_end() -> None:
     assert "/home/ann/work" in same
 
 
-def test_extra_words_come_before_the_day() -> None:
+def test_extra_instructions_precede_the_date() -> None:
     prompt = build_prompt(facts(extra="Speak Latin.", profile="work"))
     assert prompt.index("Speak Latin.") < prompt.index("Conversation started")
     assert "Your profile: work" in prompt
 
 
-def test_it_is_short() -> None:
+def test_prompt_is_short() -> None:
     """About four characters make a token; the first request should stay small."""
     assert len(build_prompt(FACTS)) < 4 * 800
 

@@ -1,4 +1,4 @@
-"""Whatever happened to a history, what is sent is one that every provider takes."""
+"""Any history becomes one that every provider accepts."""
 
 from collections.abc import Sequence
 
@@ -107,13 +107,13 @@ def check_repair(history: Sequence[Message]) -> None:
 @pytest.mark.slow
 @given(rubble)
 @settings(max_examples=150, deadline=None)
-def test_rubble_becomes_valid_and_stays_so(history: list[Message]) -> None:
+def test_random_history_becomes_valid_and_stays_valid(history: list[Message]) -> None:
     check_repair(history)
 
 
 @given(damaged())
 @settings(max_examples=150, deadline=None)
-def test_a_damaged_history_becomes_valid_and_stays_so(history: list[Message]) -> None:
+def test_damaged_history_becomes_valid_and_stays_valid(history: list[Message]) -> None:
     check_repair(history)
 
 
@@ -127,7 +127,7 @@ def test_a_night_of_damage(history: list[Message]) -> None:
 
 @given(orderly())
 @settings(max_examples=60, deadline=None)
-def test_what_is_valid_is_not_touched(history: list[Message]) -> None:
+def test_valid_history_is_unchanged(history: list[Message]) -> None:
     repaired = valid_history(history)
     assert len(repaired) == len(history)
     assert all(new is old for new, old in zip(repaired, history, strict=True))
@@ -136,7 +136,7 @@ def test_what_is_valid_is_not_touched(history: list[Message]) -> None:
 
 @given(damaged())
 @settings(max_examples=60, deadline=None)
-def test_no_word_of_a_person_is_lost(history: list[Message]) -> None:
+def test_user_text_is_never_lost(history: list[Message]) -> None:
     before = [text_of(m) for m in history if isinstance(m, User)]
     after = "\n".join(text_of(m) for m in valid_history(history) if isinstance(m, User))
     assert after.count("q") >= sum(text.count("q") for text in before)
@@ -144,7 +144,7 @@ def test_no_word_of_a_person_is_lost(history: list[Message]) -> None:
 
 @given(orderly(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_longer_history_begins_as_the_shorter_one_did(
+def test_longer_history_starts_like_the_shorter_one(
     history: list[Message], data: st.DataObject
 ) -> None:
     """What was sent before is sent again, so that the provider's cache holds."""
@@ -154,14 +154,14 @@ def test_a_longer_history_begins_as_the_shorter_one_did(
     assert all(any(new is old for new in longer) for old in settled)
 
 
-def test_a_result_goes_right_behind_its_call() -> None:
+def test_result_is_moved_after_its_call() -> None:
     asked, question, late = tool_call("look"), user_message("and?"), user_message("now")
     found = tool_result(asked.id)
     reply = assistant_message(asked)
     assert valid_history([question, reply, late, found]) == [question, reply, found, late]
 
 
-def test_a_lost_result_is_told_as_interrupted() -> None:
+def test_missing_result_is_marked_interrupted() -> None:
     asked = tool_call("look")
     history = valid_history([user_message(), assistant_message(asked), user_message("go on")])
     lost = history[2]
@@ -170,18 +170,18 @@ def test_a_lost_result_is_told_as_interrupted() -> None:
     check_request(history)
 
 
-def test_a_result_without_its_call_is_dropped() -> None:
+def test_result_without_a_call_is_dropped() -> None:
     question = user_message()
     assert valid_history([question, tool_result("c9")]) == [question]
 
 
-def test_the_first_of_two_results_counts() -> None:
+def test_first_of_two_results_is_used() -> None:
     asked = tool_call("look")
     first, second = tool_result(asked.id, "one"), tool_result(asked.id, "two")
     assert valid_history([user_message(), assistant_message(asked), first, second])[2:] == [first]
 
 
-def test_ids_used_again_keep_their_own_results() -> None:
+def test_repeated_ids_keep_their_own_results() -> None:
     history = [
         user_message(),
         assistant_message(tool_call("look", "call_0", at=1)),
@@ -202,7 +202,7 @@ def test_ids_used_again_keep_their_own_results() -> None:
     assert made == ["call_0", "call_0_2", "call_0_3", "call_0_4", "call_0_5"]
 
 
-def test_neighbouring_users_become_one_without_blank_parts() -> None:
+def test_adjacent_user_messages_are_joined_without_blank_parts() -> None:
     picture = User("m2", (PICTURE,))
     (joined,) = valid_history(
         [
@@ -216,7 +216,7 @@ def test_neighbouring_users_become_one_without_blank_parts() -> None:
     assert joined.parts == (Text("one\n\ntwo"), PICTURE, Text("three"))
 
 
-def test_neighbouring_answers_become_one() -> None:
+def test_adjacent_answers_are_joined() -> None:
     first = assistant_message("One, ", usage=Usage(1, 2))
     second = assistant_message("two.", usage=Usage(3, 4))
     joined = valid_history([user_message(), first, second])[1]
@@ -224,20 +224,20 @@ def test_neighbouring_answers_become_one() -> None:
     assert (joined.text, joined.usage, joined.id) == ("One, two.", Usage(4, 6), second.id)
 
 
-def test_an_answer_that_only_thought_is_dropped() -> None:
+def test_answer_with_only_reasoning_is_dropped() -> None:
     question = user_message()
     assert valid_history(
         [question, assistant_message(Reasoning("hm", "seal")), assistant_message(" ")]
     ) == [question]
 
 
-def test_a_history_begins_with_a_user() -> None:
+def test_history_starts_with_a_user_message() -> None:
     history = valid_history([assistant_message("Good morning.")])
     assert isinstance(history[0], User)
     assert history[0].trust is Trust.PROGRAM
 
 
-def test_a_result_without_output_says_so() -> None:
+def test_empty_result_gets_a_placeholder() -> None:
     asked = tool_call("act")
     history = valid_history(
         [user_message(), assistant_message(asked), Result("m", asked.id, (Text(""),))]
@@ -245,12 +245,12 @@ def test_a_result_without_output_says_so() -> None:
     assert text_of(history[2]) == NO_OUTPUT
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_empty_history_stays_empty() -> None:
     assert valid_history([]) == []
     assert valid_history([user_message(" "), assistant_message()]) == []
 
 
-def test_unanswered_calls_are_found_in_order() -> None:
+def test_unanswered_calls_are_listed_in_order() -> None:
     one, two, three = tool_call("look"), tool_call("act"), tool_call("look")
     history = [user_message(), assistant_message(one, two, three), tool_result(two.id)]
     assert unanswered_calls(history) == [(one.id, "look"), (three.id, "look")]
@@ -258,7 +258,7 @@ def test_unanswered_calls_are_found_in_order() -> None:
     assert unanswered_calls([*history, *told]) == []
 
 
-def test_a_call_under_an_old_id_is_unanswered_until_its_own_result_comes() -> None:
+def test_call_with_a_repeated_id_is_unanswered_until_its_own_result() -> None:
     history = [
         user_message(),
         assistant_message(tool_call("look", "c")),
@@ -268,7 +268,7 @@ def test_a_call_under_an_old_id_is_unanswered_until_its_own_result_comes() -> No
     assert unanswered_calls(history) == [("c", "act")]
 
 
-def test_own_ids_leave_a_good_answer_alone() -> None:
+def test_answer_with_unique_ids_is_unchanged() -> None:
     good = assistant_message("ok", tool_call("look", "c1"), tool_call("look", "c2"))
     taken = {"c0"}
     assert with_unique_call_ids(good, taken) is good
@@ -354,7 +354,7 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_judges_are_strict(name: str) -> None:
+def test_validators_reject_invalid_histories(name: str) -> None:
     refusing, history = BAD[name]
     refused: set[str] = set()
     for shape, check in SHAPES.items():
@@ -366,7 +366,7 @@ def test_the_judges_are_strict(name: str) -> None:
     check_history(valid_history(history))
 
 
-def test_a_request_needs_somebody_to_answer() -> None:
+def test_request_needs_a_message_to_answer() -> None:
     with pytest.raises(InvalidHistory):
         check_request([])
     with pytest.raises(InvalidHistory):
@@ -382,9 +382,7 @@ def test_a_request_needs_somebody_to_answer() -> None:
         (Trust.OWNER, Trust.GUEST, Trust.GUEST),
     ],
 )
-def test_what_is_joined_is_trusted_as_little_as_its_least_trusted_part(
-    first: Trust, second: Trust, joined: Trust
-) -> None:
+def test_joined_messages_get_the_lowest_trust(first: Trust, second: Trust, joined: Trust) -> None:
     (message,) = valid_history([User("a", (Text("1"),), first), User("b", (Text("2"),), second)])
     assert isinstance(message, User)
     assert message.trust is joined

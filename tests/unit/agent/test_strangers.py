@@ -1,4 +1,4 @@
-"""Words of strangers in a turn are known to tools and go along with every wish."""
+"""Tools and approvals know whether a turn contains untrusted content."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ pytestmark = pytest.mark.anyio
 
 
 class Listener:
-    """A counsel that allows everything, and remembers what was wished."""
+    """Allows everything and records the requests."""
 
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
         return Decision(allowed=True)
 
-    async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
+    async def ask_person(self, scope: Scope, text: str, choices: object, emit: Emit) -> str | None:
         return None
 
 
 async def _act(args: dict[str, Any], context: ToolContext) -> str:
-    await context.ask(ApprovalRequest(tool="act", action="x", reaching=Isolation.OPEN))
+    await context.request_approval(ApprovalRequest(tool="act", action="x", reaching=Isolation.OPEN))
     return f"foreign: {context.foreign}"
 
 
@@ -62,20 +62,20 @@ async def wished(trust: Trust, *calls: str) -> list[bool]:
     return [one.foreign for one in counsel.wishes]
 
 
-async def test_who_speaks_decides_at_first() -> None:
+async def test_sender_role_decides_at_first() -> None:
     assert await wished(Trust.OWNER, "act") == [False]
     assert await wished(Trust.PROGRAM, "act") == [False]
     assert await wished(Trust.GUEST, "act") == [True]
     assert await wished(Trust.DATA, "act") == [True]
 
 
-async def test_then_what_tools_bring() -> None:
+async def test_untrusted_tool_result_marks_the_turn() -> None:
     assert await wished(Trust.OWNER, "look", "act", "web", "act", "look", "act") == [
         False, True, True,
     ]  # fmt: skip
 
 
-def test_a_turn_that_goes_on_remembers() -> None:
+def test_resumed_turn_remembers_untrusted_content() -> None:
     tools = {"web": web(), "look": FakeTool("look")}
     one = tool_call("web", id="c1")
     past = [user_message("before"), assistant_message(one), tool_result("c1")]
@@ -87,5 +87,5 @@ def test_a_turn_that_goes_on_remembers() -> None:
         ([], False),
     ):
         strangers = UntrustedContent(tools)
-        strangers.recall(history)
-        assert strangers.heard is heard
+        strangers.resume(history)
+        assert strangers.present is heard

@@ -1,4 +1,4 @@
-"""The way of a turn: question, steps, end."""
+"""The course of a turn: question, steps, end."""
 
 from collections.abc import Sequence
 
@@ -36,9 +36,9 @@ from support.turns import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_plain_answer_is_streamed_then_said() -> None:
-    model, ear = await run_scripted_turn(answer_script("Good ", "day."))
-    assert [type(event) for event in ear.events] == [
+async def test_plain_answer_is_streamed_then_added() -> None:
+    model, recorder = await run_scripted_turn(answer_script("Good ", "day."))
+    assert [type(event) for event in recorder.events] == [
         RunStarted,
         MessageAdded,
         TextDelta,
@@ -46,51 +46,55 @@ async def test_a_plain_answer_is_streamed_then_said() -> None:
         MessageAdded,
         RunEnded,
     ]
-    assert ear.texts == ["hello", "Good day."]
-    assert (ear.ended.outcome, ear.ended.reason, ear.ended.code) == (Outcome.DONE, "", "")
+    assert recorder.texts == ["hello", "Good day."]
+    assert (recorder.ended.outcome, recorder.ended.reason, recorder.ended.code) == (
+        Outcome.DONE,
+        "",
+        "",
+    )
     assert model.abandoned_streams == 0
 
 
-async def test_history_comes_before_the_question_and_is_not_said_again() -> None:
+async def test_history_precedes_the_question_and_is_not_emitted_again() -> None:
     past = [user_message("one"), assistant_message("two")]
-    model, ear = ScriptedModel(answer_script("four")), EventRecorder()
+    model, recorder = ScriptedModel(answer_script("four")), EventRecorder()
     question = user_message("three")
-    await run_turn(make_plan(model, history=past), [question], ear)
+    await run_turn(make_plan(model, history=past), [question], recorder)
     assert list(model.requests[0].messages) == [*past, question]
-    assert ear.texts == ["three", "four"]
+    assert recorder.texts == ["three", "four"]
 
 
 async def test_several_questions_are_asked_together() -> None:
-    model, ear = ScriptedModel(answer_script("both")), EventRecorder()
-    await run_turn(make_plan(model), [user_message("one"), user_message("two")], ear)
+    model, recorder = ScriptedModel(answer_script("both")), EventRecorder()
+    await run_turn(make_plan(model), [user_message("one"), user_message("two")], recorder)
     (asked,) = model.requests[0].messages
     assert text_of(asked) == "one\n\ntwo"
-    assert ear.texts == ["one", "two", "both"]
+    assert recorder.texts == ["one", "two", "both"]
 
 
-async def test_tools_are_offered_in_a_steady_order() -> None:
+async def test_tools_are_listed_in_a_stable_order() -> None:
     model, _ = await run_scripted_turn(
         answer_script("ok"), tools=[FakeTool("b"), FakeTool("c"), FakeTool("a")]
     )
     assert [spec.name for spec in model.requests[0].tools] == ["a", "b", "c"]
 
 
-async def test_results_go_back_to_the_model_until_it_is_done() -> None:
+async def test_results_are_sent_back_until_the_model_is_done() -> None:
     look = FakeTool("look")
     first, second = tool_call("look", at=1), tool_call("look", at=2)
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message("Let me see.", first)],
         [assistant_message(second)],
         answer_script("Done."),
         tools=[look],
     )
     assert look.asked == [{"at": 1}, {"at": 2}]
-    assert [r.call for r in ear.results] == [first.id, second.id]
+    assert [r.call for r in recorder.results] == [first.id, second.id]
     assert [len(request.messages) for request in model.requests] == [1, 3, 5]
-    assert ear.ended.steps == 3
+    assert recorder.ended.steps == 3
 
 
-async def test_each_request_begins_with_the_one_before() -> None:
+async def test_each_request_starts_with_the_previous_one() -> None:
     model, _ = await run_scripted_turn(
         [assistant_message(tool_call("look"), tool_call("look"))],
         [assistant_message("hm", stop=Stop.LENGTH)],
@@ -108,76 +112,76 @@ async def test_each_request_begins_with_the_one_before() -> None:
 
 
 async def test_usage_adds_up() -> None:
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look"), usage=Usage(100, 10, 50, 5, 3))],
         [assistant_message("end", usage=Usage(200, 20, 150, 0, 4))],
         tools=[FakeTool("look")],
     )
-    assert ear.ended.usage == Usage(300, 30, 200, 5, 7)
+    assert recorder.ended.usage == Usage(300, 30, 200, 5, 7)
 
 
-async def test_a_model_error_ends_the_turn_in_its_own_words() -> None:
+async def test_model_error_ends_the_turn_with_its_message() -> None:
     error = Overloaded("The provider is busy.", hint="Try again in a minute.")
-    _, ear = await run_scripted_turn([error])
-    assert ear.ended.outcome is Outcome.FAILED
-    assert ear.ended.code == "overloaded"
-    assert ear.ended.reason == "The provider is busy. Try again in a minute."
-    assert ear.texts == ["hello"]
+    _, recorder = await run_scripted_turn([error])
+    assert recorder.ended.outcome is Outcome.FAILED
+    assert recorder.ended.code == "overloaded"
+    assert recorder.ended.reason == "The provider is busy. Try again in a minute."
+    assert recorder.texts == ["hello"]
 
 
-async def test_words_heard_before_a_model_error_are_kept() -> None:
-    _, ear = await run_scripted_turn(
+async def test_partial_text_before_a_model_error_is_kept() -> None:
+    _, recorder = await run_scripted_turn(
         [TextDelta("So far "), TextDelta("so good"), Overloaded("Broken.")]
     )
-    (words,) = [m for m in ear.said if not isinstance(m, User)]
+    (words,) = [m for m in recorder.said if not isinstance(m, User)]
     assert text_of(words) == "So far so good"
-    assert ear.ended.code == "overloaded"
+    assert recorder.ended.code == "overloaded"
 
 
-async def test_a_stream_without_an_answer_is_a_named_failure() -> None:
-    _, ear = await run_scripted_turn([TextDelta("half")])
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "model")
-    assert ear.texts == ["hello", "half"]
+async def test_stream_without_an_answer_is_an_error() -> None:
+    _, recorder = await run_scripted_turn([TextDelta("half")])
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "model")
+    assert recorder.texts == ["hello", "half"]
 
 
-async def test_a_reset_forgets_the_words_before_it() -> None:
-    _, ear = await run_scripted_turn(
+async def test_stream_reset_discards_partial_text() -> None:
+    _, recorder = await run_scripted_turn(
         [TextDelta("wrong"), StreamReset("broken"), TextDelta("right"), Overloaded("Broken.")]
     )
-    assert StreamReset("broken") in ear.events
-    assert ear.texts == ["hello", "right"]
+    assert StreamReset("broken") in recorder.events
+    assert recorder.texts == ["hello", "right"]
 
 
-async def test_empty_answers_are_nudged() -> None:
-    model, ear = await run_scripted_turn(
+async def test_empty_answer_is_nudged() -> None:
+    model, recorder = await run_scripted_turn(
         [assistant_message()], [assistant_message(" \n")], answer_script("Here.")
     )
-    assert ear.ended.outcome is Outcome.DONE
-    nudges = [m for m in ear.said if isinstance(m, User) and m.trust is Trust.PROGRAM]
+    assert recorder.ended.outcome is Outcome.DONE
+    nudges = [m for m in recorder.said if isinstance(m, User) and m.trust is Trust.PROGRAM]
     assert len(nudges) == 2
     assert "empty" in text_of(model.requests[1].messages[-1])
-    assert final_text(ear.said) == "Here."
+    assert final_text(recorder.said) == "Here."
 
 
-async def test_thinking_alone_is_an_empty_answer() -> None:
-    _, ear = await run_scripted_turn(
+async def test_answer_with_only_reasoning_counts_as_empty() -> None:
+    _, recorder = await run_scripted_turn(
         [ReasoningDelta("hm"), assistant_message(Reasoning("hm"))],
         answer_script("Thought about it."),
     )
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_a_model_that_stays_silent_ends_by_name() -> None:
-    model, ear = await run_scripted_turn(*[[assistant_message()]] * 20)
+async def test_repeated_empty_answers_end_the_turn() -> None:
+    model, recorder = await run_scripted_turn(*[[assistant_message()]] * 20)
     assert len(model.requests) == MAX_BAD_ANSWERS + 1
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "empty")
-    assert "empty 4 times" in ear.ended.reason
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "empty")
+    assert "empty 4 times" in recorder.ended.reason
 
 
-async def test_bad_answers_are_counted_in_a_row_only() -> None:
+async def test_only_consecutive_bad_answers_are_counted() -> None:
     silent, busy = [assistant_message()], [assistant_message(tool_call("look"))]
     bad = [silent] * MAX_BAD_ANSWERS
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         *bad,
         busy,
         *bad,
@@ -186,69 +190,71 @@ async def test_bad_answers_are_counted_in_a_row_only() -> None:
         answer_script("end"),
         tools=[FakeTool("look")],
     )
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_a_cut_off_answer_is_continued_and_joined() -> None:
-    model, ear = await run_scripted_turn(
+async def test_truncated_answer_is_continued_and_joined() -> None:
+    model, recorder = await run_scripted_turn(
         [assistant_message("One, two, ", stop=Stop.LENGTH)],
         [assistant_message("three, ", stop=Stop.LENGTH)],
         answer_script("four."),
     )
-    assert ear.ended.outcome is Outcome.DONE
-    assert final_text(ear.said) == "One, two, three, four."
+    assert recorder.ended.outcome is Outcome.DONE
+    assert final_text(recorder.said) == "One, two, three, four."
     assert "cut off" in text_of(model.requests[1].messages[-1])
 
 
-async def test_a_model_that_never_comes_to_an_end_ends_by_name() -> None:
-    _, ear = await run_scripted_turn(*[[assistant_message("and ", stop=Stop.LENGTH)]] * 20)
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "truncated")
-    assert final_text(ear.said) == "and and and and "
+async def test_repeatedly_truncated_answers_end_the_turn() -> None:
+    _, recorder = await run_scripted_turn(*[[assistant_message("and ", stop=Stop.LENGTH)]] * 20)
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "truncated")
+    assert final_text(recorder.said) == "and and and and "
 
 
-async def test_the_last_call_of_a_cut_off_answer_is_not_run() -> None:
+async def test_last_call_of_a_truncated_answer_is_not_run() -> None:
     look = FakeTool("look")
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look", at=1), tool_call("look", at=2), stop=Stop.LENGTH)],
         answer_script("I see."),
         tools=[look],
     )
     assert look.asked == [{"at": 1}]
-    assert [r.failed for r in ear.results] == [False, True]
-    assert "output limit" in text_of(ear.results[1])
+    assert [r.failed for r in recorder.results] == [False, True]
+    assert "output limit" in text_of(recorder.results[1])
 
 
-async def test_a_refusal_ends_the_turn() -> None:
-    model, ear = await run_scripted_turn([assistant_message("I must not.", stop=Stop.REFUSED)])
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "policy")
+async def test_refusal_ends_the_turn() -> None:
+    model, recorder = await run_scripted_turn([assistant_message("I must not.", stop=Stop.REFUSED)])
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "policy")
     assert len(model.requests) == 1
 
 
-async def test_calls_of_a_refused_answer_are_not_run_but_answered() -> None:
+async def test_calls_of_a_refused_answer_are_answered_but_not_run() -> None:
     look = FakeTool("look")
     asked = tool_call("look")
-    _, ear = await run_scripted_turn([assistant_message(asked, stop=Stop.REFUSED)], tools=[look])
+    _, recorder = await run_scripted_turn(
+        [assistant_message(asked, stop=Stop.REFUSED)], tools=[look]
+    )
     assert look.asked == []
-    assert [(r.call, r.failed) for r in ear.results] == [(asked.id, True)]
-    assert ear.ended.code == "policy"
+    assert [(r.call, r.failed) for r in recorder.results] == [(asked.id, True)]
+    assert recorder.ended.code == "policy"
 
 
-async def test_a_used_up_budget_ends_in_one_call_without_tools() -> None:
+async def test_exhausted_steps_end_with_a_summary_without_tools() -> None:
     steps = 4
     busy = [[assistant_message(tool_call("look", at=n))] for n in range(steps)]
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         *busy, answer_script("Half of it is done."), tools=[FakeTool("look")], steps=steps
     )
     assert [bool(request.tools) for request in model.requests] == [True] * steps + [False]
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.EXHAUSTED, "steps")
-    assert "4 steps" in ear.ended.reason
-    assert ear.ended.steps == steps + 1
-    assert final_text(ear.said) == "Half of it is done."
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.EXHAUSTED, "steps")
+    assert "4 steps" in recorder.ended.reason
+    assert recorder.ended.steps == steps + 1
+    assert final_text(recorder.said) == "Half of it is done."
 
 
-async def test_steps_of_nothing_but_programs_are_given_back() -> None:
+async def test_steps_with_only_programs_are_refunded() -> None:
     program, look = FakeTool("program", refunded=True), FakeTool("look")
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(tool_call("program", at=1))],
         [assistant_message(tool_call("program", at=2), tool_call("program", at=3))],
         [assistant_message(tool_call("look", at=4))],
@@ -256,60 +262,60 @@ async def test_steps_of_nothing_but_programs_are_given_back() -> None:
         tools=[program, look],
         steps=2,
     )
-    assert ear.ended.outcome is Outcome.DONE
-    assert len(model.requests) == ear.ended.steps == 4
+    assert recorder.ended.outcome is Outcome.DONE
+    assert len(model.requests) == recorder.ended.steps == 4
 
 
-async def test_a_program_beside_another_call_is_a_step_like_any_other() -> None:
+async def test_program_with_another_call_counts_as_a_step() -> None:
     tools = [FakeTool("program", refunded=True), FakeTool("look")]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("program"), tool_call("look"))],
         answer_script("Half."),
         tools=tools,
         steps=1,
     )
-    assert ear.ended.outcome is Outcome.EXHAUSTED
+    assert recorder.ended.outcome is Outcome.EXHAUSTED
 
 
-async def test_programs_without_end_come_to_one() -> None:
+async def test_refunds_are_limited() -> None:
     steps = 3
     busy = [[assistant_message(tool_call("program", at=n))] for n in range(2 * steps)]
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         *busy, answer_script("Enough."), tools=[FakeTool("program", refunded=True)], steps=steps
     )
-    assert ear.ended.outcome is Outcome.EXHAUSTED
+    assert recorder.ended.outcome is Outcome.EXHAUSTED
     assert len(model.requests) == 2 * steps + 1
 
 
-async def test_a_summary_that_calls_tools_runs_none() -> None:
+async def test_summary_that_calls_tools_runs_none() -> None:
     look = FakeTool("look")
     asked = tool_call("look", at=2)
-    model, ear = await run_scripted_turn(
+    model, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look", at=1))],
         [assistant_message("More!", asked)],
         tools=[look],
         steps=1,
     )
     assert look.asked == [{"at": 1}]
-    assert ear.results[-1].call == asked.id
-    assert ear.results[-1].failed
+    assert recorder.results[-1].call == asked.id
+    assert recorder.results[-1].failed
     assert len(model.requests) == 2
-    assert ear.ended.outcome is Outcome.EXHAUSTED
+    assert recorder.ended.outcome is Outcome.EXHAUSTED
 
 
-async def test_a_summary_that_fails_is_still_an_exhausted_turn() -> None:
-    _, ear = await run_scripted_turn(
+async def test_failed_summary_is_still_an_exhausted_turn() -> None:
+    _, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look"))],
         [Overloaded("Busy.")],
         tools=[FakeTool("look")],
         steps=1,
     )
-    assert ear.ended.outcome is Outcome.EXHAUSTED
-    assert "Busy." in ear.ended.reason
+    assert recorder.ended.outcome is Outcome.EXHAUSTED
+    assert "Busy." in recorder.ended.reason
 
 
 class Mailbox:
-    """Steering that is given out once."""
+    """Steering messages, each returned once."""
 
     def __init__(self, *batches: Sequence[str]) -> None:
         self._batches = [list(batch) for batch in batches]
@@ -318,64 +324,62 @@ class Mailbox:
         return [user_message(text) for text in self._batches.pop(0)] if self._batches else []
 
 
-async def test_steering_is_heard_after_the_tools() -> None:
-    model, ear = await run_scripted_turn(
+async def test_steering_is_read_after_the_tools() -> None:
+    model, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look"))],
         answer_script("As you wish."),
         tools=[FakeTool("look")],
         steer=Mailbox(["rather left", "and slowly"]),
     )
-    assert ear.texts[-3:] == ["rather left", "and slowly", "As you wish."]
+    assert recorder.texts[-3:] == ["rather left", "and slowly", "As you wish."]
     assert text_of(model.requests[1].messages[-1]) == "rather left\n\nand slowly"
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_steering_at_the_end_makes_the_turn_go_on() -> None:
-    model, ear = await run_scripted_turn(
+async def test_steering_at_the_end_continues_the_turn() -> None:
+    model, recorder = await run_scripted_turn(
         answer_script("Done."), answer_script("That too."), steer=Mailbox(["and that?"])
     )
-    assert ear.texts == ["hello", "Done.", "and that?", "That too."]
+    assert recorder.texts == ["hello", "Done.", "and that?", "That too."]
     assert len(model.requests) == 2
 
 
-async def test_blank_steering_is_no_word() -> None:
-    model, ear = await run_scripted_turn(answer_script("Done."), steer=Mailbox([" ", ""]))
-    assert ear.texts == ["hello", "Done."]
+async def test_blank_steering_is_ignored() -> None:
+    model, recorder = await run_scripted_turn(answer_script("Done."), steer=Mailbox([" ", ""]))
+    assert recorder.texts == ["hello", "Done."]
     assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("asked", [[], [user_message(" ")]])
 @pytest.mark.parametrize("past", [[], [user_message("one"), assistant_message("two")]])
-async def test_where_nothing_was_asked_nothing_is_answered(
-    asked: list[User], past: list[Message]
-) -> None:
-    model, ear = ScriptedModel(answer_script("What?")), EventRecorder()
-    assert await run_turn(make_plan(model, history=past), asked, ear) is Outcome.FAILED
-    assert ear.ended.code == "usage"
+async def test_turn_without_a_question_is_refused(asked: list[User], past: list[Message]) -> None:
+    model, recorder = ScriptedModel(answer_script("What?")), EventRecorder()
+    assert await run_turn(make_plan(model, history=past), asked, recorder) is Outcome.FAILED
+    assert recorder.ended.code == "usage"
     assert model.requests == []
 
 
-async def test_a_word_from_a_person_forgives_an_agent_in_circles() -> None:
+async def test_steering_resets_the_loop_guard() -> None:
     again = [assistant_message(tool_call("look", at=1))]
-    _, ear = await run_scripted_turn(
+    _, recorder = await run_scripted_turn(
         *[again] * 8,
         answer_script("Understood."),
         tools=[FakeTool("look")],
         steer=Mailbox([], [], [], [], ["try the cellar"]),
     )
-    assert ear.ended.outcome is Outcome.DONE
+    assert recorder.ended.outcome is Outcome.DONE
 
 
-async def test_an_agent_in_circles_is_stopped_with_a_reason() -> None:
+async def test_looping_agent_is_stopped_with_a_reason() -> None:
     again = [assistant_message(tool_call("look", at=1))]
-    model, ear = await run_scripted_turn(*[again] * 50, tools=[FakeTool("look")])
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "loop")
-    assert "same look call" in ear.ended.reason
+    model, recorder = await run_scripted_turn(*[again] * 50, tools=[FakeTool("look")])
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "loop")
+    assert "same look call" in recorder.ended.reason
     assert len(model.requests) == 5
-    assert "[This call has given the same result" in text_of(ear.results[2])
+    assert "[This call has given the same result" in text_of(recorder.results[2])
 
 
-async def test_call_ids_that_are_used_again_become_unique() -> None:
+async def test_repeated_call_ids_become_unique() -> None:
     look = FakeTool("look")
     past = [
         user_message(),
@@ -383,7 +387,7 @@ async def test_call_ids_that_are_used_again_become_unique() -> None:
         tool_result("call_0", "old"),
         assistant_message("ok"),
     ]
-    model, ear = (
+    model, recorder = (
         ScriptedModel(
             [
                 assistant_message(
@@ -395,16 +399,16 @@ async def test_call_ids_that_are_used_again_become_unique() -> None:
         ),
         EventRecorder(),
     )
-    await run_turn(make_plan(model, look, history=past), [user_message()], ear)
-    ids = [r.call for r in ear.results]
+    await run_turn(make_plan(model, look, history=past), [user_message()], recorder)
+    ids = [r.call for r in recorder.results]
     assert len({*ids, "call_0"}) == 5
-    assert [text_of(r) for r in ear.results] == [f"did {{'at': {n}}}" for n in (1, 2, 3, 4)]
+    assert [text_of(r) for r in recorder.results] == [f"did {{'at': {n}}}" for n in (1, 2, 3, 4)]
     check_request(model.requests[-1].messages)
     assert text_of(model.requests[-1].messages[2]) == "old"
 
 
 class Deaf(EventRecorder):
-    """Breaks down at the first event that fits."""
+    """Fails at the first matching event."""
 
     def __init__(self, breaks_at: type[Event], error: Exception) -> None:
         super().__init__()
@@ -419,30 +423,30 @@ class Deaf(EventRecorder):
 
 
 @pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
-async def test_a_store_that_fails_still_lets_the_turn_end(kind: type[Event]) -> None:
-    ear = Deaf(kind, StoreError("The disk is full.", hint="Make room."))
+async def test_turn_ends_even_if_the_store_fails(kind: type[Event]) -> None:
+    recorder = Deaf(kind, StoreError("The disk is full.", hint="Make room."))
     outcome = await run_turn(
-        make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear
+        make_plan(ScriptedModel(answer_script("Good."))), [user_message()], recorder
     )
     assert outcome is Outcome.FAILED
-    assert ear.ended.code == "store"
-    assert ear.ended.reason == "The disk is full. Make room."
+    assert recorder.ended.code == "store"
+    assert recorder.ended.reason == "The disk is full. Make room."
 
 
 @pytest.mark.parametrize("kind", [RunStarted, MessageAdded, TextDelta])
-async def test_a_bug_is_told_and_raised(kind: type[Event]) -> None:
-    ear = Deaf(kind, LookupError("a bug"))
+async def test_internal_error_is_reported_and_raised(kind: type[Event]) -> None:
+    recorder = Deaf(kind, LookupError("a bug"))
     with pytest.raises(LookupError):
-        await run_turn(make_plan(ScriptedModel(answer_script("Good."))), [user_message()], ear)
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
+        await run_turn(make_plan(ScriptedModel(answer_script("Good."))), [user_message()], recorder)
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "internal")
 
 
-async def test_a_cancellation_nobody_asked_for_is_a_failure_not_an_end() -> None:
+async def test_internal_cancellation_is_a_failure() -> None:
     async def leak() -> list[User]:
         raise anyio.get_cancelled_exc_class()
 
-    _, ear = await run_scripted_turn(answer_script("Good."), steer=leak)
-    assert (ear.ended.outcome, ear.ended.code) == (Outcome.FAILED, "internal")
+    _, recorder = await run_scripted_turn(answer_script("Good."), steer=leak)
+    assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "internal")
 
 
 async def test_effort_reaches_the_model() -> None:
@@ -450,13 +454,13 @@ async def test_effort_reaches_the_model() -> None:
     assert model.requests[0].effort == "high"
 
 
-async def test_a_turn_can_be_run_beside_another() -> None:
-    ear, other = EventRecorder(), EventRecorder()
+async def test_turns_run_concurrently() -> None:
+    recorder, other = EventRecorder(), EventRecorder()
     async with (
-        running_turn(make_plan(ScriptedModel(answer_script("one"))), ear),
+        running_turn(make_plan(ScriptedModel(answer_script("one"))), recorder),
         running_turn(
             make_plan(ScriptedModel(answer_script("two"))), other, [User("m", (Text("hi"),))]
         ),
     ):
         pass
-    assert (ear.texts[-1], other.texts) == ("one", ["hi", "two"])
+    assert (recorder.texts[-1], other.texts) == ("one", ["hi", "two"])

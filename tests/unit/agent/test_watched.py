@@ -1,4 +1,4 @@
-"""Those who look on: every call passes them, whoever makes it, and they hear how a turn goes."""
+"""Hooks see every tool call and the start and end of a turn."""
 
 from contextlib import suppress
 from typing import Any
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Guard:
-    """Holds back the tools it is told to, and remembers everything."""
+    """Blocks the given tools and records everything."""
 
     def __init__(self, *forbidden: str, context: str = "") -> None:
         self.forbidden = forbidden
@@ -40,18 +40,20 @@ class Guard:
         self.heard: list[tuple[object, ...]] = []
         self.hangs = False
 
-    async def before(self, scope: Scope, tool: str, args: Raw) -> str:
+    async def before_tool(self, scope: Scope, tool: str, args: Raw) -> str:
         self.heard.append(("before", tool, bytes(args)))
         return f"{tool} is forbidden." if tool in self.forbidden else ""
 
-    async def after(self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool) -> None:
+    async def after_tool(
+        self, scope: Scope, tool: str, args: Raw, result: str, *, failed: bool
+    ) -> None:
         self.heard.append(("after", tool, result, failed))
 
-    async def asked(self, scope: Scope, words: str, *, new: bool) -> str:
-        self.heard.append(("asked", words, new))
+    async def turn_started(self, scope: Scope, text: str, *, new: bool) -> str:
+        self.heard.append(("asked", text, new))
         return self.context
 
-    async def ended(self, scope: Scope, outcome: Outcome) -> None:
+    async def turn_ended(self, scope: Scope, outcome: Outcome) -> None:
         self.heard.append(("ended", outcome))
         if self.hangs:
             await anyio.sleep_forever()
@@ -63,20 +65,20 @@ class Guard:
 async def run(
     guard: Guard, *tools: FakeTool, script: tuple[list[ScriptStep], ...]
 ) -> EventRecorder:
-    ear = EventRecorder()
+    recorder = EventRecorder()
     plan = structs.replace(make_plan(ScriptedModel(*script), *tools), watch=guard)
-    await run_turn(plan, [user_message("go", id="m1")], ear)
-    return ear
+    await run_turn(plan, [user_message("go", id="m1")], recorder)
+    return recorder
 
 
-async def test_what_is_held_back_is_not_begun_and_the_model_reads_why() -> None:
+async def test_blocked_call_is_not_started_and_the_model_reads_why() -> None:
     guard, act = Guard("act"), FakeTool("act", effect=Effect.OUTSIDE)
-    ear = await run(
+    recorder = await run(
         guard, act, script=([assistant_message(tool_call("act", x=1))], answer_script("ok"))
     )
     assert act.asked == []
-    assert not [event for event in ear.events if isinstance(event, ToolStarted)]
-    said = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    assert not [event for event in recorder.events if isinstance(event, ToolStarted)]
+    said = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
     (result,) = [message for message in said if isinstance(message, Result)]
     assert result.failed
     assert text_of(result) == "act is forbidden."
@@ -91,7 +93,7 @@ async def _fail(args: dict[str, Any], context: ToolContext) -> str:
     raise ToolError("It broke.")
 
 
-async def test_they_are_told_what_came_of_a_call() -> None:
+async def test_hooks_get_the_result_of_a_call() -> None:
     guard = Guard()
     tools = [FakeTool("look"), FakeTool("act", _fail, effect=Effect.WRITE)]
     calls = assistant_message(tool_call("look"), tool_call("act"), tool_call("nothing"))
@@ -100,15 +102,15 @@ async def test_they_are_told_what_came_of_a_call() -> None:
     assert after == [("after", "look", "did {}", False), ("after", "act", "It broke.", True)]
 
 
-async def test_a_tool_that_calls_another_passes_them_too() -> None:
-    """So do the calls of a program, and of servers."""
+async def test_nested_tool_call_passes_the_hooks() -> None:
+    """The same goes for calls by programs and servers."""
 
     async def program(args: dict[str, Any], context: ToolContext) -> str:
         with suppress(ToolError):
-            await context.use("break", Raw(b"{}"))
-        looked = await context.use("look", Raw(b"{}"))
+            await context.call_tool("break", Raw(b"{}"))
+        looked = await context.call_tool("look", Raw(b"{}"))
         try:
-            await context.use("act", Raw(b'{"y":2}'))
+            await context.call_tool("act", Raw(b'{"y":2}'))
         except ToolError as error:
             return f"{text_of(Result('', '', looked.parts))} {error}"
         return "nobody minded"
@@ -139,7 +141,7 @@ class Elsewhere:
         self.came: list[Result] = []
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        self.came.append(await runtime_request.use(tool_call("act")))
+        self.came.append(await runtime_request.run_tool(tool_call("act")))
         await tell(MessageAdded(assistant_message("Good.")))
         return TurnEnd(Outcome.DONE)
 
@@ -147,35 +149,35 @@ class Elsewhere:
         """Nothing is open."""
 
 
-async def test_a_turn_that_is_run_elsewhere_passes_them_too() -> None:
+async def test_runtime_tool_call_passes_the_hooks() -> None:
     guard, act, runtime = Guard("act", context="It rains."), FakeTool("act"), Elsewhere()
-    plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, watch=guard)
-    ear = EventRecorder()
-    await run_turn(plan, [user_message("go")], ear)
+    plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="Hi.", tools={"act": act}, hooks=guard)
+    recorder = EventRecorder()
+    await run_turn(plan, [user_message("go")], recorder)
     assert act.asked == []
     assert [text_of(one) for one in runtime.came] == ["act is forbidden."]
     assert [one[0] for one in guard.heard] == ["asked", "before", "ended"]
-    assert ear.texts[1].endswith("It rains.")
+    assert recorder.texts[1].endswith("It rains.")
 
 
-async def test_what_they_add_is_told_as_data() -> None:
+async def test_hook_context_is_added_as_data() -> None:
     guard = Guard(context="It rains.")
-    ear = await run(guard, script=(answer_script("Take an umbrella."),))
-    said = [event.message for event in ear.events if isinstance(event, MessageAdded)]
+    recorder = await run(guard, script=(answer_script("Take an umbrella."),))
+    said = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
     assert isinstance(said[1], User)
     assert said[1].trust is Trust.DATA
     assert text_of(said[1]).endswith("It rains.")
 
 
-async def test_nobody_waits_for_them_once_an_end_is_wanted() -> None:
-    guard, gates, ear = Guard(), GatedBody(), EventRecorder()
+async def test_cancelled_turn_does_not_wait_for_hooks() -> None:
+    guard, gates, recorder = Guard(), GatedBody(), EventRecorder()
     guard.hangs = True
     model = ScriptedModel([assistant_message(tool_call("look", gate="1"))], answer_script("ok"))
     plan = structs.replace(make_plan(model, FakeTool("look", gates)), watch=guard)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(run_turn, plan, [user_message("go")], ear)
+            group.start_soon(run_turn, plan, [user_message("go")], recorder)
             await gates.reached("1")
             group.cancel_scope.cancel()
     assert guard.heard[-1] == ("ended", Outcome.CANCELLED)
-    assert isinstance(ear.events[-1], RunEnded)
+    assert isinstance(recorder.events[-1], RunEnded)

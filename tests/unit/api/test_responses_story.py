@@ -107,9 +107,11 @@ def test_stream_is_complete_wherever_it_ends(steps: list[Step], lost: int, ended
     events = [event for number, step in enumerate(steps) for event in step.events(number)]
     one = builder()
     received: list[Event] = [RunStarted("run", "s"), *events[: len(events) - lost]]
-    frames = [frame for event in received for frame in one.hear(event)]
-    one.ending(ended, [event.message for event in events if isinstance(event, MessageAdded)])
-    check(read([*frames, *one.hear(ended)]))
+    frames = [frame for event in received for frame in one.on_event(event)]
+    one.response_if_ended(
+        ended, [event.message for event in events if isinstance(event, MessageAdded)]
+    )
+    check(read([*frames, *one.on_event(ended)]))
 
 
 @given(STEPS, ENDS, st.booleans())
@@ -121,12 +123,12 @@ def test_preview_of_the_end_has_no_effect_and_is_correct(
     for number, step in enumerate(steps):
         for event in step.events(number):
             if isinstance(event, MessageAdded):
-                previewed.ending(ended, [*messages, event.message])
+                previewed.response_if_ended(ended, [*messages, event.message])
                 messages.append(event.message)
-            assert list(previewed.hear(event)) == list(untouched.hear(event))
-            previewed.ending(ended, messages)
-    stored = previewed.ending(ended, messages)
-    assert list(previewed.hear(ended)) == list(untouched.hear(ended))
+            assert list(previewed.on_event(event)) == list(untouched.on_event(event))
+            previewed.response_if_ended(ended, messages)
+    stored = previewed.response_if_ended(ended, messages)
+    assert list(previewed.on_event(ended)) == list(untouched.on_event(ended))
     assert msgspec.json.encode(previewed.response) == msgspec.json.encode(stored)
 
 
@@ -135,10 +137,10 @@ def test_answer_in_flight_is_stored_as_streamed(steps: list[Step], ended: RunEnd
     one = builder()
     *before, last = [event for number, step in enumerate(steps) for event in step.events(number)]
     for event in before:
-        list(one.hear(event))
+        list(one.on_event(event))
     messages = [event.message for event in (*before, last) if isinstance(event, MessageAdded)]
-    stored = one.ending(ended, messages)
-    list(one.hear(last))
-    list(one.hear(ended))
+    stored = one.response_if_ended(ended, messages)
+    list(one.on_event(last))
+    list(one.on_event(ended))
     if isinstance(messages[-1], Assistant):
         assert msgspec.json.encode(one.response) == msgspec.json.encode(stored)

@@ -29,9 +29,9 @@ def test_sent_text_equals_stored_text_or_is_marked_diverged(
             for piece in pieces:
                 sent += stream.delta(piece)
         answers.append(answer("".join(tries[-1]), stop))
-        sent += stream.said(answers[-1])
+        sent += stream.finish(answers[-1])
     assert stream.text == assistant_text(answers)
-    assert stream.broken or sent == assistant_text(answers)
+    assert stream.diverged or sent == assistant_text(answers)
 
 
 def test_restarted_answer_catches_up() -> None:
@@ -40,20 +40,20 @@ def test_restarted_answer_catches_up() -> None:
     stream.reset()
     assert stream.delta("ab") == ""
     assert stream.delta("cd") == "d"
-    assert stream.said(answer("abcde", Stop.END)) == "e"
-    assert not stream.broken
+    assert stream.finish(answer("abcde", Stop.END)) == "e"
+    assert not stream.diverged
 
 
 def test_answer_shorter_than_the_sent_text_diverges() -> None:
     stream = AnswerTextStream()
     assert stream.delta("abc") == "abc"
     stream.reset()
-    assert stream.said(answer("ab", Stop.END)) == ""
-    assert stream.broken
+    assert stream.finish(answer("ab", Stop.END)) == ""
+    assert stream.diverged
 
 
 def test_answers_are_separated_unless_the_first_was_cut_off() -> None:
     stream = AnswerTextStream()
-    assert stream.delta("a") + stream.said(answer("a", Stop.TOOLS)) == "a"
-    assert stream.delta("b") + stream.said(answer("b", Stop.LENGTH)) == "\n\nb"
-    assert stream.delta("c") + stream.said(answer("c", Stop.END)) == "c"
+    assert stream.delta("a") + stream.finish(answer("a", Stop.TOOLS)) == "a"
+    assert stream.delta("b") + stream.finish(answer("b", Stop.LENGTH)) == "\n\nb"
+    assert stream.delta("c") + stream.finish(answer("c", Stop.END)) == "c"

@@ -1,4 +1,4 @@
-"""What the settings say about how the agent thinks is in its plans and its models."""
+"""Agent settings reach the plans and models."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def settings(**given: object) -> Config:
 
 
 @pytest.mark.anyio
-async def test_the_hint_about_the_surroundings_is_in_the_prompt(tmp_path: Path) -> None:
+async def test_environment_hint_is_in_the_prompt(tmp_path: Path) -> None:
     hint = "agent: {environment_hint: This is a build server., system_prompt: Be brief.}\n"
     async with open_profile(tmp_path, hint) as app:
         assert "This is a build server.\n\nBe brief." in (await planned(app, tmp_path)).system
@@ -54,7 +54,7 @@ async def test_the_hint_about_the_surroundings_is_in_the_prompt(tmp_path: Path) 
         ("{mock: high}", "medium", "medium"),
     ],
 )
-async def test_a_model_may_have_an_effort_of_its_own(
+async def test_model_can_have_its_own_effort(
     tmp_path: Path, overrides: str, chosen: str, effort: str
 ) -> None:
     given = f"agent: {{reasoning_effort: low, reasoning_overrides: {overrides}}}\n"
@@ -63,21 +63,21 @@ async def test_a_model_may_have_an_effort_of_its_own(
 
 
 @pytest.mark.anyio
-async def test_the_owners_messages_stand_before_every_conversation(tmp_path: Path) -> None:
+async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
     (tmp_path / "home" / "first.json").write_text(json.dumps(EXAMPLES))
     home = Home(root=tmp_path / "home", path=tmp_path / "home")
-    model, ear = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
+    model, recorder = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
     given = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
-    await run_turn(given, [user_message("hello")], ear)
+    await run_turn(given, [user_message("hello")], recorder)
     (request,) = model.requests
     assert [text_of(one) for one in request.messages] == ["Hi", "Ahoy!", "hello"]
-    assert [text_of(one) for one in ear.said] == ["hello", "Ahoy again!"]
+    assert [text_of(one) for one in recorder.said] == ["hello", "Ahoy again!"]
 
 
 @pytest.mark.anyio
-async def test_the_setting_names_their_file(tmp_path: Path) -> None:
+async def test_prefill_file_is_named_in_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "first.json"
     file.write_text(json.dumps(EXAMPLES))
     async with open_profile(tmp_path, f"{SETTING}: {file}\n") as app:
@@ -97,7 +97,7 @@ async def test_the_setting_names_their_file(tmp_path: Path) -> None:
         ("[1]", "entry 1 is not a text"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None, why: str) -> None:
+def test_invalid_prefill_file_is_reported(tmp_path: Path, content: str | None, why: str) -> None:
     if content is not None:
         (tmp_path / "f").write_text(content)
     with pytest.raises(ConfigError, match=why) as caught:
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, content: str | None
     assert SETTING in caught.value.hint
 
 
-def test_a_slot_names_its_model_its_address_and_how_often_it_is_tried() -> None:
+def test_auxiliary_slot_sets_model_address_and_retries() -> None:
     slot = {"model": "small", "base_url": "http://127.0.0.1:1/v1", "api_key": "k"}
     config = settings(auxiliary={"title_generation": slot, "transient_retries": 4})
     assert auxiliary_flags(config, config.auxiliary.title_generation) == ModelOverrides(
@@ -114,7 +114,7 @@ def test_a_slot_names_its_model_its_address_and_how_often_it_is_tried() -> None:
     assert auxiliary_flags(config, config.auxiliary.compression) is None
 
 
-def test_the_older_names_of_the_model_for_summaries_count_where_the_slot_is_empty() -> None:
+def test_older_summary_model_settings_apply_if_the_slot_is_empty() -> None:
     old = {"summary_model": "s", "summary_provider": "auto", "summary_base_url": "http://h/v1"}
     assert summary_flags(settings(compression=old)) == ModelOverrides(
         model="s", base_url="http://h/v1", tries=3
@@ -125,7 +125,7 @@ def test_the_older_names_of_the_model_for_summaries_count_where_the_slot_is_empt
     assert summary_flags(settings()) is None
 
 
-def test_a_wish_says_how_often_a_model_is_tried() -> None:
+def test_flags_set_the_number_of_retries() -> None:
     given = model_settings(settings(agent={"api_max_retries": 2}))
     env = {"OPENAI_API_KEY": "k"}.get
     assert resolve_models(given, env, ModelOverrides(model="m", provider="openai")).tries == 2
@@ -135,7 +135,7 @@ def test_a_wish_says_how_often_a_model_is_tried() -> None:
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("auto", True), ("native", True), ("text", False)])
-def test_images_are_shown_or_named_as_the_settings_say(mode: str, shown: bool) -> None:
+def test_images_are_sent_or_named_as_configured(mode: str, shown: bool) -> None:
     own = {"name": "own", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
     given = model_settings(settings(agent={"image_input_mode": mode}, custom_providers=[own]))
     env = {"OPENAI_API_KEY": "k"}.get
@@ -144,7 +144,7 @@ def test_images_are_shown_or_named_as_the_settings_say(mode: str, shown: bool) -
         assert target.profile.images is shown
 
 
-def test_a_model_that_sees_nothing_is_shown_images_only_where_the_settings_say_so() -> None:
+def test_model_without_vision_gets_images_only_if_configured() -> None:
     env = {"DEEPSEEK_API_KEY": "k"}.get
     blind = ModelOverrides(model="deepseek-chat", provider="deepseek")
     for mode, shown in (("auto", False), ("native", True)):
@@ -162,7 +162,7 @@ def test_a_model_that_sees_nothing_is_shown_images_only_where_the_settings_say_s
         ("fast", "anthropic", {}),
     ],
 )
-def test_the_service_tier_is_asked_of_whom_has_tiers(
+def test_service_tier_is_sent_where_supported(
     tier: str, provider: str, sent: dict[str, str]
 ) -> None:
     given = model_settings(settings(agent={"service_tier": tier}))

@@ -1,4 +1,4 @@
-"""What the settings say about chats becomes the rules of their gateway."""
+"""Chat settings become the rules of the gateway."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -37,24 +37,32 @@ def rules_of(settings: object) -> GatewayRules:
 
 def test_each_setting_reaches_its_rule() -> None:
     rules = rules_of(SETTINGS)
-    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (60, 120, 90)
-    assert rules.stamps
-    shows = rules.shows["fake"]
-    assert (shows.between, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
-    assert rules.usual == structs.replace(shows, typing=True)
+    assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (60, 120, 90)
+    assert rules.timestamps
+    shows = rules.progress_display["fake"]
+    assert (shows.narration, shows.preview, shows.cursor, shows.typing) == (False, 33, "|", False)
+    assert rules.default_display == structs.replace(shows, typing=True)
     assert rules.delivery_on("fake@home").replies == "all"
     assert rules.delivery_on("other").replies == "first"
 
 
-def test_what_is_not_set_is_as_people_know_it() -> None:
+def test_unset_settings_have_their_defaults() -> None:
     rules = rules_of({})
-    assert (rules.actors.notify, rules.actors.fresh, rules.pace.old) == (180, 3600, 0)
-    assert (rules.usual.between, rules.usual.preview, rules.usual.cursor) == (True, 60, " ▉")
-    assert (rules.stamps, rules.usual.typing) == (False, True)
+    assert (rules.actors.notify, rules.actors.fresh, rules.progress_timing.max_age) == (
+        180,
+        3600,
+        0,
+    )
+    assert (
+        rules.default_display.narration,
+        rules.default_display.preview,
+        rules.default_display.cursor,
+    ) == (True, 60, " ▉")
+    assert (rules.timestamps, rules.default_display.typing) == (False, True)
 
 
 @pytest.mark.anyio
-async def test_a_session_is_kept_for_the_processes_that_run_in_it(tmp_path: Path) -> None:
+async def test_session_is_kept_while_its_processes_run(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "terminal:\n  backend: local\n") as app:
         session = Session(id="s", started_at=app.clock.now())
         await call_tool(app, make_scope(tmp_path), "terminal", command="sleep 600", background=True)
@@ -82,7 +90,7 @@ KNOWN = {
 
 
 @pytest.mark.anyio
-async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
+async def test_hanging_channel_times_out(tmp_path: Path) -> None:
     settings = "gateway: {platform_connect_timeout: 0.1}\n"
     async with (
         open_profile(tmp_path, settings) as app,
@@ -98,9 +106,7 @@ async def test_a_channel_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("limit", [30, 0])
-async def test_what_a_channel_opens_outlives_the_time_it_is_given(
-    tmp_path: Path, limit: int
-) -> None:
+async def test_channel_resources_outlive_the_connect_timeout(tmp_path: Path, limit: int) -> None:
     settings = f"gateway: {{platform_connect_timeout: {limit}}}\n"
     async with (
         open_profile(tmp_path, settings) as app,

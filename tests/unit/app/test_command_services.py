@@ -1,4 +1,4 @@
-"""What commands ask of a real profile: its settings are written, its tools and models listed."""
+"""Command services of a real profile."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -87,24 +87,24 @@ async def test_settings_are_written(tmp_path: Path) -> None:
         assert config.display.tool_progress == "new"
 
 
-async def test_delegated_work_is_seen_and_ended(tmp_path: Path) -> None:
+async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
     async with opened(tmp_path, CONFIG) as app:
         session = Session(id="s-1", started_at=app.clock.now(), source="fake", key="chat")
         scope = Scope("default", session.id, "r", str(tmp_path), source="fake", key="chat")
         background = command_services(app).background
         assert background is not None
         name = await app.delegations.dispatch(scope, [Task(goal="count"), Task(goal="sort")])
-        found = await background.of(structs.replace(session, id="s-2"))
+        found = await background.list_jobs(structs.replace(session, id="s-2"))
         assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
         assert [one.command for one in found] == ["count", "sort"]
         assert all(one.doing for one in found)
-        assert await background.end(session) == 1
+        assert await background.end_all(session) == 1
         with anyio.fail_after(60):
-            while await background.of(session):
+            while await background.list_jobs(session):
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:
+async def test_home_channel_is_saved_and_used_immediately(tmp_path: Path) -> None:
     address = Address("fake", '-100: "x"', "t")
     async with opened(tmp_path) as app:
         settings = command_services(app).settings
@@ -115,7 +115,7 @@ async def test_a_home_is_written_and_counts_at_once(tmp_path: Path) -> None:
         assert reread(app).platforms["fake"].enabled
 
 
-async def test_a_home_that_a_variable_names_cannot_be_moved(tmp_path: Path) -> None:
+async def test_home_channel_set_by_a_variable_cannot_be_changed(tmp_path: Path) -> None:
     async with opened(tmp_path, env={"FAKE_HOME_CHANNEL": "7"}) as app:
         settings = command_services(app).settings
         assert settings is not None
@@ -145,7 +145,7 @@ async def test_effort_and_personality_reach_the_plan(tmp_path: Path) -> None:
         assert await planned() == ("low", plain)
 
 
-async def test_a_session_from_elsewhere_has_the_tools_of_the_place(tmp_path: Path) -> None:
+async def test_session_from_a_platform_has_the_tools_of_the_platform(tmp_path: Path) -> None:
     config = CONFIG + "platform_toolsets:\n  fake: [todo]\n"
     async with opened(tmp_path, config) as app:
         here = Scope(profile="default", session="s", run="r", workspace="/w", source="cli")
@@ -160,23 +160,23 @@ async def test_a_session_from_elsewhere_has_the_tools_of_the_place(tmp_path: Pat
 async def test_models_and_tools_are_listed(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         services = command_services(app)
-        assert services.offers is not None
-        assert await services.offers.offers() == [
+        assert services.model_offers is not None
+        assert await services.model_offers.offers() == [
             "big --provider here",
             "spare --provider here",
             "small --provider here",
         ]
-        assert services.toolbox is not None
+        assert services.toolsets is not None
         session = app.conversation.session
-        names = [spec.name for spec in services.toolbox.offered("cli", Role.OWNER, session)]
+        names = [spec.name for spec in services.toolsets.offered("cli", Role.OWNER, session)]
         assert "terminal" in names
-        assert services.toolbox.offered("cli", Role.GUEST, session) == []
-        assert services.toolbox.toolsets()["todo"] == ["todo"]
+        assert services.toolsets.offered("cli", Role.GUEST, session) == []
+        assert services.toolsets.toolsets()["todo"] == ["todo"]
 
 
-async def test_the_report_has_no_secrets(tmp_path: Path) -> None:
+async def test_report_contains_no_secrets(tmp_path: Path) -> None:
     async with opened(tmp_path, env={"OPENAI_API_KEY": "sk-secret-secret"}) as app:
-        house = command_services(app).house
+        house = command_services(app).program
         assert house is not None
         report = dict(await house.report())
         assert report["profile"] == "default"
@@ -186,9 +186,9 @@ async def test_the_report_has_no_secrets(tmp_path: Path) -> None:
         assert str(tmp_path) not in str(report)
 
 
-async def test_a_picture_is_taken_in(tmp_path: Path) -> None:
+async def test_image_is_loaded(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
-        pictures = command_services(app).pictures
+        pictures = command_services(app).images
         assert pictures is not None
         (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 40)
         picture = await pictures.load(str(tmp_path / "a.png"))
@@ -197,7 +197,7 @@ async def test_a_picture_is_taken_in(tmp_path: Path) -> None:
             await pictures.load(str(tmp_path / "b.png"))
 
 
-async def test_platforms_of_a_supervisor() -> None:
+async def test_platform_states_come_from_the_supervisor() -> None:
     channel = FakeChannel()
     supervisor = Supervisor({"fake": channel}, FakeClock())
     platforms = GatewayPlatforms(supervisor)
@@ -209,7 +209,7 @@ async def test_platforms_of_a_supervisor() -> None:
     await anyio.lowlevel.checkpoint()
 
 
-def test_personalities(tmp_path: Path) -> None:
+def test_personalities_are_listed(tmp_path: Path) -> None:
     home = Home(root=tmp_path, path=tmp_path)
     home.config.write_text(CONFIG + "display:\n  personality: captain\n")
     config = load_config(home, {}).config
@@ -222,12 +222,12 @@ def test_personalities(tmp_path: Path) -> None:
     assert personality_text(config, "none") == personality_text(config, "gone") == ""
 
 
-async def test_only_what_differs_is_shown_and_nothing_secret(tmp_path: Path) -> None:
+async def test_changed_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     config = CONFIG.replace("base_url:", "api_key: sk-very-secret-12345\n    base_url:")
     async with opened(tmp_path, config) as app:
         settings = command_services(app).settings
         assert settings is not None
-        shown = await settings.shown()
+        shown = await settings.describe_changed()
         assert "default: big" in shown
         assert "max_turns" not in shown
         assert "very-secret" not in shown
@@ -235,9 +235,9 @@ async def test_only_what_differs_is_shown_and_nothing_secret(tmp_path: Path) -> 
 
 async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
-        toolbox = command_services(app).toolbox
+        toolbox = command_services(app).toolsets
         assert toolbox is not None
-        assert "terminal" in await toolbox.listed()
+        assert "terminal" in await toolbox.describe()
         told = await toolbox.switch(["terminal"], "", on=False)
         assert told == "terminal: disabled on all platforms from the next start."
         assert reread(app).agent.disabled_toolsets == ("terminal",)
@@ -249,7 +249,7 @@ async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
                 await toolbox.switch(names, platform, on=True)
 
 
-async def test_a_prompt_of_a_person_is_always_begun(tmp_path: Path) -> None:
+async def test_prompt_of_a_person_is_always_started(tmp_path: Path) -> None:
     """Also after many reports to which nobody said anything; and it comes back as one message."""
     async with opened(tmp_path) as app:
         session = app.conversation.session
@@ -263,7 +263,7 @@ async def test_a_prompt_of_a_person_is_always_begun(tmp_path: Path) -> None:
         assert isinstance(told, TextReply)
         name = told.text.partition(" ")[0]
         with anyio.fail_after(60):
-            while not await app.later.has_news(session.id):
+            while not await app.followups.has_followups(session.id):
                 await anyio.lowlevel.checkpoint()
         (letter,) = await app.store.queues.claim("inbox", session.id, "me", timedelta(0), 10)
         assert letter.key == name
@@ -290,9 +290,9 @@ HOMELY = CONFIG.replace(
 )
 
 
-async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
+async def test_session_is_handed_off_to_a_chat(tmp_path: Path) -> None:
     async with opened(tmp_path, HOMELY) as app:
-        handing, chat = command_services(app).handing, _Chat()
+        handing, chat = command_services(app).handoff, _Chat()
         assert handing is not None
         old = await chat.begin(app)
         session = structs.replace(app.conversation.session, title="Garden", system="You are.")
@@ -307,17 +307,17 @@ async def test_a_session_goes_on_in_a_chat(tmp_path: Path) -> None:
         assert read_outbox_message(post).address == chat.address
         assert "“Garden”" in read_outbox_message(post).text
         scope = Scope("default", session.id, "run", "/", source="cli")
-        later = await app.later.present(scope)
+        later = await app.followups.current_scope(scope)
         assert (later.address, later.key) == (chat.address, chat.place.key)
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])
-async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, lost: str) -> None:
+async def test_handoff_with_a_lost_lease_changes_nothing(tmp_path: Path, lost: str) -> None:
     async with opened(tmp_path, HOMELY) as app:
         old, session = await _Chat().begin(app), app.conversation.session
         await app.store.commit(OpenSession(session))
         app.runner = LeaseLosingRunner(app, old.id if lost == "old" else session.id)  # type: ignore[assignment]
-        handing = command_services(app).handing
+        handing = command_services(app).handoff
         assert handing is not None
         with pytest.raises(LeaseLost):
             await handing.hand_off(session, "fake")
@@ -327,9 +327,9 @@ async def test_who_lost_one_of_the_sessions_hands_over_nothing(tmp_path: Path, l
         assert await app.store.queues.claim("outbox:fake", None, "me", timedelta(0), 10) == []
 
 
-async def test_a_session_is_not_handed_to_nobody(tmp_path: Path) -> None:
+async def test_handoff_without_a_target_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path, HOMELY) as app:
-        handing = command_services(app).handing
+        handing = command_services(app).handoff
         assert handing is not None
         session = app.conversation.session
         await app.store.commit(OpenSession(session))

@@ -1,4 +1,4 @@
-"""A turn with a small model: few tools, few words; and its process gets none of our secrets."""
+"""Turns with a small embedded model: few tools, a short prompt, no secrets for its process."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ NAME = "qwen2.5-coder-0.5b"
 
 
 @pytest.mark.parametrize("folder", ["one", "another"])
-async def test_a_plan_for_a_small_model(tmp_path: Path, folder: str) -> None:
+async def test_small_model_gets_few_tools_and_a_short_prompt(tmp_path: Path, folder: str) -> None:
     env = Env({"HERMES_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "PATH": "/usr/bin"})
     workspace = tmp_path / folder
     workspace.mkdir()
@@ -40,11 +40,11 @@ async def test_a_plan_for_a_small_model(tmp_path: Path, folder: str) -> None:
         assert app.price(NAME, "embedded", Usage(10, 10)) == 0.0
 
 
-def test_the_engine_gets_no_secrets() -> None:
+def test_engine_environment_has_no_secrets() -> None:
     env = {"PATH": "/bin", "OPENAI_API_KEY": "k", "PIP_INDEX_URL": "x", "HTTPS_PROXY": "p"}
     assert engine_env(env) == {"PATH": "/bin"}
     assert pip_env(env) == {"PATH": "/bin", "PIP_INDEX_URL": "x", "HTTPS_PROXY": "p"}
 
 
-def test_one_core_is_left_to_others() -> None:
+def test_one_core_is_left_free() -> None:
     assert thread_count() >= 1

@@ -1,4 +1,4 @@
-"""What others could have written never tells how things are done, whatever becomes of it."""
+"""Instruction files that others may have written are never followed, whatever happens to them."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -48,7 +48,7 @@ WAYS: dict[str, list[Call]] = {
 
 
 def told(app: App, folder: Path) -> str:
-    return project_section(folder, 20_000, file_provenance(app.home, app.clock).speaks)
+    return project_section(folder, 20_000, file_provenance(app.home, app.clock).may_be_followed)
 
 
 async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
@@ -63,7 +63,7 @@ async def used(app: App, root: Path, who: str, calls: Sequence[Call]) -> None:
 
     for name, args in calls:
         ctx = ToolContext(make_scope(root, role=role), "c", silent, yes, foreign=who == "strange")
-        await app.toolbox.on("cli")[name].run(Raw(msgspec.json.encode(args)), ctx)
+        await app.toolbox.tools_on("cli")[name].run(Raw(msgspec.json.encode(args)), ctx)
 
 
 async def owner(app: App, root: Path, command: str, **more: object) -> None:
@@ -74,7 +74,7 @@ async def owner(app: App, root: Path, command: str, **more: object) -> None:
 @pytest.mark.parametrize(
     ("who", "way"), [("guest", "rules"), *product(["member", "strange"], WAYS)]
 )
-async def test_with_whatever_tool_and_name_they_write_it(
+async def test_file_written_by_others_with_any_tool_is_untrusted(
     tmp_path: Path, who: str, way: str
 ) -> None:
     work = tmp_path / "work"
@@ -103,7 +103,7 @@ async def test_with_whatever_tool_and_name_they_write_it(
         "mkdir -p .cursor/rules && cp AGENTS.md .cursor/rules/a.mdc && rm AGENTS.md",
     ],
 )
-async def test_what_the_owner_does_with_it_later_does_not_make_it_the_owners(
+async def test_later_changes_by_the_owner_do_not_make_it_trusted(
     tmp_path: Path, command: str
 ) -> None:
     async with open_profile(tmp_path) as app:
@@ -114,7 +114,7 @@ async def test_what_the_owner_does_with_it_later_does_not_make_it_the_owners(
         assert SILENT in section
 
 
-async def test_nor_does_another_branch(tmp_path: Path) -> None:
+async def test_switching_branches_does_not_make_it_trusted(tmp_path: Path) -> None:
     work = tmp_path / "work"
     async with open_profile(tmp_path) as app:
         await owner(app, tmp_path, f"git init -q -b m; echo own > AGENTS.md; git add .; {COMMITS}")
@@ -125,7 +125,7 @@ async def test_nor_does_another_branch(tmp_path: Path) -> None:
         assert RULE not in told(app, work)
 
 
-async def test_nor_another_folder(tmp_path: Path) -> None:
+async def test_another_folder_does_not_make_it_trusted(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         await used(app, tmp_path, "member", [("terminal", {"command": FETCHED})])
         (tmp_path / "work").rename(tmp_path / "moved")
@@ -144,7 +144,7 @@ async def test_nor_another_folder(tmp_path: Path) -> None:
         'python3 -c \'import os; os.chmod("AGENTS" + ".md", 0o644)\'',
     ],
 )
-async def test_what_was_fetched_stays_silent(tmp_path: Path, command: str) -> None:
+async def test_fetched_file_stays_untrusted(tmp_path: Path, command: str) -> None:
     work = tmp_path / "work"
     async with open_profile(tmp_path) as app:
         (work / "format.sh").write_text(FORMATTER)
@@ -160,7 +160,7 @@ async def test_what_was_fetched_stays_silent(tmp_path: Path, command: str) -> No
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", ".cursor/rules/a.mdc", "docs/rules.md"])
-async def test_what_the_owner_has_written_whole_is_the_owners(tmp_path: Path, name: str) -> None:
+async def test_file_rewritten_by_the_owner_is_trusted(tmp_path: Path, name: str) -> None:
     work = tmp_path / "work"
     async with open_profile(tmp_path) as app:
         if name == "docs/rules.md":
@@ -179,7 +179,7 @@ async def test_what_the_owner_has_written_whole_is_the_owners(tmp_path: Path, na
         assert SILENT in told(app, work)
 
 
-async def test_who_never_shares_nor_fetches_is_not_bothered(tmp_path: Path) -> None:
+async def test_owner_without_shared_or_fetched_files_is_not_affected(tmp_path: Path) -> None:
     work = tmp_path / "work"
     async with open_profile(tmp_path) as app:
         (work / "format.sh").write_text(FORMATTER)

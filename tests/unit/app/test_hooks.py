@@ -1,4 +1,4 @@
-"""The hooks of a home: loaded by path, shared with nobody, refused when others can write them."""
+"""Loading the hooks of a home."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ async def warnings_of(path: Path) -> list[str]:
         return bus.warnings
 
 
-async def test_a_hook_is_called(tmp_path: Path) -> None:
+async def test_hook_is_called(tmp_path: Path) -> None:
     folder = hook(tmp_path, "notes")
     before = list(sys.path)
     async with open_profile_hooks(home_at(tmp_path), SystemClock()) as bus:
@@ -66,7 +66,7 @@ async def test_a_hook_is_called(tmp_path: Path) -> None:
     assert not (folder / "__pycache__").exists()
 
 
-async def test_an_async_hook_may_decide(tmp_path: Path) -> None:
+async def test_async_hook_can_decide(tmp_path: Path) -> None:
     handler = (
         "import asyncio\n"
         "async def handle(event_type, context):\n"
@@ -79,7 +79,7 @@ async def test_an_async_hook_may_decide(tmp_path: Path) -> None:
     assert decision == HookDecision(HookVerdict.DENY, "new")
 
 
-async def test_profiles_share_no_module(tmp_path: Path) -> None:
+async def test_profiles_share_no_modules(tmp_path: Path) -> None:
     homes = [tmp_path / "a", tmp_path / "b"]
     folders = [hook(home, "same") for home in homes]
 
@@ -99,7 +99,7 @@ async def test_profiles_share_no_module(tmp_path: Path) -> None:
     assert len({line.split()[3] for out in outs for line in out}) == 2
 
 
-async def test_a_home_without_hooks_has_none(tmp_path: Path) -> None:
+async def test_home_without_hooks_has_none(tmp_path: Path) -> None:
     assert await warnings_of(tmp_path) == []
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "README").write_text("x")
@@ -108,7 +108,7 @@ async def test_a_home_without_hooks_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["", "HOOK.yaml", "handler.py", ".."])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-async def test_what_others_can_write_is_refused(tmp_path: Path, what: str, mode: int) -> None:
+async def test_hook_writable_by_others_is_refused(tmp_path: Path, what: str, mode: int) -> None:
     folder = hook(tmp_path, "open")
     path = tmp_path / "hooks" if what == ".." else folder / what
     path.chmod(path.stat().st_mode | mode)
@@ -127,7 +127,7 @@ async def test_what_others_can_write_is_refused(tmp_path: Path, what: str, mode:
         ("", "no function handle"),
     ],
 )
-async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str) -> None:
+async def test_broken_handler_is_reported(tmp_path: Path, handler: str, why: str) -> None:
     folder = hook(tmp_path, "broken", handler)
     (warning,) = await warnings_of(tmp_path)
     assert warning.startswith(f"hook broken is disabled: {folder / 'handler.py'}: ")
@@ -137,21 +137,21 @@ async def test_a_broken_handler_is_named(tmp_path: Path, handler: str, why: str)
 @pytest.mark.parametrize(
     ("manifest", "why"),
     [
-        ("events: [", "this is not YAML"),
+        ("events: [", "invalid YAML"),
         ("- a\n- b\n", "not a mapping"),
         ("name: x\n", "no known event"),
         ("events: 7\n", "Expected `array`"),
         ("events: ['command:']\n", "no known event"),
     ],
 )
-async def test_a_broken_manifest_is_named(tmp_path: Path, manifest: str, why: str) -> None:
+async def test_broken_manifest_is_reported(tmp_path: Path, manifest: str, why: str) -> None:
     folder = hook(tmp_path, "broken", manifest=manifest)
     warning = (await warnings_of(tmp_path))[-1]
     assert str(folder / "HOOK.yaml") in warning
     assert why in warning
 
 
-def test_unknown_events_are_told_and_the_rest_counts(tmp_path: Path) -> None:
+def test_unknown_event_is_reported_and_others_work(tmp_path: Path) -> None:
     hook(tmp_path, "some", manifest="events: [agent:end, agent:nap, 'command:*', command:new]\n")
     found = find_hooks(tmp_path / "hooks")
     (source,) = found.sources
@@ -160,14 +160,14 @@ def test_unknown_events_are_told_and_the_rest_counts(tmp_path: Path) -> None:
     assert warning.endswith("HOOK.yaml: unknown event agent:nap")
 
 
-async def test_a_missing_handler_is_named(tmp_path: Path) -> None:
+async def test_missing_handler_is_reported(tmp_path: Path) -> None:
     folder = hook(tmp_path, "half")
     (folder / "handler.py").unlink()
     (warning,) = await warnings_of(tmp_path)
     assert str(folder / "handler.py") in warning
 
 
-def test_hooks_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_hooks_are_sorted_by_name(tmp_path: Path) -> None:
     for name in ("b", "c", "a"):
         hook(tmp_path, name)
     assert [one.name for one in find_hooks(tmp_path / "hooks").sources] == ["a", "b", "c"]

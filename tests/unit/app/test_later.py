@@ -1,4 +1,4 @@
-"""What ended after its turn is looked for by who may still be there, and forgotten in the end."""
+"""Sessions with pending follow-ups are remembered up to a limit."""
 
 import pytest
 
@@ -13,25 +13,25 @@ def scope(session: str) -> Scope:
     return Scope("default", session, "run", "/work", source="cli")
 
 
-async def test_only_so_many_sessions_are_remembered(store: SqliteStore) -> None:
+async def test_number_of_remembered_sessions_is_limited(store: SqliteStore) -> None:
     home = FollowupRouter(store)
     for name in ("first", "last"):
-        await store.commit(*home.brought(scope(name), f"news of {name}", "It has ended."))
-    home.ring(scope("first"))
-    assert await home.has_news("first")
+        await store.commit(*home.rows(scope(name), f"news of {name}", "It has ended."))
+    home.wake(scope("first"))
+    assert await home.has_followups("first")
     for number in range(MAX_SESSIONS - 1):
-        home.ring(scope(f"session {number}"))
-    home.ring(scope("last"))
-    assert not await home.has_news("first")
-    assert await home.has_news("last")
+        home.wake(scope(f"session {number}"))
+    home.wake(scope("last"))
+    assert not await home.has_followups("first")
+    assert await home.has_followups("last")
 
 
-async def test_who_was_rung_for_again_is_not_the_first_to_be_forgotten(store: SqliteStore) -> None:
+async def test_recently_woken_session_is_kept(store: SqliteStore) -> None:
     home = FollowupRouter(store)
-    await store.commit(*home.brought(scope("first"), "news", "It has ended."))
-    home.ring(scope("first"))
+    await store.commit(*home.rows(scope("first"), "news", "It has ended."))
+    home.wake(scope("first"))
     for number in range(MAX_SESSIONS - 1):
-        home.ring(scope(f"session {number}"))
-    home.ring(scope("first"))
-    home.ring(scope("one more"))
-    assert await home.has_news("first")
+        home.wake(scope(f"session {number}"))
+    home.wake(scope("first"))
+    home.wake(scope("one more"))
+    assert await home.has_followups("first")

@@ -1,4 +1,4 @@
-"""A profile that is closed leaves no task behind."""
+"""Closing a profile leaves no task behind."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from hermes.session.lease import Lease
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_renews_leases_ends_with_the_profile(tmp_path: Path) -> None:
+async def test_lease_renewal_ends_with_the_profile(tmp_path: Path) -> None:
     home = Home(root=tmp_path, path=tmp_path)
     home.config.write_text("model: {default: m, base_url: 'http://127.0.0.1:1/v1'}\n")
     before = asyncio.all_tasks()

@@ -1,4 +1,4 @@
-"""A profile with two hundred tools of servers: small requests, and every tool within reach."""
+"""A profile with two hundred MCP tools: small requests, and every tool can be called."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 async def _asks(args: dict[str, object], ctx: ToolContext) -> str | ToolOutput:
     """What a tool with an outside effect does before it acts."""
     wish = ApprovalRequest(tool="far", action=f"far {args}", reaching=Isolation.BEYOND)
-    decision = await ctx.ask(wish)
+    decision = await ctx.request_approval(wish)
     return (
         ToolOutput.text("Done.") if decision.allowed else ToolOutput.text(decision.why, failed=True)
     )
@@ -69,43 +69,43 @@ def body(model: ScriptedModel, number: int = 0) -> bytes:
     return ChatRequestCodec("mock", "openai", ModelProfile()).body(model.requests[number])
 
 
-async def test_the_request_for_hi_stays_small(tmp_path: Path) -> None:
+async def test_request_stays_small(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
         assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
         assert len(body(model)) <= 16_000
         assert len(app.planner.offered(scope_in(tmp_path))) > 200
 
 
-async def test_the_window_counts_what_is_sent(tmp_path: Path) -> None:
+async def test_context_usage_counts_only_listed_tools(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
         scope = scope_in(tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), cwd=scope.workspace, source="cli")
-        alone = (await SessionWindow(app).filling(session, Role.OWNER)).parts["tools"]
-        app.toolbox.join(list(many().values()))
+        alone = (await SessionWindow(app).usage(session, Role.OWNER)).parts["tools"]
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope, answer_script("Hello."))
         assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
-        filling = await SessionWindow(app).filling(session, Role.OWNER)
+        filling = await SessionWindow(app).usage(session, Role.OWNER)
         assert filling.parts["tools"] == tool_tokens(model.requests[0].tools)
         assert alone < filling.parts["tools"] < alone + 500
 
 
-async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> None:
+async def test_found_tool_is_called_through_the_proxy(tmp_path: Path) -> None:
     tools = many()
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(tools.values()))
+        app.toolbox.add_tools(list(tools.values()))
         found = tool_call("tool_search", query="delete a calendar event")
         wanted = tool_call("tool_call", name="calendar_delete_event", arguments={"id": "e1"})
         scripts = [assistant_message(found)], [assistant_message(wanted)], answer_script("Done.")
         plan, model = await planned(app, scope_in(tmp_path), *scripts)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
-        assert '"calendar_delete_event"' in text_of(ear.results[0])
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
+        assert '"calendar_delete_event"' in text_of(recorder.results[0])
         assert tools["calendar_delete_event"].asked == [{"id": "e1"}]
-        assert ear.results[1].failed
-        assert "no one can be asked here" in text_of(ear.results[1])
-        started = [event for event in ear.events if isinstance(event, ToolStarted)]
+        assert recorder.results[1].failed
+        assert "no one can be asked here" in text_of(recorder.results[1])
+        started = [event for event in recorder.events if isinstance(event, ToolStarted)]
         assert [(one.call.name, one.effect) for one in started] == [
             ("tool_search", Effect.READ),
             ("calendar_delete_event", Effect.OUTSIDE),
@@ -117,34 +117,34 @@ async def test_what_is_found_is_called_through_the_same_door(tmp_path: Path) -> 
         assert [result.failed for result in allowed.results] == [False, False]
 
 
-async def test_a_tool_that_is_not_listed_can_be_called_by_its_name(tmp_path: Path) -> None:
+async def test_unlisted_tool_can_be_called_by_name(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         script = [assistant_message(tool_call("weather_forecast"))], answer_script("Rain.")
         plan, _ = await planned(app, scope_in(tmp_path), *script)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
-        assert text_of(ear.results[0]) == "It will rain."
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
+        assert text_of(recorder.results[0]) == "It will rain."
 
 
-async def test_guests_find_only_what_they_may_use(tmp_path: Path) -> None:
+async def test_guest_finds_only_permitted_tools(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         script = (
             [assistant_message(tool_call("tool_call", name="bank_create_transfer"))],
             answer_script("No."),
         )
         plan, _ = await planned(app, scope_in(tmp_path, role=Role.GUEST), *script)
-        ear = EventRecorder()
-        await run_turn(plan, [user_message("hi")], ear)
+        recorder = EventRecorder()
+        await run_turn(plan, [user_message("hi")], recorder)
         assert "bank_create_transfer" not in plan.tools
-        assert "unknown tool" in text_of(ear.results[0])
+        assert "no tool named" in text_of(recorder.results[0])
 
 
-async def test_the_settings_decide(tmp_path: Path) -> None:
+async def test_tool_search_follows_the_settings(tmp_path: Path) -> None:
     off = "tools:\n  tool_search:\n    enabled: false\nagent:\n  disabled_toolsets: [bank]\n"
     async with open_profile(tmp_path, off) as app:
-        app.toolbox.join(list(many().values()))
+        app.toolbox.add_tools(list(many().values()))
         plan, model = await planned(app, scope_in(tmp_path), answer_script("Hello."))
         await run_turn(plan, [user_message("hi")], EventRecorder())
         names = {spec.name for spec in model.requests[0].tools}

@@ -1,4 +1,4 @@
-"""A member's question finds the owner's home channel, as the settings name it."""
+"""A member's question is forwarded to the owner's home channel."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -19,24 +19,24 @@ def at(root: Path, channel: str) -> Scope:
     return structs.replace(make_scope(root, channel), address=Address(channel, "1"))
 
 
-async def test_the_home_of_the_same_platform_or_else_another(tmp_path: Path) -> None:
+async def test_home_channel_of_the_same_platform_is_preferred(tmp_path: Path) -> None:
     async with open_profile(tmp_path, HOMES) as app:
-        assert app.outgoing.home_of(at(tmp_path, "discord")) == Address("discord", "7")
-        assert app.outgoing.home_of(at(tmp_path, "telegram")) == Address("telegram", "42")
-        assert app.outgoing.home_of(at(tmp_path, "slack")) is not None
+        assert app.sender.owner_chat(at(tmp_path, "discord")) == Address("discord", "7")
+        assert app.sender.owner_chat(at(tmp_path, "telegram")) == Address("telegram", "42")
+        assert app.sender.owner_chat(at(tmp_path, "slack")) is not None
 
 
-async def test_nobody_is_at_home_where_none_is_named(tmp_path: Path) -> None:
+async def test_without_a_home_channel_there_is_no_address(tmp_path: Path) -> None:
     async with open_profile(tmp_path) as app:
-        assert app.outgoing.home_of(at(tmp_path, "telegram")) is None
+        assert app.sender.owner_chat(at(tmp_path, "telegram")) is None
 
 
-async def test_what_is_carried_lies_in_the_outbox_once(tmp_path: Path) -> None:
+async def test_forwarded_question_is_in_the_outbox_once(tmp_path: Path) -> None:
     heard: list[Address] = []
     async with open_profile(tmp_path, HOMES) as app:
-        app.outgoing.set_posted_callback(heard.append)
+        app.sender.set_posted_callback(heard.append)
         for _ in range(2):
-            await app.outgoing.carry("ask_1", Address("telegram", "42"), "May I?")
+            await app.sender.forward("ask_1", Address("telegram", "42"), "May I?")
         home = Address("telegram", "42")
         rows = await app.store.queues.claim(
             outbox_name("telegram"), topic_of(home), "me", timedelta(minutes=1), 10

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 GIF = b"GIF89a and so on"
 
 
-async def test_pictures_are_taken_in_by_content(tmp_path: Path):
+async def test_images_are_stored_by_content(tmp_path: Path):
     (tmp_path / "a.jpg").write_bytes(GIF)
     blobs = FileBlobs(tmp_path / "blobs")
     (media,) = await load_images(blobs, [str(tmp_path / "a.jpg")])
@@ -28,7 +28,7 @@ async def test_pictures_are_taken_in_by_content(tmp_path: Path):
         ("huge.gif", "is larger than 20,000,000 bytes"),
     ],
 )
-async def test_what_cannot_be_shown_is_refused(tmp_path: Path, name: str, message: str):
+async def test_unusable_image_is_refused(tmp_path: Path, name: str, message: str):
     (tmp_path / "notes.png").write_text("words")
     (tmp_path / "huge.gif").write_bytes(GIF)
     os.truncate(tmp_path / "huge.gif", MAX_IMAGE_BYTES + 1)

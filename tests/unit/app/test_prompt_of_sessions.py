@@ -1,4 +1,4 @@
-"""The prompt of a real profile: small, the same again, and only for whom it is meant."""
+"""The system prompt of a real profile."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -63,7 +63,7 @@ def remember(root: Path, text: str) -> None:
     (folder / "MEMORY.md").write_text(text)
 
 
-async def test_the_request_for_hi_is_small(tmp_path: Path) -> None:
+async def test_request_is_small(tmp_path: Path) -> None:
     async with profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
         specs = [tool.spec for _, tool in sorted(plan.tools.items())]
@@ -72,7 +72,7 @@ async def test_the_request_for_hi_is_small(tmp_path: Path) -> None:
         assert len(ChatRequestCodec("mock", "openai", ModelProfile()).body(request)) <= 16_000
 
 
-async def test_it_is_the_same_again_until_it_must_change(tmp_path: Path) -> None:
+async def test_prompt_is_reused_until_it_must_change(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "AGENTS.md").write_text("Use tabs.")
     remember(tmp_path, "They like tea.")
@@ -85,20 +85,20 @@ async def test_it_is_the_same_again_until_it_must_change(tmp_path: Path) -> None
         kept = {"system": first.system, "model": "mock", "provider": "openai"}
         later = await planned(app, tmp_path, **kept)
         assert later.system == first.system
-        assert later.renew is not None
-        assert "coffee" in later.renew()
+        assert later.rebuild_prompt is not None
+        assert "coffee" in later.rebuild_prompt()
         moved = kept | {"provider": "elsewhere"}
         assert "coffee" in (await planned(app, tmp_path, **moved)).system
 
 
-async def test_memory_is_the_owners(tmp_path: Path) -> None:
+async def test_memory_is_only_for_the_owner(tmp_path: Path) -> None:
     remember(tmp_path, "They like tea.")
     async with profile(tmp_path) as app:
         assert "They like tea." in (await planned(app, tmp_path)).system
         assert "They like tea." not in (await planned(app, tmp_path, role=Role.MEMBER)).system
 
 
-async def test_the_settings_decide(tmp_path: Path) -> None:
+async def test_prompt_follows_the_settings(tmp_path: Path) -> None:
     settings = (
         "compression:\n  enabled: false\nmemory:\n  memory_enabled: false\n"
         "limits:\n  usd_per_session: 0\n"
@@ -107,16 +107,16 @@ async def test_the_settings_decide(tmp_path: Path) -> None:
     async with profile(tmp_path, settings) as app:
         plan = await planned(app, tmp_path)
         assert "They like tea." not in plan.system
-        assert app.runner.compressing is None
-        assert plan.allowed is not None
+        assert app.runner.compaction is None
+        assert plan.check_spend is not None
         with pytest.raises(SpendCapReached, match=r"limit of \$0.00 for this session"):
-            await plan.allowed()
+            await plan.check_spend()
         session = Session(id="s1", started_at=app.clock.now())
         with pytest.raises(UsageError, match="disabled"):
             await SessionWindow(app).compress(session, CompactionOptions(), preview=True)
 
 
-async def test_what_fills_the_window(tmp_path: Path) -> None:
+async def test_context_usage_is_reported(tmp_path: Path) -> None:
     async with profile(tmp_path) as app:
         plan = await planned(app, tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), system=plan.system, model="mock",
@@ -126,7 +126,7 @@ async def test_what_fills_the_window(tmp_path: Path) -> None:
         ]
         await app.store.commit(OpenSession(session), *said)
         window = SessionWindow(app)
-        filling = await window.filling(session, Role.OWNER)
+        filling = await window.usage(session, Role.OWNER)
         assert list(filling.parts) == ["system", "skills", "project", "memory", "tools", "history"]
         assert 1_500 <= filling.parts["history"] <= 1_600
         assert filling.parts["tools"] > 1_000

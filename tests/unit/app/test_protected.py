@@ -1,4 +1,4 @@
-"""What no tool may touch: the files that hold keys, or decide where they are sent."""
+"""Files with keys, or that decide where keys are sent, are closed to tools."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("profile", ["default", "work"])
-def test_secrets_and_settings_of_every_profile_are_closed(root: Path, profile: str) -> None:
+def test_secrets_and_settings_of_every_profile_are_blocked(root: Path, profile: str) -> None:
     path = root if profile == "default" else root / "profiles" / profile
     places = SessionPaths(root, protected_paths(Home(root, path, profile)))
     for folder in (root, root / "profiles/work", root / "profiles/other"):
@@ -44,7 +44,7 @@ def test_secrets_and_settings_of_every_profile_are_closed(root: Path, profile: s
             assert places.is_protected(folder / name), folder / name
 
 
-def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
+def test_own_workspace_is_open(root: Path) -> None:
     path = root / "profiles/work"
     places = SessionPaths(root, protected_paths(Home(root, path, "work")))
     assert not places.is_protected(path / "workspace" / "notes.md")
@@ -52,7 +52,7 @@ def test_a_workspace_of_its_own_stays_open(root: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", ["default", "work"])
-def test_a_profile_made_later_is_closed_from_its_first_moment(root: Path, profile: str) -> None:
+def test_new_profile_is_blocked_immediately(root: Path, profile: str) -> None:
     path = root if profile == "default" else root / "profiles" / profile
     places = SessionPaths(root, protected_paths(Home(root, path, profile)))
     third = root / "profiles/third"
@@ -60,24 +60,24 @@ def test_a_profile_made_later_is_closed_from_its_first_moment(root: Path, profil
         (third / name).parent.mkdir(parents=True, exist_ok=True)
         (third / name).write_text("x")
         for principal in (OWNER, "test:mem"):
-            closed = places.closed(principal)
+            closed = places.blocked(principal)
             assert places.is_protected(third / name, closed)
             assert closed.forbids(third.stat())
 
 
-def test_of_the_other_profiles_not_even_the_daily_work_is_open(root: Path) -> None:
+def test_other_profiles_are_blocked_completely(root: Path) -> None:
     path = root / "profiles/work"
     places = SessionPaths(root, protected_paths(Home(root, path, "work")))
     for name in ("channel_directory.json", "gateway_state.json", "workspace/a", "cache/blobs/b"):
         for other in (root, root / "profiles/other"):
-            assert places.is_protected(other / name, places.closed(OWNER)), other / name
-    assert places.is_protected(path / "channel_directory.json", places.closed(OWNER))
+            assert places.is_protected(other / name, places.blocked(OWNER)), other / name
+    assert places.is_protected(path / "channel_directory.json", places.blocked(OWNER))
 
 
-def test_everybody_reads_what_was_printed_for_them(root: Path) -> None:
+def test_each_principal_reads_their_own_output(root: Path) -> None:
     home = Home(root, root)
     places, cache = SessionPaths(root, protected_paths(home)), home.cache
-    whose = {name: places.closed(name) for name in (OWNER, "test:mem", "test:other")}
+    whose = {name: places.blocked(name) for name in (OWNER, "test:mem", "test:other")}
     own = {
         OWNER: [cache / "output/out_1.txt", cache / "sandbox/tmp/a", cache / "blobs/ab/cd"],
         "test:mem": [
@@ -99,7 +99,7 @@ def test_everybody_reads_what_was_printed_for_them(root: Path) -> None:
     assert places.is_protected(cache / "vouched", whose[OWNER])
 
 
-def test_a_workspace_in_another_home_is_open_but_what_is_closed_in_it_stays_so(root: Path) -> None:
+def test_workspace_in_another_home_is_open_except_blocked_files(root: Path) -> None:
     other = root / "profiles/other"
     scope = Scope("default", "s", "r", str(other), "test:mem")
     closed = SessionPaths(root, protected_paths(Home(root, root))).blocked_for(scope)
@@ -109,45 +109,43 @@ def test_a_workspace_in_another_home_is_open_but_what_is_closed_in_it_stays_so(r
     assert closed.covers(root / "profiles/work/notes.md")
 
 
-def test_a_home_behind_a_link_is_closed_where_it_lies(
+def test_home_behind_a_link_is_blocked_at_its_real_path(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     link = tmp_path_factory.mktemp("link") / "home"
     link.symlink_to(root)
     places = SessionPaths(root.parent, protected_paths(Home(link, link)))
-    assert places.is_protected(link / "gateway_state.json", places.closed(OWNER))
-    assert not places.is_protected(link / "workspace/notes.md", places.closed(OWNER))
+    assert places.is_protected(link / "gateway_state.json", places.blocked(OWNER))
+    assert not places.is_protected(link / "workspace/notes.md", places.blocked(OWNER))
 
 
-def test_the_usual_home_is_private_where_another_one_is_used(tmp_path: Path) -> None:
+def test_default_home_is_private_when_another_is_used(tmp_path: Path) -> None:
     private = [Path(one) for one in private_paths(tmp_path, root=False)]
     usual, used = tmp_path / ".hermes", tmp_path / "used"
     (usual / "workspace").mkdir(parents=True)
     places = SessionPaths(tmp_path, protected_paths(Home(used, used)), private=private)
-    assert places.is_protected(usual / ".env", places.closed(OWNER, private=True))
+    assert places.is_protected(usual / ".env", places.blocked(OWNER, private=True))
     places = SessionPaths(tmp_path, protected_paths(Home(usual, usual)), private=private)
-    now = places.closed(OWNER, private=True)
+    now = places.blocked(OWNER, private=True)
     assert not places.is_protected(usual / "workspace/a", now)
     assert not now.forbids(usual.stat())
 
 
-def test_skills_are_written_with_leave_even_where_everything_else_is_the_workspace(
+def test_writing_skills_needs_approval_even_inside_the_workspace(
     tmp_path: Path,
 ) -> None:
     agent = tmp_path / "agent"
     steering = instruction_folders(Home(agent, agent))
     places = SessionPaths(tmp_path / "person", steering=steering, temporary=())
     scope = Scope("default", "s", "r", str(tmp_path))
-    assert places.beyond(scope, agent / "skills" / "tea" / "SKILL.md")
-    assert places.beyond(scope, agent / "skill-bundles" / "morning.yaml")
-    assert not places.beyond(scope, tmp_path / "agent" / "notes.md")
+    assert places.needs_write_approval(scope, agent / "skills" / "tea" / "SKILL.md")
+    assert places.needs_write_approval(scope, agent / "skill-bundles" / "morning.yaml")
+    assert not places.needs_write_approval(scope, tmp_path / "agent" / "notes.md")
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/gshadow", "/etc/ssh/ssh_host_rsa_key"])
-def test_what_only_root_may_read_is_not_read_unasked_by_an_agent_of_root(
-    tmp_path: Path, path: str
-) -> None:
+def test_root_only_files_need_approval_for_an_agent_of_root(tmp_path: Path, path: str) -> None:
     private = [Path(one) for one in private_paths(tmp_path, root=True)]
     places = SessionPaths(tmp_path, private=private)
-    assert places.closed(private=True).covers(Path(path))
-    assert not places.closed().covers(Path(path))
+    assert places.blocked(private=True).covers(Path(path))
+    assert not places.blocked().covers(Path(path))

@@ -1,4 +1,4 @@
-"""What a person refers to is attached to what they say, by the rules the tools keep to."""
+"""References in a message are attached under the rules of the file tools."""
 
 import subprocess
 from pathlib import Path
@@ -32,19 +32,19 @@ async def expanded(folder: Path, text: str) -> str:
     places = SessionPaths(folder / "home", [folder / "closed.db"], private=[folder / ".ssh"])
     with Spawner() as door:
         sources = ReferenceSources(
-            places=places,
+            paths=places,
             sandbox=LocalSandbox(door),
             git="/usr/bin/git",
             path=PATH,
             redact=Redactor(["hunter2-secret"]).redact_values,
-            origins=lambda: FileProvenance(SystemClock()),
+            provenance=lambda: FileProvenance(SystemClock()),
         )
         parts = await References(sources).expand([Text(text)], scope)
     assert parts[0] == Text(text)
     return "\n".join(part.text for part in parts[1:] if isinstance(part, Text))
 
 
-def test_what_is_a_reference() -> None:
+def test_references_are_recognized() -> None:
     text = (
         'See @file:a.md, (@folder:src) @diff, @staged; @git:3. @file:"my notes.md" and @file:a.md'
     )
@@ -60,7 +60,7 @@ def test_what_is_a_reference() -> None:
         assert find_references(other) == [], other
 
 
-async def test_files_and_folders(tmp_path: Path) -> None:
+async def test_files_and_folders_are_attached(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("one\ntwo hunter2-secret\nthree\n```\n")
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "a.py").write_text("")
@@ -72,7 +72,7 @@ async def test_files_and_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("a.md", False), ("Downloads/a.md", True)])
-async def test_a_file_of_others_is_attached_as_theirs(
+async def test_file_written_by_others_is_attached_as_unverified(
     tmp_path: Path, name: str, *, theirs: bool
 ) -> None:
     (tmp_path / "Downloads").mkdir()
@@ -80,11 +80,11 @@ async def test_a_file_of_others_is_attached_as_theirs(
     asked = f"see @file:{name}:1"
     said = User("m", (Text(asked), Text(await expanded(tmp_path, asked))))
     found = find_sources("Reports go to the archive.", [said], {})
-    assert bool(found.strangers) is theirs
-    assert bool(found.read) is not theirs
+    assert bool(found.untrusted) is theirs
+    assert bool(found.trusted) is not theirs
 
 
-async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> None:
+async def test_blocked_missing_or_binary_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "closed.db").write_text("secret rows")
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "id_rsa").write_text("secret key")
@@ -101,7 +101,7 @@ async def test_what_is_closed_missing_or_no_text_says_why(tmp_path: Path) -> Non
     assert "@url:ftp://example.org/: not attached: it is not the URL of a web page." in said
 
 
-async def test_it_is_bounded(tmp_path: Path) -> None:
+async def test_attachments_are_limited(tmp_path: Path) -> None:
     for number in range(MAX_REFERENCES + 2):
         (tmp_path / f"{number}.txt").write_text("x" * (2 * MAX_REFERENCE_CHARACTERS))
     words = " ".join(f"@file:{number}.txt" for number in range(MAX_REFERENCES + 2))
@@ -111,7 +111,7 @@ async def test_it_is_bounded(tmp_path: Path) -> None:
     assert "(2 references more: not attached.)" in said
 
 
-async def test_git(tmp_path: Path) -> None:
+async def test_git_references_are_attached(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
         subprocess.run(

@@ -1,4 +1,4 @@
-"""How a profile looks back: what the settings say, and how the person hears of it."""
+"""Background reviews of a profile: settings and notices."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,39 +28,41 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
     path.mkdir(exist_ok=True)
     (path / "config.yaml").write_text(config)
     env = Env({"HERMES_HOME": str(path), "HOME": str(path.parent)})
-    choices = AppOptions(workspace=str(path), looks_back=True)
+    choices = AppOptions(workspace=str(path), reviews_turns=True)
     async with open_app(resolve_home(env), env, choices) as opened:
         yield opened
 
 
-async def test_to_a_chat_it_goes_through_the_outbox(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
+async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:
+    async with app(tmp_path / "home") as harness:
         told: list[Address] = []
-        one.reviews.set_posted_callback(told.append)
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        harness.reviews.set_posted_callback(told.append)
+        await harness.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
         assert told == [CHAT]
-        assert await one.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
-        assert not one.reviews.has_notice("s")
+        assert await harness.store.queues.topics(outbox_name("fake")) == [topic_of(CHAT)]
+        assert not harness.reviews.has_notice("s")
 
 
-async def test_what_is_posted_is_a_reply(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
-        (parcel,) = await one.store.queues.claim(outbox_name("fake"), None, "me", timedelta(days=1))
+async def test_posted_notice_is_an_outbox_message(tmp_path: Path) -> None:
+    async with app(tmp_path / "home") as harness:
+        await harness.reviews.notify(ReviewedTurn(session="s", address=CHAT), "💾 Kept.")
+        (parcel,) = await harness.store.queues.claim(
+            outbox_name("fake"), None, "me", timedelta(days=1)
+        )
         assert read_outbox_message(parcel).text == "💾 Kept."
 
 
-async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> None:
-    async with app(tmp_path / "home") as one:
-        await one.reviews.tell(ReviewedTurn(session="s"), "first")
-        await one.reviews.tell(ReviewedTurn(session="s"), "second")
-        assert one.reviews.has_notice("s")
-        assert one.reviews.notices("s") == ["first", "second"]
-        assert one.reviews.notices("s") == []
+async def test_notice_at_a_terminal_is_returned_once(tmp_path: Path) -> None:
+    async with app(tmp_path / "home") as harness:
+        await harness.reviews.notify(ReviewedTurn(session="s"), "first")
+        await harness.reviews.notify(ReviewedTurn(session="s"), "second")
+        assert harness.reviews.has_notice("s")
+        assert harness.reviews.notices("s") == ["first", "second"]
+        assert harness.reviews.notices("s") == []
         for number in range(MAX_SESSIONS + 5):
-            await one.reviews.tell(ReviewedTurn(session=f"s{number}"), "x")
-        assert not one.reviews.has_notice("s0")
-        assert one.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
+            await harness.reviews.notify(ReviewedTurn(session=f"s{number}"), "x")
+        assert not harness.reviews.has_notice("s0")
+        assert harness.reviews.has_notice(f"s{MAX_SESSIONS + 4}")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,9 @@ async def test_at_a_terminal_it_waits_and_is_given_out_once(tmp_path: Path) -> N
         ("loud", NotificationLevel.ON),
     ],
 )
-async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) -> None:
+async def test_review_rules_follow_the_settings(
+    tmp_path: Path, written: str, meant: NotificationLevel
+) -> None:
     (tmp_path / "config.yaml").write_text(
         f"display:\n  memory_notifications: {written}\n"
         "memory:\n  nudge_interval: 3\nskills:\n  creation_nudge_interval: 4\n"
@@ -81,27 +85,27 @@ async def test_settings(tmp_path: Path, written: str, meant: NotificationLevel) 
     )
     env = Env({"HERMES_HOME": str(tmp_path)})
     rules = review_rules(load_config(resolve_home(env), env).config)
-    assert rules.notifying is meant
+    assert rules.notifications is meant
     assert (rules.intervals.memory, rules.intervals.skills, rules.timeout) == (3, 4, 50)
 
 
-async def test_old_skills_are_put_away_when_nobody_is_at_work(tmp_path: Path) -> None:
+async def test_unused_skills_are_archived_when_idle(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = home / "skills/tea"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: tea\ndescription: Tea.\n---\n\nx\n")
     record = {"created_by": "agent", "created_at": datetime(2020, 1, 1, tzinfo=UTC).isoformat()}
     (home / "skills/.usage.json").write_bytes(msgspec.json.encode({"tea": record}))
-    async with app(home, "curator:\n  enabled: false\n") as one:
-        await curate_if_due(one)
+    async with app(home, "curator:\n  enabled: false\n") as harness:
+        await curate_if_due(harness)
         assert folder.is_dir()
-    async with app(home) as one:
-        await curate_if_due(one)
+    async with app(home) as harness:
+        await curate_if_due(harness)
         assert not folder.exists()
         assert len(list((home / "skills/.archive").iterdir())) == 1
 
 
-async def test_what_says_the_same_twice_waits_for_the_person(tmp_path: Path) -> None:
+async def test_duplicates_are_proposed_for_removal(tmp_path: Path) -> None:
     home = tmp_path / "home"
     records = {}
     for name in ("tea", "more-tea"):
@@ -114,13 +118,13 @@ async def test_what_says_the_same_twice_waits_for_the_person(tmp_path: Path) -> 
     (home / "memories").mkdir()
     said = "likes green tea in the morning"
     (home / "memories/USER.md").write_text(f"{said}\n§\n{said}, without sugar")
-    async with app(home) as one:
-        await propose_merges(one)
-        waiting = await one.learning.ledger.waiting()
+    async with app(home) as harness:
+        await propose_merges(harness)
+        waiting = await harness.learning.ledger.waiting()
         assert sorted(proposal.kind for proposal in waiting) == ["memory", "skill"]
-        await propose_merges(one)
-        assert len(await one.learning.ledger.waiting()) == 2
+        await propose_merges(harness)
+        assert len(await harness.learning.ledger.waiting()) == 2
         for proposal in waiting:
-            await one.learning.accept(proposal)
+            await harness.learning.accept(proposal)
         assert (home / "memories/USER.md").read_text() == f"{said}, without sugar"
         assert len(list((home / "skills/.archive").iterdir())) == 1

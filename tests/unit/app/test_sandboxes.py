@@ -49,18 +49,18 @@ def with_terminal(parts: SandboxDeps, **settings: object) -> SandboxDeps:
 
 
 def sandbox_for(parts: SandboxDeps) -> Sandbox:
-    return Sandboxes(parts).on("cli")
+    return Sandboxes(parts).for_platform("cli")
 
 
 def shell(parts: SandboxDeps, command: str, **reach: object) -> ProcessSpec:
     folder = str(parts.home.root.parent)
     allowed = ProcessPermissions(writable=(folder,), **reach)  # type: ignore[arg-type]
     argv = ("bash", "-c", command)
-    return ProcessSpec(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, reach=allowed)
+    return ProcessSpec(argv=argv, cwd=folder, env={"PATH": PATH}, timeout=20, permissions=allowed)
 
 
 @pytest.mark.parametrize("own", ["default", "work"])
-def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, own: str):
+def test_workspace_in_a_home_does_not_open_blocked_files(parts: SandboxDeps, own: str):
     root = parts.home.root
     folder = root / "profiles" / "work"
     for name in ("config.yaml", "local-model/engine.so", "cache/fetched", "skill-bundles/a.yaml"):
@@ -69,7 +69,8 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, 
     home = Home(root, folder, own) if own == "work" else parts.home
     view = filesystem_policy(structs.replace(parts, home=home))
     found = {
-        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
+        one.path: one.access
+        for one in path_rules(view, ProcessPermissions(writable=(str(folder),)))
     }
     assert found[str(folder)] is PathAccess.CHANGE
     for name in ("config.yaml", "local-model", "cache"):
@@ -78,9 +79,9 @@ def test_a_workspace_in_a_home_opens_nothing_that_is_closed(parts: SandboxDeps, 
         assert found[str(folder / "skill-bundles")] is PathAccess.READ
 
 
-async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
+async def test_strongest_sandbox_is_chosen_by_default(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
-    assert (sandbox.name, sandbox.wall) == ("bubblewrap", "bubblewrap")
+    assert (sandbox.name, sandbox.isolation) == ("bubblewrap", "bubblewrap")
     work = parts.home.root.parent / "work"
     work.mkdir()
     command = "cat .hermes/.env; touch work/ok; touch /etc/x || exit 3"
@@ -88,7 +89,7 @@ async def test_by_itself_the_strongest_wall_there_is(parts: SandboxDeps):
     assert (work / "ok").exists()
 
 
-async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: SandboxDeps):
+async def test_secrets_of_the_home_are_hidden_and_skills_visible(parts: SandboxDeps):
     root = parts.home.root
     (root / "profiles/other").mkdir(parents=True)
     (root / "skills").mkdir()
@@ -97,7 +98,7 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
     (root / "skills/SKILL.md").write_text("open")
     for backend in ("bubblewrap", "landlock"):
         sandbox = sandbox_for(with_terminal(parts, backend=backend))
-        assert sandbox.wall == backend
+        assert sandbox.isolation == backend
         done = await sandbox.run(
             shell(parts, "find .hermes -type f | xargs cat; echo x > .hermes/y")
         )
@@ -106,7 +107,7 @@ async def test_the_secrets_of_the_home_are_hidden_and_skills_shown(parts: Sandbo
         assert not (root / "y").exists()
 
 
-async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxDeps):
+async def test_data_of_others_is_hidden(parts: SandboxDeps):
     for name in ("blobs/ab/letter", "output/out_1.txt", "output/processes/p", "sandbox/other"):
         path = parts.home.cache / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +119,7 @@ async def test_what_others_sent_or_were_told_is_hidden(parts: SandboxDeps):
 
 
 @pytest.mark.slow  # The wall has a /dev of its own, and `make check` may keep its files there.
-async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxDeps):
+async def test_own_programs_can_search_long_output(parts: SandboxDeps):
     path = parts.home.cache / "output/out_1.txt"
     path.parent.mkdir(parents=True)
     path.write_text("found")
@@ -132,9 +133,7 @@ async def test_long_output_can_be_searched_by_our_own_readers(parts: SandboxDeps
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
-    parts: SandboxDeps, backend: str
-):
+async def test_command_cannot_start_in_a_hidden_folder(parts: SandboxDeps, backend: str):
     """Not even where homes lie below the `/tmp` that it does not see."""
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
     for name in ("cache/output", "cache/sandbox/tmp", "profiles/other"):
@@ -146,7 +145,7 @@ async def test_no_command_begins_in_a_folder_that_is_hidden_from_it(
             await sandbox.run(job)
 
 
-async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxDeps):
+async def test_command_can_start_in_its_temporary_folder(parts: SandboxDeps):
     folder = parts.home.cache / "sandbox" / "tmp" / "below"
     folder.mkdir(parents=True)
     job = structs.replace(shell(parts, "pwd; touch made"), cwd=str(folder))
@@ -154,18 +153,18 @@ async def test_what_a_command_sees_as_temporary_it_may_begin_in(parts: SandboxDe
     assert (folder / "made").exists()
 
 
-def test_a_profile_made_later_opens_nothing_either(parts: SandboxDeps):
+def test_new_profile_opens_nothing(parts: SandboxDeps):
     view = filesystem_policy(parts)
     third = parts.home.root / "profiles" / "third"
     third.mkdir(parents=True)
     (third / ".env").write_text("x")
     found = {
-        one.path: one.sight for one in path_rules(view, ProcessPermissions(writable=(str(third),)))
+        one.path: one.access for one in path_rules(view, ProcessPermissions(writable=(str(third),)))
     }
     assert found[str(third / ".env")] is PathAccess.HIDDEN
 
 
-async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxDeps):
+async def test_workspace_of_the_profile_is_writable(parts: SandboxDeps):
     """It lies in the home, of which nothing else may be."""
     folder = parts.home.path / "workspace"
     folder.mkdir()
@@ -181,7 +180,7 @@ async def test_the_workspace_of_the_profile_may_be_changed(parts: SandboxDeps):
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-async def test_temporary_files_of_one_are_not_anothers(parts: SandboxDeps, backend: str):
+async def test_temporary_files_are_separate_per_principal(parts: SandboxDeps, backend: str):
     sandbox = sandbox_for(with_terminal(parts, backend=backend))
     names = ("owner", "chat:1", "chat:2")
     find = f"cat $TMPDIR/*; cat {parts.home.cache}/sandbox/*/*; echo of-$1 > $TMPDIR/note"
@@ -199,55 +198,55 @@ async def test_temporary_files_of_one_are_not_anothers(parts: SandboxDeps, backe
     assert b"of-chat:2" in done.output
 
 
-async def test_temporary_files_are_there_for_the_next_command(parts: SandboxDeps):
+async def test_temporary_files_are_kept_for_the_next_command(parts: SandboxDeps):
     sandbox = sandbox_for(parts)
     await sandbox.run(shell(parts, "echo kept > /tmp/note"))
     assert (await sandbox.run(shell(parts, "cat /tmp/note"))).output == b"kept\n"
     assert (parts.home.cache / "sandbox/tmp/note").read_text() == "kept\n"
 
 
-async def test_beyond_the_wall_when_somebody_approved(parts: SandboxDeps, tmp_path: Path):
+async def test_approved_command_runs_outside_the_sandbox(parts: SandboxDeps, tmp_path: Path):
     sandbox = sandbox_for(parts)
     job = shell(parts, f"echo here > {tmp_path}/note", beyond=True)
     assert (await sandbox.run(job)).exit_code == 0
     assert (tmp_path / "note").read_text() == "here\n"
 
 
-async def test_a_wall_of_this_name_or_nothing(parts: SandboxDeps, tmp_path: Path):
+async def test_named_sandbox_is_used_or_commands_are_refused(parts: SandboxDeps, tmp_path: Path):
     """Where the wall that was asked for cannot be had, no command runs without it."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
     fake.chmod(0o755)
     walls = Sandboxes(with_terminal(parts, backend="bubblewrap"), str(fake))
     with pytest.raises(SandboxError, match=r"do not run.*No permissions"):
-        await walls.on("cli").run(shell(parts, "echo ran"))
+        await walls.for_platform("cli").run(shell(parts, "echo ran"))
     assert "No permissions" in (await walls.check())[0]
 
 
-async def test_the_next_wall_when_the_first_does_not_hold(parts: SandboxDeps, tmp_path: Path):
+async def test_next_sandbox_is_used_if_the_first_fails(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexit 1\n")
     fake.chmod(0o755)
     walls = Sandboxes(parts, str(fake))
-    sandbox = walls.on("cli")
-    assert sandbox.wall == "bubblewrap"
+    sandbox = walls.for_platform("cli")
+    assert sandbox.isolation == "bubblewrap"
     assert (await sandbox.run(shell(parts, "true"))).exit_code == 0
-    assert (sandbox.name, sandbox.wall) == ("landlock", "landlock")
+    assert (sandbox.name, sandbox.isolation) == ("landlock", "landlock")
     told = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
     assert walls.describe("cli").startswith(told)
     assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
     assert await walls.check() == walls.report() == [f"sandbox auto: {walls.describe('cli')}"]
 
 
-async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps, tmp_path: Path):
+async def test_missing_sandbox_is_reported(parts: SandboxDeps, tmp_path: Path):
     """Our own programs still run; `/status` and `hermes doctor` say what commands need, and why."""
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho No permissions to create a new namespace >&2; exit 1\n")
     fake.chmod(0o755)
     walls = Sandboxes(parts, str(fake), landlock=lambda: 0)
-    sandbox = walls.on("cli")
+    sandbox = walls.for_platform("cli")
     assert (await sandbox.run(shell(parts, "echo ran"))).output == b"ran\n"
-    assert (sandbox.name, sandbox.wall) == ("local", "")
+    assert (sandbox.name, sandbox.isolation) == ("local", "")
     (told,) = await walls.check()
     assert APPROVAL_REQUIRED in told
     assert "No permissions to create" in told
@@ -262,19 +261,19 @@ async def test_where_no_wall_can_be_put_up_it_is_said_loudly(parts: SandboxDeps,
     )
 
 
-async def test_a_wall_that_is_late_is_said_to_be_late(parts: SandboxDeps, tmp_path: Path):
+async def test_slow_sandbox_trial_is_reported(parts: SandboxDeps, tmp_path: Path):
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     fake.chmod(0o755)
     walls = IsolationProbe(
-        parts.door, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
+        parts.spawner, lambda: filesystem_policy(parts), str(fake), 0.2, clock=parts.clock
     )
-    verdict = await walls.certain("bubblewrap")
-    assert verdict.wall is None
+    verdict = await walls.probe("bubblewrap")
+    assert verdict.backend is None
     assert verdict.why == "bubblewrap did not answer within 0 s"
 
 
-async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: SandboxDeps):
+async def test_too_many_files_to_hide_do_not_weaken_the_sandbox(parts: SandboxDeps):
     folder = parts.home.root.parent / ".cargo"
     folder.mkdir()
     for number in range(MAX_HIDDEN_FILES + 1):
@@ -282,39 +281,39 @@ async def test_more_files_than_can_be_hidden_lead_to_no_weaker_sandbox(parts: Sa
     sandbox = sandbox_for(parts)
     with pytest.raises(SandboxError, match="files would have to be hidden"):
         await sandbox.run(shell(parts, "true"))
-    assert (await sandbox.confinement()).wall == "bubblewrap"
+    assert (await sandbox.confinement()).isolation == "bubblewrap"
 
 
 DEEP_REPOSITORIES = f"mkdir -p {{/tmp/,}}many/{{1..60}}{'/d' * 60}/.git/objects"
 
 
-async def test_folders_that_cannot_be_guarded_cost_no_other_command_its_sandbox(
+async def test_unguardable_folders_refuse_only_their_own_commands(
     parts: SandboxDeps,
 ):
     """More mounts than bubblewrap takes, wherever a command may write: that command is refused."""
     work = parts.home.root.parent / "work"
     work.mkdir()
     job = shell(parts, f"cd {work} && {DEEP_REPOSITORIES} && echo done")
-    allowed = structs.replace(job.reach, writable=(str(work),))
+    allowed = structs.replace(job.permissions, writable=(str(work),))
     job = structs.replace(job, cwd=str(work), reach=allowed)
     sandbox = sandbox_for(parts)
     assert (await sandbox.run(job)).output == b"done\n"
     next_job = structs.replace(job, argv=("echo", "ran"))
     with pytest.raises(SandboxError) as refused:
         await sandbox.run(next_job)
-    assert (await sandbox.confinement()).wall == "bubblewrap"
+    assert (await sandbox.confinement()).isolation == "bubblewrap"
     assert "try again" in refused.value.hint
     (work / "many").rename(parts.home.root / "many")
     assert (await sandbox.run(next_job)).output == b"ran\n"
-    assert sandbox.wall == "bubblewrap"
+    assert sandbox.isolation == "bubblewrap"
 
 
-async def test_each_channel_may_have_its_own(parts: SandboxDeps):
+async def test_each_platform_can_have_its_own_sandbox(parts: SandboxDeps):
     walls = Sandboxes(with_terminal(parts, backend="local", backend_by_platform={"chat": "auto"}))
-    assert (walls.on("cli").name, walls.on("cli").wall) == ("local", "")
-    assert walls.on("chat").wall == "bubblewrap"
-    assert walls.on("chat") is walls.on("chat")
-    assert walls.near.name == "local"
+    assert (walls.for_platform("cli").name, walls.for_platform("cli").isolation) == ("local", "")
+    assert walls.for_platform("chat").isolation == "bubblewrap"
+    assert walls.for_platform("chat") is walls.for_platform("chat")
+    assert walls.local.name == "local"
     assert walls.report() == [
         "sandbox local: none: commands run as you, on this machine",
         "sandbox auto: commands run in bubblewrap",
@@ -332,7 +331,7 @@ def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
     assert chat_workspace(home, far, {"HOME": "/h"}) == str(tmp_path / "workspace")
 
 
-def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
+def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):
     """The model is told, and the file tools know that theirs is this one."""
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
@@ -346,25 +345,25 @@ def test_where_commands_begin_on_another_machine(parts: SandboxDeps):
 
 
 @pytest.mark.parametrize("backend", ["modal", "daytona", "singularity"])
-def test_backends_we_do_not_have_are_refused(parts: SandboxDeps, backend: str):
+def test_unsupported_backends_are_refused(parts: SandboxDeps, backend: str):
     with pytest.raises(SandboxError, match="not supported") as error:
         sandbox_for(with_terminal(parts, backend=backend))
     assert "bubblewrap" in error.value.hint
     assert Sandboxes(with_terminal(parts, backend=backend)).report() == []
 
 
-def test_a_backend_nobody_knows(parts: SandboxDeps):
+def test_unknown_backend_is_refused(parts: SandboxDeps):
     with pytest.raises(SandboxError, match="'dokcer' is not known"):
         sandbox_for(with_terminal(parts, backend="dokcer"))
 
 
-def test_far_sandboxes_are_made_from_the_settings(parts: SandboxDeps):
+def test_remote_sandboxes_follow_the_settings(parts: SandboxDeps):
     walls = Sandboxes(
         with_terminal(
             parts, backend="ssh", ssh_host="box.example", backend_by_platform={"x": "docker"}
         )
     )
-    assert (walls.on("cli").name, walls.on("x").name) == ("ssh", "docker")
-    assert walls.near.wall == "bubblewrap"
+    assert (walls.for_platform("cli").name, walls.for_platform("x").name) == ("ssh", "docker")
+    assert walls.local.isolation == "bubblewrap"
     assert walls.describe("cli") == "commands run on box.example, over ssh"
     assert walls.describe("x") == "commands run in a container (docker)"

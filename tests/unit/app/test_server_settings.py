@@ -1,4 +1,4 @@
-"""What the settings say of MCP servers: what is wrong is said, and toolsets decide where."""
+"""MCP server settings: validation and toolsets."""
 
 import subprocess
 import sys
@@ -31,8 +31,8 @@ def made(**settings: object):
     return server_config("play", convert(settings, McpServer), GROUND)
 
 
-def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
-    way = made(command="~/bin/it", args=["-x", "~/y"], env={"A": "1"}, cwd="~/z").way
+def test_program_gets_base_environment_and_its_own_variables() -> None:
+    way = made(command="~/bin/it", args=["-x", "~/y"], env={"A": "1"}, cwd="~/z").endpoint
     assert way == StdioEndpoint(
         argv=("/home/ann/bin/it", "-x", "/home/ann/y"),
         cwd="/home/ann/z",
@@ -40,18 +40,18 @@ def test_a_program_has_what_any_needs_and_what_it_is_given() -> None:
     )
 
 
-def test_only_behind_the_wall_it_starts_where_the_agent_writes_unless_told_to() -> None:
-    assert made(command="it").way.cwd == "/hermes"
-    assert made(command="it", sandbox=True).way.cwd == "/work"
-    assert made(command="it", cwd="sub").way.cwd == "/work/sub"
+def test_unsandboxed_server_does_not_start_in_the_workspace_by_default() -> None:
+    assert made(command="it").endpoint.cwd == "/hermes"
+    assert made(command="it", sandbox=True).endpoint.cwd == "/work"
+    assert made(command="it", cwd="sub").endpoint.cwd == "/work/sub"
 
 
-def test_an_address() -> None:
+def test_url_server_is_configured() -> None:
     server = made(url="https://a.example/mcp?key=x", transport="sse", headers={"A": "b"})
-    assert server.way == HttpEndpoint(
-        url="https://a.example/mcp?key=x", headers={"A": "b"}, events=True
+    assert server.endpoint == HttpEndpoint(
+        url="https://a.example/mcp?key=x", headers={"A": "b"}, sse=True
     )
-    assert server.where == "https://a.example/mcp"
+    assert server.address == "https://a.example/mcp"
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_an_address() -> None:
         ({"command": "x\0y"}, "cannot be run"),
     ],
 )
-def test_what_is_wrong_is_said(settings: dict[str, object], why: str) -> None:
+def test_invalid_settings_are_reported(settings: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why) as error:
         made(**settings)
     assert error.value.hint
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 33, "file", "no_mcp", "hermes-cli"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
         server_config(name, McpServer(command="x"), GROUND)
 
@@ -109,38 +109,38 @@ def theirs(specs: dict[str, object] | list[ToolSpec]) -> set[str]:
         ("platform_toolsets: {cli: [one]}\nagent: {disabled_toolsets: [one]}", set()),
     ],
 )
-async def test_toolsets_decide(tmp_path: Path, settings: str, on: set[str]) -> None:
+async def test_toolsets_select_servers(tmp_path: Path, settings: str, on: set[str]) -> None:
     async with open_profile(tmp_path, SERVERS + settings) as app:
-        app.toolbox.join(tools("one_a", "two_b"))
-        assert theirs(app.toolbox.on("cli")) == on
+        app.toolbox.add_tools(tools("one_a", "two_b"))
+        assert theirs(app.toolbox.tools_on("cli")) == on
         assert app.warnings == []
 
 
-async def test_toolsets_asked_for_by_hand_are_all_there_is(tmp_path: Path) -> None:
+async def test_toolsets_from_the_command_line_are_exclusive(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(SERVERS)
     choices = AppOptions(workspace=str(tmp_path), toolsets=("file", "two"))
     env = Env({**MODEL, "HOME": str(tmp_path)})
     async with open_app(Home(root=home, path=home), env, choices) as app:
-        app.toolbox.join(tools("one_a", "two_b"))
+        app.toolbox.add_tools(tools("one_a", "two_b"))
         assert theirs(app.tools) == {"two_b"}
         assert {"read_file", "terminal"} & {*app.tools} == {"read_file"}
         assert not app.toolbox.may_offer("one")
 
 
-async def test_what_joins_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+async def test_added_tools_replace_those_of_their_toolset(tmp_path: Path) -> None:
     async with open_profile(tmp_path, SERVERS) as app:
-        app.toolbox.join(tools("one_a", "two_b", "read_file"))
-        app.toolbox.join(tools("one_c"), toolset="one")
-        assert theirs(app.toolbox.on("cli")) == {"one_c", "two_b"}
+        app.toolbox.add_tools(tools("one_a", "two_b", "read_file"))
+        app.toolbox.add_tools(tools("one_c"), toolset="one")
+        assert theirs(app.toolbox.tools_on("cli")) == {"one_c", "two_b"}
         assert app.toolbox.toolsets()["one"] == ["one_c"]
-        app.toolbox.join([], toolset="one")
-        assert theirs(app.toolbox.on("cli")) == {"two_b"}
+        app.toolbox.add_tools([], toolset="one")
+        assert theirs(app.toolbox.tools_on("cli")) == {"two_b"}
         assert app.tools["read_file"].spec.toolset == "file"
 
 
-async def test_whoever_came_first_with_a_name_keeps_it(
+async def test_first_tool_of_a_name_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_profile(tmp_path, SERVERS) as app:
@@ -148,46 +148,49 @@ async def test_whoever_came_first_with_a_name_keeps_it(
         first.spec = structs.replace(first.spec, toolset="one")
         second.spec = structs.replace(second.spec, toolset="two")
         for _ in range(2):
-            app.toolbox.join([first], toolset="one")
-            app.toolbox.join([second], toolset="two")
-            assert app.toolbox.on("cli")["one_a"] is first
+            app.toolbox.add_tools([first], toolset="one")
+            app.toolbox.add_tools([second], toolset="two")
+            assert app.toolbox.tools_on("cli")["one_a"] is first
         assert "skipped one_a of two" in caplog.text
-        app.toolbox.join([first, second], toolset="one")
-        assert app.toolbox.on("cli")["one_a"] is first
+        app.toolbox.add_tools([first, second], toolset="one")
+        assert app.toolbox.tools_on("cli")["one_a"] is first
 
 
-async def test_roles_may_name_a_server(tmp_path: Path) -> None:
+async def test_roles_can_name_a_server(tmp_path: Path) -> None:
     roles = "platforms: {cli: {extra: {roles: {guest: {toolsets: [two]}}}}}"
     async with open_profile(tmp_path, SERVERS + roles) as app:
-        app.toolbox.join(tools("one_a", "two_b"))
+        app.toolbox.add_tools(tools("one_a", "two_b"))
         assert theirs(app.planner.offered(make_scope(tmp_path, role=Role.GUEST))) == {"two_b"}
         assert theirs(app.planner.offered(make_scope(tmp_path))) == {"one_a", "two_b"}
         with pytest.raises(UsageError):
             app.toolbox.tools_named(["nonsense"])
 
 
-async def test_who_leaves_is_no_toolset_any_more(tmp_path: Path) -> None:
+async def test_removed_server_is_no_longer_a_toolset(tmp_path: Path) -> None:
     async with open_profile(tmp_path, SERVERS) as app:
-        app.toolbox.join(tools("one_a", "two_b"))
-        app.toolbox.leave("one")
-        app.toolbox.leave("nobody")
-        assert theirs(app.toolbox.on("cli")) == {"two_b"}
+        app.toolbox.add_tools(tools("one_a", "two_b"))
+        app.toolbox.remove_toolset("one")
+        app.toolbox.remove_toolset("nobody")
+        assert theirs(app.toolbox.tools_on("cli")) == {"two_b"}
         assert "one" not in app.toolbox.toolsets()
 
 
-async def test_toolsets_of_settings_that_were_read_again(tmp_path: Path) -> None:
+async def test_reloaded_settings_change_toolsets(tmp_path: Path) -> None:
     async with open_profile(tmp_path, f"{SERVERS}agent: {{disabled_toolsets: [one, todo]}}") as app:
         box = app.toolbox
-        box.join(tools("one_a", "two_b"))
-        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"two_b"}, False)
+        box.add_tools(tools("one_a", "two_b"))
+        assert (theirs(box.tools_on("cli")), "todo" in box.tools_on("cli")) == ({"two_b"}, False)
         box.update_settings(Config(mcp_servers={"one": McpServer(command="x")}))
         assert box.may_offer("one")
-        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a", "two_b"}, True)
+        assert (theirs(box.tools_on("cli")), "todo" in box.tools_on("cli")) == (
+            {"one_a", "two_b"},
+            True,
+        )
         box.update_settings(Config(platform_toolsets={"cli": ("file", "one")}))
-        assert (theirs(box.on("cli")), "todo" in box.on("cli")) == ({"one_a"}, False)
+        assert (theirs(box.tools_on("cli")), "todo" in box.tools_on("cli")) == ({"one_a"}, False)
 
 
-def test_a_package_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+def test_package_that_fails_to_load_is_reported(tmp_path: Path) -> None:
     """Whatever it raises, a profile goes on."""
     (tmp_path / "mcp").mkdir()
     (tmp_path / "mcp/__init__.py").write_text("raise RuntimeError('made for another Python')")

@@ -1,4 +1,4 @@
-"""A session goes on with its own model or says which one answers; a small one gets few tools."""
+"""A session keeps its model or reports the fallback; a small model gets few tools."""
 
 import io
 from collections.abc import AsyncGenerator
@@ -44,49 +44,49 @@ def made_with(provider: str, model: str) -> Session:
 def fetched_to(root: Path) -> None:
     """As if it had been fetched: files count by name and size."""
     place, weights = folder_under(root), find_weights(LOCAL)
-    (place.engine / ENGINE_PACKAGE).mkdir(parents=True)
-    with place.weights(weights).open("wb") as file:
+    (place.engine_folder / ENGINE_PACKAGE).mkdir(parents=True)
+    with place.weights_path(weights).open("wb") as file:
         file.truncate(weights.size)
 
 
-async def test_a_model_without_a_key_gives_way_and_that_is_said(tmp_path: Path) -> None:
+async def test_model_without_a_key_falls_back_with_a_note(tmp_path: Path) -> None:
     session = made_with("openai", "gpt-5")
     async with opened(tmp_path) as app:
         model = await app.models.model_for(session)
         assert (model.provider, model.name) == ("embedded", LOCAL)
-        said = app.models.instead(session)
+        said = app.models.fallback_note(session)
         assert "openai/gpt-5 is unavailable" in said
         assert f"using embedded/{LOCAL}" in said
         assert "/model NAME" in said
         assert app.models.current(session) == f"embedded/{LOCAL}"
-        assert set(app.models.told(session, app.tools)) == set(small_profile().tools)
+        assert set(app.models.tools_for(session, app.tools)) == set(small_profile().tools)
 
 
-async def test_a_model_that_has_its_key_stays_with_its_provider(tmp_path: Path) -> None:
+async def test_model_with_a_key_keeps_its_provider(tmp_path: Path) -> None:
     session = made_with("openai", "gpt-5")
     async with opened(tmp_path, OPENAI_API_KEY="sk-test") as app:
         model = await app.models.model_for(session)
         assert (model.provider, model.name) == ("openai", "gpt-5")
-        assert app.models.instead(session) == ""
+        assert app.models.fallback_note(session) == ""
         assert app.models.current(session) == "openai/gpt-5"
-        assert app.models.told(session, app.tools) == app.tools
+        assert app.models.tools_for(session, app.tools) == app.tools
 
 
-async def test_the_tools_that_are_shown_are_those_of_the_model(tmp_path: Path) -> None:
+async def test_shown_tools_are_those_of_the_model(tmp_path: Path) -> None:
     session = made_with("embedded", LOCAL)
     few = list(small_profile().tools)
     async with opened(tmp_path) as app:
-        toolbox = command_services(app).toolbox
+        toolbox = command_services(app).toolsets
         assert toolbox is not None
         assert {one.name for one in toolbox.offered("cli", Role.OWNER, session)} == set(few)
         assert dict(app.status(session))["tools"] == ", ".join(few)
         assert len(app.tools) > len(few)
 
 
-async def test_a_command_lists_the_model_that_is_here(tmp_path: Path) -> None:
+async def test_command_lists_the_installed_embedded_model(tmp_path: Path) -> None:
     fetched_to(tmp_path)
     async with opened(tmp_path, OTHER) as app:
-        offers = command_services(app).offers
+        offers = command_services(app).model_offers
         assert offers is not None
         assert f"{LOCAL} --provider embedded" in await offers.offers()
 
@@ -95,7 +95,7 @@ def nobody() -> AbstractContextManager[AgentClient]:
     raise AssertionError("a list needs nobody to talk to")
 
 
-def test_a_screen_lists_the_model_that_is_here(tmp_path: Path) -> None:
+def test_screen_lists_the_installed_embedded_model(tmp_path: Path) -> None:
     fetched_to(tmp_path)
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     (tmp_path / "config.yaml").write_text(OTHER)

@@ -1,4 +1,4 @@
-"""Programs that the settings name: asked before a call, told after it, run only with consent."""
+"""Shell hooks: asked before a call, notified after it, run only with consent."""
 
 import json
 import sys
@@ -58,7 +58,7 @@ class Bench:
         self._lines.append(f"  {event}: [{one}]\n")
 
     def accept(self, *given: tuple[str, str]) -> None:
-        HookConsents(self.home.shell_hooks).give(given, SystemClock().now())
+        HookConsents(self.home.shell_hooks).grant(given, SystemClock().now())
 
     def stood(self) -> list[str]:
         return [json.loads(line)[2] for line in self.notes.read_text().splitlines()]
@@ -74,8 +74,8 @@ class Bench:
         given = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
         choices = AppOptions(workspace=str(self.home.path))
         async with open_app(self.home, given, choices) as app:
-            assert app.planner.watch is not None
-            yield app, app.planner.watch
+            assert app.planner.hooks is not None
+            yield app, app.planner.hooks
 
 
 @pytest.fixture
@@ -83,20 +83,20 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-async def test_without_hooks_nobody_looks_on(tmp_path: Path) -> None:
+async def test_without_hooks_there_are_none(tmp_path: Path) -> None:
     home, env = Home(root=tmp_path, path=tmp_path), Env({"HOME": str(tmp_path), "PATH": "/bin"})
     async with open_app(home, env, AppOptions(workspace=str(tmp_path))) as app:
-        assert app.planner.watch is None
+        assert app.planner.hooks is None
 
 
-async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
+async def test_hook_blocks_with_its_reason(bench: Bench) -> None:
     guard = bench.program("guard", '{"decision": "block", "reason": "Not on Sundays."}')
     bench.hook("pre_tool_call", guard, matcher="terminal|patch")
     bench.accept(("pre_tool_call", guard))
     async with bench.opened(OPENAI_API_KEY="sk-secret-value-123456") as (app, watch):
         assert app.warnings == []
-        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
-        assert await watch.before(SCOPE, "read_file", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == "Not run: Not on Sundays."
+        assert await watch.before_tool(SCOPE, "read_file", ARGS) == ""
     (told,) = bench.told()
     assert told == {
         "hook_event_name": "pre_tool_call",
@@ -111,31 +111,31 @@ async def test_a_guard_blocks_with_its_reason(bench: Bench) -> None:
     assert bench.stood() == [str(bench.home.path)]
 
 
-async def test_a_guard_that_was_not_accepted_is_not_run_and_holds_back(bench: Bench) -> None:
+async def test_unaccepted_hook_is_not_run_and_blocks(bench: Bench) -> None:
     guard = bench.program("guard")
     bench.hook("pre_tool_call", guard)
     async with bench.opened() as (app, watch):
-        why = await watch.before(SCOPE, "terminal", ARGS)
+        why = await watch.before_tool(SCOPE, "terminal", ARGS)
         assert why.startswith("Not run: the hook ")
         assert "hermes hooks accept" in why
         assert "hermes hooks accept" in app.warnings[0]
         assert bench.told() == []
         bench.accept(("pre_tool_call", guard))
-        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == ""
         assert len(bench.told()) == 1
         # What was accepted is the program as it was.
         bench.program("guard", '{"action": "block"}')
-        assert "in its current form" in await watch.before(SCOPE, "terminal", ARGS)
+        assert "in its current form" in await watch.before_tool(SCOPE, "terminal", ARGS)
         assert len(bench.told()) == 1
 
 
-async def test_another_profile_is_told_its_own_command(tmp_path: Path) -> None:
+async def test_hint_names_the_profile(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     (tmp_path / "profiles" / "work").mkdir(parents=True)
     bench.home = Home(tmp_path, tmp_path / "profiles" / "work", "work")
     bench.hook("pre_tool_call", bench.program("guard"))
     async with bench.opened() as (_, watch):
-        why = await watch.before(SCOPE, "terminal", ARGS)
+        why = await watch.before_tool(SCOPE, "terminal", ARGS)
     assert "accept it: hermes -p work hooks accept" in why
 
 
@@ -144,13 +144,13 @@ async def test_consent_is_for_one_event(bench: Bench) -> None:
     bench.hook("pre_tool_call", guard)
     bench.accept(("post_tool_call", guard))
     async with bench.opened() as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS)
+        assert await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
-async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
+async def test_auto_accept_runs_every_hook(bench: Bench) -> None:
     bench.hook("pre_tool_call", bench.program("guard", '{"action": "block", "message": "No."}'))
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS) == "Not run: No."
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == "Not run: No."
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ async def test_the_owner_may_accept_whatever_is_named(bench: Bench) -> None:
         ('{"decision": true}', 0, "unknown decision"),
     ],
 )
-async def test_a_guard_that_cannot_answer_holds_back(
+async def test_hook_with_an_invalid_answer_blocks(
     bench: Bench, says: str, code: int, why: str
 ) -> None:
     bench.hook("pre_tool_call", bench.program("guard", says, code))
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert why in await watch.before(SCOPE, "terminal", ARGS)
+        assert why in await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
 @pytest.mark.parametrize(
@@ -182,22 +182,22 @@ async def test_a_guard_that_cannot_answer_holds_back(
         ("sleep 600", 0.2, "did not answer within 0.2 s"),
     ],
 )
-async def test_a_guard_that_cannot_be_run_holds_back(
+async def test_hook_that_cannot_run_blocks(
     bench: Bench, command: str, seconds: float, why: str
 ) -> None:
     bench.hook("pre_tool_call", command, timeout=seconds)
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert why in await watch.before(SCOPE, "terminal", ARGS)
+        assert why in await watch.before_tool(SCOPE, "terminal", ARGS)
 
 
-async def test_a_shell_has_no_part_in_it(bench: Bench, tmp_path: Path) -> None:
+async def test_no_shell_is_involved(bench: Bench, tmp_path: Path) -> None:
     bench.hook("pre_tool_call", f"echo x > {tmp_path}/made; touch {tmp_path}/made")
     async with bench.opened(HERMES_ACCEPT_HOOKS="1") as (_, watch):
-        assert await watch.before(SCOPE, "terminal", ARGS) == ""
+        assert await watch.before_tool(SCOPE, "terminal", ARGS) == ""
     assert not (tmp_path / "made").exists()
 
 
-async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
+async def test_notified_hooks_decide_nothing(bench: Bench) -> None:
     for event in ("post_tool_call", "on_session_start", "on_session_end"):
         bench.hook(event, bench.program(event, '{"decision": "block"}', 1))
     bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
@@ -206,10 +206,10 @@ async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
         assert app.warnings == [
             "hooks.post_api_request: there is no such event, so its hooks do not run"
         ]
-        assert await watch.asked(SCOPE, "hi", new=True) == "It rains."
-        await watch.asked(SCOPE, "and?", new=False)
-        await watch.after(SCOPE, "terminal", ARGS, "done", failed=False)
-        await watch.ended(SCOPE, Outcome.DONE)
+        assert await watch.turn_started(SCOPE, "hi", new=True) == "It rains."
+        await watch.turn_started(SCOPE, "and?", new=False)
+        await watch.after_tool(SCOPE, "terminal", ARGS, "done", failed=False)
+        await watch.turn_ended(SCOPE, Outcome.DONE)
     told = [(one["hook_event_name"], one["extra"]) for one in bench.told()]
     common = {"run": "r1", "source": "cli"}
     assert told == [
@@ -221,14 +221,14 @@ async def test_others_are_told_and_decide_nothing(bench: Bench) -> None:
     ]
 
 
-async def test_what_is_not_accepted_and_decides_nothing_is_left_out(bench: Bench) -> None:
+async def test_unaccepted_notified_hook_is_skipped(bench: Bench) -> None:
     bench.hook("pre_llm_call", bench.program("context", '{"context": "It rains."}'))
     async with bench.opened() as (_, watch):
-        assert await watch.asked(SCOPE, "hi", new=True) == ""
+        assert await watch.turn_started(SCOPE, "hi", new=True) == ""
     assert bench.told() == []
 
 
-async def test_a_list_that_others_can_write_gives_no_consent(bench: Bench) -> None:
+async def test_consent_file_writable_by_others_is_ignored(bench: Bench) -> None:
     guard = bench.program("guard")
     bench.hook("pre_tool_call", guard)
     bench.accept(("pre_tool_call", guard))
@@ -237,19 +237,19 @@ async def test_a_list_that_others_can_write_gives_no_consent(bench: Bench) -> No
         if text:
             bench.home.shell_hooks.write_text(text)
         async with bench.opened() as (_, watch):
-            assert "shell-hooks-allowlist.json" in await watch.before(SCOPE, "terminal", ARGS)
+            assert "shell-hooks-allowlist.json" in await watch.before_tool(SCOPE, "terminal", ARGS)
     assert bench.told() == []
 
 
-def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
+def test_older_consent_file_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "list"
     one = {"event": "e", "command": "true", "approved_at": "then", "script_mtime_at_approval": None}
     file.write_text(json.dumps({"approvals": [one]}))
     consents = HookConsents(file)
-    assert consents.given("e", "true")
-    assert consents.take_back("false") == 0
-    assert consents.take_back("") == 1
-    assert not consents.given("e", "true")
+    assert consents.is_granted("e", "true")
+    assert consents.revoke("false") == 0
+    assert consents.revoke("") == 1
+    assert not consents.is_granted("e", "true")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_list_of_old_still_counts(tmp_path: Path) -> None:
         (b"\x00\xff\x8e", "UTF-8"),
     ],
 )
-def test_what_may_be_meant_as_a_refusal_holds_the_call_back(printed: bytes, why: str) -> None:
+def test_possible_refusal_blocks_the_call(printed: bytes, why: str) -> None:
     answer = parse_answer(printed)
     assert why in answer.failure
     assert answer.blocks is not bool(why)
@@ -295,18 +295,18 @@ def test_what_may_be_meant_as_a_refusal_holds_the_call_back(printed: bytes, why:
         b'{"hook_event_name": "pre_tool_call", "tool_input": {"action": "block"}}',
     ],
 )
-def test_other_output_of_a_guard_lets_the_call_be_made(printed: bytes) -> None:
+def test_other_output_allows_the_call(printed: bytes) -> None:
     answer = parse_answer(printed)
     assert (answer.failure, answer.blocks) == ("", False)
 
 
-def test_what_decides_nothing_may_print_other_json() -> None:
+def test_notified_hook_can_print_any_json() -> None:
     printed = b'{"level": "info"}\n{"context": "It rains."}'
-    assert parse_answer(printed, decides=False).words == {"context": "It rains."}
+    assert parse_answer(printed, decides=False).fields == {"context": "It rains."}
     assert parse_answer(b'{"level', decides=False).failure
 
 
-def test_small_things() -> None:
+def test_hook_details() -> None:
     assert matches_tool("", "any")
     assert matches_tool("*", "any")
     assert matches_tool("[", "any")
@@ -316,14 +316,14 @@ def test_small_things() -> None:
 
 
 class _Yes:
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         return Decision(allowed=True)
 
-    async def inquire(self, scope: Scope, text: str, choices: object, tell: Emit) -> str | None:
+    async def ask_person(self, scope: Scope, text: str, choices: object, emit: Emit) -> str | None:
         return "yes"
 
 
-async def test_what_another_runtime_asks_leave_for_is_guarded(bench: Bench) -> None:
+async def test_approval_of_another_runtime_passes_the_hooks(bench: Bench) -> None:
     guard = bench.program("guard", '{"decision": "block", "reason": "No."}')
     bench.hook("pre_tool_call", guard, matcher="terminal")
 
@@ -335,7 +335,9 @@ async def test_what_another_runtime_asks_leave_for_is_guarded(bench: Bench) -> N
         wish = ApprovalRequest(  # noqa: S604 - nothing is started
             tool="terminal", action="ls", reaching=Isolation.BEYOND, shell=True, folder="/"
         )
-        assert await counsel.rule(SCOPE, wish, tell) == Decision(allowed=False, why="Not run: No.")
+        assert await counsel.decide(SCOPE, wish, tell) == Decision(
+            allowed=False, why="Not run: No."
+        )
         other = ApprovalRequest(tool="patch", action="/x", reaching=Isolation.BEYOND)
-        assert (await counsel.rule(SCOPE, other, tell)).allowed
+        assert (await counsel.decide(SCOPE, other, tell)).allowed
     assert bench.told()[0]["tool_input"] == {"command": "ls", "workdir": "/"}

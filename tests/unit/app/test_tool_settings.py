@@ -1,4 +1,4 @@
-"""What the settings say about the output of tools and the shell of commands is what happens."""
+"""Settings for tool output and the command shell."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.anyio
 LOCAL = "terminal:\n  backend: local\n"
 
 
-def test_what_is_not_set_is_as_usual() -> None:
+def test_unset_settings_have_their_defaults() -> None:
     assert output_limits(Config()) == OutputLimits()
     nothing = ToolOutput(max_bytes=0, max_lines=0, max_line_length=0)
     assert output_limits(Config(tool_output=nothing, file_read_max_chars=0)) == OutputLimits()
 
 
-async def test_output_is_cut_where_the_settings_say(tmp_path: Path) -> None:
+async def test_output_is_cut_at_the_configured_length(tmp_path: Path) -> None:
     async with open_profile(tmp_path, LOCAL + "tool_output:\n  max_bytes: 1000\n") as app:
         scope = make_scope(tmp_path)
         long = output_json(await call_tool(app, scope, "terminal", command="seq 1 1000"))
@@ -33,7 +33,7 @@ async def test_output_is_cut_where_the_settings_say(tmp_path: Path) -> None:
     assert "truncated" not in short
 
 
-async def test_a_page_of_a_file_is_cut_where_the_settings_say(tmp_path: Path) -> None:
+async def test_file_page_is_cut_at_the_configured_lines(tmp_path: Path) -> None:
     settings = "tool_output:\n  max_lines: 3\n  max_line_length: 10\n"
     async with open_profile(tmp_path, settings) as app:
         (tmp_path / "work" / "f").write_text("\n".join(["x" * 30, *"abcde"]) + "\n")
@@ -44,7 +44,7 @@ async def test_a_page_of_a_file_is_cut_where_the_settings_say(tmp_path: Path) ->
     assert "offset=4" in str(page["note"])
 
 
-async def test_a_page_has_no_more_characters_than_the_settings_say(tmp_path: Path) -> None:
+async def test_file_page_is_cut_at_the_configured_characters(tmp_path: Path) -> None:
     async with open_profile(tmp_path, "file_read_max_chars: 100\n") as app:
         (tmp_path / "work" / "f").write_text(f"{'x' * 40}\n" * 5)
         page = output_json(await call_tool(app, make_scope(tmp_path), "read_file", path="f"))
@@ -52,7 +52,7 @@ async def test_a_page_has_no_more_characters_than_the_settings_say(tmp_path: Pat
     assert page["truncated"]
 
 
-async def test_the_shell_begins_with_the_files_of_the_settings(tmp_path: Path) -> None:
+async def test_shell_reads_the_configured_init_files(tmp_path: Path) -> None:
     (tmp_path / "first").write_text("echo noise; greeting=hello\n")
     (tmp_path / "second file").write_text('greeting="$greeting there"; read -r line\n')
     files = f"  shell_init_files: [~/first, {tmp_path}/second file, ~/missing]\n"
@@ -74,9 +74,7 @@ async def test_the_shell_begins_with_the_files_of_the_settings(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("mode", "below"), [("profile", "home/home"), ("real", ""), ("auto", "")])
-async def test_the_home_of_commands_is_the_one_of_the_settings(
-    tmp_path: Path, mode: str, below: str
-) -> None:
+async def test_commands_use_the_configured_home(tmp_path: Path, mode: str, below: str) -> None:
     async with open_profile(tmp_path, f"{LOCAL}  home_mode: {mode}\n") as app:
         done = output_json(
             await call_tool(app, make_scope(tmp_path), "terminal", command='cd "$HOME" && pwd')

@@ -1,4 +1,4 @@
-"""What the tools of a whole profile open for somebody: their own, and nothing of others."""
+"""Tools of a profile open a principal's own files, and nothing of others."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def said(parts: Sequence[Text | Media]) -> str:
 
 
 @pytest.mark.slow  # The wall has a /dev of its own, and `make check` may keep its files there.
-async def test_long_output_is_read_by_who_asked_for_it(tmp_path: Path) -> None:
+async def test_long_output_is_readable_by_its_requester_only(tmp_path: Path) -> None:
     async with open_profile(tmp_path, SETTINGS) as app:
         owner, other = make_scope(tmp_path), member(tmp_path)
         printed = output_json(await call_tool(app, owner, "terminal", command=LONG))["full_output"]
@@ -50,7 +50,7 @@ async def test_long_output_is_read_by_who_asked_for_it(tmp_path: Path) -> None:
         assert str(printed) not in str(found)
 
 
-async def test_temporary_files_are_opened_by_whose_they_are(tmp_path: Path) -> None:
+async def test_temporary_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     async with open_profile(tmp_path, SETTINGS) as app:
         owner, other = make_scope(tmp_path), member(tmp_path)
         for scope in (owner, other):
@@ -71,7 +71,7 @@ async def test_temporary_files_are_opened_by_whose_they_are(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.MEMBER])
 @pytest.mark.parametrize("name", ["default", "work"])
-async def test_a_profile_made_while_we_run_is_closed(tmp_path: Path, name: str, role: Role) -> None:
+async def test_profile_created_at_runtime_is_blocked(tmp_path: Path, name: str, role: Role) -> None:
     async with open_profile(tmp_path, SETTINGS, name) as app:
         scope = make_scope(tmp_path) if role is Role.OWNER else member(tmp_path)
         (tmp_path / "work" / "first").write_text("x")

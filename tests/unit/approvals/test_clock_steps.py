@@ -20,7 +20,7 @@ async def test_timeout_ignores_clock_changes(harness: ApprovalHarness, step: flo
         harness.clock.step(step)
         await harness.clock.advance(harness.service.seconds(QuestionKind.APPROVAL) - 1)
         assert waiting.decision is None
-        assert await harness.service.asks(OWNER_ANSWERER, "")
+        assert await harness.service.has_request(OWNER_ANSWERER, "")
         await harness.clock.advance(1)
         with anyio.fail_after(60):
             while waiting.decision is None:
@@ -54,8 +54,8 @@ async def test_question_of_a_hung_process_expires(harness: ApprovalHarness, step
         await harness.wait_for_question()
         other = harness.restart()
         harness.clock.step(step)
-        assert await other.asks(OWNER_ANSWERER, "")
+        assert await other.has_request(OWNER_ANSWERER, "")
         # Only the second process advances; the first one hangs.
         harness.clock.skip(harness.service.seconds(QuestionKind.APPROVAL))
-        assert not await other.asks(OWNER_ANSWERER, "")
+        assert not await other.has_request(OWNER_ANSWERER, "")
         group.cancel_scope.cancel()

@@ -32,7 +32,7 @@ async def test_question_contains_subject_reason_and_origin(harness: ApprovalHarn
         SCOPE, address=Address("fake", "1"), asker=Requester(name="Ann", chat_name="Lab")
     )
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, APPROVAL_REQUEST, scope)
+        group.start_soon(harness.decide, APPROVAL_REQUEST, scope)
         question = await harness.wait_for_question()
         await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
     assert question.kind is QuestionKind.APPROVAL
@@ -59,18 +59,18 @@ async def test_grant_survives_a_restart_and_can_be_revoked(
 ) -> None:
     assert (await answer_request(harness, choice)).allowed
     harness.restart()
-    assert (await harness.rule()).allowed
+    assert (await harness.decide()).allowed
     elsewhere = structs.replace(SCOPE, session="s2", attended=False)
-    assert (await harness.rule(scope=elsewhere)).allowed is (choice is ApprovalChoice.ALWAYS)
+    assert (await harness.decide(scope=elsewhere)).allowed is (choice is ApprovalChoice.ALWAYS)
     member = structs.replace(SCOPE, principal="m", role=Role.MEMBER)
-    assert not (await harness.rule(scope=structs.replace(member, attended=False))).allowed
+    assert not (await harness.decide(scope=structs.replace(member, attended=False))).allowed
     (grant,) = await harness.service.grants()
-    assert grant.shown == "rm -rf build"
+    assert grant.text == "rm -rf build"
     await harness.service.revoke(grant.id[-8:])
     assert await harness.service.grants() == []
     with pytest.raises(NotFound):
         await harness.service.revoke(grant.id)
-    assert not (await harness.rule(scope=structs.replace(SCOPE, attended=False))).allowed
+    assert not (await harness.decide(scope=structs.replace(SCOPE, attended=False))).allowed
 
 
 async def test_compound_command_is_allowed_once_only(harness: ApprovalHarness) -> None:
@@ -81,7 +81,7 @@ async def test_compound_command_is_allowed_once_only(harness: ApprovalHarness) -
         question = await harness.wait_for_question()
         assert question.choices == ("once", "deny")
         result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ALWAYS)
-    assert "once only" in result.told
+    assert "once only" in result.message
     assert pending.decision == ALLOWED
     assert await harness.service.grants() == []
 
@@ -101,31 +101,31 @@ async def test_no_answer_denies(harness: ApprovalHarness) -> None:
     assert isinstance(harness.events[-1], QuestionAnswered)
     assert harness.events[-1].answer == ""
     late = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
-    assert (late.count, late.told.startswith("Too late")) == (0, True)
+    assert (late.count, late.message.startswith("Too late")) == (0, True)
 
 
 async def test_invalid_answers_are_rejected(harness: ApprovalHarness) -> None:
     nothing = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
-    assert (nothing.count, nothing.told) == (0, "There is nothing to approve or answer here.")
+    assert (nothing.count, nothing.message) == (0, "There is nothing to approve or answer here.")
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule)
+        group.start_soon(harness.decide)
         question = await harness.wait_for_question()
         wrong = await harness.service.answer(MEMBER_ANSWERER, ApprovalChoice.ONCE)
         assert wrong.count == 0
-        assert "Only the owner" in wrong.told
+        assert "Only the owner" in wrong.message
         elsewhere = await harness.service.answer(Answerer(session="s2"), ApprovalChoice.ONCE)
         assert elsewhere.count == 0
-        assert not await harness.service.takes(MEMBER_ANSWERER, "yes")
+        assert not await harness.service.would_answer(MEMBER_ANSWERER, "yes")
         assert await harness.service.reply(MEMBER_ANSWERER, "yes") is None
         assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.DENY)).count == 1
     again = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE, question=question.id)
-    assert (again.count, again.told) == (0, "Already answered: deny.")
+    assert (again.count, again.message) == (0, "Already answered: deny.")
 
 
 async def test_member_can_answer_only_if_settings_allow(harness: ApprovalHarness) -> None:
     member = structs.replace(SCOPE, principal="m", role=Role.MEMBER, key="agent:main:x:group:1")
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, APPROVAL_REQUEST, member)
+        group.start_soon(harness.decide, APPROVAL_REQUEST, member)
         await harness.wait_for_question()
         assert (await harness.service.answer(MEMBER_ANSWERER, ApprovalChoice.ONCE)).count == 0
         owner = Answerer(session="other", address=None)
@@ -133,7 +133,7 @@ async def test_member_can_answer_only_if_settings_allow(harness: ApprovalHarness
         assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)).count == 1
     harness.restart(members=True)
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, APPROVAL_REQUEST, member)
+        group.start_soon(harness.decide, APPROVAL_REQUEST, member)
         await harness.wait_for_question(2)
         assert (await harness.service.answer(MEMBER_ANSWERER, ApprovalChoice.ONCE)).count == 1
 
@@ -144,10 +144,10 @@ async def test_owner_can_answer_in_the_chat_of_the_question(harness: ApprovalHar
         SCOPE, principal="m", role=Role.MEMBER, key="agent:main:x:group:1", address=group_chat
     )
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, APPROVAL_REQUEST, member)
+        group.start_soon(harness.decide, APPROVAL_REQUEST, member)
         await harness.wait_for_question()
         owner = Answerer(session="the owner's own", address=group_chat)
-        assert await harness.service.takes(owner, "ok")
+        assert await harness.service.would_answer(owner, "ok")
         result = await harness.service.reply(owner, "ok")
         assert result is not None
         assert result.count == 1
@@ -165,8 +165,8 @@ async def test_single_words_are_answers(
     async with anyio.create_task_group() as group:
         group.start_soon(pending.run)
         await harness.wait_for_question()
-        assert not await harness.service.takes(OWNER_ANSWERER, "yes, but tell me more")
-        assert await harness.service.takes(OWNER_ANSWERER, words)
+        assert not await harness.service.would_answer(OWNER_ANSWERER, "yes, but tell me more")
+        assert await harness.service.would_answer(OWNER_ANSWERER, words)
         assert await harness.service.reply(OWNER_ANSWERER, words) is not None
     assert pending.decision is not None
     assert pending.decision.allowed is allowed
@@ -174,11 +174,11 @@ async def test_single_words_are_answers(
 
 async def test_cancelled_turn_closes_its_question(harness: ApprovalHarness) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule)
+        group.start_soon(harness.decide)
         await harness.wait_for_question()
         group.cancel_scope.cancel()
     assert await harness.service.pending(OWNER_ANSWERER) == []
-    assert not await harness.service.waits()
+    assert not await harness.service.has_open_questions()
 
 
 async def test_question_that_cannot_be_shown_is_closed(harness: ApprovalHarness) -> None:
@@ -186,15 +186,15 @@ async def test_question_that_cannot_be_shown_is_closed(harness: ApprovalHarness)
         raise RuntimeError("the client is gone")
 
     with pytest.raises(RuntimeError, match="client is gone"):
-        await harness.service.rule(SCOPE, APPROVAL_REQUEST, tell)
-    assert not await harness.service.waits()
+        await harness.service.decide(SCOPE, APPROVAL_REQUEST, tell)
+    assert not await harness.service.has_open_questions()
 
 
 async def test_cancelled_turn_ends_even_if_its_question_cannot_be_closed(
     harness: ApprovalHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule)
+        group.start_soon(harness.decide)
         question = await harness.wait_for_question()
         await harness.store.close()
         group.cancel_scope.cancel()
@@ -220,10 +220,10 @@ async def test_session_yolo_allows_everything_but_hard_denials(harness: Approval
     outside = structs.replace(APPROVAL_REQUEST, reaching=Isolation.BEYOND)
     await harness.service.set_yolo("s1", on=True)
     assert await harness.restart().yolo("s1")
-    assert (await harness.rule(outside)).allowed
-    assert not (await harness.rule(structs.replace(outside, action="rm -rf /"))).allowed
+    assert (await harness.decide(outside)).allowed
+    assert not (await harness.decide(structs.replace(outside, action="rm -rf /"))).allowed
     await harness.service.set_yolo("s1", on=False)
-    assert not (await harness.rule(outside, structs.replace(SCOPE, attended=False))).allowed
+    assert not (await harness.decide(outside, structs.replace(SCOPE, attended=False))).allowed
 
 
 async def test_clarification_accepts_numbers_and_text(harness: ApprovalHarness) -> None:
@@ -232,7 +232,7 @@ async def test_clarification_accepts_numbers_and_text(harness: ApprovalHarness) 
 
         async def inquire(answers: list[str | None] = answers) -> None:
             answers.append(
-                await harness.service.inquire(SCOPE, "Which?", ["red", "blue"], harness.tell)
+                await harness.service.ask_person(SCOPE, "Which?", ["red", "blue"], harness.emit)
             )
 
         before = len(harness.questions)
@@ -240,14 +240,14 @@ async def test_clarification_accepts_numbers_and_text(harness: ApprovalHarness) 
             group.start_soon(inquire)
             question = await harness.wait_for_question(before + 1)
             assert question.kind is QuestionKind.CLARIFY
-            assert not await harness.service.takes(MEMBER_ANSWERER, words)
-            assert await harness.service.takes(OWNER_ANSWERER, words)
+            assert not await harness.service.would_answer(MEMBER_ANSWERER, words)
+            assert await harness.service.would_answer(OWNER_ANSWERER, words)
             result = await harness.service.reply(OWNER_ANSWERER, words)
             assert result is not None
-            assert (result.count, result.told) == (1, "")
+            assert (result.count, result.message) == (1, "")
         assert answers == [wanted]
     alone = structs.replace(SCOPE, attended=False)
-    assert await harness.service.inquire(alone, "Which?", [], harness.tell) is None
+    assert await harness.service.ask_person(alone, "Which?", [], harness.emit) is None
 
 
 class FixedOpinion:
@@ -300,28 +300,28 @@ async def test_model_does_not_decide_risky_or_untrusted_requests(
     harness: ApprovalHarness, approval: ApprovalRequest
 ) -> None:
     harness.restart(FixedOpinion("APPROVE"))
-    assert not (await harness.rule(approval, structs.replace(SCOPE, attended=False))).allowed
+    assert not (await harness.decide(approval, structs.replace(SCOPE, attended=False))).allowed
 
 
 async def test_manual_mode_skips_the_model(harness: ApprovalHarness) -> None:
     harness.restart(FixedOpinion("APPROVE"), mode=ApprovalMode.MANUAL)
-    assert not (await harness.rule(scope=structs.replace(SCOPE, attended=False))).allowed
+    assert not (await harness.decide(scope=structs.replace(SCOPE, attended=False))).allowed
 
 
 async def test_only_yes_or_no_of_another_person_is_rejected(
     harness: ApprovalHarness,
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule)
+        group.start_soon(harness.decide)
         question = await harness.wait_for_question()
-        assert not await harness.service.takes(
+        assert not await harness.service.would_answer(
             MEMBER_ANSWERER, "what is it doing?", question=question.id
         )
-        assert await harness.service.takes(MEMBER_ANSWERER, "yes", question=question.id)
+        assert await harness.service.would_answer(MEMBER_ANSWERER, "yes", question=question.id)
         result = await harness.service.reply(MEMBER_ANSWERER, "yes", question=question.id)
         assert result is not None
-        assert (result.count, result.told.startswith("Only the owner")) == (0, True)
-        assert await harness.service.takes(
+        assert (result.count, result.message.startswith("Only the owner")) == (0, True)
+        assert await harness.service.would_answer(
             OWNER_ANSWERER, "what is it doing?", question=question.id
         )
         assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.DENY)).count == 1
@@ -332,23 +332,25 @@ async def test_reply_to_an_expired_clarification_is_a_new_message(
     harness: ApprovalHarness,
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.service.inquire, SCOPE, "Which colour?", (), harness.tell)
+        group.start_soon(harness.service.ask_person, SCOPE, "Which colour?", (), harness.emit)
         question = await harness.wait_for_question()
-        assert await harness.service.takes(OWNER_ANSWERER, "blue", question=question.id)
+        assert await harness.service.would_answer(OWNER_ANSWERER, "blue", question=question.id)
         await harness.clock.advance(harness.service.seconds(QuestionKind.CLARIFY) + 1)
     late = await harness.service.reply(OWNER_ANSWERER, "blue", question=question.id)
     assert late is not None
-    assert (late.count, late.news, late.told.startswith("Too late")) == (0, True, True)
-    assert not await harness.service.takes(OWNER_ANSWERER, "blue", question=question.id)
+    assert (late.count, late.is_new_message, late.message.startswith("Too late")) == (0, True, True)
+    assert not await harness.service.would_answer(OWNER_ANSWERER, "blue", question=question.id)
 
 
 async def test_reply_to_a_forgotten_question_answers_nothing(
     harness: ApprovalHarness,
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule)
+        group.start_soon(harness.decide)
         await harness.wait_for_question()
-        assert not await harness.service.takes(OWNER_ANSWERER, "yes", question="ask_forgotten")
+        assert not await harness.service.would_answer(
+            OWNER_ANSWERER, "yes", question="ask_forgotten"
+        )
         result = await harness.service.reply(OWNER_ANSWERER, "yes", question="ask_forgotten")
         assert result is not None
         assert result.count == 0

@@ -217,7 +217,7 @@ def hard_deny_reason_of(text: str) -> str:
 
 @pytest.mark.parametrize("text", INSIDE)
 def test_nested_command_is_found(text: str) -> None:
-    found = analyze_script(text, HERE).found
+    found = analyze_script(text, HERE).commands
     assert any(one.argv[:3] == ("git", "push", "x") for one in found)
 
 
@@ -225,7 +225,7 @@ def test_nested_command_is_found(text: str) -> None:
     "text", ["cat <<'E'\n`git push x`\nE", "echo '${x:-$(git push x)}'", "# `git push x`"]
 )
 def test_literal_text_is_not_a_command(text: str) -> None:
-    found = analyze_script(text, HERE).found
+    found = analyze_script(text, HERE).commands
     assert not any(one.argv[:2] == ("git", "push") for one in found)
 
 
@@ -237,18 +237,18 @@ def test_destructive_command_is_found_through_variables_and_wrappers(text: str) 
 @pytest.mark.parametrize("text", EVERYDAY)
 def test_everyday_commands_are_allowed(text: str) -> None:
     assert hard_deny_reason_of(text) == ""
-    assert not analyze_script(text, HERE).overlong
+    assert not analyze_script(text, HERE).too_long
 
 
 def test_words_after_a_redirection_belong_to_the_command() -> None:
-    (found,) = analyze_script("rm -rf >log build 2>&1 dist", HERE).found
+    (found,) = analyze_script("rm -rf >log build 2>&1 dist", HERE).commands
     assert found.argv == ("rm", "-rf", "build", "dist")
     assert found.targets == ("log", "1")
 
 
 def test_inner_shell_gets_only_its_own_arguments() -> None:
     text = "set -- /; bash -c 'rm -rf \"$1\"' _ build"
-    assert analyze_script(text, HERE).found[-1].argv == ("rm", "-rf", "build")
+    assert analyze_script(text, HERE).commands[-1].argv == ("rm", "-rf", "build")
 
 
 def test_concatenated_strings_are_joined() -> None:
@@ -265,4 +265,4 @@ def test_concatenated_strings_are_joined() -> None:
     ids=["doubled", "often", "many"],
 )
 def test_endless_variables_are_not_followed(text: str) -> None:
-    assert analyze_script(text, HERE).overlong
+    assert analyze_script(text, HERE).too_long

@@ -252,5 +252,5 @@ def test_sandboxed_command_needs_no_approval() -> None:
 def test_commands_that_read_or_download_untrusted_content(
     action: str, *, shows: bool, brings: bool
 ) -> None:
-    found = analyze_script(action, ShellContext("/w", "/h")).found
+    found = analyze_script(action, ShellContext("/w", "/h")).commands
     assert (shows_untrusted(found), downloads_files(found)) == (shows, brings)

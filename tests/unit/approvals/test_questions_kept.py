@@ -34,9 +34,9 @@ async def interrupt_while_asking(
     """End the process while it waits for an answer."""
     await harness.queue_turn()
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, request, scope)
+        group.start_soon(harness.decide, request, scope)
         await harness.wait_for_question()
-        harness.service.leave()
+        harness.service.prepare_shutdown()
         group.cancel_scope.cancel()
     harness.restart()
 
@@ -57,10 +57,10 @@ async def test_answer_given_during_a_restart_counts_once(harness: ApprovalHarnes
     await interrupt_while_asking(harness)
     result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
     assert result.count == 1
-    assert (await harness.rule(scope=RESUMED_SCOPE)).allowed
+    assert (await harness.decide(scope=RESUMED_SCOPE)).allowed
     assert len(harness.questions) == 1
     alone = structs.replace(SCOPE, attended=False)
-    assert not (await harness.rule(scope=alone)).allowed
+    assert not (await harness.decide(scope=alone)).allowed
 
 
 async def test_answer_does_not_count_for_a_changed_request(harness: ApprovalHarness) -> None:
@@ -71,8 +71,8 @@ async def test_answer_does_not_count_for_a_changed_request(harness: ApprovalHarn
     assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)).count == 1
     alone = structs.replace(RESUMED_SCOPE, attended=False)
     for other in (structs.replace(request, seal="new"), structs.replace(request, kind="this call")):
-        assert not (await harness.rule(other, alone)).allowed
-    assert (await harness.rule(request, RESUMED_SCOPE)).allowed
+        assert not (await harness.decide(other, alone)).allowed
+    assert (await harness.decide(request, RESUMED_SCOPE)).allowed
 
 
 async def test_old_answer_does_not_count(harness: ApprovalHarness) -> None:
@@ -80,14 +80,14 @@ async def test_old_answer_does_not_count(harness: ApprovalHarness) -> None:
     await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
     await harness.clock.advance(3600)
     alone = structs.replace(SCOPE, attended=False)
-    assert not (await harness.rule(scope=alone)).allowed
+    assert not (await harness.decide(scope=alone)).allowed
 
 
 async def test_answer_after_restart_and_timeout_is_too_late(harness: ApprovalHarness) -> None:
     await interrupt_while_asking(harness, SCOPE)
     await harness.clock.advance(61)
     result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)
-    assert result.told.startswith("Too late")
+    assert result.message.startswith("Too late")
 
 
 @pytest.mark.parametrize("why", ["not resumable", "stopped", "another session"])
@@ -105,35 +105,35 @@ async def test_question_without_a_resumable_turn_is_closed(
     )
     if why == "stopped":
         await harness.store.commit(CompleteItem(f"message for {RESUMED_SCOPE.key}"))
-    assert not await harness.service.takes(who, "yes")
+    assert not await harness.service.would_answer(who, "yes")
     assert (await harness.service.answer(who, ApprovalChoice.ONCE)).count == 0
-    await harness.service.sweep()
-    assert await harness.service.waits() is why.startswith("another")
+    await harness.service.close_abandoned()
+    assert await harness.service.has_open_questions() is why.startswith("another")
 
 
 async def test_message_does_not_answer_an_abandoned_clarification(harness: ApprovalHarness) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.service.inquire, SCOPE, "Which colour?", ("red",), harness.tell)
+        group.start_soon(harness.service.ask_person, SCOPE, "Which colour?", ("red",), harness.emit)
         await harness.wait_for_question()
-        harness.service.leave()
+        harness.service.prepare_shutdown()
         group.cancel_scope.cancel()
     harness.restart()
-    assert not await harness.service.takes(OWNER_ANSWERER, "please also buy milk")
+    assert not await harness.service.would_answer(OWNER_ANSWERER, "please also buy milk")
 
 
 async def test_resumed_turn_uses_the_answer_given_meanwhile(
     harness: ApprovalHarness,
 ) -> None:
     await interrupt_while_asking(harness)
-    assert await harness.service.left("s1", resumed=True) == RecoveredQuestions(
+    assert await harness.service.recover("s1", resumed=True) == RecoveredQuestions(
         waiting=frozenset({"call_1"})
     )
-    assert await harness.service.takes(OWNER_ANSWERER, "yes")
+    assert await harness.service.would_answer(OWNER_ANSWERER, "yes")
     assert (await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ONCE)).count == 1
-    assert await harness.rule(scope=RESUMED_SCOPE) == ALLOWED
+    assert await harness.decide(scope=RESUMED_SCOPE) == ALLOWED
     assert len(harness.questions) == 1
     # The call has started, so its progress is unknown.
-    assert await harness.restart().left("s1", resumed=True) == RecoveredQuestions()
+    assert await harness.restart().recover("s1", resumed=True) == RecoveredQuestions()
 
 
 async def test_question_is_always_awaited_by_its_holder(
@@ -150,15 +150,15 @@ async def test_question_is_always_awaited_by_its_holder(
             *more: PutRecord,
             let_go: bool = False,
         ) -> bool:
-            seen.append(waiting.has(after.question.id))
-            return await super().change(before, after, *more, let_go=let_go)
+            seen.append(waiting.is_waiting(after.question.id))
+            return await super().update(before, after, *more, release=let_go)
 
     rows = RecordingStore(harness.store, harness.clock, "us")
     waiting = QuestionWaiter(rows, harness.clock, ForwardedQuestions(rows, harness.clock, "us"))
-    assert (await waiting.left("s1", resumed=True)).waiting == {"call_1"}
+    assert (await waiting.recover("s1", resumed=True)).waiting == {"call_1"}
     (row,) = await rows.all_open()
     async with anyio.create_task_group() as group:
-        group.start_soon(waiting.put, RESUMED_SCOPE, row, harness.tell)
+        group.start_soon(waiting.ask_and_wait, RESUMED_SCOPE, row, harness.emit)
         await harness.wait_for_question(2)
         group.cancel_scope.cancel()
     # When it is recovered, asked again, and closed with its turn.
@@ -170,16 +170,16 @@ async def test_turn_that_does_not_ask_again_closes_the_question(
     harness: ApprovalHarness, *, resumed: bool
 ) -> None:
     await interrupt_while_asking(harness)
-    left = await harness.service.left("s1", resumed=resumed)
+    left = await harness.service.recover("s1", resumed=resumed)
     assert left == (
         RecoveredQuestions(waiting=frozenset({"call_1"}))
         if resumed
-        else RecoveredQuestions(told={"call_1": NOT_RUN})
+        else RecoveredQuestions(results={"call_1": NOT_RUN})
     )
-    await harness.service.over("s1")
-    assert not await harness.service.waits()
-    assert await harness.restart().left("s1", resumed=True) == RecoveredQuestions(
-        told={"call_1": NOT_RUN}
+    await harness.service.turn_ended("s1")
+    assert not await harness.service.has_open_questions()
+    assert await harness.restart().recover("s1", resumed=True) == RecoveredQuestions(
+        results={"call_1": NOT_RUN}
     )
 
 
@@ -188,9 +188,9 @@ async def test_question_is_closed_when_approval_is_no_longer_needed(
 ) -> None:
     await interrupt_while_asking(harness)
     service = harness.restart(yolo=True)
-    await service.left("s1", resumed=True)
-    assert (await harness.rule(scope=RESUMED_SCOPE)).allowed
-    assert not await service.waits()
+    await service.recover("s1", resumed=True)
+    assert (await harness.decide(scope=RESUMED_SCOPE)).allowed
+    assert not await service.has_open_questions()
 
 
 @pytest.mark.parametrize(
@@ -200,22 +200,24 @@ async def test_decision_is_reported_for_an_interrupted_call(
     harness: ApprovalHarness, choice: ApprovalChoice, expected: str
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.rule, APPROVAL_REQUEST, RESUMED_SCOPE)
+        group.start_soon(harness.decide, APPROVAL_REQUEST, RESUMED_SCOPE)
         await harness.wait_for_question()
         await harness.service.answer(OWNER_ANSWERER, choice)
-    left = await harness.restart().left("s1", resumed=True)
-    assert (expected in left.told["call_1"]) if expected else (left == RecoveredQuestions())
+    left = await harness.restart().recover("s1", resumed=True)
+    assert (expected in left.results["call_1"]) if expected else (left == RecoveredQuestions())
 
 
 async def test_clarification_is_reported_for_an_interrupted_call(
     harness: ApprovalHarness,
 ) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(harness.service.inquire, RESUMED_SCOPE, "Which colour?", (), harness.tell)
+        group.start_soon(
+            harness.service.ask_person, RESUMED_SCOPE, "Which colour?", (), harness.emit
+        )
         await harness.wait_for_question()
         await harness.service.reply(OWNER_ANSWERER, "blue, please")
-    left = await harness.restart().left("s1", resumed=True)
-    assert "'blue, please'" in left.told["call_1"]
+    left = await harness.restart().recover("s1", resumed=True)
+    assert "'blue, please'" in left.results["call_1"]
 
 
 async def test_shutdown_suspends_resumable_turns(harness: ApprovalHarness) -> None:
@@ -224,20 +226,22 @@ async def test_shutdown_suspends_resumable_turns(harness: ApprovalHarness) -> No
 
     async def ask() -> None:
         with pytest.raises(TurnSuspended):
-            await harness.rule(scope=RESUMED_SCOPE)
+            await harness.decide(scope=RESUMED_SCOPE)
         put_off.set()
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
-            group.start_soon(harness.rule, APPROVAL_REQUEST, structs.replace(SCOPE, session="s2"))
+            group.start_soon(harness.decide, APPROVAL_REQUEST, structs.replace(SCOPE, session="s2"))
             await harness.wait_for_question(2)
-            harness.service.leave()
+            harness.service.prepare_shutdown()
             await put_off.wait()
             # A turn that cannot be resumed keeps its timeout.
-            assert await harness.service.takes(structs.replace(OWNER_ANSWERER, session="s2"), "yes")
+            assert await harness.service.would_answer(
+                structs.replace(OWNER_ANSWERER, session="s2"), "yes"
+            )
             group.cancel_scope.cancel()
-    assert await harness.restart().takes(OWNER_ANSWERER, "yes")
+    assert await harness.restart().would_answer(OWNER_ANSWERER, "yes")
 
 
 async def test_answer_taken_by_another_process_is_found(harness: ApprovalHarness) -> None:
@@ -258,6 +262,6 @@ async def test_answer_taken_by_another_process_is_found(harness: ApprovalHarness
 async def test_closed_questions_are_deleted_after_retention(harness: ApprovalHarness) -> None:
     await answer_request(harness, ApprovalChoice.ALWAYS)
     await harness.clock.advance(40 * 24 * 3600)
-    await harness.service.forget_old()
+    await harness.service.delete_old()
     assert await harness.store.records.find("question") == []
     assert len(await harness.service.grants()) == 1

@@ -59,6 +59,6 @@ def test_ordinary_paths_are_not_private(path: str) -> None:
     ["cat /srv/agent/memories/MEMORY.md", "cat ../state.db", "ls /srv/agent", "cd .. && cat x"],
 )
 def test_reading_the_agents_home_is_not_read_only(text: str) -> None:
-    place = ShellContext("/srv/agent/workspace", "/home/me", "/srv/agent")
-    assert not is_read_only_script(text, place)
-    assert is_read_only_script("cat notes.md && ls /srv/other", place)
+    context = ShellContext("/srv/agent/workspace", "/home/me", "/srv/agent")
+    assert not is_read_only_script(text, context)
+    assert is_read_only_script("cat notes.md && ls /srv/other", context)

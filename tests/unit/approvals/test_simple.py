@@ -67,8 +67,8 @@ def test_simple_argv_agrees_with_the_parser(text: str) -> None:
         return
     assert list(argv) == shlex.split(text)
     reading = parse_script(text, HERE)
-    assert [found.argv for found in reading.found] == [argv]
-    assert not reading.found[0].targets
+    assert [found.argv for found in reading.commands] == [argv]
+    assert not reading.commands[0].targets
 
 
 @given(WORDS, WORDS)
@@ -123,7 +123,7 @@ def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
     grant = make_grant(asked("far 1"), "g", session="", by="owner")
     assert can_be_saved(asked("far 1"))
     assert grant.covers(asked("far 2"))
-    assert grant.shown == "all"
+    assert grant.text == "all"
     assert not grant.covers(asked("far 1", seal="2"))
 
 

@@ -130,7 +130,7 @@ async def test_conflicting_undo_lists_later_changes(ledger: Ledger, store: Sqlit
         )
         for one in others
     ]
-    await store.commit(*(PutRecord(row, was="") for row in rows))
+    await store.commit(*(PutRecord(row, expected_state="") for row in rows))
     later = await ledger.apply(change(FileEdit("a", b"1", b"2")))
     with pytest.raises(FileConflict) as caught:
         await ledger.undo(done.id)
@@ -160,7 +160,7 @@ async def test_interrupted_change_is_completed(
     # This process is alive, so the record gets the id of a dead one.
     for matter in await store.records.find("change", only_open=True):
         await _orphan(store, matter.id)
-    await Ledger(store, home, clock).settle()
+    await Ledger(store, home, clock).complete_interrupted()
     assert ((home / "a").read_bytes(), (home / "b").read_bytes()) == (b"1", b"2")
     assert [entry.state for entry in await Ledger(store, home, clock).log()] == [
         ChangeState.APPLIED
@@ -170,7 +170,7 @@ async def test_interrupted_change_is_completed(
 async def _orphan(store: SqliteStore, name: str) -> None:
     found = await store.records.get("change", name)
     assert found is not None
-    await store.commit(PutRecord(structs.replace(found, holder=""), was=found.state))
+    await store.commit(PutRecord(structs.replace(found, holder=""), expected_state=found.state))
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b"])
@@ -220,7 +220,7 @@ async def test_undone_undo_is_not_a_refusal(ledger: Ledger) -> None:
     last, refused = done, list[bool]()
     for _ in range(4):
         last = await ledger.undo(last.id)
-        changes, _ = await ledger.refusals("memory")
+        changes, _ = await ledger.refused("memory")
         assert other.id in {one.id for one in changes}
         refused.append(done.id in {one.id for one in changes})
     assert refused == [True, False, True, False]
@@ -241,8 +241,8 @@ async def test_other_records_are_not_decoded(ledger: Ledger, store: SqliteStore)
         odd = StateRecord(
             kind=kind, id="x", session="", state=state, at=WHEN, body=body, open=False
         )
-        await store.commit(PutRecord(odd, was=""))
-    changes, proposals = await ledger.refusals("memory")
+        await store.commit(PutRecord(odd, expected_state=""))
+    changes, proposals = await ledger.refused("memory")
     assert changes == []
     assert [one.id for one in proposals] == [ours.id]
     before = await ledger.proposed_before("memory", Author.REVIEW)

@@ -64,7 +64,7 @@ def test_old_python_is_an_error() -> None:
     assert check_python((3, 11, 0)).grade is Grade.OK
     old = check_python((3, 9, 2))
     assert old.grade is Grade.ERROR
-    assert old.says == "Hermes needs Python 3.11 or newer; this is 3.9.2."
+    assert old.says == "Hermes needs Python 3.11 or newer, but this is Python 3.9.2."
 
 
 def test_valid_home_has_no_problems(home: Home) -> None:

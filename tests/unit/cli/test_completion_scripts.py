@@ -37,18 +37,18 @@ def test_every_command_is_in_the_tree() -> None:
 def test_tree_contains_actions_flags_and_value_kinds() -> None:
     assert "export" in NODES["hermes sessions"].children
     export = NODES["hermes sessions export"]
-    assert (export.words, export.more) == (("session",), True)
+    assert (export.arguments, export.repeats) == (("session",), True)
     assert flags(export)["--format"] == "=jsonl md html"
     assert flags(export)["-o"] == "file"
     assert flags(export)["--all"] == ""
     assert flags(export)["--profile"] == "profile"
     assert flags(NODES["hermes"])["-c"] == "?session"
     assert flags(NODES["hermes chat"])["--cwd"] == "folder"
-    assert NODES["hermes completion"].words == ("=bash zsh fish",)
-    assert NODES["hermes profile use"].words == ("profile",)
+    assert NODES["hermes completion"].arguments == ("=bash zsh fish",)
+    assert NODES["hermes profile use"].arguments == ("profile",)
     assert flags(NODES["hermes setup"])["--provider"] == "provider"
-    assert NODES["hermes config set"].words == ("setting", "any")
-    assert (NODES["hermes tools enable"].words, NODES["hermes tools enable"].more) == (
+    assert NODES["hermes config set"].arguments == ("setting", "any")
+    assert (NODES["hermes tools enable"].arguments, NODES["hermes tools enable"].repeats) == (
         ("toolset",),
         True,
     )
@@ -64,7 +64,7 @@ def test_known_names_are_listed() -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_script_handles_every_value_kind(shell: str) -> None:
-    kinds = {kind for node in NODES.values() for kind in node.words}
+    kinds = {kind for node in NODES.values() for kind in node.arguments}
     kinds |= {flag.value.lstrip("?") for node in NODES.values() for flag in node.flags}
     named = {kind for kind in kinds if kind and kind[0] != "="} - {"any"}
     assert named == {"file", "folder", "profile", "session", "provider", "toolset", "setting"}
@@ -119,7 +119,7 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
     """The expected lines of each table, by table name and matched words."""
     rows: dict[tuple[str, str], list[str]] = {}
     for path, node in NODES.items():
-        rows["is_place", path] = ["yes"]
+        rows["is_command", path] = ["yes"]
         rows["flags", path] = [f"{n}|{flag.summary}" for flag in node.flags for n in flag.names]
         if node.children:
             rows["verbs", path] = [f"{name}|{one.summary}" for name, one in node.children.items()]
@@ -127,10 +127,10 @@ def rows_of_tree() -> dict[tuple[str, str], list[str]]:
             for name in flag.names:
                 if flag.value:
                     rows["value", f"{path} {name}"] = [flag.value]
-        for number, kind in enumerate(node.words):
+        for number, kind in enumerate(node.arguments):
             rows["word", f"{path} {number}"] = [kind]
-        if node.more:
-            rows["word", f"{path} 17"] = [node.words[-1]]
+        if node.repeats:
+            rows["word", f"{path} 17"] = [node.arguments[-1]]
     return rows
 
 

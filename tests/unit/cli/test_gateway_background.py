@@ -31,7 +31,7 @@ def work(name: str, goal: str, pid: int, *, is_open: bool = True) -> PutRecord:
         open=is_open,
         holder=f"host/boot.1/{pid}/99",
     )
-    return PutRecord(matter, was="")
+    return PutRecord(matter, expected_state="")
 
 
 def test_background_work_of_a_process_is_listed_by_goal(tmp_path: Path) -> None:

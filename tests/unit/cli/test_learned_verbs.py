@@ -205,9 +205,9 @@ def test_skill_proposals_are_approved_or_rejected(cli: LearningCli) -> None:
     assert "read_file notes.md" in shown
     with pytest.raises(UsageError, match="is a proposal about skill"):
         cli.memory("approve", shown.split()[0])
-    with pytest.raises(UsageError, match="is about memory"):
+    with pytest.raises(UsageError, match="is a proposal about memory"):
         cli.skills("reject", cli.memory("pending").split()[0])
-    assert "done: create tea" in cli.skills("approve", "all")
+    assert "Applied: create tea" in cli.skills("approve", "all")
     assert (cli.home / "skills/tea/SKILL.md").read_text() == TEXT
     assert "read_file notes.md" in cli.skills("log")
     assert "0 proposals rejected" in cli.skills("reject", "all")
@@ -301,7 +301,7 @@ def test_bundle_is_created_shown_deleted_and_restored(cli: LearningCli, tea: Pat
     cli.skills("undo", last_id(cli.skills("log")))
     assert file.read_bytes() == before
     cli.skills("archive", "tea")
-    assert "tea  (not here)" in cli.bundles("show", "tea-time")
+    assert "tea  (missing)" in cli.bundles("show", "tea-time")
 
 
 @pytest.mark.parametrize(

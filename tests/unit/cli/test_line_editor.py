@@ -46,9 +46,9 @@ def test_completion_keeps_the_typed_text(folder: Path) -> None:
 class InterruptedEditor(LineEditor):
     """Polls for news while a line is being added to the history."""
 
-    def keep(self, line: str) -> None:
+    def add_to_history(self, line: str) -> None:
         signal.raise_signal(signal.SIGALRM)
-        super().keep(line)
+        super().add_to_history(line)
 
 
 @pytest.mark.timeout(method="thread")

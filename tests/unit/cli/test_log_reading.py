@@ -27,7 +27,7 @@ def last(
 ) -> list[bytes]:
     opened = LogFiles(path, each_line=lines)
     try:
-        start = opened.last(count, wanted)
+        start = opened.find_last(count, wanted)
         return [] if start is None else [one for one in opened.records(start) if wanted(one)]
     finally:
         opened.close()
@@ -101,7 +101,7 @@ def test_reading_backwards_matches_reading_forwards(
             records[-1] += line
     path.write_bytes(b"".join(records))
     opened = LogFiles(path, block=block)
-    start = opened.last(count, EVERYTHING)
+    start = opened.find_last(count, EVERYTHING)
     found = [] if start is None else list(opened.records(start))
     opened.close()
     assert found == records[-count:]
@@ -119,24 +119,24 @@ def test_endless_line_is_cut(tmp_path: Path) -> None:
 def test_follower_survives_rotation(log: RotatingFile) -> None:
     log.append(record(0))
     follower = LogFollower(log.path)
-    assert list(follower.look()) == [record(0)]
+    assert list(follower.read_new()) == [record(0)]
     for number in range(1, 30):
         log.append(record(number))
     assert log.path.with_name("agent.log.3").exists()
-    assert list(follower.look()) == [record(number) for number in range(1, 30)]
-    assert list(follower.look()) == []
+    assert list(follower.read_new()) == [record(number) for number in range(1, 30)]
+    assert list(follower.read_new()) == []
     log.append(record(30))
-    assert list(follower.look()) == [record(30)]
+    assert list(follower.read_new()) == [record(30)]
     follower.close()
 
 
 def test_follower_continues_after_many_rotations(log: RotatingFile) -> None:
     log.append(record(0))
     follower = LogFollower(log.path)
-    assert list(follower.look()) == [record(0)]
+    assert list(follower.read_new()) == [record(0)]
     for number in range(1, 100):
         log.append(record(number))
-    found = list(follower.look())
+    found = list(follower.read_new())
     follower.close()
     left = [record(number) for number in range(100) if record(number) in last(log.path, 100)]
     assert found[-len(left) :] == left
@@ -151,21 +151,21 @@ def test_follower_restarts_after_deletion_without_rotated_files(log: RotatingFil
     old.write_bytes(record(1))
     os.utime(old, (1, 1))
     follower = LogFollower(log.path)
-    assert list(follower.look()) == [record(2)]
+    assert list(follower.read_new()) == [record(2)]
     log.path.unlink()
     log.append(record(3))
-    assert list(follower.look()) == [record(3)]
+    assert list(follower.read_new()) == [record(3)]
     follower.close()
 
 
 def test_follower_handles_missing_and_truncated_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     follower = LogFollower(path)
-    assert list(follower.look()) == []
+    assert list(follower.read_new()) == []
     path.write_bytes(record(1) + record(2))
-    assert list(follower.look()) == [record(1), record(2)]
+    assert list(follower.read_new()) == [record(1), record(2)]
     path.write_bytes(record(3))
-    assert list(follower.look()) == [record(3)]
+    assert list(follower.read_new()) == [record(3)]
     follower.close()
 
 
@@ -173,21 +173,21 @@ def test_incomplete_line_is_held_back(tmp_path: Path) -> None:
     path = tmp_path / "agent.log"
     path.write_bytes(record(1)[:20])
     follower = LogFollower(path)
-    assert list(follower.look()) == []
+    assert list(follower.read_new()) == []
     path.write_bytes(record(1))
-    assert list(follower.look()) == [record(1)]
+    assert list(follower.read_new()) == [record(1)]
     follower.close()
 
 
 def test_follower_continues_where_reading_ended(log: RotatingFile) -> None:
     log.append(record(1))
     opened = LogFiles(log.path)
-    start = opened.last(1, EVERYTHING)
+    start = opened.find_last(1, EVERYTHING)
     assert start is not None
     assert list(opened.records(start)) == [record(1)]
     for number in range(2, 12):
         log.append(record(number))
     follower = LogFollower(log.path, opened.newest())
-    assert list(follower.look()) == [record(number) for number in range(2, 12)]
+    assert list(follower.read_new()) == [record(number) for number in range(2, 12)]
     follower.close()
     opened.close()

@@ -212,8 +212,8 @@ def test_style_depends_on_terminal_and_environment() -> None:
         Style(io.StringIO(), None),
     ):
         assert style("x", "red") == "x"
-    assert Style(Terminal(), "1").moves
-    assert not Style(Terminal(), None, "dumb").moves
+    assert Style(Terminal(), "1").can_rewrite
+    assert not Style(Terminal(), None, "dumb").can_rewrite
     assert Style(io.StringIO(), None).columns == 100
 
 

@@ -61,7 +61,7 @@ def as_imported(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_export_and_import_restore_all_messages(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(
+    cli.store(
         *full_session("parent", at=NOON, title=HOSTILE_TEXT, principal="owner", key="k"),
         *simple_session("child", at=NOON - timedelta(days=2), parent="parent"),
         *simple_session("empty", words=(), source=""),
@@ -84,7 +84,7 @@ def test_export_and_import_restore_all_messages(cli: SessionsCli, tmp_path: Path
 
 
 def test_attached_files_are_exported_and_imported(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*full_session("s"))
+    cli.store(*full_session("s"))
     file, page = tmp_path / "s.jsonl", tmp_path / "s.html"
     err = cli("export", "s", "-o", str(file)).err
     assert "1 file mentioned in them could not be read." in err
@@ -163,7 +163,7 @@ def test_named_pipe_is_imported(cli: SessionsCli, tmp_path: Path) -> None:
 
 
 def test_existing_session_is_skipped(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("one"), *simple_session("two"))
+    cli.store(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "all.jsonl"
     cli("export", "--all", "-o", str(file))
     cli("delete", "two", "--yes")
@@ -176,16 +176,16 @@ def test_existing_session_is_skipped(cli: SessionsCli, tmp_path: Path) -> None:
 
 def test_taken_title_gets_a_number(cli: SessionsCli, tmp_path: Path) -> None:
     file = tmp_path / "all.jsonl"
-    cli.keep(*simple_session("one", title="Same"))
+    cli.store(*simple_session("one", title="Same"))
     cli("export", "--all", "-o", str(file))
     cli("delete", "one", "--yes")
-    cli.keep(*simple_session("two", title="Same"), *simple_session("three", title="Same (2)"))
+    cli.store(*simple_session("two", title="Same"), *simple_session("three", title="Same (2)"))
     assert "one renamed to 'Same (3)'" in cli("import", str(file)).out
     assert cli("show", "Same (3)", "--json").documents[0]["id"] == "one"
 
 
 def test_missing_parent_is_reported(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("p"), *simple_session("c", parent="p"))
+    cli.store(*simple_session("p"), *simple_session("c", parent="p"))
     file = tmp_path / "c.jsonl"
     cli("export", "c", "-o", str(file))
     other = SessionsCli(tmp_path / "other")
@@ -194,7 +194,7 @@ def test_missing_parent_is_reported(cli: SessionsCli, tmp_path: Path) -> None:
 
 
 def test_broken_file_imports_nothing(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("one"))
+    cli.store(*simple_session("one"))
     file = tmp_path / "broken.jsonl"
     file.write_text(cli("export", "one").out + "{}\n")
     other = SessionsCli(tmp_path / "other")
@@ -214,7 +214,7 @@ def test_cyclic_parents_are_imported(cli: SessionsCli, tmp_path: Path) -> None:
 
 
 def test_json_file_holds_one_session(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("one"), *simple_session("two"))
+    cli.store(*simple_session("one"), *simple_session("two"))
     file = tmp_path / "one.json"
     cli("export", "one", "-o", str(file))
     assert json.loads(file.read_text())["id"] == "one"
@@ -225,7 +225,7 @@ def test_json_file_holds_one_session(cli: SessionsCli, tmp_path: Path) -> None:
 
 
 def test_unknown_file_format_is_rejected(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("one"))
+    cli.store(*simple_session("one"))
     with pytest.raises(UsageError, match=r"Cannot tell the format from the name x\.pdf") as caught:
         cli("export", "one", "-o", str(tmp_path / "x.pdf"))
     assert "--format" in caught.value.hint
@@ -238,7 +238,7 @@ def test_unknown_file_format_is_rejected(cli: SessionsCli, tmp_path: Path) -> No
 def test_format_is_derived_from_the_file_name(
     cli: SessionsCli, tmp_path: Path, name: str, begins: str
 ) -> None:
-    cli.keep(*full_session("s"), *simple_session("t"))
+    cli.store(*full_session("s"), *simple_session("t"))
     cli("export", "--all", "-o", str(tmp_path / name))
     text = (tmp_path / name).read_text()
     assert text.startswith(begins)
@@ -246,7 +246,7 @@ def test_format_is_derived_from_the_file_name(
 
 
 def test_export_needs_a_selection(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("s", source="telegram"))
+    cli.store(*simple_session("s", source="telegram"))
     for words in (["export"], ["export", "s", "--all"], ["export", "s", "--source", "telegram"]):
         with pytest.raises(UsageError, match="Name the sessions"):
             cli(*words)
@@ -261,7 +261,7 @@ def test_export_needs_a_selection(cli: SessionsCli, tmp_path: Path) -> None:
 
 
 def test_failed_export_keeps_the_old_file(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("s"))
+    cli.store(*simple_session("s"))
     file = tmp_path / "x.jsonl"
     file.write_text("precious")
     with pytest.raises(NotFound):

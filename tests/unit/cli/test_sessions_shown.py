@@ -52,7 +52,7 @@ def test_session_in_an_empty_home_is_not_found(cli: SessionsCli, words: tuple[st
 
 
 def test_list_is_sorted_by_last_use(cli: SessionsCli) -> None:
-    cli.keep(
+    cli.store(
         *simple_session(
             "20260131_000001_aaaaaa", at=NOON - timedelta(days=40), title="Old but busy"
         ),
@@ -72,7 +72,7 @@ def test_list_is_sorted_by_last_use(cli: SessionsCli) -> None:
 
 
 def test_filters_select_sessions(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(
+    cli.store(
         *simple_session("a", at=NOON - timedelta(days=50), title="Alpha 100%", source="telegram"),
         *simple_session("b", at=NOON - timedelta(days=20), model="big", words=["x"] * 6),
         *simple_session("c", at=NOON - timedelta(hours=1), cwd=str(tmp_path)),
@@ -97,7 +97,7 @@ def test_filters_select_sessions(cli: SessionsCli, tmp_path: Path) -> None:
 
 def test_subagent_sessions_are_listed_by_goal_on_request(cli: SessionsCli) -> None:
     order = task_text(Task(goal="Count the\nleaves", context="of the oak"))
-    cli.keep(
+    cli.store(
         *simple_session("own", at=NOON, words=["Count them.", "Counting."]),
         *simple_session("sub", at=NOON, words=[order, "Seven."], source="subagent"),
     )
@@ -108,14 +108,14 @@ def test_subagent_sessions_are_listed_by_goal_on_request(cli: SessionsCli) -> No
 
 def test_recently_used_session_is_not_old(cli: SessionsCli) -> None:
     late = [*simple_session("busy", at=NOON - timedelta(days=99), words=["x"] * 2)]
-    cli.keep(*late[:-1], type(late[-1])("busy", "r", late[-1].message, NOON))
+    cli.store(*late[:-1], type(late[-1])("busy", "r", late[-1].message, NOON))
     assert cli("list", "--older-than", "90d").err == "No matching sessions.\n"
     assert "No matching sessions" in cli("prune", "--older-than", "90d", "--yes").err
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
 def test_list_fits_the_terminal_for_any_title(cli: SessionsCli, columns: int) -> None:
-    cli.keep(
+    cli.store(
         *simple_session("20260131_000001_aaaaaa", title=HOSTILE_TEXT * 5),
         *simple_session("20260131_000002_bbbbbb", words=["日本語のとても長いタイトル" * 9]),
         *simple_session("20260131_000003_cccccc", words=["مرحبا بالعالم " * 20], source="x" * 300),
@@ -129,13 +129,13 @@ def test_list_fits_the_terminal_for_any_title(cli: SessionsCli, columns: int) ->
 
 
 def test_truncated_list_gives_a_hint(cli: SessionsCli) -> None:
-    cli.keep(*(write for n in range(5) for write in simple_session(f"s{n}")))
+    cli.store(*(write for n in range(5) for write in simple_session(f"s{n}")))
     assert cli("list", "-n", "4").err == "There are more. Show them: -n 8\n"
     assert cli("list", "-n", "5").err == ""
 
 
 def test_show_prints_a_readable_transcript(cli: SessionsCli) -> None:
-    cli.keep(*full_session("20260131_000001_aaaaaa"))
+    cli.store(*full_session("20260131_000001_aaaaaa"))
     text = cli("show", "20260131_000001").out
     assert "● terminal ls -la" in text
     assert "✓ total 0 file one file two (3 lines)" in text
@@ -151,19 +151,19 @@ def test_show_prints_a_readable_transcript(cli: SessionsCli) -> None:
 
 
 def test_show_raw_is_exact_and_show_is_escaped(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s", words=[HOSTILE_TEXT]))
+    cli.store(*simple_session("s", words=[HOSTILE_TEXT]))
     assert cli("show", "s", "--raw").out == HOSTILE_TEXT + "\n"
     assert "\x1b" not in cli("show", "s").out
     assert "␛[31mred" in cli("show", "s").out
 
 
 def test_show_json_equals_an_export_line(cli: SessionsCli) -> None:
-    cli.keep(*full_session("s"))
+    cli.store(*full_session("s"))
     assert cli("show", "s", "--json").out == cli("export", "s").out
 
 
 def test_session_is_found_by_id_prefix_and_title(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("20260131_a", title="Fix the build"), *simple_session("20260131_b"))
+    cli.store(*simple_session("20260131_a", title="Fix the build"), *simple_session("20260131_b"))
     assert cli("show", "Fix the build", "--json").documents[0]["id"] == "20260131_a"
     assert cli("show", "20260131_b", "--json").documents[0]["id"] == "20260131_b"
     with pytest.raises(NotFound, match="More than one"):
@@ -173,7 +173,7 @@ def test_session_is_found_by_id_prefix_and_title(cli: SessionsCli) -> None:
 
 
 def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
-    cli.keep(
+    cli.store(
         *simple_session("s1", words=["a red fish", "blue fish"], title="Fish"),
         *simple_session("s2"),
     )
@@ -194,7 +194,7 @@ def test_search_shows_matches_in_context(cli: SessionsCli) -> None:
 
 def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
     texts = ["The cat takes pills.", "Trains are late."]
-    cli.keep(*simple_session("s1", words=texts))
+    cli.store(*simple_session("s1", words=texts))
     # A search of its own waits two seconds for vectors; a busy machine may take longer.
     anyio.run(with_vectors, cli.home / "state.db")
     (hit,) = cli("search", "feline", "medication", "--json").documents
@@ -205,18 +205,18 @@ def test_search_finds_similar_meaning(cli: SessionsCli) -> None:
 async def with_vectors(path: Path) -> None:
     with anyio.fail_after(TEST_TIMEOUT):
         async with open_store(path, SystemClock()) as store:
-            while not await store.make_vectors():
+            while not await store.compute_vectors():
                 pass
 
 
 def test_search_can_be_limited_to_tool_results(cli: SessionsCli) -> None:
-    cli.keep(*full_session("s"))
+    cli.store(*full_session("s"))
     (hit,) = cli("search", "file", "two", "--role", "tool", "--json").documents
     assert hit["role"] == "tool"
 
 
 def test_empty_sessions_and_unusual_ids_are_shown(cli: SessionsCli) -> None:
-    cli.keep(OpenSession(Session(id="a\x1b[31m b", started_at=NOON)))
+    cli.store(OpenSession(Session(id="a\x1b[31m b", started_at=NOON)))
     assert "a␛[31m b" in cli("list").out
     assert "This session has no messages." in cli("show", "a\x1b[31m b").out
 

@@ -21,7 +21,7 @@ def cli(tmp_path: Path) -> SessionsCli:
 
 
 def test_rename_sets_and_removes_a_title(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s"), *simple_session("t", title="Taken"))
+    cli.store(*simple_session("s"), *simple_session("t", title="Taken"))
     assert cli("rename", "s", "A", "new  title").out == "s renamed to “A new title”.\n"
     assert cli("show", "A new title", "--json").documents[0]["id"] == "s"
     assert cli("rename", "s", "").out == "s has no title now.\n"
@@ -32,7 +32,7 @@ def test_rename_sets_and_removes_a_title(cli: SessionsCli) -> None:
 
 
 def test_delete_asks_for_confirmation(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s", title="Mine"), *simple_session("t"), *simple_session("u"))
+    cli.store(*simple_session("s", title="Mine"), *simple_session("t"), *simple_session("u"))
     ran = cli("delete", "Mine", "t", typed="n\n")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == "  s  Mine\n  t\nDelete 2 sessions permanently? [y/N] Nothing was changed.\n"
@@ -41,7 +41,7 @@ def test_delete_asks_for_confirmation(cli: SessionsCli) -> None:
 
 
 def test_delete_without_terminal_needs_yes(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s"))
+    cli.store(*simple_session("s"))
     with pytest.raises(UsageError, match="needs confirmation") as caught:
         cli("delete", "s")
     assert caught.value.exit_code == 2
@@ -51,7 +51,7 @@ def test_delete_without_terminal_needs_yes(cli: SessionsCli) -> None:
 
 
 def test_session_with_running_turn_is_not_deleted(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s"), *simple_session("t"))
+    cli.store(*simple_session("s"), *simple_session("t"))
 
     async def hold() -> None:
         async with open_store(cli.database, CLOCK) as store:
@@ -72,7 +72,7 @@ def test_prune_previews_what_would_be_deleted(cli: SessionsCli) -> None:
         for n in range(30)
         for write in simple_session(f"old{n:02}", at=NOON - timedelta(days=99))
     ]
-    cli.keep(*old, *simple_session("new"))
+    cli.store(*old, *simple_session("new"))
     dry = cli("prune", "--older-than", "90d", "--dry-run")
     assert len(dry.lines) == 31
     assert dry.err == "30 sessions with 60 messages would be deleted.\n"
@@ -88,7 +88,7 @@ def test_prune_previews_what_would_be_deleted(cli: SessionsCli) -> None:
 
 
 def test_stats_mention_unknown_prices(cli: SessionsCli) -> None:
-    cli.keep(*full_session("s"), *simple_session("t", source="telegram"))
+    cli.store(*full_session("s"), *simple_session("t", source="telegram"))
     text = cli("stats").out
     assert "2 sessions, 10 messages" in text
     assert "price unknown" in text
@@ -106,15 +106,15 @@ def test_stats_mention_unknown_prices(cli: SessionsCli) -> None:
 
 
 def test_stats_without_prices_show_no_cost(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("t"))
+    cli.store(*simple_session("t"))
     assert "cost" not in cli("stats").out.lower()
-    cli.keep(RecordUsage("t", "r", "m", "p", Usage(5, 1), None, NOON))
+    cli.store(RecordUsage("t", "r", "m", "p", Usage(5, 1), None, NOON))
     assert "Cost unknown: price unknown for 1 model." in cli("stats").out
     assert "$" not in cli("stats").out
 
 
 def test_backup_is_a_complete_database(cli: SessionsCli, tmp_path: Path) -> None:
-    cli.keep(*simple_session("s"))
+    cli.store(*simple_session("s"))
     copy = SessionsCli(tmp_path / "copy")
     copy.home.mkdir()
     assert cli("backup", str(copy.database)).out.startswith("Copied ")
@@ -126,7 +126,7 @@ def test_backup_is_a_complete_database(cli: SessionsCli, tmp_path: Path) -> None
 
 
 def test_optimize_shrinks_the_database(cli: SessionsCli) -> None:
-    cli.keep(*simple_session("s", words=["word " * 20_000] * 20), *simple_session("t"))
+    cli.store(*simple_session("s", words=["word " * 20_000] * 20), *simple_session("t"))
     before = cli("stats", "--json").documents[0]["bytes"]
     cli("delete", "s", "--yes")
     assert "The database now takes" in cli("optimize").out

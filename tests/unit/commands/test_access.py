@@ -40,13 +40,13 @@ def shown(text: str) -> set[str]:
 async def test_help_lists_available_commands(tmp_path: Path) -> None:
     everything = {command.name for command in standard_commands().commands}
     async with command_harness(tmp_path) as harness:
-        assert shown(await harness.read("/help")) == everything - CHAT_ONLY - MEANWHILE
-        harness.chats()
-        assert shown(await harness.read("/help")) == everything - TERMINAL_ONLY
-        harness.chats(Role.MEMBER)
-        assert shown(await harness.read("/help")) == everything - TERMINAL_ONLY - OWNERS_ONLY
-        harness.chats(Role.GUEST, permitted=frozenset({"help", "new", "save", "debug"}))
-        assert shown(await harness.read("/help")) == {"help", "new"}
+        assert shown(await harness.run_text("/help")) == everything - CHAT_ONLY - MEANWHILE
+        harness.as_chat()
+        assert shown(await harness.run_text("/help")) == everything - TERMINAL_ONLY
+        harness.as_chat(Role.MEMBER)
+        assert shown(await harness.run_text("/help")) == everything - TERMINAL_ONLY - OWNERS_ONLY
+        harness.as_chat(Role.GUEST, permitted=frozenset({"help", "new", "save", "debug"}))
+        assert shown(await harness.run_text("/help")) == {"help", "new"}
 
 
 async def test_unavailable_command_is_not_listed_and_says_why(tmp_path: Path) -> None:
@@ -64,61 +64,63 @@ async def test_unavailable_command_is_not_listed_and_says_why(tmp_path: Path) ->
             "rollback",
             "snapshot",
         } | MEANWHILE
-        assert shown(await harness.read("/help")).isdisjoint(missing)
+        assert shown(await harness.run_text("/help")).isdisjoint(missing)
         for name in sorted(missing):
             with pytest.raises(UsageError) as wrong:
-                await harness.type(f"/{name}")
+                await harness.run(f"/{name}")
             assert str(wrong.value)
 
 
 async def test_commands_are_listed_in_pages(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats()
-        first = await harness.read("/commands")
+        harness.as_chat()
+        first = await harness.run_text("/commands")
         count = int(first.split("Page 1 of ")[1].removesuffix("; next: /commands 2"))
         assert count > 2
-        pages = [await harness.read(f"/commands {page}") for page in range(1, count + 1)]
+        pages = [await harness.run_text(f"/commands {page}") for page in range(1, count + 1)]
         assert pages[0] == first
-        assert set().union(*(shown(page) for page in pages)) >= shown(await harness.read("/help"))
+        assert set().union(*(shown(page) for page in pages)) >= shown(
+            await harness.run_text("/help")
+        )
         for line in ("/commands 0", f"/commands {count + 1}", "/commands x"):
             with pytest.raises(UsageError):
-                await harness.type(line)
+                await harness.run(line)
 
 
 @pytest.mark.parametrize("name", sorted(TERMINAL_ONLY | {"start", "sethome"}))
 async def test_command_on_wrong_surface_is_refused(tmp_path: Path, name: str) -> None:
     async with command_harness(tmp_path) as harness:
         if name in TERMINAL_ONLY:
-            harness.chats()
+            harness.as_chat()
         with pytest.raises(UsageError) as wrong:
-            await harness.type(f"/{name}")
+            await harness.run(f"/{name}")
         where = "in the terminal" if name in TERMINAL_ONLY else "in a chat"
         assert str(wrong.value) == f"/{name} only works {where}."
         with pytest.raises(UsageError):
-            await harness.type(f"/help {name}")
+            await harness.run(f"/help {name}")
 
 
 @pytest.mark.parametrize("role", [Role.MEMBER, Role.GUEST])
 async def test_owner_commands_are_refused_to_others(tmp_path: Path, role: Role) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats(role)
+        harness.as_chat(role)
         for name in OWNERS_ONLY - TERMINAL_ONLY:
             with pytest.raises(UsageError, match="Only an owner"):
-                await harness.type(f"/{name}")
+                await harness.run(f"/{name}")
         for line in ("/model big --global", "/reasoning low --global"):
             with pytest.raises(UsageError, match="Only an owner"):
-                await harness.type(line)
-        assert harness.fake_services.kept == []
+                await harness.run(line)
+        assert harness.fake_services.saved == []
         assert harness.models.kept == []
-        assert harness.one.conversation.session.effort == ""
+        assert harness.conversation.conversation.session.effort == ""
 
 
 async def test_alias_does_not_bypass_permissions(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
+        harness.as_chat(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
         for line in ("/q x", "/reset", "/queue x"):
             with pytest.raises(UsageError, match="You may not use"):
-                await harness.type(line)
+                await harness.run(line)
 
 
 async def test_guest_sees_nothing_of_other_users(tmp_path: Path) -> None:
@@ -126,21 +128,21 @@ async def test_guest_sees_nothing_of_other_users(tmp_path: Path) -> None:
     async with command_harness(
         tmp_path, answer_script("secret answer"), answer_script("hi")
     ) as harness:
-        await harness.one.say("secret question")
-        other = harness.one.conversation.session.id
-        await harness.read("/title Secret plan")
-        await harness.read("/new")
-        await harness.one.say("hello", EventRecorder())
-        own = harness.one.conversation.session.id
-        theirs = harness.one.store.archive_for("fake:7")
-        harness.chats(Role.GUEST, archive=theirs)
+        await harness.conversation.submit("secret question")
+        other = harness.conversation.conversation.session.id
+        await harness.run_text("/title Secret plan")
+        await harness.run_text("/new")
+        await harness.conversation.submit("hello", EventRecorder())
+        own = harness.conversation.conversation.session.id
+        theirs = harness.conversation.store.archive_for("fake:7")
+        harness.as_chat(Role.GUEST, archive=theirs)
         texts: list[str] = []
         for command in standard_commands().commands:
             for words in ("", "1", other, other[:6], "Secret plan"):
                 if command.name in {"undo", "retry", "title", "branch", "new"}:
                     continue
                 try:
-                    reply = await harness.type(f"/{command.name} {words}")
+                    reply = await harness.run(f"/{command.name} {words}")
                 except (UsageError, NotFound) as error:
                     text = f"{error} {error.hint}"
                 else:
@@ -161,5 +163,5 @@ def test_guest_commands_exist() -> None:
     assert later <= known
     access = CommandAccess()
     for command in standard_commands().commands:
-        if command.owners or command.where is Availability.TERMINAL:
+        if command.owner_only or command.availability is Availability.TERMINAL:
             assert not access.may_run(Role.GUEST, command.name)

@@ -31,12 +31,12 @@ LINES = st.tuples(st.sampled_from(NAMES), st.lists(WORDS, max_size=3)).map(
 async def _type(lines: list[str], role: Role, in_chat: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with command_harness(Path(folder), answer_script("one")) as harness:
-            await harness.one.say("first")
+            await harness.conversation.submit("first")
             if in_chat:
-                harness.chats(role)
+                harness.as_chat(role)
             for line in lines:
                 try:
-                    reply = await harness.type(line)
+                    reply = await harness.run(line)
                 except HermesError:
                     continue
                 assert isinstance(

@@ -32,22 +32,22 @@ async def test_rollback_restores_files_and_conversation(tmp_path: Path) -> None:
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
     ) as harness:
         checkpoints = add_checkpoints(harness, clock)
-        await harness.one.say("one")
-        await harness.one.say("two and more", EventRecorder())
-        row = (await harness.one.rows())[-1]
-        session = harness.one.conversation.session
-        await checkpoints.before(Scope("default", session.id, row.run, session.cwd))
-        await harness.one.say("three", EventRecorder())
-        listed = await harness.read("/rollback")
+        await harness.conversation.submit("one")
+        await harness.conversation.submit("two and more", EventRecorder())
+        row = (await harness.conversation.rows())[-1]
+        session = harness.conversation.conversation.session
+        await checkpoints.checkpoint_before(Scope("default", session.id, row.run, session.cwd))
+        await harness.conversation.submit("three", EventRecorder())
+        listed = await harness.run_text("/rollback")
         assert "before “two and more”" in listed
-        text = await harness.read("/rollback 1")
+        text = await harness.run_text("/rollback 1")
         assert text == (
             "Restored 2 files, removed 1 newer file. Undid 2 turns. "
             "/rollback 1 undoes the change of the files."
         )
         assert await harness.texts() == ["one", "1"]
         assert [one.id for one in checkpoints.restored] == ["cp_0"]
-        assert "before a rollback" in await harness.read("/rollback")
+        assert "before a rollback" in await harness.run_text("/rollback")
 
 
 async def test_rollback_to_snapshot_undoes_later_turns(tmp_path: Path) -> None:
@@ -56,24 +56,26 @@ async def test_rollback_to_snapshot_undoes_later_turns(tmp_path: Path) -> None:
         tmp_path, answer_script("1"), answer_script("2"), clock=clock
     ) as harness:
         add_checkpoints(harness, clock)
-        await harness.one.say("one")
-        assert "Saved a checkpoint of /work." in await harness.read("/snap good state")
-        assert "good state" in await harness.read("/rollback")
+        await harness.conversation.submit("one")
+        assert "Saved a checkpoint of /work." in await harness.run_text("/snap good state")
+        assert "good state" in await harness.run_text("/rollback")
         await clock.advance(5)
-        await harness.one.say("two", EventRecorder())
-        assert "Undid 1 turn." in await harness.read("/rollback 1")
+        await harness.conversation.submit("two", EventRecorder())
+        assert "Undid 1 turn." in await harness.run_text("/rollback 1")
         assert await harness.texts() == ["one", "1"]
-        assert "Undid" not in await harness.read("/rollback 1")
+        assert "Undid" not in await harness.run_text("/rollback 1")
 
 
 async def test_checkpoint_list_describes_each_entry(tmp_path: Path) -> None:
     clock = FakeClock()
     async with command_harness(tmp_path, answer_script("1"), clock=clock) as harness:
         checkpoints = add_checkpoints(harness, clock)
-        await harness.one.say("one")
+        await harness.conversation.submit("one")
         await checkpoints.take("/work", "elsewhere")
-        await checkpoints.before(Scope("default", "elsewhere", "run_of_another", "/work"))
-        listed = await harness.read("/rollback")
+        await checkpoints.checkpoint_before(
+            Scope("default", "elsewhere", "run_of_another", "/work")
+        )
+        listed = await harness.run_text("/rollback")
         assert "as it was then" in listed
         assert "before a turn of another session" in listed
 
@@ -82,10 +84,10 @@ async def test_checkpoint_of_another_session_keeps_the_conversation(tmp_path: Pa
     clock = FakeClock()
     async with command_harness(tmp_path, answer_script("1"), clock=clock) as harness:
         checkpoints = add_checkpoints(harness, clock)
-        await harness.one.say("one")
+        await harness.conversation.submit("one")
         await checkpoints.take("/work", "elsewhere", "theirs")
         checkpoints.failed = ("a.txt: Permission denied",)
-        text = await harness.read("/rollback 1")
+        text = await harness.run_text("/rollback 1")
         assert "belongs to another session" in text
         assert text.endswith("a.txt: Permission denied")
         assert await harness.texts() == ["one", "1"]
@@ -98,11 +100,11 @@ async def test_rollback_is_refused_while_a_turn_is_running(tmp_path: Path) -> No
         await checkpoints.take("/work", "elsewhere")
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
-                group.start_soon(harness.one.say, "one")
-                await harness.one.wait_until_hanging()
+                group.start_soon(harness.conversation.submit, "one")
+                await harness.conversation.wait_until_hanging()
                 with pytest.raises(SessionBusy):
-                    await harness.type("/rollback 1")
-                harness.one.conversation.interrupt()
+                    await harness.run("/rollback 1")
+                harness.conversation.conversation.interrupt()
         assert not checkpoints.restored
 
 
@@ -112,14 +114,14 @@ async def test_invalid_rollback_is_refused(tmp_path: Path) -> None:
         harness.context = structs.replace(harness.context, services=CommandServices())
         for line in ("/rollback", "/snapshot"):
             with pytest.raises(UsageError, match="disabled"):
-                await harness.type(line)
+                await harness.run(line)
         checkpoints = add_checkpoints(harness, clock)
         with pytest.raises(UsageError, match="no checkpoint"):
-            await harness.type("/rollback")
+            await harness.run("/rollback")
         await checkpoints.take("/work", "s")
         for words in ("2", "0", "all", "-1", "1 2"):
             with pytest.raises(UsageError, match="number from 1 to 1"):
-                await harness.type(f"/rollback {words}")
-        harness.sits(Role.MEMBER)
+                await harness.run(f"/rollback {words}")
+        harness.as_terminal(Role.MEMBER)
         with pytest.raises(UsageError, match="owner"):
-            await harness.type("/rollback 1")
+            await harness.run("/rollback 1")

@@ -23,7 +23,9 @@ async def request_and_type(
     """Request approval of a command and type a line while the request is pending."""
     service = harness.context.services.approvals
     assert service is not None
-    scope = Scope("default", harness.one.conversation.session.id, "r", "/work", attended=True)
+    scope = Scope(
+        "default", harness.conversation.conversation.session.id, "r", "/work", attended=True
+    )
     request = ApprovalRequest(  # noqa: S604 - not a subprocess call
         tool="terminal", action=command, reaching=Isolation.OPEN, shell=True, folder="/work"
     )
@@ -37,21 +39,21 @@ async def request_and_type(
             question_asked.set()
 
     async def decide() -> None:
-        allowed.append((await service.rule(scope, request, on_event)).allowed)
+        allowed.append((await service.decide(scope, request, on_event)).allowed)
 
     text = ""
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(decide)
             await question_asked.wait()
-            text = await harness.read(line.replace("{id}", names[0]))
+            text = await harness.run_text(line.replace("{id}", names[0]))
     return allowed[0], text
 
 
 async def test_request_is_approved_and_denied(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats()
-        assert await harness.read("/approve") == "There is nothing to approve or answer here."
+        harness.as_chat()
+        assert await harness.run_text("/approve") == "There is nothing to approve or answer here."
         assert await request_and_type(harness, "/approve") == (
             True,
             "Allowed once: rm -rf build",
@@ -64,15 +66,15 @@ async def test_request_is_approved_and_denied(tmp_path: Path) -> None:
             True,
             ONLY_ONCE,
         )
-        assert await harness.read("/deny") == "Already answered: once."
+        assert await harness.run_text("/deny") == "Already answered: once."
         for line in ("/approve maybe", "/approve session always", "/approvals x", "/yolo x"):
             with pytest.raises(UsageError):
-                await harness.type(line)
+                await harness.run(line)
 
 
 async def test_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats()
+        harness.as_chat()
         allowed, text = await request_and_type(harness, "/approve {id}")
         assert (allowed, text) == (True, "Allowed once: rm -rf build")
         allowed, text = await request_and_type(harness, "/deny {id} not now")
@@ -81,43 +83,43 @@ async def test_request_is_named_by_the_end_of_its_id(tmp_path: Path) -> None:
 
 async def test_saved_approval_is_listed_and_revoked(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats()
-        assert await harness.read("/approvals") == "There are no saved approvals."
+        harness.as_chat()
+        assert await harness.run_text("/approvals") == "There are no saved approvals."
         await request_and_type(harness, "/approve always")
-        first, hint = (await harness.read("/approvals")).splitlines()
+        first, hint = (await harness.run_text("/approvals")).splitlines()
         assert "always  terminal (open): rm -rf build" in first
         assert hint == "/approvals revoke ID revokes one."
-        assert await harness.read(f"/approvals revoke {first.split()[0]}") == (
+        assert await harness.run_text(f"/approvals revoke {first.split()[0]}") == (
             "Revoked: rm -rf build"
         )
         with pytest.raises(NotFound):
-            await harness.type("/approvals revoke 12345678")
+            await harness.run("/approvals revoke 12345678")
 
 
 async def test_saved_approval_names_its_session(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        harness.chats()
+        harness.as_chat()
         await request_and_type(harness, "/approve session")
-        assert "  this session  terminal" in await harness.read("/approvals")
-        await harness.type("/new")
-        assert "  another session  terminal" in await harness.read("/approvals")
+        assert "  this session  terminal" in await harness.run_text("/approvals")
+        await harness.run("/new")
+        assert "  another session  terminal" in await harness.run_text("/approvals")
 
 
 async def test_yolo_is_for_owners_and_one_session(tmp_path: Path) -> None:
     async with command_harness(tmp_path, answer_script("hi")) as harness:
-        assert "Approvals are off" in await harness.read("/yolo")
-        assert "never asked: /yolo is on" in await harness.read("/status")
-        assert "on again" in await harness.read("/yolo")
-        text = await harness.read("/status")
+        assert "Approvals are off" in await harness.run_text("/yolo")
+        assert "never asked: /yolo is on" in await harness.run_text("/status")
+        assert "on again" in await harness.run_text("/yolo")
+        text = await harness.run_text("/status")
         assert "smart" in text
         assert "or without one" in text
-        await harness.type("/yolo on")
-        await harness.type("/new")
-        assert "smart" in await harness.read("/status")
-        harness.chats()
+        await harness.run("/yolo on")
+        await harness.run("/new")
+        assert "smart" in await harness.run_text("/status")
+        harness.as_chat()
         with pytest.raises(UsageError, match="no session"):
-            await harness.type("/yolo")
-        harness.chats(Role.MEMBER)
+            await harness.run("/yolo")
+        harness.as_chat(Role.MEMBER)
         for line in ("/yolo", "/approvals"):
             with pytest.raises(UsageError, match="owner"):
-                await harness.type(line)
+                await harness.run(line)

@@ -18,7 +18,7 @@ def test_the_process_environment_is_a_copy():
 
 
 @given(layers)
-def test_the_first_layer_that_has_a_name_answers(stack: list[dict[str, str]]):
+def test_first_layer_wins(stack: list[dict[str, str]]):
     env = Env(*stack)
     merged: dict[str, str] = {}
     for layer in reversed(stack):
@@ -34,7 +34,7 @@ def test_an_empty_value_above_hides_the_one_below():
 
 def test_layering_leaves_the_original_alone():
     below = Env({"A": "1"})
-    above = below.under({"A": "2", "B": "3"})
+    above = below.overlaid({"A": "2", "B": "3"})
     assert (below.get("A"), below.get("B"), above["A"], above["B"]) == ("1", None, "2", "3")
 
 
@@ -45,7 +45,7 @@ def test_a_layer_cannot_be_changed_from_outside():
     assert env["A"] == "1"
 
 
-def test_values_never_show():
+def test_repr_hides_values():
     assert "hunter2" not in repr(Env({"PASSWORD": "hunter2"}))
 
 

@@ -26,7 +26,7 @@ def env(path: object) -> dict[str, str]:
     return {"HERMES_HOME": str(path), "HOME": "/home/somebody"}
 
 
-def test_the_default_home_is_below_the_persons_own():
+def test_default_home_is_in_the_user_home():
     assert resolve_home({"HOME": "/home/somebody"}) == Home(
         Path("/home/somebody/.hermes"), Path("/home/somebody/.hermes")
     )
@@ -45,7 +45,7 @@ def test_dots_are_resolved(tmp_path):
     assert hermes_root(env(tmp_path / "a" / ".." / "b")) == tmp_path / "b"
 
 
-def test_an_asked_for_profile_wins(root):
+def test_requested_profile_wins(root):
     (root / "active_profile").write_text("play\n")
     assert resolve_home(env(root), "work") == Home(root, root / "profiles" / "work", "work")
     assert resolve_home(env(root / "profiles" / "play"), "work").profile == "work"
@@ -57,7 +57,7 @@ def test_a_home_inside_profiles_names_profile_and_root(root):
     assert resolve_home(env(root / "profiles" / "work")) == profile_home(root, "work")
 
 
-def test_the_sticky_choice_comes_last(root):
+def test_active_profile_has_lowest_precedence(root):
     assert resolve_home(env(root)).profile == "default"
     (root / "active_profile").write_text(" play \n")
     assert resolve_home(env(root)).profile == "play"
@@ -68,14 +68,14 @@ def test_the_sticky_choice_comes_last(root):
 def test_an_unknown_profile_names_those_that_exist(root):
     with pytest.raises(ConfigError) as caught:
         resolve_home(env(root), "wrok")
-    assert str(caught.value) == ("There is no profile named 'wrok'; there are: default, play, work")
+    assert str(caught.value) == ("No profile named 'wrok'; known profiles: default, play, work")
     assert caught.value.hint == "Did you mean work?"
-    with pytest.raises(ConfigError, match="no profile named 'gone'"):
+    with pytest.raises(ConfigError, match="No profile named 'gone'"):
         resolve_home(env(root / "profiles" / "gone"))
 
 
 @pytest.mark.parametrize("chosen", ["gone", "../..", "Work", "\0", "x" * 100])
-def test_a_choice_that_does_not_exist_is_an_error_that_says_how_to_choose(root, chosen):
+def test_missing_active_profile_is_an_error_with_hint(root, chosen):
     (root / "active_profile").write_text(chosen)
     with pytest.raises(ConfigError) as caught:
         resolve_home(env(root))
@@ -83,7 +83,7 @@ def test_a_choice_that_does_not_exist_is_an_error_that_says_how_to_choose(root, 
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "Work", ".hidden", "a" * 65])
-def test_a_name_never_leads_out_of_profiles(root, name):
+def test_profile_name_cannot_escape_the_folder(root, name):
     with pytest.raises(UsageError):
         profile_home(root, name)
 
@@ -100,7 +100,7 @@ def test_reading_creates_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_home_that_is_no_directory_is_refused(tmp_path):
+def test_home_must_be_a_directory(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ConfigError, match="is not a directory"):
@@ -117,13 +117,13 @@ def test_a_home_that_is_no_directory_is_refused(tmp_path):
         resolve_home(env(loop))
 
 
-def test_a_home_that_cannot_be_made_is_an_error():
+def test_uncreatable_home_is_an_error():
     with pytest.raises(ConfigError, match="cannot be created") as caught:
         ensure_home(resolve_home(env("/proc/hermes")))
     assert "HERMES_HOME" in caught.value.hint
 
 
-def test_a_first_run_gets_folders_and_a_soul(tmp_path):
+def test_first_run_creates_folders_and_soul(tmp_path):
     home = resolve_home(env(tmp_path / "deep" / "home"))
     ensure_home(home)
     assert home.path.stat().st_mode & 0o777 == 0o700
@@ -131,7 +131,7 @@ def test_a_first_run_gets_folders_and_a_soul(tmp_path):
     assert len(home.soul.read_text().strip().splitlines()) == 1
 
 
-def test_what_exists_stays(tmp_path):
+def test_existing_files_are_kept(tmp_path):
     home = resolve_home(env(tmp_path))
     home.soul.write_text("I am mine.")
     tmp_path.chmod(0o750)
@@ -148,7 +148,7 @@ def test_kanban_is_shared_and_the_rest_is_not(root):
         assert own.parent == root / "profiles" / "work"
 
 
-def test_an_older_pairing_folder_is_kept_while_it_is_used(tmp_path):
+def test_legacy_pairing_folder_is_used_while_not_empty(tmp_path):
     home = Home(tmp_path, tmp_path)
     assert home.pairing == tmp_path / "platforms" / "pairing"
     (tmp_path / "pairing").mkdir()

@@ -1,4 +1,4 @@
-"""A setting is used by something, or the list of idle ones tells that it is not."""
+"""Every setting is used, or listed as unused."""
 
 import ast
 import typing
@@ -71,12 +71,12 @@ def unused(section: type[Struct], path: tuple[str, ...], used: Used) -> Iterator
 
 
 @pytest.mark.slow
-def test_the_list_of_idle_settings_is_true() -> None:
+def test_list_of_unused_settings_is_correct() -> None:
     found = frozenset(unused(Config, (), Used())) - NOBODY_SETS
     assert found | NAMESAKES == unused_names()
 
 
-def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
+def test_unused_setting_is_warned_about(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     home.config.write_text(
         "tts:\n  provider: edge\nplatforms:\n  irc:\n    typing_status_text: writes\nmodel: m\n"
@@ -85,7 +85,7 @@ def test_whoever_sets_an_idle_one_is_told(tmp_path: Path) -> None:
     assert [one.path for one in findings] == [("platforms", "irc", "typing_status_text")]
 
 
-def test_of_a_model_only_what_was_said_differs() -> None:
+def test_changed_settings_of_a_model_section() -> None:
     whole = msgspec.to_builtins(Config(model=Model(default="m", base_url="http://x")))
     assert changed_settings(whole) == {"model": {"default": "m", "base_url": "http://x"}}
     assert changed_settings({"model": "m"}) == {"model": "m"}

@@ -30,7 +30,7 @@ def test_forms(text, path):
 @pytest.mark.parametrize(
     "text", ["", ".", "a.", ".a", "a..b", "[0]", "a[", "a[x]", "a[0]b", "a.[0]"]
 )
-def test_what_is_no_name(text):
+def test_invalid_paths_are_refused(text):
     with pytest.raises(UsageError, match="not the name of a setting"):
         parse_path(text)
 

@@ -109,14 +109,14 @@ def agrees(text: str) -> bool:
 @example("a: b\n# c\n  d")
 @example("- a\n- b")
 @example("a: [x, y]#z")
-def test_what_is_read_is_what_the_real_parser_reads(text):
+def test_plain_parser_agrees_with_pyyaml(text):
     assert agrees(text)
 
 
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_slightly_damaged_real_file_is_read_alike_or_left(data):
+def test_damaged_file_is_parsed_equally_or_rejected(data):
     lines = FULL.splitlines(keepends=True)
     start = data.draw(st.integers(0, len(lines) - 1))
     text = "".join(lines[start : start + data.draw(st.integers(1, 25))])
@@ -166,5 +166,5 @@ def test_common_files_are_read_without_the_library(text, value):
         ),
     ],
 )
-def test_all_else_is_left_to_the_library(text):
+def test_other_yaml_is_left_to_pyyaml(text):
     assert read_plain_yaml(text) is None

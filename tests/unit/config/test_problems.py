@@ -1,4 +1,4 @@
-"""How a finding about the settings is told."""
+"""Formatting of problems in settings."""
 
 from pathlib import Path
 

@@ -106,7 +106,7 @@ OWN_VARIABLES = (
 
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_clone_does_not_share_what_lets_callers_in(home, tmp_path, everything, linked):
+def test_clone_does_not_share_access_credentials(home, tmp_path, everything, linked):
     home.config.write_text(OWN_SETTINGS)
     home.dotenv.write_text(OWN_VARIABLES)
     home.webhook_subscriptions.write_text('{"r": {"secret": "s"}}')
@@ -163,17 +163,17 @@ def test_a_failed_creation_leaves_nothing(home):
     assert list((home.root / "profiles").iterdir()) == []
 
 
-def test_a_name_is_taken_once(home):
+def test_existing_name_is_refused(home):
     create_profile(home.root, "work")
     with pytest.raises(UsageError, match="already"):
         create_profile(home.root, "work")
     with pytest.raises(UsageError, match="reserved"):
         create_profile(home.root, "default")
-    with pytest.raises(UsageError, match="not a name"):
+    with pytest.raises(UsageError, match="not a valid profile name"):
         create_profile(home.root, "../up")
 
 
-def test_the_list_marks_the_choice(home):
+def test_list_marks_the_active_profile(home):
     create_profile(home.root, "work")
     create_profile(home.root, "art")
     use_profile(home.root, "work")
@@ -188,7 +188,7 @@ def test_the_list_marks_the_choice(home):
 
 
 def test_only_an_existing_profile_can_be_used(home):
-    with pytest.raises(ConfigError, match="no profile named"):
+    with pytest.raises(ConfigError, match="No profile named"):
         use_profile(home.root, "gone")
     assert active_profile_name(home.root) == "default"
 
@@ -205,7 +205,7 @@ def test_the_active_name_follows_flag_home_and_choice(home):
     assert get_active_profile_name(inside) == "art"
 
 
-def test_whom_a_gateway_serves(home):
+def test_profiles_served_by_a_gateway(home):
     work = create_profile(home.root, "work")
     art = create_profile(home.root, "art")
     (home.root / "profiles" / "not-a-folder").write_text("")
@@ -251,14 +251,14 @@ def test_links_are_never_followed_when_deleting(home, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["default", "../root", "gone", ""])
-def test_what_is_no_named_profile_cannot_be_deleted(home, name):
+def test_default_or_unknown_profile_cannot_be_deleted(home, name):
     before = tree(home.root)
     with pytest.raises((UsageError, ConfigError)):
         delete_profile(home.root, name)
     assert tree(home.root) == before
 
 
-def test_renaming_takes_the_choice_along(home):
+def test_renamed_profile_stays_active(home):
     create_profile(home.root, "work", clone=home)
     use_profile(home.root, "work")
     renamed = rename_profile(home.root, "work", "job")
@@ -277,7 +277,7 @@ def test_renaming_never_overwrites(home):
     assert [p.name for p in list_profiles(home.root)] == ["default", "art", "work"]
 
 
-def test_listing_and_mending_work_while_the_choice_is_broken(home):
+def test_list_and_use_work_with_broken_active_profile(home):
     create_profile(home.root, "work")
     home.active_profile.write_text("gone")
     assert [p.name for p in list_profiles(home.root) if p.active] == ["default"]

@@ -101,7 +101,7 @@ def test_platforms_have_the_regular_names(platform):
         assert VARIABLES[f"{platform}_{suffix}"].category is Category.MESSAGING
 
 
-def test_provider_keys_have_a_base_url_beside_them():
+def test_provider_keys_have_base_urls():
     keys = [
         name.removesuffix("_API_KEY")
         for name, variable in VARIABLES.items()
@@ -111,7 +111,7 @@ def test_provider_keys_have_a_base_url_beside_them():
     assert all(f"{prefix}_BASE_URL" in VARIABLES for prefix in keys)
 
 
-def test_the_registry_in_the_form_of_the_public_system():
+def test_optional_env_vars_format():
     registry = as_optional_env_vars()
     assert registry["GATEWAY_PROXY_URL"]["category"] == "messaging"
     assert registry["GATEWAY_PROXY_URL"]["password"] is False
@@ -123,7 +123,7 @@ def test_the_registry_in_the_form_of_the_public_system():
     )
 
 
-def test_what_ends_like_a_secret_is_one_unless_known_better():
+def test_secret_suffix_counts_unless_known():
     assert is_secret("MY_OWN_API_KEY")
     assert is_secret("OPENAI_API_KEY")
     assert not is_secret("LANGFUSE_PUBLIC_KEY")
@@ -143,7 +143,7 @@ def test_what_ends_like_a_secret_is_one_unless_known_better():
         "GITHUB_PAT", "GCP_CREDENTIALS", "x-api-key",
     ],
 )  # fmt: skip
-def test_names_that_say_they_hold_a_secret(name: str):
+def test_secret_names(name: str):
     assert is_secret(name)
 
 
@@ -151,11 +151,11 @@ def test_names_that_say_they_hold_a_secret(name: str):
     "name",
     ["PWD", "OLDPWD", "PATH", "SSH_AUTH_SOCK", "MAX_TOKENS", "MONKEY", "KEYBOARD", "COMPASS"],
 )
-def test_names_that_only_look_a_little_like_it(name: str):
+def test_names_that_are_not_secret(name: str):
     assert not is_secret(name)
 
 
-def test_what_a_profile_sets_for_itself_is_secret_unless_known_better():
+def test_profile_variables_are_secret_unless_known():
     process = {"SHELL_NOTE": "a note of the shell", "ACME": "of-the-process"}
     own = {
         "ACME": "t0ps3cret-4711",
@@ -172,7 +172,7 @@ def test_what_a_profile_sets_for_itself_is_secret_unless_known_better():
         "SERVICE": "http://localhost:8080",
         "SHORT": "abc123",
     }
-    env = Env(process).under(own)
+    env = Env(process).overlaid(own)
     assert secret_values(env) == [own["ACME"], own["MY_THING"], own["HOOK"]]
     hidden = withheld_names(env)
     assert {"ACME", "MY_THING", "HOOK", "PIN", "OPENAI_API_KEY"} <= hidden
@@ -211,7 +211,7 @@ def test_secrets_in_settings_are_masked_by_name_and_by_value():
     }
 
 
-def test_maps_of_variables_and_headers_hide_what_is_not_surely_harmless():
+def test_variable_and_header_maps_are_masked():
     settings = {
         "mcp_servers": {
             "m": {

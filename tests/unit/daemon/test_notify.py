@@ -28,13 +28,13 @@ def test_without_receiver_nothing_is_sent() -> None:
         notifier.ready("fine")
         notifier.stopping()
         notifier.close()
-    assert not Notifier({}).heard
+    assert not Notifier({}).has_receiver
 
 
 def test_each_notification_is_a_datagram(manager: tuple[socket.socket, str]) -> None:
     listening, address = manager
     notifier = Notifier({"NOTIFY_SOCKET": address})
-    assert notifier.heard
+    assert notifier.has_receiver
     notifier.status("two\nlines")
     notifier.waiting(20, "a storm")
     notifier.ready()

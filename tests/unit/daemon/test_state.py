@@ -68,12 +68,12 @@ async def test_platform_state_keeps_the_time_of_change(home: Home) -> None:
     clock = FakeClock()
     file = state_file(home, clock)
     file.write(running(telegram="connected", discord="connected"))
-    begun = clock.now()
+    started = clock.now()
     await clock.advance(60)
     file.write(running(1, telegram="connected", discord="retrying"))
     state = read_state(home.gateway_state)
     assert state is not None
-    assert state.platforms["telegram"].updated_at == begun
+    assert state.platforms["telegram"].updated_at == started
     assert state.platforms["discord"].updated_at == clock.now()
 
 

@@ -60,7 +60,7 @@ def test_every_ending_has_its_exit_code_and_state(
     home: Home, ending: Ending, number: int, code: int, phase: str
 ) -> None:
     with hold(home) as gateway_process:
-        assert gateway_process.before is None
+        assert gateway_process.previous_ending is None
         assert home.gateway_pid.exists()
         assert end(gateway_process, ending, number) == code
     state = read_state(home.gateway_state)
@@ -71,7 +71,9 @@ def test_every_ending_has_its_exit_code_and_state(
     assert not home.gateway_pid.exists()
     assert clean_shutdown_file(home).exists() == (ending is not Ending.FAILED)
     with hold(home) as gateway_process:
-        assert gateway_process.before is (Ending.CRASHED if ending is Ending.FAILED else ending)
+        assert gateway_process.previous_ending is (
+            Ending.CRASHED if ending is Ending.FAILED else ending
+        )
         assert not clean_shutdown_file(home).exists()
         end(gateway_process, Ending.STOPPED)
 
@@ -193,19 +195,19 @@ def test_start_with_invalid_settings_is_recorded(home: Home) -> None:
     with hold(home) as gateway_process:
         end(gateway_process, Ending.STOPPED, 15)
     (home.path / "config.yaml").write_text("model: [")
-    with pytest.raises(ConfigError, match="not YAML"):
+    with pytest.raises(ConfigError, match="invalid YAML"):
         run_gateway(home, Env({}), RunOptions())
     state = read_state(home.gateway_state)
     assert state is not None
     assert state.gateway_state == "startup_failed"
-    assert "not YAML" in (state.exit_reason or "")
+    assert "invalid YAML" in (state.exit_reason or "")
 
 
 def test_running_gateway_keeps_its_state(home: Home) -> None:
     (home.path / "config.yaml").write_text("model: [")
     with hold(home) as gateway_process:
         gateway_process.state.write(RUNNING)
-        with pytest.raises(ConfigError, match="not YAML"):
+        with pytest.raises(ConfigError, match="invalid YAML"):
             run_gateway(home, Env({}), RunOptions(replace=True))
         state = read_state(home.gateway_state)
         assert state is not None

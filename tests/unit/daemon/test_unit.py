@@ -26,9 +26,9 @@ def setting(text: str, name: str) -> str:
 
 def read_back(value: str, *, command: bool) -> list[str]:
     """Undo quotes, escapes and specifiers in systemd's order."""
-    words = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r'"((?:[^"\\]|\\.)*)"', value)]
-    words = [word.replace("%%", "%") for word in words]
-    return [word.replace("$$", "$") for word in words] if command else words
+    args = [re.sub(r"\\(.)", r"\1", word) for word in re.findall(r'"((?:[^"\\]|\\.)*)"', value)]
+    args = [word.replace("%%", "%") for word in args]
+    return [word.replace("$$", "$") for word in args] if command else args
 
 
 @given(st.lists(WORDS, min_size=1), WORDS)

@@ -31,50 +31,50 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_planning_error_is_reported(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as one:
-        one.planner.broken = "There is no such model."
-        await one.channel.say("hello")
-        await one.sees("There is no such model.")
-        await one.calm()
-        assert await one.open_rows() == []
-        one.planner.broken = ""
-        await one.channel.say("again")
-        await one.sees("There is no such model.", "re: again")
+    async with gateway_harness(tmp_path) as harness:
+        harness.planner.broken = "There is no such model."
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("There is no such model.")
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
+        harness.planner.broken = ""
+        await harness.channel.say("again")
+        await harness.wait_for_posts("There is no such model.", "re: again")
 
 
 async def test_failed_turn_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, [Unauthorized("The key is refused.", hint="Get another.")]
-    ) as one:
-        await one.channel.say("hello")
-        await one.sees("The key is refused. Get another.")
+    ) as harness:
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("The key is refused. Get another.")
 
 
 async def test_silent_reply_is_stored_but_not_delivered(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, answer_script("[SILENT]", id="a1")) as one:
-        await one.channel.say("hello")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        await one.calm()
-        await one.channel.say("more")
-        await one.sees("re: more")
-        assert "[SILENT]" in await one.texts()
+    async with gateway_harness(tmp_path, answer_script("[SILENT]", id="a1")) as harness:
+        await harness.channel.say("hello")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await harness.wait_until_idle()
+        await harness.channel.say("more")
+        await harness.wait_for_posts("re: more")
+        assert "[SILENT]" in await harness.texts()
 
 
 async def test_actor_waits_for_session_held_elsewhere(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock) as one:
-        await one.channel.say("first")
-        await one.sees("re: first")
-        await one.calm()
-        session = await one.store.archive_for(OWNER).by_key(SESSION_KEY)
+    async with gateway_harness(tmp_path, clock=clock) as harness:
+        await harness.channel.say("first")
+        await harness.wait_for_posts("re: first")
+        await harness.wait_until_idle()
+        session = await harness.store.archive_for(OWNER).by_key(SESSION_KEY)
         assert session is not None
-        generation = await one.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE_TTL)
-        await one.channel.say("second")
+        generation = await harness.store.leases.hold(session.id, "elsewhere/boot/7/1", LEASE_TTL)
+        await harness.channel.say("second")
         await wait_until(lambda: clock.sleepers > 0)
-        assert len(one.model.requests) == 1
-        await one.store.leases.release(session.id, generation)
+        assert len(harness.model.requests) == 1
+        await harness.store.leases.release(session.id, generation)
         await clock.advance(3)
-        await one.sees("re: first", "re: second")
+        await harness.wait_for_posts("re: first", "re: second")
 
 
 async def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
@@ -83,14 +83,14 @@ async def test_concurrent_turns_are_limited(tmp_path: Path) -> None:
     many = [assistant_message(tool_call("wait", gate="a")) for _ in range(6)]
     async with gateway_harness(
         tmp_path, *([one] for one in many), tools=[tool], rules=limited
-    ) as one:
+    ) as harness:
         for chat in range(6):
-            await one.channel.say("go", chat=str(chat))
+            await harness.channel.say("go", chat=str(chat))
         await wait_until(lambda: tool.now == 2)
-        await wait_until(lambda: one.gateway.actors.live == 3)
-        assert len(one.model.requests) == 2
+        await wait_until(lambda: harness.gateway.actors.live == 3)
+        assert len(harness.model.requests) == 2
         gates.open("a")
-        await wait_until(lambda: len(one.channel.posts) == 6)
+        await wait_until(lambda: len(harness.channel.posts) == 6)
     assert tool.most == 2
 
 
@@ -105,25 +105,25 @@ async def test_idle_turn_is_ended_after_a_warning(tmp_path: Path) -> None:
         clock=clock,
         rules=idle,
         channel=FakeChannel(),
-    ) as one:
-        await start_gated_turn(one, gates)
+    ) as harness:
+        await start_gated_turn(harness, gates)
         await clock.advance(500)
         gates.open("a")
-        await wait_until(lambda: len(one.model.requests) == 2)
+        await wait_until(lambda: len(harness.model.requests) == 2)
         await anyio.wait_all_tasks_blocked()
         await clock.advance(899)
-        assert one.channel.texts_in("1") == []
+        assert harness.channel.texts_in("1") == []
         await clock.advance(1)
         warning = (
-            "Nothing has happened in this turn for 15 minutes. If nothing does for 15 minutes "
-            "more, I end it; /stop ends it now."
+            "Nothing has happened in this turn for 15 minutes. I will end it after 15 minutes "
+            "more without activity; /stop ends it now."
         )
-        await one.sees(warning)
+        await harness.wait_for_posts(warning)
         await clock.advance(899)
-        assert one.running() is not None
+        assert harness.running() is not None
         await clock.advance(1)
-        await one.sees(warning, ENDED_WHEN_IDLE)
-        await one.calm()
-        assert await one.open_rows() == []
-        await one.channel.say("again")
-        await wait_until(lambda: one.channel.texts_in("1")[-1].startswith("re: "))
+        await harness.wait_for_posts(warning, ENDED_WHEN_IDLE)
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
+        await harness.channel.say("again")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1].startswith("re: "))

@@ -43,12 +43,12 @@ async def act(args: dict[str, Any], context: ToolContext) -> str:
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work",
         reason="to build anew",
     )  # fmt: skip
-    decision = await context.ask(request)
+    decision = await context.request_approval(request)
     return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
-    return str(await context.inquire(args["question"], args["choices"]))
+    return str(await context.ask_person(args["question"], args["choices"]))
 
 
 def shell() -> FakeTool:
@@ -59,22 +59,22 @@ def script(command: str = COMMAND):
     return [assistant_message(tool_call("shell", command=command))], answer_script("the end")
 
 
-async def results(at: GatewayHarness) -> list[str]:
-    return [text_of(one) for one in await at.transcript() if isinstance(one, Result)]
+async def results(harness: GatewayHarness) -> list[str]:
+    return [text_of(one) for one in await harness.transcript() if isinstance(one, Result)]
 
 
-async def asked(at: GatewayHarness, count: int = 1) -> str:
+async def asked(harness: GatewayHarness, count: int = 1) -> str:
     """Wait until a question is posted in the chat."""
 
     def questions() -> list[str]:
-        return [text for text in at.channel.texts_in("1") if "Run this command" in text]
+        return [text for text in harness.channel.texts_in("1") if "Run this command" in text]
 
     await wait_until(lambda: len(questions()) >= count)
     return questions()[-1]
 
 
-async def say(at: GatewayHarness, text: str, key: str, sender: str = "ann") -> None:
-    await at.gateway.intake.deliver(structs.replace(make_inbound(text, key), sender=sender))
+async def say(harness: GatewayHarness, text: str, key: str, sender: str = "ann") -> None:
+    await harness.gateway.intake.accept(structs.replace(make_inbound(text, key), sender=sender))
 
 
 async def people(inbound: Inbound) -> Admitted | Rejected:
@@ -86,18 +86,18 @@ async def people(inbound: Inbound) -> Admitted | Rejected:
 
 
 async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await say(at, "clean up", "1")
-        question = await asked(at)
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        question = await asked(harness)
         assert "```\nrm -rf build\n```" in question
         assert "Reason: to build anew" in question
         assert "/approve" in question
-        await say(at, "yes", "2")
-        await at.sees(question, "Allowed once: rm -rf build", "the end")
-        await at.calm()
-        assert await results(at) == ["done"]
-        assert "yes" not in await at.texts()
-        assert await at.open_rows() == await at.open_rows("commands") == []
+        await say(harness, "yes", "2")
+        await harness.wait_for_posts(question, "Allowed once: rm -rf build", "the end")
+        await harness.wait_until_idle()
+        assert await results(harness) == ["done"]
+        assert "yes" not in await harness.texts()
+        assert await harness.open_rows() == await harness.open_rows("commands") == []
 
 
 @pytest.mark.parametrize(
@@ -110,52 +110,56 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
     ],
 )
 async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: str) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await say(at, "clean up", "1")
-        question = await asked(at)
-        await say(at, line, "2")
-        await at.sees(question, told, "the end")
-        await at.calm()
-        assert result in (await results(at))[0]
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        question = await asked(harness)
+        await say(harness, line, "2")
+        await harness.wait_for_posts(question, told, "the end")
+        await harness.wait_until_idle()
+        assert result in (await results(harness))[0]
 
 
 async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await say(at, "clean up", "1")
-        question = await asked(at)
-        await say(at, "yes", "2")
-        await say(at, "yes", "2")
-        await at.sees(question, "Allowed once: rm -rf build", "the end")
-        await at.calm()
-        await say(at, "yes", "2")
-        assert at.channel.texts_in("1") == [question, "Allowed once: rm -rf build", "the end"]
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        question = await asked(harness)
+        await say(harness, "yes", "2")
+        await say(harness, "yes", "2")
+        await harness.wait_for_posts(question, "Allowed once: rm -rf build", "the end")
+        await harness.wait_until_idle()
+        await say(harness, "yes", "2")
+        assert harness.channel.texts_in("1") == [
+            question,
+            "Allowed once: rm -rf build",
+            "the end",
+        ]
 
 
 async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, door=people
-    ) as at:
-        await say(at, "clean up", "1", "bob")
-        await asked(at)
-        await say(at, "/approve", "2", "cleo")
-        await wait_until(lambda: "Only the owner" in at.channel.texts_in("1")[-1])
-        await say(at, "/approve", "3", "bob")
-        await wait_until(lambda: len(at.channel.texts_in("1")) == 3)
-        await say(at, "ok", "4", "ann")
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert at.channel.texts_in("1")[-2] == "Allowed once: rm -rf build"
+    ) as harness:
+        await say(harness, "clean up", "1", "bob")
+        await asked(harness)
+        await say(harness, "/approve", "2", "cleo")
+        await wait_until(lambda: "Only the owner" in harness.channel.texts_in("1")[-1])
+        await say(harness, "/approve", "3", "bob")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 3)
+        await say(harness, "ok", "4", "ann")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert harness.channel.texts_in("1")[-2] == "Allowed once: rm -rf build"
 
 
 class Messenger:
     """Posts questions to the owner's own chat."""
 
-    def __init__(self, at: GatewayHarness, home: Address | None) -> None:
-        self._at, self._home = at, home
+    def __init__(self, harness: GatewayHarness, home: Address | None) -> None:
+        self._at, self._home = harness, home
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         return self._home
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         reply = OutboxMessage(
             address=address, text=text, at=self._at.clock.now(), question=question
         )
@@ -171,10 +175,10 @@ async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=role)
 
 
-def set_messenger(at: GatewayHarness, home: Address | None) -> None:
-    counsel = at.planner.counsel
+def set_messenger(harness: GatewayHarness, home: Address | None) -> None:
+    counsel = harness.planner.approvals
     assert isinstance(counsel, ApprovalService)
-    counsel.set_forwarder(Messenger(at, home))
+    counsel.set_forwarder(Messenger(harness, home))
 
 
 @pytest.mark.parametrize(
@@ -185,26 +189,26 @@ async def test_member_question_is_posted_to_owner_chat(
 ) -> None:
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
-    ) as at:
-        set_messenger(at, Address("fake", "9"))
-        await say(at, "clean up", "1", "bob")
-        there = await asked(at)
+    ) as harness:
+        set_messenger(harness, Address("fake", "9"))
+        await say(harness, "clean up", "1", "bob")
+        there = await asked(harness)
         assert "Only the owner can allow this and was asked." in there
         assert "/approve" not in there
-        await wait_until(lambda: bool(at.channel.texts_in("9")))
-        (question,) = at.channel.texts_in("9")
+        await wait_until(lambda: bool(harness.channel.texts_in("9")))
+        (question,) = harness.channel.texts_in("9")
         assert "```\nrm -rf build\n```" in question
         assert "Asked by: bob" in question
-        await say(at, "/approve", "2", "bob")
-        await wait_until(lambda: "Only the owner or" in at.channel.texts_in("1")[-1])
+        await say(harness, "/approve", "2", "bob")
+        await wait_until(lambda: "Only the owner or" in harness.channel.texts_in("1")[-1])
         name = found[1] if (found := re.search(r"/approve (\w+)", question)) else ""
         bare = structs.replace(make_inbound(line.split(maxsplit=1)[0], "3", chat="9"), sender="ann")
-        await at.gateway.intake.deliver(bare)
-        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("9")[-1])
+        await harness.gateway.intake.accept(bare)
+        await wait_until(lambda: "Nothing decided" in harness.channel.texts_in("9")[-1])
         own = structs.replace(make_inbound(line.format(name), "4", chat="9"), sender="ann")
-        await at.gateway.intake.deliver(own)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert result in (await results(at))[0]
+        await harness.gateway.intake.accept(own)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert result in (await results(harness))[0]
 
 
 @pytest.mark.parametrize(("sender", "home"), [("bob", None), ("guest", Address("fake", "9"))])
@@ -213,60 +217,60 @@ async def test_request_is_denied_for_guests_and_without_owner_chat(
 ) -> None:
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, door=separate_chats
-    ) as at:
-        set_messenger(at, home)
-        await say(at, "clean up", "1", sender)
-        await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["the end"])
-        assert "the owner is not in this chat" in (await results(at))[0]
-        assert at.channel.texts_in("9") == []
+    ) as harness:
+        set_messenger(harness, home)
+        await say(harness, "clean up", "1", sender)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1:] == ["the end"])
+        assert "the owner is not in this chat" in (await results(harness))[0]
+        assert harness.channel.texts_in("9") == []
 
 
 async def test_unanswered_question_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock
-    ) as at:
-        await say(at, "clean up", "1")
-        question = await asked(at)
+    ) as harness:
+        await say(harness, "clean up", "1")
+        question = await asked(harness)
         for _ in range(62):
             await clock.advance(1)
-        await at.sees(question, "No answer in time, so it was not done.", "the end")
-        await at.calm()
-        await say(at, "/approve", "2")
-        await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
+        await harness.wait_for_posts(question, "No answer in time, so it was not done.", "the end")
+        await harness.wait_until_idle()
+        await say(harness, "/approve", "2")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1].startswith("Too late"))
 
 
 async def test_other_message_ends_turn_and_question(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await say(at, "clean up", "1")
-        await asked(at)
-        await say(at, "/stop", "2")
-        await wait_until(lambda: "Stopped." in at.channel.texts_in("1"))
-        await at.calm()
-        await say(at, "/approve", "3")
-        await wait_until(lambda: at.channel.texts_in("1")[-1].startswith("Too late"))
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        await asked(harness)
+        await say(harness, "/stop", "2")
+        await wait_until(lambda: "Stopped." in harness.channel.texts_in("1"))
+        await harness.wait_until_idle()
+        await say(harness, "/approve", "3")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1].startswith("Too late"))
 
 
 async def test_session_approval_is_not_asked_again(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, *script(), *script(), *script("rm -rf dist"), tools=[shell()], leave=RULES
-    ) as at:
-        await say(at, "clean up", "1")
-        await asked(at)
-        await say(at, "session", "2")
-        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 1)
-        await at.calm()
-        await say(at, "again", "3")
-        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 2)
-        await at.calm()
-        await say(at, "/yolo", "4")
-        await say(at, "more", "5")
-        await wait_until(lambda: at.channel.texts_in("1").count("the end") == 3)
-        assert await results(at) == ["done"] * 3
-        await say(at, "/approvals", "6")
-        await wait_until(lambda: COMMAND in at.channel.texts_in("1")[-1])
-        await say(at, "/status", "7")
-        await wait_until(lambda: "/yolo is on" in at.channel.texts_in("1")[-1])
+    ) as harness:
+        await say(harness, "clean up", "1")
+        await asked(harness)
+        await say(harness, "session", "2")
+        await wait_until(lambda: harness.channel.texts_in("1").count("the end") == 1)
+        await harness.wait_until_idle()
+        await say(harness, "again", "3")
+        await wait_until(lambda: harness.channel.texts_in("1").count("the end") == 2)
+        await harness.wait_until_idle()
+        await say(harness, "/yolo", "4")
+        await say(harness, "more", "5")
+        await wait_until(lambda: harness.channel.texts_in("1").count("the end") == 3)
+        assert await results(harness) == ["done"] * 3
+        await say(harness, "/approvals", "6")
+        await wait_until(lambda: COMMAND in harness.channel.texts_in("1")[-1])
+        await say(harness, "/status", "7")
+        await wait_until(lambda: "/yolo is on" in harness.channel.texts_in("1")[-1])
 
 
 async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
@@ -274,29 +278,29 @@ async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
     tools = [FakeTool("clarify", clarify, effect=Effect.WRITE)]
     async with gateway_harness(
         tmp_path, [ask], answer_script("the end"), tools=tools, leave=RULES
-    ) as at:
-        await say(at, "paint", "1")
-        await wait_until(lambda: bool(at.channel.texts_in("1")))
-        (question,) = at.channel.texts_in("1")
+    ) as harness:
+        await say(harness, "paint", "1")
+        await wait_until(lambda: bool(harness.channel.texts_in("1")))
+        (question,) = harness.channel.texts_in("1")
         assert question.startswith("Which colour?\n1. red\n2. blue\n")
-        await say(at, "2", "2")
-        await at.sees(question, "the end")
-        await at.calm()
-        assert await results(at) == ["blue"]
+        await say(harness, "2", "2")
+        await harness.wait_for_posts(question, "the end")
+        await harness.wait_until_idle()
+        assert await results(harness) == ["blue"]
 
 
 async def test_shutdown_leaves_question_open(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await say(at, "clean up", "1")
-        question = await asked(at)
-        at.gateway.close()
-        await wait_until(lambda: at.gateway.actors.draining)
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as at:
-        await wait_until(lambda: len(at.model.requests) == 1)
-        await say(at, "yes", "2")
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        question = await asked(harness)
+        harness.gateway.close()
+        await wait_until(lambda: harness.gateway.actors.draining)
+    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await say(harness, "yes", "2")
         last = ["Allowed once: rm -rf build", "the end"]
-        await wait_until(lambda: at.channel.texts_in("1")[-2:] == last)
-        assert sum("Run this command" in text for text in at.channel.texts_in("1")) <= 1
+        await wait_until(lambda: harness.channel.texts_in("1")[-2:] == last)
+        assert sum("Run this command" in text for text in harness.channel.texts_in("1")) <= 1
         assert COMMAND in question
 
 
@@ -320,9 +324,9 @@ def test_hooks_receive_question_events() -> None:
         id="q", kind=QuestionKind.APPROVAL, session="s", run="r", text="May I?", subject=COMMAND,
         until=FakeClock().now(),
     )  # fmt: skip
-    teller.hear(QuestionAsked(question))
-    teller.hear(QuestionAnswered("q", "once", "owner"))
-    teller.hear(QuestionAnswered("q"))
+    teller.handle_event(QuestionAsked(question))
+    teller.handle_event(QuestionAnswered("q", "once", "owner"))
+    teller.handle_event(QuestionAnswered("q"))
     assert [event for event, _ in hooks.told] == [
         "pre_approval_request", "post_approval_response", "post_approval_response",
     ]  # fmt: skip

@@ -36,31 +36,31 @@ SWITCHES = tuple(product((False, True), repeat=4))
 """Paired, allow-all on the platform, allow-all in the gateway, group listed."""
 
 
-def source(chat_type: str, who: str) -> SessionSource:
+def source(chat_type: str, sender: str) -> SessionSource:
     """The display name is the id of a listed user, which must not matter."""
     return SessionSource(
         platform="telegram",
         chat_id=CHAT if chat_type == "group" else ME,
         chat_type=chat_type,
         chat_name=OTHER,
-        user_id=None if who == "nobody" else ME,
+        user_id=None if sender == "nobody" else ME,
         user_name=OTHER,
-        is_bot=who.startswith("bot"),
+        is_bot=sender.startswith("bot"),
     )
 
 
 def oracle(
-    chat_type: str, who: str, bots: str, users: str, denied: str, switches: tuple[bool, ...]
+    chat_type: str, sender: str, bots: str, users: str, denied: str, switches: tuple[bool, ...]
 ) -> tuple[str, str]:
     """The same rules in another form: what each fact admits, and whom."""
     paired, everybody, anywhere, chat = switches
-    has_id, is_bot, group = who != "nobody", who.startswith("bot"), chat_type == "group"
+    has_id, is_bot, group = sender != "nobody", sender.startswith("bot"), chat_type == "group"
     if denied == ME and has_id:
         return "ignored", "denied"
     opens: set[str] = set()
     if group and chat and not is_bot:
         opens.add("1 chat_listed guest")
-    if is_bot and (bots == "all" or (bots == "mentions" and "names" in who)):
+    if is_bot and (bots == "all" or (bots == "mentions" and "names" in sender)):
         opens.add("2 bot_allowed guest")
     if users == ME and has_id:
         opens.add("4 listed member")

@@ -38,7 +38,7 @@ from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 HOME = Address("fake", "1")
-PACE = ProgressTiming(edit=1.0, typing=500.0, limit=20.0)
+PACE = ProgressTiming(edit=1.0, typing=500.0, timeout=20.0)
 
 
 class CountingChannel(FakeFaultyChannel):
@@ -93,153 +93,155 @@ async def rest() -> None:
 
 async def test_tools_are_shown_immediately_and_edits_are_rate_limited() -> None:
     clock, channel = FakeClock(), CountingChannel()
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
+    progress = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
         await rest()
         assert channel.texts_in("1") == ['· look {"path":"a"}']
         assert channel.typing_in == {HOME}
         for number in range(50):
-            bubble.hear(TextDelta(f"{number} "))
+            progress.handle_event(TextDelta(f"{number} "))
         await rest()
         assert channel.edits == 0
         await clock.advance(1.0)
         assert channel.edits == 1
         assert channel.texts_in("1")[0].endswith("48 49 ")
-        assert bubble.freeze() == "post-1"
-        bubble.hear(started("late"))
-        bubble.hear(TextDelta("late"))
+        assert progress.freeze() == "post-1"
+        progress.handle_event(started("late"))
+        progress.handle_event(TextDelta("late"))
     assert channel.edits == 1
     assert channel.typing_in == set()
 
 
 async def test_quick_answer_shows_no_progress() -> None:
     channel = CountingChannel()
-    bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
+    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(TextDelta("short"))
+        group.start_soon(progress.run)
+        progress.handle_event(TextDelta("short"))
         await rest()
-        assert bubble.freeze() is None
+        assert progress.freeze() is None
     assert channel.posts == {}
 
 
 async def test_stream_reset_clears_the_text() -> None:
     clock, channel = FakeClock(), CountingChannel()
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
+    progress = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(TextDelta("wrong"))
-        bubble.hear(StreamReset("again"))
-        bubble.hear(TextDelta("I look."))
-        bubble.hear(MessageAdded(assistant_message("I look.", tool_call("look"))))
-        bubble.hear(Notice("waiting for the provider"))
-        bubble.hear(TextDelta("right"))
+        group.start_soon(progress.run)
+        progress.handle_event(TextDelta("wrong"))
+        progress.handle_event(StreamReset("again"))
+        progress.handle_event(TextDelta("I look."))
+        progress.handle_event(MessageAdded(assistant_message("I look.", tool_call("look"))))
+        progress.handle_event(Notice("waiting for the provider"))
+        progress.handle_event(TextDelta("right"))
         await rest()
         assert channel.texts_in("1") == ["waiting for the provider"]
         await clock.advance(1.0)
         assert channel.texts_in("1") == ["waiting for the provider\nright"]
-        bubble.freeze()
+        progress.freeze()
 
 
 async def test_display_settings_are_followed() -> None:
     clock, channel = FakeClock(), CountingChannel()
-    shows = ProgressDisplay(preview=8, between=True, typing=False, cursor=" |")
-    bubble = ProgressMessage(channel, HOME, clock, PACE, shows)
+    shows = ProgressDisplay(preview=8, narration=True, typing=False, cursor=" |")
+    progress = ProgressMessage(channel, HOME, clock, PACE, shows)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(MessageAdded(assistant_message("I look\nfirst.", tool_call("look"))))
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(MessageAdded(assistant_message("I look\nfirst.", tool_call("look"))))
+        progress.handle_event(started("look"))
         await rest()
         assert channel.texts_in("1") == ['I look first.\n· look {"path"…']
         assert channel.typing_in == set()
-        bubble.hear(TextDelta("It is"))
+        progress.handle_event(TextDelta("It is"))
         await clock.advance(1.0)
         assert channel.texts_in("1")[0].endswith("\nIt is |")
-        bubble.freeze()
+        progress.freeze()
 
 
 @pytest.mark.parametrize(("waited", "given"), [(29.0, "post-1"), (31.0, None)])
 async def test_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
     clock, channel = FakeClock(), CountingChannel()
-    bubble = ProgressMessage(channel, HOME, clock, ProgressTiming(edit=1.0, typing=500.0, old=30.0))
+    progress = ProgressMessage(
+        channel, HOME, clock, ProgressTiming(edit=1.0, typing=500.0, max_age=30.0)
+    )
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
         await rest()
         await clock.advance(waited)
-        assert bubble.freeze() == given
-    assert bubble.owed == (None if given else ("post-1", ANSWER_BELOW))
+        assert progress.freeze() == given
+    assert progress.final_edit == (None if given else ("post-1", ANSWER_BELOW))
 
 
 async def test_post_without_receipt_never_shows_answer_text() -> None:
     clock, channel = FakeClock(), CountingChannel(SendFault.LOST_REPLY)
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
+    progress = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
+        group.start_soon(progress.run)
         for number in range(3):
-            bubble.hear(TextDelta(f"the answer {number}"))
+            progress.handle_event(TextDelta(f"the answer {number}"))
             await clock.advance(2.0)
         assert channel.texts_in("1")[0] == PLACEHOLDER
         assert "the answer" in channel.texts_in("1")[1]
-        bubble.freeze()
+        progress.freeze()
 
 
 async def test_edit_in_progress_cannot_overwrite_the_answer() -> None:
     """The post gets its final text only after that edit has finished."""
-    clock, channel, left = FakeClock(), CountingChannel(), FinalEdits()
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
-    bubble.set_listeners(left.posted, left)
+    clock, channel, final_edits = FakeClock(), CountingChannel(), FinalEdits()
+    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress.set_listeners(final_edits.posted, final_edits)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
         await rest()
         channel.gate = anyio.Event()
-        bubble.hear(started("act"))
+        progress.handle_event(started("act"))
         await clock.advance(1.0)
-        assert bubble.freeze() is None
+        assert progress.freeze() is None
         await rest()
-        assert left.behind == []
+        assert final_edits.behind == []
         channel.gate.set()
-    assert left.behind == [("post-1", ANSWER_BELOW)]
+    assert final_edits.behind == [("post-1", ANSWER_BELOW)]
     assert channel.edits == 1
 
 
 async def test_post_not_reused_once_is_never_reused() -> None:
-    channel, left = SlowChannel(), FinalEdits()
-    left.noted = anyio.Event()
-    bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
-    bubble.set_listeners(left.posted, left)
+    channel, final_edits = SlowChannel(), FinalEdits()
+    final_edits.noted = anyio.Event()
+    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
+    progress.set_listeners(final_edits.posted, final_edits)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
         await rest()
-        assert bubble.freeze() is None
+        assert progress.freeze() is None
         channel.posting.set()
         await rest()
         assert channel.texts_in("1") == ['· look {"path":"a"}']
-        assert bubble.freeze() is None
-        left.noted.set()
-    assert left.behind == [("post-1", ANSWER_BELOW)]
+        assert progress.freeze() is None
+        final_edits.noted.set()
+    assert final_edits.behind == [("post-1", ANSWER_BELOW)]
 
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool) -> None:
     """The taker of the post is responsible for it; until then there is no final edit."""
-    channel, left = CountingChannel(), FinalEdits()
-    bubble = ProgressMessage(channel, HOME, FakeClock(), PACE)
-    bubble.set_listeners(left.posted, left)
+    channel, final_edits = CountingChannel(), FinalEdits()
+    progress = ProgressMessage(channel, HOME, FakeClock(), PACE)
+    progress.set_listeners(final_edits.posted, final_edits)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(started("look"))
+        group.start_soon(progress.run)
+        progress.handle_event(started("look"))
         await rest()
-        assert bubble.freeze() == "post-1"
+        assert progress.freeze() == "post-1"
         if late:
             await rest()
-            assert left.behind == []
-        bubble.take_back("Again, below.")
-    assert set(left.behind) == {("post-1", "Again, below.")}
+            assert final_edits.behind == []
+        progress.end_without_answer("Again, below.")
+    assert set(final_edits.behind) == {("post-1", "Again, below.")}
 
 
 @pytest.mark.parametrize(
@@ -247,124 +249,126 @@ async def test_reused_post_gets_final_text_when_there_is_no_answer(*, late: bool
 )
 async def test_failing_edits_only_stop_the_progress(fault: SendFault) -> None:
     clock, channel = FakeClock(), CountingChannel(*[fault] * 10)
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
+    progress = ProgressMessage(channel, HOME, clock, PACE)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
+        group.start_soon(progress.run)
         for number in range(MAX_FAILURES + 1):
-            bubble.hear(started(f"look{number}"))
+            progress.handle_event(started(f"look{number}"))
             await clock.advance(30.0)
         assert channel.calls == MAX_FAILURES
-        assert bubble.freeze() is None
+        assert progress.freeze() is None
 
 
 async def test_progress_message_becomes_the_answer(tmp_path: Path) -> None:
     gates = GatedBody()
     tool = FakeTool("wait", gates)
     script = [assistant_message(tool_call("wait", gate="a"))]
-    rules = GatewayRules(pace=PACE)
+    rules = GatewayRules(progress_timing=PACE)
     async with gateway_harness(
         tmp_path, script, answer_script("Done."), tools=[tool], rules=rules
-    ) as one:
-        await one.channel.say("work")
+    ) as harness:
+        await harness.channel.say("work")
         await gates.reached("a")
-        await wait_until(lambda: one.channel.texts_in("1") == ['· wait {"gate":"a"}'])
-        await wait_until(lambda: one.channel.typing_in != set())
+        await wait_until(lambda: harness.channel.texts_in("1") == ['· wait {"gate":"a"}'])
+        await wait_until(lambda: harness.channel.typing_in != set())
         gates.open("a")
-        await one.sees("Done.")
-        await wait_until(lambda: one.channel.typing_in == set())
+        await harness.wait_for_posts("Done.")
+        await wait_until(lambda: harness.channel.typing_in == set())
 
 
 async def test_answer_is_posted_below_a_later_message(tmp_path: Path) -> None:
     gates = GatedBody()
     tool = FakeTool("wait", gates)
     script = [assistant_message(tool_call("wait", gate="a"))]
-    rules = GatewayRules(pace=PACE)
+    rules = GatewayRules(progress_timing=PACE)
     async with gateway_harness(
         tmp_path, script, answer_script("Done."), tools=[tool], rules=rules
-    ) as one:
-        await one.channel.say("work")
+    ) as harness:
+        await harness.channel.say("work")
         await gates.reached("a")
-        await wait_until(lambda: one.channel.texts_in("1") == ['· wait {"gate":"a"}'])
-        await one.channel.say("/steer and be quick")
+        await wait_until(lambda: harness.channel.texts_in("1") == ['· wait {"gate":"a"}'])
+        await harness.channel.say("/steer and be quick")
         gates.open("a")
-        await one.sees(ANSWER_BELOW, "Sent to the running turn.", "Done.")
+        await harness.wait_for_posts(ANSWER_BELOW, "Sent to the running turn.", "Done.")
 
 
 @pytest.mark.parametrize("word", ["asked", "said"])
 async def test_post_above_a_later_message_is_not_reused(word: str) -> None:
-    clock, channel, left = FakeClock(), CountingChannel(), FinalEdits()
+    clock, channel, final_edits = FakeClock(), CountingChannel(), FinalEdits()
     question = Question(
         id="q", kind=QuestionKind.CLARIFY, session="s", run="r", text="Which?", until=clock.now()
     )
     said = User("msg_1", (Text("the left one"),), Trust.OWNER)
-    bubble = ProgressMessage(channel, HOME, clock, PACE)
-    bubble.set_listeners(left.posted, left)
+    progress = ProgressMessage(channel, HOME, clock, PACE)
+    progress.set_listeners(final_edits.posted, final_edits)
     async with anyio.create_task_group() as group:
-        group.start_soon(bubble.run)
-        bubble.hear(MessageAdded(said))
+        group.start_soon(progress.run)
+        progress.handle_event(MessageAdded(said))
         await rest()
         assert channel.texts_in("1") == []
-        bubble.hear(started("look"))
+        progress.handle_event(started("look"))
         await rest()
         assert len(channel.texts_in("1")) == 1
-        bubble.hear(QuestionAsked(question) if word == "asked" else MessageAdded(said))
-        assert bubble.freeze() is None
-    assert [words for _, words in left.behind] == [ANSWER_BELOW]
+        progress.handle_event(QuestionAsked(question) if word == "asked" else MessageAdded(said))
+        assert progress.freeze() is None
+    assert [words for _, words in final_edits.behind] == [ANSWER_BELOW]
 
 
 async def test_asking_tool_is_shown_by_its_question(tmp_path: Path) -> None:
     gates = GatedBody()
     tools = [FakeTool("inquire", gates, asks=True), FakeTool("wait", gates)]
     script = [assistant_message(tool_call("inquire", gate="b"), tool_call("wait", gate="a"))]
-    rules = GatewayRules(pace=ProgressTiming(edit=0.0))
+    rules = GatewayRules(progress_timing=ProgressTiming(edit=0.0))
     async with gateway_harness(
         tmp_path, script, answer_script("Done.", id="a2"), tools=tools, rules=rules
-    ) as one:
-        await one.channel.say("work")
+    ) as harness:
+        await harness.channel.say("work")
         await gates.reached("a")
-        await wait_until(lambda: one.channel.texts_in("1") == ['· wait {"gate":"a"}'])
+        await wait_until(lambda: harness.channel.texts_in("1") == ['· wait {"gate":"a"}'])
         gates.open("a")
         gates.open("b")
-        await one.sees("Done.")
+        await harness.wait_for_posts("Done.")
 
 
 async def test_progress_of_dead_run_is_finished_at_next_start(tmp_path: Path) -> None:
     channel = FakeFaultyChannel()
-    rules = GatewayRules(pace=ProgressTiming(edit=0.5))
+    rules = GatewayRules(progress_timing=ProgressTiming(edit=0.5))
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, [TextDelta("half an answer"), Pause.FOREVER], channel=channel, rules=rules,
         clock=clock,
-    ) as one:  # fmt: skip
+    ) as harness:  # fmt: skip
         await channel.say("hello")
-        await wait_until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(harness.model.requests) == 1)
         await clock.advance(2.0)
-        await one.sees("half an answer")
+        await harness.wait_for_posts("half an answer")
     async with gateway_harness(tmp_path, channel=channel, rules=rules, clock=clock) as two:
         await clock.advance(5.0)
         await wait_until(lambda: INTERRUPTED_BY_RESTART in channel.texts_in("1"))
         await wait_until(lambda: channel.texts_in("1")[-1].startswith("re: "))
         assert channel.texts_in("1")[0] == INTERRUPTED_BY_RESTART
-        await two.calm()
+        await two.wait_until_idle()
         assert await two.open_rows(LIVE_PROGRESS) == []
 
 
 @pytest.mark.slow
 async def test_post_that_became_the_answer_needs_no_final_edit(tmp_path: Path) -> None:
     channel = FakeFaultyChannel()
-    rules = GatewayRules(pace=ProgressTiming(edit=0.5))
+    rules = GatewayRules(progress_timing=ProgressTiming(edit=0.5))
     clock = FakeClock()
     script = [TextDelta("an "), 2.0, *answer_script("an answer", id="a1")]
-    async with gateway_harness(tmp_path, script, channel=channel, rules=rules, clock=clock) as one:
+    async with gateway_harness(
+        tmp_path, script, channel=channel, rules=rules, clock=clock
+    ) as harness:
         await channel.say("hello")
-        await wait_until(lambda: len(one.model.requests) == 1)
+        await wait_until(lambda: len(harness.model.requests) == 1)
         await clock.advance(3.0)
-        await one.sees("an answer")
-        await one.calm()
-        assert await one.open_rows(LIVE_PROGRESS) == []
+        await harness.wait_for_posts("an answer")
+        await harness.wait_until_idle()
+        assert await harness.open_rows(LIVE_PROGRESS) == []
     async with gateway_harness(tmp_path, channel=channel, rules=rules, clock=clock) as two:
-        await two.calm()
-        await two.sees("an answer")
+        await two.wait_until_idle()
+        await two.wait_for_posts("an answer")
 
 
 async def test_answer_is_posted_below_a_delayed_older_one(tmp_path: Path) -> None:
@@ -376,16 +380,16 @@ async def test_answer_is_posted_below_a_delayed_older_one(tmp_path: Path) -> Non
     )
     async with gateway_harness(
         tmp_path, *scripts, tools=[FakeTool("wait", gates)], channel=channel,
-        rules=GatewayRules(pace=PACE), clock=clock,
-    ) as one:  # fmt: skip
+        rules=GatewayRules(progress_timing=PACE), clock=clock,
+    ) as harness:  # fmt: skip
         await channel.say("one")
-        await wait_until(lambda: channel.calls == 1 and not one.gateway.actors.snapshot())
+        await wait_until(lambda: channel.calls == 1 and not harness.gateway.actors.snapshot())
         await channel.say("two")
         await gates.reached("a")
-        await one.sees('· wait {"gate":"a"}')
+        await harness.wait_for_posts('· wait {"gate":"a"}')
         await clock.advance(5.0)
-        await one.sees('· wait {"gate":"a"}', "older")
+        await harness.wait_for_posts('· wait {"gate":"a"}', "older")
         gates.open("a")
-        await one.sees(ANSWER_BELOW, "older", "newer")
-        await one.calm()
-        assert await one.open_rows(LIVE_PROGRESS) == []
+        await harness.wait_for_posts(ANSWER_BELOW, "older", "newer")
+        await harness.wait_until_idle()
+        assert await harness.open_rows(LIVE_PROGRESS) == []

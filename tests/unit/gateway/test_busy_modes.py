@@ -29,26 +29,26 @@ pytestmark = pytest.mark.anyio
 async def test_interrupt_ends_the_run_and_answers_the_new_message(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, rules=gateway_rules(BusyMode.INTERRUPT)
-    ) as one:
-        await one.channel.say("first")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        await one.channel.say("second")
-        await one.sees("Interrupted.", "re: first\n\nsecond")
-        await one.calm()
-        assert await one.texts() == ["first", "second", "re: first\n\nsecond"]
-        assert await one.open_rows() == []
+    ) as harness:
+        await harness.channel.say("first")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await harness.channel.say("second")
+        await harness.wait_for_posts("Interrupted.", "re: first\n\nsecond")
+        await harness.wait_until_idle()
+        assert await harness.texts() == ["first", "second", "re: first\n\nsecond"]
+        assert await harness.open_rows() == []
 
 
 async def test_interrupting_message_is_answered_before_queued_ones(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.INTERRUPT)
-    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("/queue afterwards")
-        await one.channel.say("rather that")
-        await one.sees("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
-        await one.calm()
-        assert await one.open_rows() == []
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("/queue afterwards")
+        await harness.channel.say("rather that")
+        await harness.wait_for_posts("Queued.", "Interrupted.", "re: rather that", "re: afterwards")
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
 
 
 async def test_queue_mode_answers_messages_one_by_one(tmp_path: Path) -> None:
@@ -59,12 +59,12 @@ async def test_queue_mode_answers_messages_one_by_one(tmp_path: Path) -> None:
         answer_script("done"),
         tools=[tool],
         rules=gateway_rules(BusyMode.QUEUE),
-    ) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("second")
-        await one.channel.say("third")
+    ) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("second")
+        await harness.channel.say("third")
         gates.open("a")
-        await one.sees("done", "re: second", "re: third")
+        await harness.wait_for_posts("done", "re: second", "re: third")
 
 
 async def test_collect_mode_answers_all_messages_in_one_turn(tmp_path: Path) -> None:
@@ -75,66 +75,68 @@ async def test_collect_mode_answers_all_messages_in_one_turn(tmp_path: Path) -> 
         answer_script("done"),
         tools=[tool],
         rules=gateway_rules(BusyMode.COLLECT),
-    ) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("second")
-        await one.channel.say("third")
+    ) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("second")
+        await harness.channel.say("third")
         gates.open("a")
-        await one.sees("done", "re: second\n\nthird")
-        await one.calm()
-        assert await one.open_rows() == []
+        await harness.wait_for_posts("done", "re: second\n\nthird")
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
 
 
 async def test_steer_mode_reaches_the_running_turn(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     async with gateway_harness(
         tmp_path, GATED_SCRIPT, tools=[tool], rules=gateway_rules(BusyMode.STEER)
-    ) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("rather that")
-        await wait_until(lambda: _steering(one) == 1)
+    ) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("rather that")
+        await wait_until(lambda: _steering(harness) == 1)
         gates.open("a")
-        await one.sees("re: rather that")
-        await one.calm()
-        assert len(one.model.requests) == 2
-        assert await one.open_rows() == []
+        await harness.wait_for_posts("re: rather that")
+        await harness.wait_until_idle()
+        assert len(harness.model.requests) == 2
+        assert await harness.open_rows() == []
 
 
-def _steering(one: GatewayHarness) -> int:
-    running = one.gateway.actors._live[SESSION_KEY].running
+def _steering(harness: GatewayHarness) -> int:
+    running = harness.gateway.actors._live[SESSION_KEY].running
     return len(running.to_steer) if running else 0
 
 
 async def test_late_steering_message_starts_its_own_turn(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, rules=gateway_rules(BusyMode.STEER)) as one:
-        await one.channel.say("/steer this way")
-        await one.sees("re: this way")
+    async with gateway_harness(tmp_path, rules=gateway_rules(BusyMode.STEER)) as harness:
+        await harness.channel.say("/steer this way")
+        await harness.wait_for_posts("re: this way")
 
 
 async def test_queue_and_steer_commands_override_the_mode(tmp_path: Path) -> None:
     gates, tool = gated_tool()
     mode = gateway_rules(BusyMode.INTERRUPT)
-    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("/queue afterwards")
-        await one.channel.say("/steer rather that")
-        await wait_until(lambda: _steering(one) == 1)
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], rules=mode) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("/queue afterwards")
+        await harness.channel.say("/steer rather that")
+        await wait_until(lambda: _steering(harness) == 1)
         gates.open("a")
-        await one.sees("Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards")
+        await harness.wait_for_posts(
+            "Queued.", "Sent to the running turn.", "re: rather that", "re: afterwards"
+        )
 
 
 async def test_burst_becomes_one_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, rules=gateway_rules(BusyMode.INTERRUPT, debounce=1.0), clock=clock
-    ) as one:
-        await one.channel.say("one")
+    ) as harness:
+        await harness.channel.say("one")
         await wait_until(lambda: clock.slept.count(1.0) == 1)
-        await one.channel.say("two")
+        await harness.channel.say("two")
         await wait_until(lambda: clock.slept.count(1.0) == 2)
-        assert one.model.requests == []
+        assert harness.model.requests == []
         await clock.advance(1.0)
-        await one.sees("re: one\n\ntwo")
+        await harness.wait_for_posts("re: one\n\ntwo")
 
 
 async def by_sender(inbound: Inbound) -> Admitted:
@@ -153,15 +155,15 @@ async def test_other_principals_do_not_steer_a_run(tmp_path: Path, mode: BusyMod
         tools=[tool],
         rules=gateway_rules(mode),
         door=by_sender,
-    ) as one:
-        await one.channel.say("work", sender="me")
+    ) as harness:
+        await harness.channel.say("work", sender="me")
         await gates.reached("a")
-        await one.channel.say("delete everything", sender="eve")
-        await wait_until(lambda: len(one.channel.acknowledged) == 2)
+        await harness.channel.say("delete everything", sender="eve")
+        await wait_until(lambda: len(harness.channel.acknowledged) == 2)
         gates.open("a")
-        await one.sees("done", "re: delete everything")
-        assert [scope.role for scope in one.planner.scopes] == [Role.OWNER, Role.GUEST]
-        assert await one.texts() == [
+        await harness.wait_for_posts("done", "re: delete everything")
+        assert [scope.role for scope in harness.planner.scopes] == [Role.OWNER, Role.GUEST]
+        assert await harness.texts() == [
             *("work", "", "through a", "done"),
             *("delete everything", "re: delete everything"),
         ]
@@ -173,21 +175,21 @@ async def test_long_queue_does_not_block_new_messages(tmp_path: Path) -> None:
     mode = gateway_rules(BusyMode.STEER)
     async with gateway_harness(
         tmp_path, GATED_SCRIPT, answer_script("done", id="a9"), tools=[tool], rules=mode
-    ) as one:
-        channel, address = one.channel, Address("fake", "1")
+    ) as harness:
+        channel, address = harness.channel, Address("fake", "1")
         for number in range(120):
             item = inbox_item(
                 f"fake:early{number}",
                 "agent:main:fake:dm:1",
                 InboxMessage(user=User(f"e{number}", (Text(f"{number}"),)), address=address),
             )
-            await one.store.queues.put(item)
+            await harness.store.queues.put(item)
         await channel.say("/queue last")
         await gates.reached("a")
         await channel.say("one more")
-        run = one.gateway.actors.activity("agent:main:fake:dm:1")
+        run = harness.gateway.actors.activity("agent:main:fake:dm:1")
         assert run.run is not None
         gates.open("a")
         await wait_until(lambda: "done" in channel.texts_in("1"))
-        assert "one more" in await one.texts()
-        await one.calm()
+        assert "one more" in await harness.texts()
+        await harness.wait_until_idle()

@@ -35,120 +35,125 @@ class SlowCommand:
         return DUG
 
 
-async def dig(one: GatewayHarness, clock: FakeClock, key: str = "c1") -> None:
+async def dig(harness: GatewayHarness, clock: FakeClock, key: str = "c1") -> None:
     """Type the slow command and let it be acknowledged while it runs."""
     async with anyio.create_task_group() as group:
-        group.start_soon(one.channel.type, make_inbound("/dig deep", key))
+        group.start_soon(harness.channel.type, make_inbound("/dig deep", key))
         await wait_until(lambda: INLINE_WAIT in clock.slept)
         await clock.advance(INLINE_WAIT)
 
 
 async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
-        await dig(one, clock)
-        assert one.channel.acknowledged == ["c1"]
-        await one.channel.say("hello", chat="2")
-        await one.channel.say("/title Other", chat="3")
-        await one.sees("re: hello", chat="2")
-        await one.sees("Session title: “Other”.", chat="3")
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+        await dig(harness, clock)
+        assert harness.channel.acknowledged == ["c1"]
+        await harness.channel.say("hello", chat="2")
+        await harness.channel.say("/title Other", chat="3")
+        await harness.wait_for_posts("re: hello", chat="2")
+        await harness.wait_for_posts("Session title: “Other”.", chat="3")
         digging.done.set()
-        await one.sees(DUG)
-        await one.channel.type(make_inbound("/dig deep", "c1"))
-        await one.calm()
+        await harness.wait_for_posts(DUG)
+        await harness.channel.type(make_inbound("/dig deep", "c1"))
+        await harness.wait_until_idle()
         assert digging.times == 1
 
 
 async def test_later_messages_wait_in_order(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
     queue = gateway_rules(BusyMode.QUEUE)
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}, rules=queue) as one:
-        await dig(one, clock)
-        await one.channel.type(make_inbound("first", "u1"))
+    async with gateway_harness(
+        tmp_path, clock=clock, urgent={"dig": digging}, rules=queue
+    ) as harness:
+        await dig(harness, clock)
+        await harness.channel.type(make_inbound("first", "u1"))
         async with anyio.create_task_group() as group:
-            group.start_soon(one.channel.type, make_inbound("/queue second", "u2"))
+            group.start_soon(harness.channel.type, make_inbound("/queue second", "u2"))
             await wait_until(lambda: clock.slept.count(INLINE_WAIT) == 2)
             await clock.advance(INLINE_WAIT)
-        await one.channel.type(make_inbound("third", "u3"))
-        await one.channel.type(make_inbound("first", "u1"))
-        assert await one.open_rows(AFTER_COMMANDS) == ["fake:u1", "fake:u3"]
-        assert one.model.requests == []
+        await harness.channel.type(make_inbound("third", "u3"))
+        await harness.channel.type(make_inbound("first", "u1"))
+        assert await harness.open_rows(AFTER_COMMANDS) == ["fake:u1", "fake:u3"]
+        assert harness.model.requests == []
         digging.done.set()
-        await wait_until(lambda: "re: third" in one.channel.texts_in("1"))
-        await one.calm()
-        assert [text for text in one.channel.texts_in("1") if text != "Queued."] == [
+        await wait_until(lambda: "re: third" in harness.channel.texts_in("1"))
+        await harness.wait_until_idle()
+        assert [text for text in harness.channel.texts_in("1") if text != "Queued."] == [
             DUG, "re: first", "re: second", "re: third",
         ]  # fmt: skip
-        assert await one.open_rows(AFTER_COMMANDS) == []
+        assert await harness.open_rows(AFTER_COMMANDS) == []
 
 
 async def test_status_runs_immediately_and_shows_the_command(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
-        await dig(one, clock)
-        await one.channel.say("later")
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+        await dig(harness, clock)
+        await harness.channel.say("later")
         await clock.advance(40)
-        await one.channel.say("/status")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
-        assert "running for 41 s, 1 message queued" in one.channel.texts_in("1")[0]
+        await harness.channel.say("/status")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 1)
+        assert "running for 41 s, 1 message queued" in harness.channel.texts_in("1")[0]
 
 
 async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
-        await dig(one, clock)
-        await one.channel.say("later")
-        await one.channel.say("/stop")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        assert sorted(one.channel.texts_in("1")) == ["Dropped 1 queued message.", STOPPED]
-        assert await one.open_rows(COMMANDS) == []
-        assert await one.open_rows(AFTER_COMMANDS) == []
-        await one.channel.say("next")
-        await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: next")
-        assert one.gateway.intake.commands == 0
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+        await dig(harness, clock)
+        await harness.channel.say("later")
+        await harness.channel.say("/stop")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        assert sorted(harness.channel.texts_in("1")) == [
+            "Dropped 1 queued message.",
+            STOPPED,
+        ]
+        assert await harness.open_rows(COMMANDS) == []
+        assert await harness.open_rows(AFTER_COMMANDS) == []
+        await harness.channel.say("next")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: next")
+        assert harness.gateway.intake.open_commands == 0
 
 
 async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
     async def authorize(inbound: Inbound) -> Admitted:
         return Admitted(
             key="agent:main:fake:dm:1", principal=inbound.sender, role=Role.MEMBER,
-            commands=frozenset({"stop", "dig"}), stops_others=False,
+            commands=frozenset({"stop", "dig"}), may_stop_others=False,
         )  # fmt: skip
 
     clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
         tmp_path, clock=clock, urgent={"dig": digging}, door=authorize
-    ) as one:
-        await dig(one, clock)
-        await one.channel.say("/stop", sender="eve")
-        await one.sees("Nothing you asked for is running here.")
-        await one.channel.say("/stop", sender="ann")
-        await one.sees("Nothing you asked for is running here.", STOPPED)
+    ) as harness:
+        await dig(harness, clock)
+        await harness.channel.say("/stop", sender="eve")
+        await harness.wait_for_posts("Nothing you asked for is running here.")
+        await harness.channel.say("/stop", sender="ann")
+        await harness.wait_for_posts("Nothing you asked for is running here.", STOPPED)
 
 
 async def test_stop_cancels_turn_and_command(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, clock=clock, urgent={"dig": digging}
-    ) as one:
-        await one.channel.say("work")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        await dig(one, clock)
-        await one.channel.say("/stop")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        assert sorted(one.channel.texts_in("1")) == ["Stopped.", STOPPED]
+    ) as harness:
+        await harness.channel.say("work")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await dig(harness, clock)
+        await harness.channel.say("/stop")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        assert sorted(harness.channel.texts_in("1")) == ["Stopped.", STOPPED]
 
 
 async def test_crash_reports_command_and_answers_waiting_messages(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": SlowCommand()}) as one:
-        await dig(one, clock)
-        await one.channel.say("later")
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": SlowCommand()}) as harness:
+        await dig(harness, clock)
+        await harness.channel.say("later")
     async with gateway_harness(tmp_path, clock=clock) as two:
         cut = "“/dig deep” was interrupted and may not be done. Send it again if you still need it."
         await wait_until(lambda: len(two.channel.texts_in("1")) == 2)
         assert sorted(two.channel.texts_in("1")) == ["re: later", cut]
-        await two.calm()
+        await two.wait_until_idle()
         assert await two.open_rows(AFTER_COMMANDS) == []
 
 
@@ -156,22 +161,22 @@ async def test_command_with_unstored_result_is_reported_later(tmp_path: Path) ->
     clock = FakeClock()
     key = "agent:main:fake:dm:1"
     message = InboxMessage(user=User("m1", (Text("/dig"),)), address=Address("fake", "1"))
-    async with gateway_harness(tmp_path, clock=clock) as one:
+    async with gateway_harness(tmp_path, clock=clock) as harness:
         async with open_store(tmp_path / "state.db", clock) as other:
             await other.queues.put(inbox_item("fake:c1", key, message, COMMANDS))
-        await wait_until(lambda: one.gateway.supervisor.online("fake"))
-        one.gateway.poll_queues()
-        await one.sees(
+        await wait_until(lambda: harness.gateway.supervisor.online("fake"))
+        harness.gateway.poll_queues()
+        await harness.wait_for_posts(
             "“/dig” was interrupted and may not be done. Send it again if you still need it."
         )
 
 
 async def test_disconnected_channel_does_not_block_delivery(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as one:
+    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.channel.type, make_inbound("/dig deep", "c1"))
+            group.start_soon(harness.channel.type, make_inbound("/dig deep", "c1"))
             await wait_until(lambda: digging.times == 1)
             group.cancel_scope.cancel()
         digging.done.set()
-        await one.sees(DUG)
+        await harness.wait_for_posts(DUG)

@@ -89,9 +89,9 @@ async def test_quoting_follows_the_settings(
         FakeFaultyChannel(caps=ChannelCapabilities(max_text=100)),
         structs.replace(RULES, replies=mode),
     )
-    async with delivery_harness(tmp_path, channel=channel, rules=rules) as one:
-        await one.post("words " * 25, reply_to="m-1")
-        await one.finish()
+    async with delivery_harness(tmp_path, channel=channel, rules=rules) as harness:
+        await harness.post("words " * 25, reply_to="m-1")
+        await harness.finish()
     assert [post.reply_to for _, post in channel.posts.values()] == quoted
 
 
@@ -113,13 +113,13 @@ async def test_quoting_follows_the_settings(
 async def test_delivery_survives_faults(
     tmp_path: Path, faults: list[SendFault], seen: list[str], calls: int
 ) -> None:
-    async with delivery_harness(tmp_path, *faults) as one:
-        await one.post("hello")
-        await one.finish()
-        assert one.channel.texts_in("1") == seen
-        assert one.channel.calls == calls
-        assert await one.parked() == []
-    check_posts({"1": ["hello"]}, one.channel.texts_in, RECOVERED_MARK)
+    async with delivery_harness(tmp_path, *faults) as harness:
+        await harness.post("hello")
+        await harness.finish()
+        assert harness.channel.texts_in("1") == seen
+        assert harness.channel.calls == calls
+        assert await harness.parked() == []
+    check_posts({"1": ["hello"]}, harness.channel.texts_in, RECOVERED_MARK)
 
 
 @pytest.mark.parametrize(
@@ -133,35 +133,35 @@ async def test_delivery_survives_faults(
 async def test_giving_up_records_a_reason(
     tmp_path: Path, faults: list[SendFault], reason: str, calls: int
 ) -> None:
-    async with delivery_harness(tmp_path, *faults) as one:
-        await one.post("hello")
-        await one.finish()
-        assert await one.parked() == [reason]
-        assert one.channel.calls == calls
-        one.channel.faults.clear()
-        await one.post("elsewhere", "2")
-        await one.finish()
-        assert one.channel.texts_in("2") == ["elsewhere"]
+    async with delivery_harness(tmp_path, *faults) as harness:
+        await harness.post("hello")
+        await harness.finish()
+        assert await harness.parked() == [reason]
+        assert harness.channel.calls == calls
+        harness.channel.faults.clear()
+        await harness.post("elsewhere", "2")
+        await harness.finish()
+        assert harness.channel.texts_in("2") == ["elsewhere"]
 
 
 async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: Path) -> None:
     gone = Address("fake", "1")
-    async with delivery_harness(tmp_path, SendFault.GONE) as one:
-        await one.post("first")
-        await one.finish()
-        await one.post("second")
-        await one.finish()
-        assert one.channel.calls == 1
-        assert one.dead.all() == {gone: "The chat was deleted."}
-    async with delivery_harness(tmp_path) as one:
-        assert one.dead.reason(gone) == "The chat was deleted."
-        await one.dead.revive(gone)
-        await one.post("third")
-        await one.finish()
-        assert one.channel.texts_in("1") == ["third"]
-        await one.dead.mark_dead(gone, "Again.")
-    async with delivery_harness(tmp_path) as one:
-        assert one.dead.reason(gone) == "Again."
+    async with delivery_harness(tmp_path, SendFault.GONE) as harness:
+        await harness.post("first")
+        await harness.finish()
+        await harness.post("second")
+        await harness.finish()
+        assert harness.channel.calls == 1
+        assert harness.dead.all() == {gone: "The chat was deleted."}
+    async with delivery_harness(tmp_path) as harness:
+        assert harness.dead.reason(gone) == "The chat was deleted."
+        await harness.dead.revive(gone)
+        await harness.post("third")
+        await harness.finish()
+        assert harness.channel.texts_in("1") == ["third"]
+        await harness.dead.mark_dead(gone, "Again.")
+    async with delivery_harness(tmp_path) as harness:
+        assert harness.dead.reason(gone) == "Again."
 
 
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
@@ -180,40 +180,40 @@ async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path
 
 async def test_offline_time_uses_no_attempts(tmp_path: Path) -> None:
     online = False
-    async with delivery_harness(tmp_path) as one:
-        one.delivery.set_online_check(lambda: online)
-        await one.post("hello")
+    async with delivery_harness(tmp_path) as harness:
+        harness.delivery.set_online_check(lambda: online)
+        await harness.post("hello")
         for _ in range(20):
-            await one.clock.advance(1800)
-        assert one.channel.calls == 0
+            await harness.clock.advance(1800)
+        assert harness.channel.calls == 0
         online = True
-        await one.clock.advance(60)
-        await one.finish()
-        assert one.channel.texts_in("1") == ["hello"]
+        await harness.clock.advance(60)
+        await harness.finish()
+        assert harness.channel.texts_in("1") == ["hello"]
 
 
 @pytest.mark.parametrize("step", [2 * 86400.0, -2 * 86400.0])
 async def test_clock_changes_do_not_prevent_delivery(tmp_path: Path, step: float) -> None:
     """A clock set forward makes nothing stale; set back, it keeps nothing claimed."""
-    async with delivery_harness(tmp_path, SendFault.REFUSED) as one:
-        await one.post("hello")
-        await wait_until(lambda: one.channel.calls == 1)
-        one.clock.step(step)
-        await one.clock.advance(600)
-        await one.finish()
-        assert one.channel.texts_in("1") == ["hello"]
-        assert await one.parked() == []
+    async with delivery_harness(tmp_path, SendFault.REFUSED) as harness:
+        await harness.post("hello")
+        await wait_until(lambda: harness.channel.calls == 1)
+        harness.clock.step(step)
+        await harness.clock.advance(600)
+        await harness.finish()
+        assert harness.channel.texts_in("1") == ["hello"]
+        assert await harness.parked() == []
 
 
 @pytest.mark.slow
 async def test_stale_message_is_parked(tmp_path: Path) -> None:
-    async with delivery_harness(tmp_path) as one:
-        one.delivery.set_online_check(lambda: one.clock.monotonic() > 90_000)
-        await one.post("hello")
+    async with delivery_harness(tmp_path) as harness:
+        harness.delivery.set_online_check(lambda: harness.clock.monotonic() > 90_000)
+        await harness.post("hello")
         for _ in range(60):
-            await one.clock.advance(1800)
-        await one.finish()
-        assert await one.parked() == ["Too old to deliver."]
+            await harness.clock.advance(1800)
+        await harness.finish()
+        assert await harness.parked() == ["Too old to deliver."]
 
 
 async def test_long_text_resumes_at_the_next_chunk(tmp_path: Path) -> None:
@@ -221,9 +221,9 @@ async def test_long_text_resumes_at_the_next_chunk(tmp_path: Path) -> None:
         SendFault.NONE, SendFault.REFUSED, SendFault.NONE, caps=ChannelCapabilities(max_text=100)
     )
     text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(4))
-    async with delivery_harness(tmp_path, channel=channel) as one:
-        await one.post(text)
-        await one.finish()
+    async with delivery_harness(tmp_path, channel=channel) as harness:
+        await harness.post(text)
+        await harness.finish()
         assert "\n\n".join(channel.texts_in("1")) == text
         assert channel.calls == 5
 
@@ -233,40 +233,40 @@ async def test_only_the_uncertain_chunk_is_marked(tmp_path: Path) -> None:
         SendFault.NONE, SendFault.LOST_REPLY, caps=ChannelCapabilities(max_text=100)
     )
     text = "\n\n".join(f"Part {number} " + "x" * 60 for number in range(3))
-    async with delivery_harness(tmp_path, channel=channel) as one:
-        await one.post(text)
-        await one.finish()
+    async with delivery_harness(tmp_path, channel=channel) as harness:
+        await harness.post(text)
+        await harness.finish()
         starts = [seen[:18] for seen in channel.texts_in("1")]
         assert [start[:12] == RECOVERED_MARK for start in starts] == [False, False, True, False]
 
 
 async def test_crash_after_send_marks_the_repetition(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with delivery_harness(tmp_path, SendFault.HANGS, clock=clock) as one:
-        await one.post("hello")
-        await wait_until(lambda: one.channel.calls == 1)
-    async with delivery_harness(tmp_path, clock=clock) as one:
-        await one.finish()
-        assert one.channel.texts_in("1") == [RECOVERED_MARK + "hello"]
+    async with delivery_harness(tmp_path, SendFault.HANGS, clock=clock) as harness:
+        await harness.post("hello")
+        await wait_until(lambda: harness.channel.calls == 1)
+    async with delivery_harness(tmp_path, clock=clock) as harness:
+        await harness.finish()
+        assert harness.channel.texts_in("1") == [RECOVERED_MARK + "hello"]
 
 
 async def test_hanging_chat_does_not_block_others(tmp_path: Path) -> None:
-    async with delivery_harness(tmp_path, SendFault.HANGS) as one:
-        await one.post("stuck", "1")
-        await wait_until(lambda: one.channel.calls == 1)
-        await one.post("through", "2")
-        await wait_until(lambda: one.channel.texts_in("2") == ["through"])
+    async with delivery_harness(tmp_path, SendFault.HANGS) as harness:
+        await harness.post("stuck", "1")
+        await wait_until(lambda: harness.channel.calls == 1)
+        await harness.post("through", "2")
+        await wait_until(lambda: harness.channel.texts_in("2") == ["through"])
 
 
 async def test_progress_message_is_edited_into_the_answer(tmp_path: Path) -> None:
-    async with delivery_harness(tmp_path) as one:
-        receipt = await one.channel.send(Address("fake", "1"), Outbound((Text("working"),)))
-        await one.post("done", bubble=receipt.id)
-        await one.finish()
-        assert one.channel.texts_in("1") == ["done"]
-        await one.post("again", bubble="no such post")
-        await one.finish()
-        assert one.channel.texts_in("1") == ["done", "again"]
+    async with delivery_harness(tmp_path) as harness:
+        receipt = await harness.channel.send(Address("fake", "1"), Outbound((Text("working"),)))
+        await harness.post("done", bubble=receipt.id)
+        await harness.finish()
+        assert harness.channel.texts_in("1") == ["done"]
+        await harness.post("again", bubble="no such post")
+        await harness.finish()
+        assert harness.channel.texts_in("1") == ["done", "again"]
 
 
 class RefusesOneEdit(FakeFaultyChannel):
@@ -282,10 +282,10 @@ class RefusesOneEdit(FakeFaultyChannel):
 async def test_abandoned_progress_message_never_becomes_the_answer(tmp_path: Path) -> None:
     """The post that was sent instead may have arrived."""
     channel = RefusesOneEdit(SendFault.NONE, SendFault.LOST_REPLY)
-    async with delivery_harness(tmp_path, channel=channel) as one:
+    async with delivery_harness(tmp_path, channel=channel) as harness:
         receipt = await channel.send(Address("fake", "1"), Outbound((Text("working"),)))
-        await one.post("done", bubble=receipt.id)
-        await one.finish()
+        await harness.post("done", bubble=receipt.id)
+        await harness.finish()
         assert channel.texts_in("1") == ["working", "done", RECOVERED_MARK + "done"]
 
 
@@ -299,28 +299,32 @@ async def test_progress_message_of_undelivered_answer_says_so(
 ) -> None:
     """If the answer may already be there, it is written again and never overwritten."""
     old = datetime(2020, 1, 1, tzinfo=UTC)
-    async with delivery_harness(tmp_path) as one:
+    async with delivery_harness(tmp_path) as harness:
         reply = OutboxMessage(
             address=HOME, text="done", at=old, run="r", bubble="post-1", unsure=unsure, apart=apart
         )
-        await one.store.commit(outbox_post("k", reply))
-        one.delivery.wake(topic_of(HOME))
-        await one.finish()
-        (left,) = await one.store.queues.claim(final_edits_name("fake"), None, "x", timedelta(0))
+        await harness.store.commit(outbox_post("k", reply))
+        harness.delivery.wake(topic_of(HOME))
+        await harness.finish()
+        (left,) = await harness.store.queues.claim(
+            final_edits_name("fake"), None, "x", timedelta(0)
+        )
         assert msgspec.json.decode(left.body, type=FinalEdit) == FinalEdit("post-1", words)
-        (parked,) = await one.store.queues.parked("outbox:fake")
-        assert read_outbox_message(parked.parcel).bubble is None
+        (parked,) = await harness.store.queues.parked("outbox:fake")
+        assert read_outbox_message(parked.item).bubble is None
 
 
 async def test_undecodable_item_is_parked(tmp_path: Path) -> None:
-    async with delivery_harness(tmp_path) as one:
+    async with delivery_harness(tmp_path) as harness:
         topic = topic_of(Address("fake", "1"))
         body = Raw(b'{"type":"other"}')
-        await one.store.queues.put(QueueItem(key="x", lane="outbox:fake", topic=topic, body=body))
-        await one.post("hello")
-        await one.finish()
-        assert len(await one.parked()) == 1
-        assert one.channel.texts_in("1") == ["hello"]
+        await harness.store.queues.put(
+            QueueItem(key="x", lane="outbox:fake", topic=topic, body=body)
+        )
+        await harness.post("hello")
+        await harness.finish()
+        assert len(await harness.parked()) == 1
+        assert harness.channel.texts_in("1") == ["hello"]
 
 
 @pytest.mark.slow
@@ -332,13 +336,13 @@ async def test_order_per_chat_is_kept_under_faults(tmp_path: Path, seed: int) ->
     expected: dict[str, list[str]] = {str(chat): [] for chat in range(12)}
     # Nothing is given up here: four refusals in a row can happen by chance.
     patient = DeliveryRules(attempts=100, backoff=RULES.backoff)
-    async with delivery_harness(tmp_path, channel=channel, rules=patient) as one:
+    async with delivery_harness(tmp_path, channel=channel, rules=patient) as harness:
         for number in range(10):
             for chat, texts in expected.items():
                 texts.append(f"post {number}")
-                await one.post(texts[-1], chat)
-        await one.finish()
-        assert await one.parked() == []
+                await harness.post(texts[-1], chat)
+        await harness.finish()
+        assert await harness.parked() == []
     check_posts(expected, channel.texts_in, RECOVERED_MARK)
 
 
@@ -350,13 +354,13 @@ def test_order_check_detects_errors() -> None:
 
 
 async def test_cross_post_is_reported_after_delivery(tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
-    async with delivery_harness(tmp_path, SendFault.REFUSED) as one:
-        one.delivery.tells(lambda address, text: told.append((address.chat, text)))
-        await one.post("news", brought=True)
-        await wait_until(lambda: one.channel.calls == 1)
-        assert told == []
-        await one.finish()
-        await one.post("an answer")
-        await one.finish()
-        await wait_until(lambda: told == [("1", "news")])
+    reply: list[tuple[str, str]] = []
+    async with delivery_harness(tmp_path, SendFault.REFUSED) as harness:
+        harness.delivery.set_arrived_callback(lambda address, text: reply.append((address.chat, text)))
+        await harness.post("news", brought=True)
+        await wait_until(lambda: harness.channel.calls == 1)
+        assert reply == []
+        await harness.finish()
+        await harness.post("an answer")
+        await harness.finish()
+        await wait_until(lambda: reply == [("1", "news")])

@@ -48,7 +48,7 @@ async def test_owner_is_admitted_as_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
     assert await AccessHarness(tmp_path, access=access).door(make_message()) == Admitted(
         key="agent:work:chat:dm:c",
-        place=HERE,
+        chat=HERE,
         principal="owner",
         trust=Trust.OWNER,
         role=Role.OWNER,
@@ -62,7 +62,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     )
     assert await harness.door(make_message()) == Admitted(
         key="agent:work:chat:dm:c",
-        place=HERE,
+        chat=HERE,
         principal="chat:1",
         trust=Trust.GUEST,
         role=Role.MEMBER,
@@ -70,7 +70,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     )
     shared = await harness.door(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
-    assert shared.stops_others
+    assert shared.may_stop_others
     gates = {"direct_commands": gated, "group_commands": CommandAccess(gated=True)}
     everybodys = AccessHarness(
         tmp_path,
@@ -81,7 +81,7 @@ async def test_member_has_own_principal_and_commands(tmp_path: Path) -> None:
     shared = await everybodys.door(make_message(about=InboundDetails(chat_type="group")))
     assert isinstance(shared, Admitted)
     assert shared.commands == {"help", "whoami", "stop"}
-    assert not shared.stops_others
+    assert not shared.may_stop_others
 
 
 async def test_administrator_need_not_be_in_the_allow_list(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ async def test_administrator_need_not_be_in_the_allow_list(tmp_path: Path) -> No
 
 
 async def test_webhook_text_is_untrusted(tmp_path: Path) -> None:
-    admitted = await AccessHarness(tmp_path, access=AccessRules(vouched=Role.GUEST)).door(
-        make_message()
-    )
+    admitted = await AccessHarness(
+        tmp_path, access=AccessRules(authenticated_role=Role.GUEST)
+    ).door(make_message())
     assert isinstance(admitted, Admitted)
     assert (admitted.trust, admitted.role) == (Trust.DATA, Role.GUEST)
 
@@ -140,21 +140,21 @@ async def test_paired_guest_becomes_member(tmp_path: Path) -> None:
         (GroupRules(require_mention=True), InboundDetails(chat_type="group"), False),
         (GroupRules(require_mention=True), InboundDetails(chat_type="group", mentions=True), True),
         (
-            GroupRules(require_mention=True, free=frozenset({"c"})),
+            GroupRules(require_mention=True, without_mention=frozenset({"c"})),
             InboundDetails(chat_type="group"),
             True,
         ),
         (
-            GroupRules(require_mention=True, free=frozenset({"p"})),
+            GroupRules(require_mention=True, without_mention=frozenset({"p"})),
             InboundDetails(chat_type="thread", parent_chat="p"),
             True,
         ),
         (
-            GroupRules(only=frozenset({"other"})),
+            GroupRules(allowed_chats=frozenset({"other"})),
             InboundDetails(chat_type="group", mentions=True),
             False,
         ),
-        (GroupRules(only=frozenset({"other"})), InboundDetails(), True),
+        (GroupRules(allowed_chats=frozenset({"other"})), InboundDetails(), True),
     ],
 )
 async def test_group_rules(
@@ -166,7 +166,7 @@ async def test_group_rules(
 
 async def test_routed_message_uses_the_other_profiles_key(tmp_path: Path) -> None:
     harness = AccessHarness(tmp_path, access=AccessRules(users=frozenset({"1"})))
-    admitted = await harness.door.welcome(make_message(channel="chat@work"), "play")
+    admitted = await harness.door.admit(make_message(channel="chat@work"), "play")
     assert isinstance(admitted, Admitted)
     assert (admitted.key, admitted.principal) == ("agent:play:chat@work:dm:c", "chat@work:1")
 

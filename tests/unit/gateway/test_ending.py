@@ -34,19 +34,19 @@ async def test_slowest_shutdown_fits_the_budget(tmp_path: Path) -> None:
         channel=channel,
         clock=clock,
         rules=NO_POLLING,
-    ) as one:
-        await start_gated_turn(one, gates)
-        begun = clock.monotonic()
-        one.gateway.close()
+    ) as harness:
+        await start_gated_turn(harness, gates)
+        started = clock.monotonic()
+        harness.gateway.close()
         await clock.advance(NO_POLLING.drain - 1)
         gates.open("a")
         await wait_until(lambda: channel.calls == 1)
         with anyio.fail_after(60):
-            while not one.gateway.delivered.is_set():
+            while not harness.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        took = clock.monotonic() - begun
-        assert NO_POLLING.drain < took <= one.gateway.shutdown_seconds
-        assert one.gateway.shutdown_seconds == shutdown_seconds(NO_POLLING.drain)
+        took = clock.monotonic() - started
+        assert NO_POLLING.drain < took <= harness.gateway.shutdown_seconds
+        assert harness.gateway.shutdown_seconds == shutdown_seconds(NO_POLLING.drain)
 
 
 def test_stop_timeouts_cover_the_budget() -> None:

@@ -39,14 +39,14 @@ async def admit_bob(inbound: Inbound) -> Admitted | Rejected:
 
 
 async def test_only_owner_sees_the_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with gateway_harness(tmp_path, door=admit_bob) as one:
-        one.planner.broken = ERROR
-        await one.channel.say("hello")
-        await one.sees(ERROR + SHELL_NOTE)
+    async with gateway_harness(tmp_path, door=admit_bob) as harness:
+        harness.planner.broken = ERROR
+        await harness.channel.say("hello")
+        await harness.wait_for_posts(ERROR + SHELL_NOTE)
         caplog.clear()
-        await one.channel.say("hello", chat="2", sender="bob")
-        await one.sees(OWNER_MUST_FIX, chat="2")
-        await one.calm()
+        await harness.channel.say("hello", chat="2", sender="bob")
+        await harness.wait_for_posts(OWNER_MUST_FIX, chat="2")
+        await harness.wait_until_idle()
     assert ERROR in caplog.text
 
 
@@ -66,11 +66,11 @@ def test_text_without_command_is_unchanged() -> None:
 
 
 def test_command_gets_the_profile_flag() -> None:
-    told = (
+    reply = (
         "Choose another: hermes setup, or `hermes -z hi`. See hermes profile list, hermes -p a -z x"
     )
-    assert with_profile_flag(told, "default") == told
-    assert with_profile_flag(told, "work") == (
+    assert with_profile_flag(reply, "default") == reply
+    assert with_profile_flag(reply, "work") == (
         "Choose another: hermes -p work setup, or `hermes -p work -z hi`. "
         "See hermes profile list, hermes -p a -z x"
     )

@@ -22,14 +22,16 @@ async def member(inbound: Inbound) -> Admitted:
 
 
 async def test_repeated_updates_are_not_counted(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, door=member, rules=gateway_rules(BusyMode.QUEUE)) as one:
+    async with gateway_harness(
+        tmp_path, door=member, rules=gateway_rules(BusyMode.QUEUE)
+    ) as harness:
         for _ in range(INBOUND_BURST + 1):
-            await one.channel.type(make_inbound("hello", "k1"))
-            await one.channel.type(make_inbound("/title Trip", "c1"))
+            await harness.channel.type(make_inbound("hello", "k1"))
+            await harness.channel.type(make_inbound("/title Trip", "c1"))
         for number in range(3):
-            await one.channel.type(make_inbound(f"new {number}", f"n{number}"))
-        await one.calm()
-        assert sorted(one.channel.texts_in("1")) == [
+            await harness.channel.type(make_inbound(f"new {number}", f"n{number}"))
+        await harness.wait_until_idle()
+        assert sorted(harness.channel.texts_in("1")) == [
             "Session title: “Trip”.", "re: hello", "re: new 0", "re: new 1", "re: new 2"
         ]  # fmt: skip
 
@@ -40,26 +42,29 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(
     clock = FakeClock()
     async with gateway_harness(
         tmp_path, door=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
-    ) as one:
+    ) as harness:
         # A command that is accepted and says nothing, so that replies can be told apart.
         for number in range(INBOUND_BURST):
-            await one.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
+            await harness.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
         for number in range(3):
-            await one.channel.type(make_inbound("too much", f"r{number}"))
-        await one.sees(TOO_FAST_NOTICE)
-        await one.channel.type(make_inbound("/queue x", "k0", chat="2"))
+            await harness.channel.type(make_inbound("too much", f"r{number}"))
+        await harness.wait_for_posts(TOO_FAST_NOTICE)
+        await harness.channel.type(make_inbound("/queue x", "k0", chat="2"))
         await clock.advance(NOTICE_INTERVAL)
-        await one.channel.type(make_inbound("too much", "r0"))
-        await one.channel.type(make_inbound("at last", "n1"))
-        await one.sees(TOO_FAST_NOTICE, "re: at last")
-        await one.calm()
-        assert len([text for text in one.channel.texts_in("2") if text == "re: x"]) == INBOUND_BURST
+        await harness.channel.type(make_inbound("too much", "r0"))
+        await harness.channel.type(make_inbound("at last", "n1"))
+        await harness.wait_for_posts(TOO_FAST_NOTICE, "re: at last")
+        await harness.wait_until_idle()
+        assert (
+            len([text for text in harness.channel.texts_in("2") if text == "re: x"])
+            == INBOUND_BURST
+        )
 
 
 async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel(name="webhook")
-    async with gateway_harness(tmp_path, door=member, channel=channel, clock=clock) as one:
+    async with gateway_harness(tmp_path, door=member, channel=channel, clock=clock) as harness:
         calls = [
             make_inbound("hi", f"w{number}", channel="webhook")
             for number in range(INBOUND_BURST + 1)
@@ -72,5 +77,5 @@ async def test_webhook_call_over_the_limit_is_refused(tmp_path: Path) -> None:
         await channel.type(calls[0])
         await clock.advance(refused.value.wait)
         await channel.type(calls[-1])
-        await one.calm()
+        await harness.wait_until_idle()
     assert TOO_FAST_NOTICE not in channel.texts_in("1")

@@ -30,18 +30,18 @@ class HangingModel(EchoModel):
 
 async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
     model = HangingModel()
-    async with gateway_harness(tmp_path) as one:
-        one.planner.model = model
-        await one.channel.say("hi")
+    async with gateway_harness(tmp_path) as harness:
+        harness.planner.model = model
+        await harness.channel.say("hi")
         await wait_until(model.heard.is_set)
-    async with gateway_harness(tmp_path) as one:
-        await wait_until(lambda: bool(one.channel.texts_in("1")))
-        await one.calm()
-        (seen,) = one.channel.texts_in("1")
+    async with gateway_harness(tmp_path) as harness:
+        await wait_until(lambda: bool(harness.channel.texts_in("1")))
+        await harness.wait_until_idle()
+        (seen,) = harness.channel.texts_in("1")
         assert seen.startswith("re: ")
-        answers = [said for said in await one.transcript() if isinstance(said, Assistant)]
+        answers = [said for said in await harness.transcript() if isinstance(said, Assistant)]
         assert [(text_of(said), said.stop) for said in answers] == [
             ("Half", Stop.CANCELLED),
             (seen, Stop.END),
         ]
-        assert await one.open_rows() == []
+        assert await harness.open_rows() == []

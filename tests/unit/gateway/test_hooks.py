@@ -99,16 +99,16 @@ async def test_queued_events_are_handled_at_close() -> None:
 
 
 async def test_async_handlers_run() -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     async def handle(event: str, context: dict[str, object]) -> object:
         await anyio.lowlevel.checkpoint()
-        heard.append(event)
+        received.append(event)
         return {"decision": "deny", "message": "no"}
 
     async with open_hooks([source("a", handle, "command:*")], SystemClock()) as bus:
         assert await bus.decide("command:x", {}) == HookDecision(HookVerdict.DENY, "no")
-    assert heard == ["command:x"]
+    assert received == ["command:x"]
 
 
 async def test_hanging_async_handler_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,17 +128,17 @@ async def test_hanging_async_handler_is_cancelled(caplog: pytest.LogCaptureFixtu
 
 
 async def test_failing_hook_is_logged_and_continues(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[str] = []
+    received: list[str] = []
 
     def handle(event: str, context: dict[str, object]) -> None:
-        heard.append(event)
-        raise SystemExit(3) if len(heard) == 1 else ValueError("oops")
+        received.append(event)
+        raise SystemExit(3) if len(received) == 1 else ValueError("oops")
 
     async with open_hooks([source("bad", handle, "agent:end", "command:*")], SystemClock()) as bus:
         bus.emit("agent:end", {})
         bus.emit("agent:end", {})
         assert await bus.decide("command:x", {}) == unavailable_decision("bad", "x")
-    assert len(heard) == 3
+    assert len(received) == 3
     assert "oops" in caplog.text
 
 
@@ -369,7 +369,7 @@ def test_run_events_are_emitted() -> None:
         MessageAdded(assistant_message("Seen.")),
         RunEnded("r1", Outcome.DONE),
     ):
-        teller.hear(event)
+        teller.handle_event(event)
     assert [event for event, _ in notes.told] == [
         "agent:start",
         "agent:step",
@@ -382,20 +382,22 @@ def test_run_events_are_emitted() -> None:
 
 
 async def test_turns_are_emitted_once_from_any_surface(tmp_path: Path) -> None:
-    notes, ear = RecordingHooks(), EventRecorder()
-    async with gateway_harness(tmp_path, hooks=notes) as one:
-        await one.channel.say("in a chat")
-        await one.sees("re: in a chat")
-        await one.calm()
+    notes, recorder = RecordingHooks(), EventRecorder()
+    async with gateway_harness(tmp_path, hooks=notes) as harness:
+        await harness.channel.say("in a chat")
+        await harness.wait_for_posts("re: in a chat")
+        await harness.wait_until_idle()
         origin = SessionOptions(source="cli", cwd="/work")
-        talk = Conversation(one.store, one.clock, one.runner, origin)
-        await talk.say([Text("at a terminal")], ear)
-        await talk.say([Text("again")], ear)
-        child = Conversation(one.store, one.clock, one.runner, SessionOptions(source="subagent"))
-        await child.say([Text("for another")], ear)
-    told = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
+        talk = Conversation(harness.store, harness.clock, harness.runner, origin)
+        await talk.submit([Text("at a terminal")], recorder)
+        await talk.submit([Text("again")], recorder)
+        child = Conversation(
+            harness.store, harness.clock, harness.runner, SessionOptions(source="subagent")
+        )
+        await child.submit([Text("for another")], recorder)
+    reply = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
     turn = ("agent:start", "agent:step", "agent:end")
-    assert told == [
+    assert reply == [
         ("session:start", "fake", "in a chat"),
         *((event, "fake", "in a chat") for event in turn),
         ("session:start", "cli", "at a terminal"),

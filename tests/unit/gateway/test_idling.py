@@ -25,7 +25,7 @@ RULES = ActorRules(idle=100.0, idle_warning=60.0)
 async def test_turn_waiting_for_a_person_is_not_idle() -> None:
     clock, warnings = FakeClock(), list[str]()
     now = clock.monotonic()
-    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now)
+    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), started=now, active=now)
     run.asking = {"q"}
 
     async def warn(text: str) -> None:
@@ -52,13 +52,13 @@ async def test_long_running_turn_sends_a_progress_notice() -> None:
     bubble = ProgressMessage(channel, Address("fake", "1"), clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
     run = ActiveRun(
-        id="r", batch=[], scope=anyio.CancelScope(), begun=now, active=now, bubble=bubble
+        id="r", batch=[], scope=anyio.CancelScope(), started=now, active=now, progress=bubble
     )
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
         group.start_soon(show_still_working, run, ActorRules(notify=180.0), clock)
         await anyio.wait_all_tasks_blocked()
-        bubble.hear(Notice("begun"))
+        bubble.handle_event(Notice("begun"))
         await anyio.wait_all_tasks_blocked()
         await clock.advance(181)
         await clock.advance(2)

@@ -29,8 +29,8 @@ def chat_id_of_address(address: Address) -> ChatId:
 
 
 async def authorize(inbound: Inbound) -> Admitted | Rejected:
-    place = chat_id_of_address(inbound.address)
-    return Admitted(key=place.key, place=place)
+    chat = chat_id_of_address(inbound.address)
+    return Admitted(key=chat.key, chat=chat)
 
 
 def make_message(key: str, address: Address) -> Inbound:
@@ -44,19 +44,19 @@ async def test_ids_with_a_colon_do_not_share_a_session(tmp_path: Path) -> None:
     opened: Authorize = authorize
     clock = FakeClock()
     assert chat_id_of_address(WHOLE).key == chat_id_of_address(SPLIT).key
-    async with gateway_harness(tmp_path, door=opened, clock=clock) as one:
-        await one.channel.type(make_message("1", WHOLE))
-        await one.channel.type(make_message("2", SPLIT))
-        await wait_until(lambda: len(one.channel.posts) == 2)
-        await one.calm()
+    async with gateway_harness(tmp_path, door=opened, clock=clock) as harness:
+        await harness.channel.type(make_message("1", WHOLE))
+        await harness.channel.type(make_message("2", SPLIT))
+        await wait_until(lambda: len(harness.channel.posts) == 2)
+        await harness.wait_until_idle()
     async with gateway_harness(tmp_path, door=opened, clock=clock) as two:
         await two.channel.type(make_message("3", SPLIT))
         await wait_until(lambda: len(two.channel.posts) == 1)
         (request,) = two.model.requests
-        heard = [
+        received = [
             part.text for one in request.messages for part in one.parts if isinstance(part, Text)
         ]
-        assert heard == ["hello 2", "re: hello 2", "hello 3"]
+        assert received == ["hello 2", "re: hello 2", "hello 3"]
         session = await two.store.archive_for(OWNER).by_key(chat_id_of_address(WHOLE).key)
         assert session is not None
         rows = await two.store.archive_for(OWNER).messages(session.id)
@@ -69,8 +69,8 @@ async def test_concurrent_chats_get_distinct_keys(tmp_path: Path) -> None:
     async with open_store(tmp_path / "state.db", clock) as store:
 
         async def ask(address: Address) -> None:
-            place = chat_id_of_address(address)
-            keys[address].add(await SessionKeys(store, clock).assign(place.key, place, address))
+            chat = chat_id_of_address(address)
+            keys[address].add(await SessionKeys(store, clock).assign(chat.key, chat, address))
 
         async with anyio.create_task_group() as group:
             for _ in range(8):

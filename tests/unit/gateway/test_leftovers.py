@@ -51,7 +51,9 @@ from support.turns import FakeTool, GatedBody, assistant_message, tool_call
 
 pytestmark = pytest.mark.anyio
 
-RULES = GatewayRules(pace=ProgressTiming(edit=1.0, typing=500.0, limit=20.0), look=86_400.0)
+RULES = GatewayRules(
+    progress_timing=ProgressTiming(edit=1.0, typing=500.0, timeout=20.0), poll_interval=86_400.0
+)
 HOME = Address("fake", "1")
 FINAL_EDITS = final_edits_name("fake")
 PROGRESS = '· wait {"gate":"a"}'
@@ -125,7 +127,7 @@ class StaleProgressHarness:
     async def shows(self, run: str, text: str = PROGRESS) -> str:
         """Post the progress of a run and return the post's id."""
         receipt = await self.channel.send(HOME, Outbound((Text(text),)))
-        await self.leftovers.remember(run, HOME, receipt.id)
+        await self.leftovers.add_live(run, HOME, receipt.id)
         return receipt.id
 
     def begin(self) -> None:
@@ -153,17 +155,17 @@ async def stale_progress_harness(
         await store.close()
 
 
-async def start_work(one: GatewayHarness, gates: GatedBody) -> None:
-    await one.channel.say("work")
+async def start_work(harness: GatewayHarness, gates: GatedBody) -> None:
+    await harness.channel.say("work")
     await gates.reached("a")
-    await wait_until(lambda: one.channel.texts_in("1") == [PROGRESS])
+    await wait_until(lambda: harness.channel.texts_in("1") == [PROGRESS])
 
 
-async def wait_for_final_edits(one: GatewayHarness, clock: FakeClock) -> None:
+async def wait_for_final_edits(harness: GatewayHarness, clock: FakeClock) -> None:
     """Advance time until no final edit is left."""
     with anyio.fail_after(60):
         for lane in (LIVE_PROGRESS, final_edits_name("fake")):
-            while await one.store.queues.topics(lane):
+            while await harness.store.queues.topics(lane):
                 await clock.advance(1.0)
 
 
@@ -179,12 +181,12 @@ async def test_post_next_to_its_answer_gets_a_final_edit(tmp_path: Path) -> None
         rules=RULES,
         channel=channel,
         clock=clock,
-    ) as one:
-        await start_work(one, gates)
+    ) as harness:
+        await start_work(harness, gates)
         gates.open("a")
         await wait_until(lambda: "Done." in channel.texts_in("1"))
-        await one.calm()
-        await wait_for_final_edits(one, clock)
+        await harness.wait_until_idle()
+        await wait_for_final_edits(harness, clock)
         assert channel.texts_in("1") == [ANSWER_BELOW, "Done."]
         assert channel.refusals == {"Done.": 0, ANSWER_BELOW: 0}
 
@@ -201,14 +203,14 @@ async def test_post_of_undelivered_answer_gets_a_final_edit(tmp_path: Path) -> N
         rules=RULES,
         channel=channel,
         clock=clock,
-    ) as one:
-        await start_work(one, gates)
+    ) as harness:
+        await start_work(harness, gates)
         channel.faults = [SendFault.REFUSED] * 100
         gates.open("a")
         with anyio.fail_after(60):
-            while not await one.store.queues.parked("outbox:fake"):
+            while not await harness.store.queues.parked("outbox:fake"):
                 await clock.advance(10.0)
-        await wait_for_final_edits(one, clock)
+        await wait_for_final_edits(harness, clock)
         assert channel.texts_in("1") == [UNDELIVERED]
 
 
@@ -225,17 +227,17 @@ async def test_shutdown_waits_for_final_edits(tmp_path: Path) -> None:
         rules=RULES,
         channel=channel,
         clock=clock,
-    ) as one:
-        await start_work(one, gates)
-        await one.channel.say("/stop")
-        await wait_until(lambda: one.running() is None)
-        one.gateway.close()
+    ) as harness:
+        await start_work(harness, gates)
+        await harness.channel.say("/stop")
+        await wait_until(lambda: harness.running() is None)
+        harness.gateway.close()
         with anyio.fail_after(60):
-            while not one.gateway.delivered.is_set():
+            while not harness.gateway.delivered.is_set():
                 await clock.advance(1.0)
         assert "This run was stopped." in channel.texts_in("1")
         assert PROGRESS not in channel.texts_in("1")
-        assert await one.open_rows(LIVE_PROGRESS) == []
+        assert await harness.open_rows(LIVE_PROGRESS) == []
 
 
 async def test_shutdown_ends_even_if_edits_keep_failing(tmp_path: Path) -> None:
@@ -250,16 +252,16 @@ async def test_shutdown_ends_even_if_edits_keep_failing(tmp_path: Path) -> None:
         rules=RULES,
         channel=channel,
         clock=clock,
-    ) as one:
-        await start_work(one, gates)
-        await one.channel.say("/stop")
-        await wait_until(lambda: one.running() is None)
-        begun = clock.monotonic()
-        one.gateway.close()
+    ) as harness:
+        await start_work(harness, gates)
+        await harness.channel.say("/stop")
+        await wait_until(lambda: harness.running() is None)
+        started = clock.monotonic()
+        harness.gateway.close()
         with anyio.fail_after(60):
-            while not one.gateway.delivered.is_set():
+            while not harness.gateway.delivered.is_set():
                 await clock.advance(1.0)
-        assert clock.monotonic() - begun <= one.gateway.shutdown_seconds
+        assert clock.monotonic() - started <= harness.gateway.shutdown_seconds
     channel.refusals.clear()
     async with gateway_harness(tmp_path, rules=RULES, channel=channel, clock=clock) as two:
         await wait_for_final_edits(two, clock)
@@ -271,73 +273,73 @@ async def test_final_edits_wait_for_an_offline_platform(tmp_path: Path) -> None:
     tool = FakeTool("wait", gates)
     async with gateway_harness(
         tmp_path, WAITS, tools=[tool], rules=RULES, channel=channel, clock=clock
-    ) as one:
-        await start_work(one, gates)
-    async with stale_progress_harness(tmp_path, channel, clock) as at:
-        at.online = False
-        await at.leftovers.recover()
-        at.begin()
+    ) as harness:
+        await start_work(harness, gates)
+    async with stale_progress_harness(tmp_path, channel, clock) as harness:
+        harness.online = False
+        await harness.leftovers.recover()
+        harness.begin()
         await clock.advance(3600)
         assert channel.texts_in("1") == [PROGRESS]
         with anyio.fail_after(60):
             # Shutdown does not wait for a platform that is offline.
-            await at.leftovers.drain()
-        at.online = True
-        await at.settled()
+            await harness.leftovers.drain()
+        harness.online = True
+        await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
 
 
 async def test_store_errors_do_not_end_the_post_of_a_running_turn(tmp_path: Path) -> None:
-    async with stale_progress_harness(tmp_path) as at:
-        await at.shows("run-old")
-        await at.leftovers.recover()
-        at.store.failures = 3
-        at.begin()
-        await at.shows("run-new", "at work")
-        await at.settled()
-        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
-        at.leftovers.wake("fake")
-        await at.clock.advance(60)
-        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
-        assert await at.store.queues.topics(LIVE_PROGRESS)
+    async with stale_progress_harness(tmp_path) as harness:
+        await harness.shows("run-old")
+        await harness.leftovers.recover()
+        harness.store.failures = 3
+        harness.begin()
+        await harness.shows("run-new", "at work")
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
+        harness.leftovers.wake("fake")
+        await harness.clock.advance(60)
+        assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART, "at work"]
+        assert await harness.store.queues.topics(LIVE_PROGRESS)
 
 
 async def test_turns_start_after_recovery(tmp_path: Path) -> None:
-    async with stale_progress_harness(tmp_path) as at:
-        await at.shows("run-old")
-        at.store.failures = 1
+    async with stale_progress_harness(tmp_path) as harness:
+        await harness.shows("run-old")
+        harness.store.failures = 1
         with pytest.raises(StoreError):
-            await at.leftovers.recover()
-        assert await at.store.queues.topics(LIVE_PROGRESS)
-        await at.leftovers.recover()
-        assert not await at.store.queues.topics(LIVE_PROGRESS)
+            await harness.leftovers.recover()
+        assert await harness.store.queues.topics(LIVE_PROGRESS)
+        await harness.leftovers.recover()
+        assert not await harness.store.queues.topics(LIVE_PROGRESS)
 
 
 @pytest.mark.parametrize("lane", [LIVE_PROGRESS, FINAL_EDITS])
 async def test_undecodable_row_is_parked(tmp_path: Path, lane: str) -> None:
-    async with stale_progress_harness(tmp_path) as at:
+    async with stale_progress_harness(tmp_path) as harness:
         body = Raw(b'{"post": 7}')
         broken = QueueItem(key="run-1:bubble:x", lane=lane, topic=topic_of(HOME), body=body)
-        await at.store.queues.put(broken)
-        await at.shows("run-old")
-        await at.leftovers.recover()
-        at.begin()
-        await at.settled()
-        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
-        assert [one.parcel.key for one in await at.store.queues.parked(lane)] == [broken.key]
+        await harness.store.queues.put(broken)
+        await harness.shows("run-old")
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+        assert [one.item.key for one in await harness.store.queues.parked(lane)] == [broken.key]
 
 
 async def test_rows_of_older_versions_get_a_final_edit(tmp_path: Path) -> None:
-    async with stale_progress_harness(tmp_path) as at:
-        receipt = await at.channel.send(HOME, Outbound((Text(PROGRESS),)))
+    async with stale_progress_harness(tmp_path) as harness:
+        receipt = await harness.channel.send(HOME, Outbound((Text(PROGRESS),)))
         body = Raw(msgspec.json.encode(receipt.id))
         old = QueueItem(key="run-1:bubble", lane=LIVE_PROGRESS, topic=topic_of(HOME), body=body)
-        await at.store.queues.put(old)
-        await at.leftovers.recover()
-        at.begin()
-        await at.settled()
-        assert at.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
-        assert not await at.store.queues.topics(LIVE_PROGRESS)
+        await harness.store.queues.put(old)
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [INTERRUPTED_BY_RESTART]
+        assert not await harness.store.queues.topics(LIVE_PROGRESS)
 
 
 class PlannedEditChannel(FakeFaultyChannel):
@@ -362,16 +364,16 @@ class PlannedEditChannel(FakeFaultyChannel):
 async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = PlannedEditChannel(clock, ChannelCapabilities(max_text=4096, rate=1.0))
-    async with stale_progress_harness(tmp_path, channel, clock) as at:
-        first, second, third = [await at.shows(f"run-{number}") for number in range(3)]
-        channel.plan = {first: [Throttled("Too much.", wait=30.0, everywhere=True)]}
-        await at.leftovers.recover()
-        begun = clock.monotonic()
-        at.begin()
-        await at.settled()
+    async with stale_progress_harness(tmp_path, channel, clock) as harness:
+        first, second, third = [await harness.shows(f"run-{number}") for number in range(3)]
+        channel.plan = {first: [Throttled("Too much.", wait=30.0, all_chats=True)]}
+        await harness.leftovers.recover()
+        started = clock.monotonic()
+        harness.begin()
+        await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART] * 3
         asked = {
-            post: [when - begun for one, when in channel.asked if one == post]
+            post: [when - started for one, when in channel.asked if one == post]
             for post in (first, second, third)
         }
         assert asked[first][0] < 1.0
@@ -383,54 +385,54 @@ async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
 async def test_slow_edit_does_not_block_others(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = PlannedEditChannel(clock)
-    async with stale_progress_harness(tmp_path, channel, clock) as at:
-        slow, quick = await at.shows("run-1"), await at.shows("run-2")
+    async with stale_progress_harness(tmp_path, channel, clock) as harness:
+        slow, quick = await harness.shows("run-1"), await harness.shows("run-2")
         channel.held = {slow: anyio.Event()}
-        await at.leftovers.recover()
-        at.begin()
+        await harness.leftovers.recover()
+        harness.begin()
         await wait_until(lambda: channel.texts_in("1") == [PROGRESS, INTERRUPTED_BY_RESTART])
         assert [post for post, _ in channel.asked] == [slow, quick]
         channel.held[slow].set()
-        await at.settled()
+        await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART, INTERRUPTED_BY_RESTART]
 
 
 async def test_deleted_post_is_given_up(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = PlannedEditChannel(clock)
-    async with stale_progress_harness(tmp_path, channel, clock) as at:
-        gone, refused = await at.shows("run-1"), await at.shows("run-2")
+    async with stale_progress_harness(tmp_path, channel, clock) as harness:
+        gone, refused = await harness.shows("run-1"), await harness.shows("run-2")
         channel.plan = {
             gone: [TargetGone("The chat was deleted.")],
             refused: [NotSent("There is no such post.") for _ in range(1000)],
         }
-        await at.leftovers.recover()
-        at.begin()
-        await at.settled()
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
         for _ in range(3):
-            at.leftovers.wake("fake")
+            harness.leftovers.wake("fake")
             await clock.advance(60)
         asked = [post for post, _ in channel.asked]
         assert (asked.count(gone), asked.count(refused)) == (1, MAX_FAILURES)
 
 
 async def test_pending_edits_are_stored_once_the_store_recovers(tmp_path: Path) -> None:
-    async with stale_progress_harness(tmp_path) as at:
-        post = await at.shows("run-1")
-        at.begin()
-        at.store.failures = 2
-        at.leftovers.leave("run-1", HOME, post, RUN_STOPPED)
-        await at.settled(LIVE_PROGRESS)
-        await at.settled()
-        assert at.channel.texts_in("1") == [RUN_STOPPED]
-        assert at.store.failures == 0
+    async with stale_progress_harness(tmp_path) as harness:
+        post = await harness.shows("run-1")
+        harness.begin()
+        harness.store.failures = 2
+        harness.leftovers.add_final_edit("run-1", HOME, post, RUN_STOPPED)
+        await harness.settled(LIVE_PROGRESS)
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [RUN_STOPPED]
+        assert harness.store.failures == 0
 
 
 async def test_final_text_is_applied_after_a_crash(tmp_path: Path) -> None:
-    async with stale_progress_harness(tmp_path) as at:
-        post = await at.shows("run-1")
-        await at.store.commit(final_edit_amendment("run-1", post, RUN_STOPPED))
-        await at.leftovers.recover()
-        at.begin()
-        await at.settled()
-        assert at.channel.texts_in("1") == [RUN_STOPPED]
+    async with stale_progress_harness(tmp_path) as harness:
+        post = await harness.shows("run-1")
+        await harness.store.commit(final_edit_amendment("run-1", post, RUN_STOPPED))
+        await harness.leftovers.recover()
+        harness.begin()
+        await harness.settled()
+        assert harness.channel.texts_in("1") == [RUN_STOPPED]

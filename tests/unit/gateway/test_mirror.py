@@ -85,9 +85,9 @@ async def ignore_event(event: Event) -> None:
 async def test_chat_without_session_is_skipped(tmp_path: Path) -> None:
     async with chat(tmp_path) as one:
         assert not await one.mirror.add(Address("telegram", "8"), "x")
-        place = ChatId(space="main", platform="telegram", kind="dm", chat="9:1")
+        address = ChatId(space="main", platform="telegram", kind="dm", chat="9:1")
         at = Address("telegram", "9:1")
-        key = await SessionKeys(one.store, SystemClock()).assign(place.key, place, at)
+        key = await SessionKeys(one.store, SystemClock()).assign(address.key, address, at)
         await ChatSessions(one.store, SystemClock(), str(tmp_path)).begin(key, "telegram", OWNER)
         assert not await one.mirror.add(Address("telegram", "9", "1"), "x")
         assert await one.mirror.add(at, "x")
@@ -100,9 +100,9 @@ async def test_busy_session_gets_it_in_the_next_turn(tmp_path: Path) -> None:
             assert await one.mirror.add(HERE, "the build is green")
         assert await one.user_messages() == []
         asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
-        await one.runner.run(TurnRequest(session=one.session, asked=asked, listen=ignore_event))
-        told, own = [text_of(message) for _, message in await one.user_messages()]
-        assert "the build is green" in told
+        await one.runner.run(TurnRequest(session=one.session, message=asked, emit=ignore_event))
+        reply, own = [text_of(message) for _, message in await one.user_messages()]
+        assert "the build is green" in reply
         assert own == "what is new?"
 
 
@@ -114,8 +114,8 @@ async def test_all_sessions_of_a_group_get_it(tmp_path: Path) -> None:
             source = SessionSource(
                 platform="telegram", chat_id="g", chat_type="group", user_id=user
             )
-            place = chat_id_of(source, profile="default")
-            key = await SessionKeys(one.store, clock).assign(place.key, place, group)
+            address = chat_id_of(source, profile="default")
+            key = await SessionKeys(one.store, clock).assign(address.key, address, group)
             opened = ChatSessions(one.store, clock, str(tmp_path))
             sessions.append(await opened.begin(key, "telegram", f"telegram:{user}"))
         assert await one.mirror.add(group, "the build is green")

@@ -15,12 +15,12 @@ A, B = Address("fake", "a"), Address("fake", "b")
 
 async def moments(limiter: RateLimiter, clock: FakeClock, *addresses: Address) -> list[float]:
     """Return when each address got capacity, in seconds from now."""
-    begun = clock.monotonic()
+    started = clock.monotonic()
     got: list[float] = []
 
     async def ask(to: Address) -> None:
-        await limiter.room(to)
-        got.append(round(clock.monotonic() - begun, 3))
+        await limiter.acquire(to)
+        got.append(round(clock.monotonic() - started, 3))
 
     async with anyio.create_task_group() as group:
         for to in addresses:
@@ -47,7 +47,7 @@ async def test_chat_rate_is_independent_per_chat() -> None:
 async def test_account_rate_applies_to_all_chats() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, ChannelCapabilities(100, rate=10.0))
-    addresses = [Address("fake", str(place)) for place in range(30)]
+    addresses = [Address("fake", str(address)) for address in range(30)]
     got = await moments(limiter, clock, *addresses)
     assert sum(one == 0.0 for one in got) == 10
     for second in (0.5, 1.0, 1.5):
@@ -58,7 +58,7 @@ async def test_account_rate_applies_to_all_chats() -> None:
 async def test_progress_is_skipped_when_capacity_is_low() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, ChannelCapabilities(100, rate=10.0))
-    given = sum(limiter.spare(Address("fake", str(place))) for place in range(20))
+    given = sum(limiter.try_acquire(Address("fake", str(address))) for address in range(20))
     assert 1 < given < 10
     assert await moments(limiter, clock, A) == [0.0]
 
@@ -66,9 +66,9 @@ async def test_progress_is_skipped_when_capacity_is_low() -> None:
 async def test_throttling_pauses_sending() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, ChannelCapabilities(100))
-    limiter.hush(Throttled("Too many posts.", wait=7.0), A)
-    assert (limiter.spare(A), limiter.spare(B)) == (False, True)
+    limiter.pause(Throttled("Too many posts.", wait=7.0), A)
+    assert (limiter.try_acquire(A), limiter.try_acquire(B)) == (False, True)
     assert [round(one) for one in await moments(limiter, clock, A, B)] == [0, 7]
-    limiter.hush(Throttled("Too many posts.", wait=7.0, everywhere=True), A)
+    limiter.pause(Throttled("Too many posts.", wait=7.0, all_chats=True), A)
     assert [round(one) for one in await moments(limiter, clock, A, B)] == [7, 7]
-    assert limiter.spare(A)
+    assert limiter.try_acquire(A)

@@ -157,7 +157,7 @@ def test_three_requests_may_be_pending(harness: PairingHarness) -> None:
     )
     harness.ask("9", platform="discord")
     harness.clock.passed = PENDING_GRACE
-    assert harness.refused("9").why is PairingRefusal.TOO_MANY_PENDING
+    assert harness.refused("9").reason is PairingRefusal.TOO_MANY_PENDING
     harness.clock.passed = PENDING_GRACE + 1
     harness.ask("9")
     assert {request.user for request in harness.pairing.pending("telegram")} == {"1", "2", "9"}
@@ -184,7 +184,7 @@ def test_pending_user_can_request_again_when_full(harness: PairingHarness) -> No
     for number in range(MAX_PENDING):
         harness.ask(str(number))
     harness.clock.passed = REQUEST_INTERVAL
-    assert harness.refused("9").why is PairingRefusal.TOO_MANY_PENDING
+    assert harness.refused("9").reason is PairingRefusal.TOO_MANY_PENDING
     code = harness.ask("1")
     assert len(harness.pairing.pending()) == MAX_PENDING
     assert harness.pairing.approve("telegram", code) == PairedUser(
@@ -241,7 +241,7 @@ def test_guessing_is_limited_to_five_tries_per_hour(
         code = "".join(ALPHABET[(guess >> shift) % 32] for shift in range(0, 40, 5))
         answer = harness.pairing.approve("telegram", code)
         assert isinstance(answer, PairingRefused)
-        tried += answer.why is PairingRefusal.UNKNOWN_CODE
+        tried += answer.reason is PairingRefusal.UNKNOWN_CODE
     assert 5 <= tried <= 5 * (guesses * pause / LOCKOUT + 1)
     assert harness.pairing.approved("telegram") == frozenset()
 
@@ -259,7 +259,7 @@ def test_phone_number_formats_are_one_user(harness: PairingHarness) -> None:
     code = harness.ask("15551234567:3@s.whatsapp.net", platform="whatsapp")
     harness.pairing.approve("whatsapp", code)
     assert harness.pairing.approved("whatsapp") == {"15551234567"}
-    assert harness.refused("+15551234567", platform="whatsapp").why is PairingRefusal.PAIRED
+    assert harness.refused("+15551234567", platform="whatsapp").reason is PairingRefusal.PAIRED
     assert harness.pairing.revoke("whatsapp", "15551234567@c.us")
 
 
@@ -333,7 +333,7 @@ def test_upstream_files_are_read_and_unknown_entries_kept(
     assert harness.pairing.approved("telegram") == {"1", "2", "3"}
     assert [grant.name for grant in harness.pairing.grants()] == ["Ann", "", ""]
     assert [request.user for request in harness.pairing.pending()] == ["7", "8", "9", "10"]
-    assert harness.refused("7").why is PairingRefusal.TOO_SOON
+    assert harness.refused("7").reason is PairingRefusal.TOO_SOON
 
     grant = harness.pairing.approve("telegram", code)
     assert grant == PairedUser("telegram", "7", "Public", NOON)

@@ -15,28 +15,31 @@ FOOTER = ("model", "context_pct", "cwd", "of-another-version")
 
 
 def tool_attempt(name: str, id: str, *, failed: bool, **args: str) -> list[Message]:  # noqa: A002
-    said = "no such passage\nin it" if failed else "fine"
-    return [assistant_message(tool_call(name, id=id, **args)), tool_result(id, said, failed=failed)]
+    messages = "no such passage\nin it" if failed else "fine"
+    return [
+        assistant_message(tool_call(name, id=id, **args)),
+        tool_result(id, messages, failed=failed),
+    ]
 
 
 def test_unchanged_file_is_listed_with_the_last_reason() -> None:
-    said = [
+    messages = [
         *tool_attempt("patch", "1", failed=True, path="notes.txt"),
         *tool_attempt("write_file", "2", failed=False, path="other"),
         *tool_attempt("read_file", "3", failed=True, path="unread"),
     ]
-    assert failed_file_changes(said) == {"notes.txt": "no such passage in it"}
-    below = AnswerFooter(verifies=True).below(said)
+    assert failed_file_changes(messages) == {"notes.txt": "no such passage in it"}
+    below = AnswerFooter(show_failed_files=True).text_for(messages)
     assert below == "⚠ notes.txt was not changed: no such passage in it"
-    assert AnswerFooter().below(said) == ""
+    assert AnswerFooter().text_for(messages) == ""
 
 
 def test_file_changed_by_a_later_call_is_not_listed() -> None:
-    said = [
+    messages = [
         *tool_attempt("patch", "1", failed=True, path="./notes.txt"),
         *tool_attempt("write_file", "2", failed=False, path="notes.txt"),
     ]
-    assert failed_file_changes(said) == {}
+    assert failed_file_changes(messages) == {}
 
 
 def test_files_of_a_patch_are_found() -> None:
@@ -47,12 +50,12 @@ def test_files_of_a_patch_are_found() -> None:
 
 
 def test_further_files_are_counted() -> None:
-    said = [
+    messages = [
         one
         for n in range(MAX_FILES + 2)
         for one in tool_attempt("write_file", str(n), failed=True, path=str(n))
     ]
-    *named, more = AnswerFooter(verifies=True).below(said).splitlines()
+    *named, more = AnswerFooter(show_failed_files=True).text_for(messages).splitlines()
     assert (len(named), more) == (MAX_FILES, "⚠ and 2 more")
 
 
@@ -60,13 +63,13 @@ def test_footer_shows_the_configured_fields() -> None:
     script = AnswerFooter(
         fields=FOOTER, folder="/home/me/work", home="/home/me", window=lambda *_: 1_000
     )
-    said = [
+    messages = [
         assistant_message("first"),
         assistant_message("Yes.", usage=Usage(input=400, output=20)),
     ]
-    assert script.below(said) == "scripted · 42% · ~/work"
-    assert AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").below(said) == "/srv"
-    assert AnswerFooter(fields=("context_pct",)).below(said) == ""
+    assert script.text_for(messages) == "scripted · 42% · ~/work"
+    assert AnswerFooter(fields=("cwd",), folder="/srv", home="/home/me").text_for(messages) == "/srv"
+    assert AnswerFooter(fields=("context_pct",)).text_for(messages) == ""
 
 
 @pytest.mark.anyio
@@ -75,11 +78,11 @@ async def test_footer_is_delivered_but_not_in_the_transcript(tmp_path: Path) -> 
         raise ToolError("no such passage")
 
     tools = [FakeTool("patch", refuses)]
-    script = AnswerFooter(verifies=True, fields=("model", "cwd"), folder="/work")
+    script = AnswerFooter(show_failed_files=True, fields=("model", "cwd"), folder="/work")
     steps = [assistant_message(tool_call("patch", path="f"))], [assistant_message("Changed f.")]
-    async with gateway_harness(tmp_path, *steps, tools=tools, postscript=script) as one:
-        await one.channel.say("change f")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
-        (seen,) = one.channel.texts_in("1")
+    async with gateway_harness(tmp_path, *steps, tools=tools, postscript=script) as harness:
+        await harness.channel.say("change f")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 1)
+        (seen,) = harness.channel.texts_in("1")
         assert seen == "Changed f.\n\n⚠ f was not changed: no such passage\n\nscripted · /work"
-        assert (await one.texts())[-1] == "Changed f."
+        assert (await harness.texts())[-1] == "Changed f."

@@ -42,54 +42,54 @@ class Scenario:
             self.hung = 0
             async with gateway_harness(
                 self.folder, channel=self.channel, rules=self.rules, clock=self.clock
-            ) as one:
+            ) as harness:
                 for act in life.split():
-                    await self.act(one, act)
+                    await self.act(harness, act)
                 if number == len(lives):
-                    await self.finish(one)
+                    await self.finish(harness)
 
-    async def act(self, one: GatewayHarness, act: str) -> None:
+    async def act(self, harness: GatewayHarness, act: str) -> None:
         match act:
             case "say":
-                await self.ask(one, "{}")
+                await self.ask(harness, "{}")
             case "queue" | "steer":
-                await self.ask(one, f"/{act} {{}}")
+                await self.ask(harness, f"/{act} {{}}")
             case "again" if self.asked:
-                await one.channel.type(make_inbound("repeated", f"k{len(self.asked)}"))
+                await harness.channel.type(make_inbound("repeated", f"k{len(self.asked)}"))
             case "stop":
-                await self.stop(one)
+                await self.stop(harness)
             case "hang":
-                one.model.scripts.append(self.hang)
+                harness.model.scripts.append(self.hang)
             case "settle":
-                await wait_until(lambda: self.is_idle(one))
+                await wait_until(lambda: self.is_idle(harness))
             case _:
                 pass
 
-    async def ask(self, one: GatewayHarness, form: str) -> None:
+    async def ask(self, harness: GatewayHarness, form: str) -> None:
         self.asked.append(f"q{len(self.asked)}")
-        await one.channel.type(make_inbound(form.format(self.asked[-1]), f"k{len(self.asked)}"))
+        await harness.channel.type(make_inbound(form.format(self.asked[-1]), f"k{len(self.asked)}"))
 
-    async def stop(self, one: GatewayHarness) -> None:
+    async def stop(self, harness: GatewayHarness) -> None:
         self.stops += 1
-        await one.channel.type(make_inbound("/stop", f"s{self.stops}"))
+        await harness.channel.type(make_inbound("/stop", f"s{self.stops}"))
 
     def hang(self, request: ModelRequest) -> Sequence[ScriptStep]:
         self.hung += 1
         return [Pause.FOREVER]
 
-    def is_idle(self, one: GatewayHarness) -> bool:
-        return not one.gateway.actors.snapshot() or self.hung > one.model.abandoned_streams
+    def is_idle(self, harness: GatewayHarness) -> bool:
+        return not harness.gateway.actors.snapshot() or self.hung > harness.model.abandoned_streams
 
-    async def finish(self, one: GatewayHarness) -> None:
+    async def finish(self, harness: GatewayHarness) -> None:
         """Let everything finish; one more question must be answered normally."""
-        one.model.scripts.clear()
-        await self.stop(one)
-        await one.calm()
-        await self.ask(one, "{}")
+        harness.model.scripts.clear()
+        await self.stop(harness)
+        await harness.wait_until_idle()
+        await self.ask(harness, "{}")
         await wait_until(lambda: self.asked[-1] in self.questions())
-        await one.calm()
-        assert await one.open_rows() == []
-        self.transcript = await one.texts()
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
+        self.transcript = await harness.texts()
 
     def questions(self) -> list[str]:
         """Return the questions the visible answers belong to: the last word each repeats."""
@@ -116,6 +116,6 @@ def test_every_answer_belongs_to_its_question(busy: BusyMode, acts: list[str]) -
     # A steering message reaches the running turn and may overtake queued ones.
     if busy is not BusyMode.STEER and "steer" not in acts:
         assert order == sorted(order)
-    heard = Counter(text for text in builder.transcript if text in builder.asked)
-    assert set(heard.values()) == {1}
+    received = Counter(text for text in builder.transcript if text in builder.asked)
+    assert set(received.values()) == {1}
     assert "repeated" not in builder.transcript

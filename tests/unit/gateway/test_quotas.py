@@ -43,22 +43,22 @@ async def test_third_question_in_an_hour_is_refused(tmp_path: Path) -> None:
     counted = OtherProcessQuotas(tmp_path, clock)
     async with gateway_harness(
         tmp_path, clock=clock, door=admit_guest, refusal=counted.refusal
-    ) as one:
+    ) as harness:
         for text in ("one", "two"):
-            await one.channel.say(text)
-            await one.calm()
-        await one.channel.say("three")
+            await harness.channel.say(text)
+            await harness.wait_until_idle()
+        await harness.channel.say("three")
         refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
-        await one.sees("re: one", "re: two", refused)
-        assert await one.texts() == ["one", "re: one", "two", "re: two"]
-        assert await one.open_rows() == []
+        await harness.wait_for_posts("re: one", "re: two", refused)
+        assert await harness.texts() == ["one", "re: one", "two", "re: two"]
+        assert await harness.open_rows() == []
         for text in ("four", "five", "six"):
-            await one.channel.say(text, chat="2", sender="me")
-            await one.calm()
-        await one.sees("re: four", "re: five", "re: six", chat="2")
+            await harness.channel.say(text, chat="2", sender="me")
+            await harness.wait_until_idle()
+        await harness.wait_for_posts("re: four", "re: five", "re: six", chat="2")
         await clock.advance(3601)
-        await one.channel.say("seven")
-        await one.sees("re: one", "re: two", refused, "re: seven")
+        await harness.channel.say("seven")
+        await harness.wait_for_posts("re: one", "re: two", refused, "re: seven")
 
 
 async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
@@ -66,15 +66,15 @@ async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
     counted = OtherProcessQuotas(tmp_path, clock)
     async with gateway_harness(
         tmp_path, clock=clock, door=admit_guest, refusal=counted.refusal
-    ) as one:
+    ) as harness:
         # The session belongs to the first speaker.
         for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):
-            await one.channel.say(text, sender=sender)
-            await one.calm()
-        await one.channel.say("four", sender="ann")
-        await one.calm()
+            await harness.channel.say(text, sender=sender)
+            await harness.wait_until_idle()
+        await harness.channel.say("four", sender="ann")
+        await harness.wait_until_idle()
         refused = "The limit here is 2 turns per hour. Try again in 60 minutes."
-        await one.channel.say("five", sender="bob")
-        await one.sees("re: one", "re: two", "re: three", "re: four", refused)
-        await one.channel.say("six", chat="2", sender="bob")
-        await one.sees(refused, chat="2")
+        await harness.channel.say("five", sender="bob")
+        await harness.wait_for_posts("re: one", "re: two", "re: three", "re: four", refused)
+        await harness.channel.say("six", chat="2", sender="bob")
+        await harness.wait_for_posts(refused, chat="2")

@@ -41,34 +41,34 @@ async def test_draining_finishes_a_turn_and_starts_none(tmp_path: Path) -> None:
     mode = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
         tmp_path, GATED_SCRIPT, answer_script("done", id="a9"), tools=[tool], rules=mode
-    ) as one:
-        await start_gated_turn(one, gates)
-        await one.channel.say("later")
-        one.gateway.close()
-        await wait_until(lambda: one.gateway.actors.draining)
+    ) as harness:
+        await start_gated_turn(harness, gates)
+        await harness.channel.say("later")
+        harness.gateway.close()
+        await wait_until(lambda: harness.gateway.actors.draining)
         gates.open("a")
-        await wait_until(lambda: not one.gateway.actors.snapshot())
-        assert await one.texts() == ["work", "", "through a", "done"]
-        assert await one.open_rows() == ["fake:fake:2"]
-        await one.gateway.delivered.wait()
-        await one.sees("done")
+        await wait_until(lambda: not harness.gateway.actors.snapshot())
+        assert await harness.texts() == ["work", "", "through a", "done"]
+        assert await harness.open_rows() == ["fake:fake:2"]
+        await harness.gateway.delivered.wait()
+        await harness.wait_for_posts("done")
     async with gateway_harness(tmp_path, channel=FakeFaultyChannel(name="fake"), rules=mode) as two:
-        await two.sees("re: later")
+        await two.wait_for_posts("re: later")
 
 
 async def test_interrupted_turn_resumes_after_restart(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
-        await one.channel.say("work")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        one.gateway.close()
-        await wait_until(lambda: one.gateway.actors.draining)
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
+        await harness.channel.say("work")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        harness.gateway.close()
+        await wait_until(lambda: harness.gateway.actors.draining)
         await clock.advance(60)
-        await wait_until(lambda: not one.gateway.actors.snapshot())
-    assert one.channel.texts_in("1") == []
+        await wait_until(lambda: not harness.gateway.actors.snapshot())
+    assert harness.channel.texts_in("1") == []
     async with gateway_harness(tmp_path, answer_script("Finished.", id="a2"), clock=clock) as two:
-        await two.sees("Finished.")
-        await two.calm()
+        await two.wait_for_posts("Finished.")
+        await two.wait_until_idle()
         assert await two.open_rows() == []
         work, note, finished = await two.texts()
     assert (work, finished) == ("work", "Finished.")
@@ -93,11 +93,11 @@ async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
         for item in queue_items([asked, waiting]):
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
-    async with gateway_harness(tmp_path, clock=clock) as one:
-        await one.sees("(recovered) The answer.", "re: second")
-        await one.calm()
-        assert await one.open_rows() == []
-    assert len(one.model.requests) == 1
+    async with gateway_harness(tmp_path, clock=clock) as harness:
+        await harness.wait_for_posts("(recovered) The answer.", "re: second")
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
+    assert len(harness.model.requests) == 1
 
 
 async def test_answer_is_not_recovered_after_losing_the_lease(
@@ -113,11 +113,13 @@ async def test_answer_is_not_recovered_after_losing_the_lease(
         await store.queues.put(queue_items([asked])[0])
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     patient = structs.replace(NO_POLLING, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
-    async with gateway_harness(tmp_path, clock=clock, runs=StolenLeaseRunner, rules=patient) as one:
-        await wait_until(lambda: 77.0 in clock.slept or bool(one.channel.texts_in("1")))
-    assert one.channel.texts_in("1") == []
+    async with gateway_harness(
+        tmp_path, clock=clock, runs=StolenLeaseRunner, rules=patient
+    ) as harness:
+        await wait_until(lambda: 77.0 in clock.slept or bool(harness.channel.texts_in("1")))
+    assert harness.channel.texts_in("1") == []
     async with gateway_harness(tmp_path, clock=clock) as two:
-        await two.sees("(recovered) The answer.")
+        await two.wait_for_posts("(recovered) The answer.")
 
 
 async def test_crashing_session_is_parked(tmp_path: Path) -> None:
@@ -131,17 +133,17 @@ async def test_crashing_session_is_parked(tmp_path: Path) -> None:
         for item in queue_items([asked]):
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
-    async with gateway_harness(tmp_path, clock=clock) as one:
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 1)
-        await one.calm()
-        (told,) = one.channel.texts_in("1")
-        assert told == RESUMED_TOO_OFTEN.format(times="3 times") + NEXT_STEP
-        assert one.model.requests == []
-        (parked,) = await one.store.queues.parked("inbox")
-        assert parked.parcel.key == "fake:m1"
-        await one.channel.say("go on")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        answered = one.channel.texts_in("1")[1]
+    async with gateway_harness(tmp_path, clock=clock) as harness:
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 1)
+        await harness.wait_until_idle()
+        (reply,) = harness.channel.texts_in("1")
+        assert reply == RESUMED_TOO_OFTEN.format(times="3 times") + NEXT_STEP
+        assert harness.model.requests == []
+        (parked,) = await harness.store.queues.parked("inbox")
+        assert parked.item.key == "fake:m1"
+        await harness.channel.say("go on")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        answered = harness.channel.texts_in("1")[1]
         assert (answered[:10], answered[-5:]) == ("re: reboot", "go on")
 
 
@@ -161,13 +163,15 @@ async def test_turn_interrupted_long_ago_is_not_resumed(
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     await clock.advance(hours * 3600)
     late = structs.replace(NO_POLLING, actors=ActorRules(fresh=3600.0))
-    async with gateway_harness(tmp_path, answer_script("Done."), clock=clock, rules=late) as one:
-        await one.sees(
+    async with gateway_harness(
+        tmp_path, answer_script("Done."), clock=clock, rules=late
+    ) as harness:
+        await harness.wait_for_posts(
             "Done." if goes_on else INTERRUPTED_LONG_AGO.format(age="5 hours") + NEXT_STEP
         )
-        await one.calm()
-        assert len(one.model.requests) == int(goes_on)
-        assert len(await one.store.queues.parked("inbox")) == int(not goes_on)
+        await harness.wait_until_idle()
+        assert len(harness.model.requests) == int(goes_on)
+        assert len(await harness.store.queues.parked("inbox")) == int(not goes_on)
 
 
 def _notes(count: int) -> list[User]:
@@ -175,15 +179,15 @@ def _notes(count: int) -> list[User]:
 
 
 async def test_cross_post_is_not_taken_for_an_answer(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, HANGING_SCRIPT) as one:
-        await one.channel.say("what now?")
-        await wait_until(lambda: len(one.model.requests) == 1)
+    async with gateway_harness(tmp_path, HANGING_SCRIPT) as harness:
+        await harness.channel.say("what now?")
+        await wait_until(lambda: len(harness.model.requests) == 1)
     async with open_store(tmp_path / "state.db", FakeClock()) as store:
         (found,) = await store.archive_for(OWNER).list(SessionFilter())
-        brought = Assistant("b1", (Text("Weather: rain"),), Stop.END)
-        await store.commit(AppendMessage(found.session.id, "", brought, FakeClock().now()))
+        cross_post = Assistant("b1", (Text("Weather: rain"),), Stop.END)
+        await store.commit(AppendMessage(found.session.id, "", cross_post, FakeClock().now()))
     async with gateway_harness(tmp_path, answer_script("this", id="a9")) as two:
-        await two.sees("this")
+        await two.wait_for_posts("this")
         assert len(two.model.requests) == 1
 
 
@@ -193,8 +197,8 @@ async def test_undecodable_row_is_parked(tmp_path: Path) -> None:
         await store.queues.put(
             QueueItem(key="x", lane="inbox", topic=SESSION_KEY, body=Raw(b'{"a":1}'))
         )
-    async with gateway_harness(tmp_path, clock=clock) as one:
-        await one.channel.say("hello")
-        await one.sees("re: hello")
-        (parked,) = await one.store.queues.parked("inbox")
-        assert parked.parcel.key == "x"
+    async with gateway_harness(tmp_path, clock=clock) as harness:
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("re: hello")
+        (parked,) = await harness.store.queues.parked("inbox")
+        assert parked.item.key == "x"

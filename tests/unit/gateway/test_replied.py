@@ -42,12 +42,12 @@ async def act(args: dict[str, Any], context: ToolContext) -> str:
     request = ApprovalRequest(  # noqa: S604 - a word of our own
         tool="shell", action=args["command"], reaching=Isolation.OPEN, shell=True, folder="/work"
     )
-    decision = await context.ask(request)
+    decision = await context.request_approval(request)
     return "done" if decision.allowed else decision.why
 
 
 async def clarify(args: dict[str, Any], context: ToolContext) -> str:
-    return str(await context.inquire(args["question"], ()))
+    return str(await context.ask_person(args["question"], ()))
 
 
 TOOLS = [
@@ -61,13 +61,13 @@ def request_script(command: str):
 
 
 class Messenger:
-    def __init__(self, at: GatewayHarness) -> None:
-        self._at = at
+    def __init__(self, harness: GatewayHarness) -> None:
+        self._at = harness
 
-    def home_of(self, scope: Scope) -> Address | None:
+    def owner_chat(self, scope: Scope) -> Address | None:
         return HOME
 
-    async def carry(self, question: str, address: Address, text: str) -> None:
+    async def forward(self, question: str, address: Address, text: str) -> None:
         reply = OutboxMessage(
             address=address, text=text, at=self._at.clock.now(), question=question
         )
@@ -82,23 +82,23 @@ async def separate_chats(inbound: Inbound) -> Admitted | Rejected:
     return Admitted(key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER)
 
 
-def set_messenger(at: GatewayHarness) -> None:
-    counsel = at.planner.counsel
+def set_messenger(harness: GatewayHarness) -> None:
+    counsel = harness.planner.approvals
     assert isinstance(counsel, ApprovalService)
-    counsel.set_forwarder(Messenger(at))
+    counsel.set_forwarder(Messenger(harness))
 
 
-async def say(at: GatewayHarness, text: str, key: str, **more: str) -> None:
+async def say(harness: GatewayHarness, text: str, key: str, **more: str) -> None:
     sender, chat = more.get("sender", "ann"), more.get("chat", "1")
     inbound = structs.replace(make_inbound(text, key, chat=chat), sender=sender)
-    await at.gateway.intake.deliver(structs.replace(inbound, reply_to=more.get("to")))
+    await harness.gateway.intake.accept(structs.replace(inbound, reply_to=more.get("to")))
 
 
-async def post_with(at: GatewayHarness, words: str, chat: str) -> str:
+async def post_with(harness: GatewayHarness, words: str, chat: str) -> str:
     """Return the id of the post with this text, once it is stored as delivered."""
 
     def found() -> list[str]:
-        posts = at.channel.posts.items()
+        posts = harness.channel.posts.items()
         return [
             one
             for one, (to, post) in posts
@@ -106,16 +106,16 @@ async def post_with(at: GatewayHarness, words: str, chat: str) -> str:
         ]
 
     await wait_until(lambda: bool(found()))
-    await wait_until(lambda: not any(one.busy for one in at.gateway.deliveries.values()))
+    await wait_until(lambda: not any(one.busy for one in harness.gateway.deliveries.values()))
     return found()[0]
 
 
-async def results(at: GatewayHarness, chat: str) -> list[str]:
-    return [text_of(one) for one in await at.transcript(chat) if isinstance(one, Result)]
+async def results(harness: GatewayHarness, chat: str) -> list[str]:
+    return [text_of(one) for one in await harness.transcript(chat) if isinstance(one, Result)]
 
 
-async def user_texts(at: GatewayHarness, chat: str) -> list[str]:
-    return [text_of(one) for one in await at.transcript(chat) if isinstance(one, User)]
+async def user_texts(harness: GatewayHarness, chat: str) -> list[str]:
+    return [text_of(one) for one in await harness.transcript(chat) if isinstance(one, User)]
 
 
 @pytest.mark.parametrize(
@@ -132,19 +132,19 @@ async def test_reply_answers_the_question_replied_to(
     ]
     async with gateway_harness(
         tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
-    ) as at:
-        set_messenger(at)
-        await say(at, "clean up", "1", sender="bob", chat="1")
-        older = await post_with(at, "rm -rf build", "9")
-        await say(at, "clean up too", "2", sender="cleo", chat="2")
-        newer = await post_with(at, "rm -rf dist", "9")
-        await say(at, first, "3", chat="9", to=older)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert (await results(at, "1") == ["done"]) == (first in {"yes", "/approve"})
-        assert not await results(at, "2")
-        await say(at, second, "4", chat="9", to=newer)
-        await wait_until(lambda: at.channel.texts_in("2")[-1] == "the end")
-        assert (await results(at, "2") == ["done"]) == (second in {"yes", "/approve"})
+    ) as harness:
+        set_messenger(harness)
+        await say(harness, "clean up", "1", sender="bob", chat="1")
+        older = await post_with(harness, "rm -rf build", "9")
+        await say(harness, "clean up too", "2", sender="cleo", chat="2")
+        newer = await post_with(harness, "rm -rf dist", "9")
+        await say(harness, first, "3", chat="9", to=older)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert (await results(harness, "1") == ["done"]) == (first in {"yes", "/approve"})
+        assert not await results(harness, "2")
+        await say(harness, second, "4", chat="9", to=newer)
+        await wait_until(lambda: harness.channel.texts_in("2")[-1] == "the end")
+        assert (await results(harness, "2") == ["done"]) == (second in {"yes", "/approve"})
 
 
 async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> None:
@@ -157,81 +157,85 @@ async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> No
     ]
     async with gateway_harness(
         tmp_path, *scripts, tools=TOOLS, leave=RULES, door=separate_chats
-    ) as at:
-        set_messenger(at)
-        await say(at, "clean up", "1", sender="bob", chat="1")
-        leave = await post_with(at, "rm -rf build", "9")
-        await say(at, "paint", "2", chat="9")
-        colour = await post_with(at, "Which colour?", "9")
-        await say(at, "yes", "3", chat="9", to=colour)
-        await wait_until(lambda: at.channel.texts_in("9")[-1] == "the end")
-        assert await results(at, "9") == ["yes"]
-        assert not await results(at, "1")
-        await say(at, "no", "4", chat="9", to=leave)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await results(at, "1") != ["done"]
+    ) as harness:
+        set_messenger(harness)
+        await say(harness, "clean up", "1", sender="bob", chat="1")
+        leave = await post_with(harness, "rm -rf build", "9")
+        await say(harness, "paint", "2", chat="9")
+        colour = await post_with(harness, "Which colour?", "9")
+        await say(harness, "yes", "3", chat="9", to=colour)
+        await wait_until(lambda: harness.channel.texts_in("9")[-1] == "the end")
+        assert await results(harness, "9") == ["yes"]
+        assert not await results(harness, "1")
+        await say(harness, "no", "4", chat="9", to=leave)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await results(harness, "1") != ["done"]
 
 
 async def test_undecided_reply_leaves_the_question_open(tmp_path: Path) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        await say(at, "what does that do?", "2", to=post)
-        await wait_until(lambda: "Nothing is decided yet" in at.channel.texts_in("1")[-1])
-        await say(at, "yes", "3", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await results(at, "1") == ["done"]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        await say(harness, "what does that do?", "2", to=post)
+        await wait_until(lambda: "Nothing is decided yet" in harness.channel.texts_in("1")[-1])
+        await say(harness, "yes", "3", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await results(harness, "1") == ["done"]
 
 
 async def test_reply_to_a_closed_question(tmp_path: Path) -> None:
     """A late yes is refused; other text is a normal message."""
     clock = FakeClock()
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        await say(at, "no", "2", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        await at.calm()
-        await say(at, "yes", "3", to=post)
-        await wait_until(lambda: "Already answered" in at.channel.texts_in("1")[-1])
-        await say(at, "then do it by hand", "4", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "re: then do it by hand")
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock
+    ) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        await say(harness, "no", "2", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        await harness.wait_until_idle()
+        await say(harness, "yes", "3", to=post)
+        await wait_until(lambda: "Already answered" in harness.channel.texts_in("1")[-1])
+        await say(harness, "then do it by hand", "4", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: then do it by hand")
 
 
 async def test_every_post_of_a_long_question_counts(tmp_path: Path) -> None:
     command = f"rm -rf build # {'x' * 300}"
     channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=200))
     scripts = [request_script(command), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel) as at:
-        await say(at, "clean up", "1")
-        await post_with(at, "rm -rf build", "1")
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel
+    ) as harness:
+        await say(harness, "clean up", "1")
+        await post_with(harness, "rm -rf build", "1")
         posts = list(channel.posts)
         assert len(posts) > 1
         for number, post in enumerate(posts):
-            await say(at, "perhaps", f"p{number}", to=post)
+            await say(harness, "perhaps", f"p{number}", to=post)
             await wait_until(lambda: "Nothing is decided yet" in channel.texts_in("1")[-1])
-        await say(at, "yes", "2", to=posts[-1])
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await results(at, "1") == ["done"]
+        await say(harness, "yes", "2", to=posts[-1])
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await results(harness, "1") == ["done"]
 
 
 async def test_question_posts_survive_restart_and_expire(tmp_path: Path) -> None:
     clock = FakeClock()
     script = request_script("rm -rf build")
-    async with gateway_harness(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        at.gateway.close()
-        await wait_until(lambda: at.gateway.actors.draining)
+    async with gateway_harness(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        harness.gateway.close()
+        await wait_until(lambda: harness.gateway.actors.draining)
     again = [script, answer_script("the end")]
-    async with gateway_harness(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as at:
-        await wait_until(lambda: len(at.model.requests) == 1)
-        await say(at, "yes", "2", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1:] == ["the end"])
-        assert "done" in await results(at, "1")
-        posts = QuestionPosts(at.store, clock)
+    async with gateway_harness(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as harness:
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await say(harness, "yes", "2", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1:] == ["the end"])
+        assert "done" in await results(harness, "1")
+        posts = QuestionPosts(harness.store, clock)
         assert await posts.question_in(Address("fake", "1"), post)
         await clock.advance(RETENTION.total_seconds() + 1)
         await posts.forget_old()
@@ -248,30 +252,32 @@ async def test_yes_to_another_post_must_name_the_question(
         request_script("rm -rf build"),
         answer_script("the end"),
     ]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
-        await say(at, "hello", "0")
-        other = await post_with(at, "lunch", "1")
-        await at.calm()
-        await say(at, "clean up", "1")
-        await post_with(at, "rm -rf build", "1")
-        await say(at, words, "2", to=other if whose == "the agent's" else "bobs-message")
-        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("1")[-1])
-        assert not await results(at, "1")
-        await say(at, f"{words} please, the red one", "3", to="bobs-message")
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert (await user_texts(at, "1"))[-1] == f"{words} please, the red one"
-        assert "done" not in await results(at, "1")
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+        await say(harness, "hello", "0")
+        other = await post_with(harness, "lunch", "1")
+        await harness.wait_until_idle()
+        await say(harness, "clean up", "1")
+        await post_with(harness, "rm -rf build", "1")
+        await say(harness, words, "2", to=other if whose == "the agent's" else "bobs-message")
+        await wait_until(lambda: "Nothing decided" in harness.channel.texts_in("1")[-1])
+        assert not await results(harness, "1")
+        await say(harness, f"{words} please, the red one", "3", to="bobs-message")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert (await user_texts(harness, "1"))[-1] == f"{words} please, the red one"
+        assert "done" not in await results(harness, "1")
 
 
 async def test_reply_to_another_post_answers_the_named_question(tmp_path: Path) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        question = await QuestionPosts(at.store, at.clock).question_in(Address("fake", "1"), post)
-        await say(at, f"yes {question[-6:]}", "2", to="bobs-message")
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await results(at, "1") == ["done"]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        question = await QuestionPosts(harness.store, harness.clock).question_in(
+            Address("fake", "1"), post
+        )
+        await say(harness, f"yes {question[-6:]}", "2", to="bobs-message")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await results(harness, "1") == ["done"]
 
 
 @pytest.mark.parametrize("line", ["/approve", "/approve session", "/deny not now"])
@@ -279,15 +285,15 @@ async def test_command_replying_to_another_post_must_name_the_question(
     tmp_path: Path, line: str
 ) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        await say(at, line, "2", to="bobs-message")
-        await wait_until(lambda: "Nothing decided" in at.channel.texts_in("1")[-1])
-        assert not await results(at, "1")
-        await say(at, "/approve", "3", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await results(at, "1") == ["done"]
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        await say(harness, line, "2", to="bobs-message")
+        await wait_until(lambda: "Nothing decided" in harness.channel.texts_in("1")[-1])
+        assert not await results(harness, "1")
+        await say(harness, "/approve", "3", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await results(harness, "1") == ["done"]
 
 
 @pytest.mark.parametrize("days", [8, 29, 60])
@@ -299,25 +305,27 @@ async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days
         request_script("rm -rf /srv/data"),
         answer_script("the end"),
     ]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock) as at:
-        counsel = at.planner.counsel
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock
+    ) as harness:
+        counsel = harness.planner.approvals
         assert isinstance(counsel, ApprovalService)
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        await say(at, "no", "2", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "one")
-        await at.calm()
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        await say(harness, "no", "2", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "one")
+        await harness.wait_until_idle()
         await clock.advance(days * 86_400)
-        await counsel.forget_old()
-        await QuestionPosts(at.store, clock).forget_old()
-        await say(at, "more", "3")
-        newer = await post_with(at, "/srv/data", "1")
-        await say(at, "yes", "4", to=post)
-        told = "Already answered: deny." if days < 30 else "Nothing decided"
-        await wait_until(lambda: any(told in one for one in at.channel.texts_in("1")))
-        await say(at, "no", "5", to=newer)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert "done" not in await results(at, "1")
+        await counsel.delete_old()
+        await QuestionPosts(harness.store, clock).forget_old()
+        await say(harness, "more", "3")
+        newer = await post_with(harness, "/srv/data", "1")
+        await say(harness, "yes", "4", to=post)
+        reply = "Already answered: deny." if days < 30 else "Nothing decided"
+        await wait_until(lambda: any(reply in one for one in harness.channel.texts_in("1")))
+        await say(harness, "no", "5", to=newer)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert "done" not in await results(harness, "1")
 
 
 async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
@@ -325,19 +333,21 @@ async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
         return Admitted(key=f"{session_key_of(inbound)}:{inbound.address.thread or ''}")
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=by_thread
+    ) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
         thread = Address("fake", "1", "t")
         for number, words in enumerate(("yes", "/approve")):
             elsewhere = structs.replace(
                 make_inbound(words, f"e{number}"), address=thread, reply_to=post
             )
-            await at.gateway.intake.deliver(elsewhere)
-            await wait_until(lambda: at.channel.texts_in("1").count(ASKED_ELSEWHERE) > number)  # noqa: B023
-        assert not any("Too late" in one for one in at.channel.texts_in("1"))
-        await say(at, "yes", "2", to=post)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
+            await harness.gateway.intake.accept(elsewhere)
+            await wait_until(lambda: harness.channel.texts_in("1").count(ASKED_ELSEWHERE) > number)  # noqa: B023
+        assert not any("Too late" in one for one in harness.channel.texts_in("1"))
+        await say(harness, "yes", "2", to=post)
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
 
 
 @pytest.mark.slow
@@ -346,21 +356,21 @@ async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
     ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
     async with gateway_harness(
         tmp_path, ask, answer_script("the end"), tools=TOOLS, leave=RULES, clock=clock
-    ) as at:
-        counsel = at.planner.counsel
+    ) as harness:
+        counsel = harness.planner.approvals
         assert isinstance(counsel, ApprovalService)
-        await say(at, "paint", "1")
-        post = await post_with(at, "Which colour?", "1")
-        sessions = ChatSessions(at.store, clock, "/work", ResetPolicy())
-        answers = QuestionAnswers(counsel, sessions, QuestionPosts(at.store, clock))
+        await say(harness, "paint", "1")
+        post = await post_with(harness, "Which colour?", "1")
+        sessions = ChatSessions(harness.store, clock, "/work", ResetPolicy())
+        answers = QuestionAnswers(counsel, sessions, QuestionPosts(harness.store, clock))
         inbound = make_inbound("blue", "2")
         user = User("m2", inbound.parts, Trust.OWNER)
         message = InboxMessage(user=user, address=inbound.address, reply_to=post)
         admitted = Admitted(key=session_key_of(inbound))
-        assert await answers.takes(admitted, message)
+        assert await answers.is_answer(admitted, message)
         await clock.advance(counsel.seconds(QuestionKind.CLARIFY) + 1)
-        await wait_until(lambda: at.channel.texts_in("1")[-1] == "the end")
-        assert await answers.take(admitted, message) is None
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "the end")
+        assert await answers.answer(admitted, message) is None
 
 
 async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None:
@@ -369,20 +379,22 @@ async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None
         return structs.replace(one, key=SESSION_KEY) if isinstance(one, Admitted) else one
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared) as at:
-        await say(at, "clean up", "1")
-        post = await post_with(at, "rm -rf build", "1")
-        await say(at, "what does that do?", "2", sender="bob", to=post)
-        await say(at, "yes", "3", to=post)
-        await wait_until(lambda: "re: what does that do?" in at.channel.texts_in("1"))
-        assert not any("Nothing is decided yet" in one for one in at.channel.texts_in("1"))
+    async with gateway_harness(
+        tmp_path, *scripts, tools=TOOLS, leave=RULES, door=shared
+    ) as harness:
+        await say(harness, "clean up", "1")
+        post = await post_with(harness, "rm -rf build", "1")
+        await say(harness, "what does that do?", "2", sender="bob", to=post)
+        await say(harness, "yes", "3", to=post)
+        await wait_until(lambda: "re: what does that do?" in harness.channel.texts_in("1"))
+        assert not any("Nothing is decided yet" in one for one in harness.channel.texts_in("1"))
 
 
 async def test_question_post_record_state(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock) as at:
-        posts = QuestionPosts(at.store, clock)
-        await at.store.commit(posts.noted("ask_1", HOME, "p1"))
-        (record,) = await at.store.records.find(QUESTION_POST_KIND)
+    async with gateway_harness(tmp_path, clock=clock) as harness:
+        posts = QuestionPosts(harness.store, clock)
+        await harness.store.commit(posts.record("ask_1", HOME, "p1"))
+        (record,) = await harness.store.records.find(QUESTION_POST_KIND)
         assert record.state == "asked"
         assert await posts.question_in(HOME, "p1") == "ask_1"

@@ -57,7 +57,7 @@ def test_most_specific_rule_wins() -> None:
     assert policy.due("agent:main:other:dm:1", NOW - timedelta(minutes=31), NOW)
     assert policy.due("agent:main:other:group:1", NOW - timedelta(minutes=31), NOW)
     assert policy.due("agent:main:fake:group:1", NOW - timedelta(days=9), NOW) is None
-    assert not policy.asks("agent:main:fake:group:1")
+    assert not policy.is_enabled("agent:main:fake:group:1")
 
 
 @pytest.mark.parametrize(
@@ -66,38 +66,38 @@ def test_most_specific_rule_wins() -> None:
 )
 def test_idle_notice_text(minutes: int, length: str) -> None:
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=minutes))
-    assert f"there was no message for {length}." in policy.sentence(KEY, ResetReason.IDLE)
+    assert f"there was no message for {length}." in policy.notice(KEY, ResetReason.IDLE)
 
 
 @pytest.mark.parametrize(("hours", "waits"), [(23.9, True), (24.1, False)])
 def test_running_process_keeps_the_session_for_a_while(hours: float, waits: bool) -> None:
-    begun = [NOW - timedelta(days=9), NOW - timedelta(hours=hours)]
-    assert ResetPolicy().waits_for(KEY, begun, NOW) is waits
+    started = [NOW - timedelta(days=9), NOW - timedelta(hours=hours)]
+    assert ResetPolicy().keeps_open(KEY, started, NOW) is waits
     own = ResetPolicy(by_platform={"fake": SessionReset(bg_process_max_age_hours=0)})
-    assert not own.waits_for(KEY, begun, NOW)
+    assert not own.keeps_open(KEY, started, NOW)
 
 
 @pytest.mark.anyio
 async def test_session_with_running_process_is_not_reset(tmp_path: Path) -> None:
     clock = FakeClock()
-    begun = [clock.now()]
+    started = [clock.now()]
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
     rules = structs.replace(NO_POLLING, resets=policy)
     async with gateway_harness(
-        tmp_path, rules=rules, clock=clock, running=lambda session: begun
-    ) as one:
-        await one.channel.say("one")
-        await one.sees("re: one")
-        await one.calm()
+        tmp_path, rules=rules, clock=clock, running=lambda session: started
+    ) as harness:
+        await harness.channel.say("one")
+        await harness.wait_for_posts("re: one")
+        await harness.wait_until_idle()
         await clock.advance(4000)
-        await one.channel.say("two")
-        await one.sees("re: one", "re: two")
-        await one.calm()
-        begun.clear()
+        await harness.channel.say("two")
+        await harness.wait_for_posts("re: one", "re: two")
+        await harness.wait_until_idle()
+        started.clear()
         await clock.advance(4000)
-        await one.channel.say("three")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 4)
-        assert await one.texts() == ["three", "re: three"]
+        await harness.channel.say("three")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 4)
+        assert await harness.texts() == ["three", "re: three"]
 
 
 @pytest.mark.anyio
@@ -105,19 +105,19 @@ async def test_idle_chat_is_reset_with_a_notice(tmp_path: Path) -> None:
     clock = FakeClock()
     policy = ResetPolicy(general=SessionReset(mode="idle", idle_minutes=60))
     rules = structs.replace(NO_POLLING, resets=policy)
-    async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
-        await one.channel.say("one")
-        await one.sees("re: one")
-        await one.calm()
+    async with gateway_harness(tmp_path, rules=rules, clock=clock) as harness:
+        await harness.channel.say("one")
+        await harness.wait_for_posts("re: one")
+        await harness.wait_until_idle()
         await clock.advance(3500)
-        await one.channel.say("two")
-        await one.sees("re: one", "re: two")
-        await one.calm()
+        await harness.channel.say("two")
+        await harness.wait_for_posts("re: one", "re: two")
+        await harness.wait_until_idle()
         await clock.advance(3700)
-        await one.channel.say("three")
-        told = "This is a new session because there was no message for an hour. "
-        told += "Use /resume to go back."
-        await one.sees("re: one", "re: two", told, "re: three")
-        assert await one.texts() == ["three", "re: three"]
-        listed = await one.store.archive_for(OWNER).list(SessionFilter())
+        await harness.channel.say("three")
+        reply = "This is a new session because there was no message for an hour. "
+        reply += "Use /resume to go back."
+        await harness.wait_for_posts("re: one", "re: two", reply, "re: three")
+        assert await harness.texts() == ["three", "re: three"]
+        listed = await harness.store.archive_for(OWNER).list(SessionFilter())
         assert [digest.session.end_reason for digest in listed] == ["", "idle"]

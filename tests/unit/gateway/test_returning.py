@@ -28,24 +28,24 @@ HERE, HOME = Address("fake", "1"), Address("fake", "home")
 
 
 async def test_each_address_is_notified_once(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as one:
-        for place in (HERE, HERE, HOME):
-            await request_restart_notice(one.store, place)
-        await post_restart_notices(one.store, one.clock, [HOME], {"fake"})
-        await post_restart_notices(one.store, one.clock, [], {"fake"})
-        one.gateway.poll_queues()
-        await one.sees(BACK_ONLINE)
-        await one.sees(BACK_ONLINE, chat="home")
-        await one.calm()
-        assert await one.store.queues.topics(RESTARTS) == []
+    async with gateway_harness(tmp_path) as harness:
+        for address in (HERE, HERE, HOME):
+            await request_restart_notice(harness.store, address)
+        await post_restart_notices(harness.store, harness.clock, [HOME], {"fake"})
+        await post_restart_notices(harness.store, harness.clock, [], {"fake"})
+        harness.gateway.poll_queues()
+        await harness.wait_for_posts(BACK_ONLINE)
+        await harness.wait_for_posts(BACK_ONLINE, chat="home")
+        await harness.wait_until_idle()
+        assert await harness.store.queues.topics(RESTARTS) == []
 
 
 async def test_unserved_channels_are_not_notified(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as one:
-        await request_restart_notice(one.store, HERE)
-        await post_restart_notices(one.store, one.clock, [HOME], {"another"})
-        assert await one.store.queues.topics(outbox_name("fake")) == []
-        assert await one.store.queues.topics(RESTARTS) == []
+    async with gateway_harness(tmp_path) as harness:
+        await request_restart_notice(harness.store, HERE)
+        await post_restart_notices(harness.store, harness.clock, [HOME], {"another"})
+        assert await harness.store.queues.topics(outbox_name("fake")) == []
+        assert await harness.store.queues.topics(RESTARTS) == []
 
 
 async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
     ) as app:
         parts = GatewayOptions(
             channels={"fake": channel},
-            door=build_access(app, {"fake": channel}, multiplexed=False),
+            access=build_access(app, {"fake": channel}, multiplexed=False),
             directory=ChatDirectory(tmp_path / "directory.json", app.clock),
             restart=lambda: asked.append(True),
         )

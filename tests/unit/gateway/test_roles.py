@@ -178,13 +178,13 @@ def test_longer_wait_is_reported() -> None:
 def test_zero_quota_refuses_every_turn() -> None:
     turns, _ = turn_counter()
     assert turns.take("ann", Quota(per_hour=0)) == QuotaExceeded(0, HOUR, HOUR)
-    assert turns.people == 0
+    assert turns.users == 0
 
 
 def test_users_without_quota_are_not_remembered() -> None:
     turns, _ = turn_counter()
     assert all(turns.take("ann", Quota()) is None for _ in range(1000))
-    assert turns.people == 0
+    assert turns.users == 0
 
 
 limits = st.one_of(st.none(), st.integers(0, 4))
@@ -198,17 +198,17 @@ steps = st.lists(
 def test_window_never_exceeds_its_limit(quota: Quota, steps: list[tuple[str, float]]) -> None:
     turns, clock = turn_counter()
     taken: dict[str, list[float]] = {"a": [], "b": []}
-    for who, later in steps:
+    for user, later in steps:
         clock.time += later
         windows = [(quota.per_hour, HOUR), (quota.per_day, DAY)]
         full = [
-            limit is not None and sum(1 for at in taken[who] if at > clock.time - window) >= limit
+            limit is not None and sum(1 for at in taken[user] if at > clock.time - window) >= limit
             for limit, window in windows
         ]
-        refused = turns.take(who, quota)
+        refused = turns.take(user, quota)
         assert (refused is not None) == any(full)
         if refused is None:
-            taken[who].append(clock.time)
+            taken[user].append(clock.time)
         else:
             assert 0 < refused.wait <= DAY
 
@@ -218,10 +218,10 @@ def test_window_never_exceeds_its_limit(quota: Quota, steps: list[tuple[str, flo
 )
 def test_memory_is_bounded(most: int, steps: list[tuple[int, float]]) -> None:
     turns, clock = turn_counter(most)
-    for who, later in steps:
+    for user, later in steps:
         clock.time += later
-        turns.take(str(who), Quota(per_day=3))
-        assert turns.people <= most
+        turns.take(str(user), Quota(per_day=3))
+        assert turns.users <= most
 
 
 def test_users_are_forgotten_after_a_day() -> None:
@@ -230,7 +230,7 @@ def test_users_are_forgotten_after_a_day() -> None:
         turns.take(str(number), Quota(per_day=3))
     clock.time = DAY + 1
     turns.take("ann", Quota(per_day=3))
-    assert turns.people == 1
+    assert turns.users == 1
 
 
 @pytest.mark.parametrize(
@@ -245,4 +245,4 @@ def test_authenticated_platform_has_only_the_configured_quota(
     platform: str, roles: dict[str, dict[str, int]], quota: Quota
 ) -> None:
     config = Config(platforms={platform: Platform(extra={"roles": roles})})
-    assert ChatSettings(config).powers(platform, Role.GUEST).quota == quota
+    assert ChatSettings(config).permissions(platform, Role.GUEST).quota == quota

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 CHATS, QUESTIONS, RESTARTS = 8, 6, 3
 RULES = GatewayRules(
     actors=ActorRules(busy=BusyMode.QUEUE),
-    delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), unsure=20, attempts=50),
+    delivery=DeliveryRules(backoff=Backoff(base=0, cap=0, jitter=0), max_unsure=20, attempts=50),
     progress=False,
 )
 
@@ -40,21 +40,21 @@ async def test_no_message_is_lost_or_repeated_unmarked(tmp_path: Path, seed: int
     clock = FakeClock()
     asked: list[tuple[str, str]] = []
     for life in range(RESTARTS):
-        async with gateway_harness(tmp_path, channel=channel, rules=RULES, clock=clock) as one:
+        async with gateway_harness(tmp_path, channel=channel, rules=RULES, clock=clock) as harness:
             for number in range(QUESTIONS):
                 row = [(str(chat), f"{life}.{number}.{chat}") for chat in range(CHATS)]
                 chance.shuffle(row)
                 asked += row
                 again = chance.sample(asked, k=3)
                 for chat, text in [*row, *again]:
-                    await one.channel.type(make_inbound(text, text, chat=chat))
+                    await harness.channel.type(make_inbound(text, text, chat=chat))
             if life == RESTARTS - 1:
                 with anyio.fail_after(60):
-                    await one.calm()
-                assert await one.open_rows() == []
-                assert await one.store.queues.parked("outbox:fake") == []
-                heard = {chat: await one.texts(chat) for chat, _ in asked}
-    for chat, texts in heard.items():
+                    await harness.wait_until_idle()
+                assert await harness.open_rows() == []
+                assert await harness.store.queues.parked("outbox:fake") == []
+                received = {chat: await harness.texts(chat) for chat, _ in asked}
+    for chat, texts in received.items():
         wanted = [text for where, text in asked if where == chat]
         assert [text for text in texts if text in wanted] == wanted
     expected = {chat: [f"re: {t}" for c, t in asked if c == chat] for chat, _ in asked}

@@ -28,30 +28,30 @@ SHORTCUTS = shortcuts_from(CONFIG, TAKEN)
 
 def test_shortcuts_from_settings() -> None:
     assert shortcuts_from(CONFIG, TAKEN) == Shortcuts(
-        names={"/name": "/title", "/trip": "/title Trip"},
-        barred=frozenset({"/disk"}),
-        anew=frozenset({"start over"}),
+        aliases={"/name": "/title", "/trip": "/title Trip"},
+        shell=frozenset({"/disk"}),
+        new_session=frozenset({"start over"}),
     )
-    assert SHORTCUTS.meant("/name@us My  plan") == "/title My  plan"
-    assert SHORTCUTS.meant("start OVER ") == "/new"
+    assert SHORTCUTS.expand("/name@us My  plan") == "/title My  plan"
+    assert SHORTCUTS.expand("start OVER ") == "/new"
     for text in ("start over now", "name it", "/names", "/disk", ""):
-        assert SHORTCUTS.meant(text) == text
+        assert SHORTCUTS.expand(text) == text
 
 
 async def test_shortcuts_in_a_chat(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as one:
-        one.gateway.intake.set_shortcuts(SHORTCUTS)
-        await one.channel.say("hello")
-        await one.sees("re: hello")
-        await one.calm()
-        await one.channel.say("/trip to Rome")
+    async with gateway_harness(tmp_path) as harness:
+        harness.gateway.intake.set_shortcuts(SHORTCUTS)
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("re: hello")
+        await harness.wait_until_idle()
+        await harness.channel.say("/trip to Rome")
         called = "Session title: “Trip to Rome”."
-        await one.sees("re: hello", called)
-        await one.channel.say("/disk")
+        await harness.wait_for_posts("re: hello", called)
+        await harness.channel.say("/disk")
         refused = f"{NO_SHELL} Ask for it in words; it then runs in the sandbox."
-        await one.sees("re: hello", called, refused)
-        await one.channel.say("Start over")
-        await one.calm()
-        await one.channel.say("again")
-        await one.calm()
-        assert await one.texts() == ["again", "re: again"]
+        await harness.wait_for_posts("re: hello", called, refused)
+        await harness.channel.say("Start over")
+        await harness.wait_until_idle()
+        await harness.channel.say("again")
+        await harness.wait_until_idle()
+        assert await harness.texts() == ["again", "re: again"]

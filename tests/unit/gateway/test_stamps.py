@@ -33,9 +33,9 @@ async def test_messages_get_timestamps_but_commands_do_not(tmp_path: Path) -> No
     clock = FakeClock()
     stamp = format_timestamp(clock.now().astimezone(TOKYO))
     rules = structs.replace(NO_POLLING, stamps=True, resets=ResetPolicy(zone=TOKYO))
-    async with gateway_harness(tmp_path, rules=rules, clock=clock) as one:
-        await one.channel.say("hello")
-        await one.sees(f"re: {stamp} hello")
-        await one.channel.say("/title Greetings")
-        await one.calm()
-        assert await one.texts() == [f"{stamp} hello", f"re: {stamp} hello"]
+    async with gateway_harness(tmp_path, rules=rules, clock=clock) as harness:
+        await harness.channel.say("hello")
+        await harness.wait_for_posts(f"re: {stamp} hello")
+        await harness.channel.say("/title Greetings")
+        await harness.wait_until_idle()
+        assert await harness.texts() == [f"{stamp} hello", f"re: {stamp} hello"]

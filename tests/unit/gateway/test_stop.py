@@ -40,48 +40,50 @@ async def test_stop_acts_immediately(tmp_path: Path, hang: str) -> None:
     script = GATED_SCRIPT if hang == "tool" else HANGING_SCRIPT
     clock = FakeClock()
     channel = FakeFaultyChannel(*([SendFault.HANGS] if hang == "send" else []))
-    async with gateway_harness(tmp_path, script, tools=[tool], channel=channel, clock=clock) as one:
+    async with gateway_harness(
+        tmp_path, script, tools=[tool], channel=channel, clock=clock
+    ) as harness:
         if hang == "send":
-            await one.channel.say("/help")
+            await harness.channel.say("/help")
             await wait_until(lambda: channel.calls == 1)
-        await one.channel.say("work")
-        await wait_until(lambda: len(one.model.requests) == 1)
+        await harness.channel.say("work")
+        await wait_until(lambda: len(harness.model.requests) == 1)
         if hang == "tool":
             await gates.reached("a")
-        await one.channel.say("/stop")
-        await wait_until(lambda: one.running() is None)
-        await one.channel.say("next")
+        await harness.channel.say("/stop")
+        await wait_until(lambda: harness.running() is None)
+        await harness.channel.say("next")
         if hang == "send":
-            await wait_until(lambda: len(one.model.requests) == 2)
+            await wait_until(lambda: len(harness.model.requests) == 2)
             await clock.advance(60)
             await wait_until(lambda: clock.sleepers > 0)
             await clock.advance(10)
-            await wait_until(lambda: len(one.channel.texts_in("1")) == 3)
-            assert one.channel.texts_in("1")[0].startswith("(recovered) ")
+            await wait_until(lambda: len(harness.channel.texts_in("1")) == 3)
+            assert harness.channel.texts_in("1")[0].startswith("(recovered) ")
         else:
-            await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        assert one.channel.texts_in("1")[-2] == "Stopped."
-        assert one.channel.texts_in("1")[-1].endswith("next")
+            await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        assert harness.channel.texts_in("1")[-2] == "Stopped."
+        assert harness.channel.texts_in("1")[-1].endswith("next")
 
 
 async def test_stop_drops_waiting_messages_and_reports_it(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, rules=gateway_rules(BusyMode.QUEUE)
-    ) as one:
-        await one.channel.say("first")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        await one.channel.say("second")
-        await one.channel.say("third")
-        await one.channel.say("/stop")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        assert sorted(one.channel.texts_in("1")) == [
+    ) as harness:
+        await harness.channel.say("first")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await harness.channel.say("second")
+        await harness.channel.say("third")
+        await harness.channel.say("/stop")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        assert sorted(harness.channel.texts_in("1")) == [
             "Dropped 2 queued messages.",
             "Stopped.",
         ]
-        await one.calm()
-        assert await one.open_rows() == []
-        await one.channel.say("fourth")
-        await wait_until(lambda: one.channel.texts_in("1")[-1] == "re: first\n\nfourth")
+        await harness.wait_until_idle()
+        assert await harness.open_rows() == []
+        await harness.channel.say("fourth")
+        await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: first\n\nfourth")
 
 
 async def test_stop_reports_a_slow_end(tmp_path: Path) -> None:
@@ -97,57 +99,57 @@ async def test_stop_reports_a_slow_end(tmp_path: Path) -> None:
         return ""
 
     tool = FakeTool("wait", hard_to_end)
-    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], clock=clock) as one:
-        await one.channel.say("work")
+    async with gateway_harness(tmp_path, GATED_SCRIPT, tools=[tool], clock=clock) as harness:
+        await harness.channel.say("work")
         await wait_until(lambda: tool.now == 1)
         async with anyio.create_task_group() as group:
-            group.start_soon(one.channel.say, "/stop")
+            group.start_soon(harness.channel.say, "/stop")
             await dying.wait()
             await wait_until(lambda: STOP_WAIT in clock.slept)
             await clock.advance(STOP_WAIT)
-        await one.sees(STOPPING)
+        await harness.wait_for_posts(STOPPING)
         dead.set()
-        await one.sees(STOPPING, "Stopped.")
+        await harness.wait_for_posts(STOPPING, "Stopped.")
 
 
 async def test_stop_without_a_run_changes_nothing(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path) as one:
-        await one.channel.say("/stop")
-        await one.sees("Nothing is running.")
-        await one.channel.say("hello")
-        await one.sees("Nothing is running.", "re: hello")
+    async with gateway_harness(tmp_path) as harness:
+        await harness.channel.say("/stop")
+        await harness.wait_for_posts("Nothing is running.")
+        await harness.channel.say("hello")
+        await harness.wait_for_posts("Nothing is running.", "re: hello")
 
 
 async def test_stop_for_another_run_changes_nothing(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, answer_script("one", id="a1"), HANGING_SCRIPT) as one:
-        await one.channel.say("first")
-        await wait_until(lambda: one.running() is not None)
-        old = one.running()
-        await one.sees("one")
-        await one.calm()
-        await one.channel.say("second")
-        await wait_until(lambda: len(one.model.requests) == 2)
-        await one.channel.say(f"/stop {old}")
-        await one.sees("one", "Nothing is running.")
-        assert one.running() not in (None, old)
-        stopped = await one.gateway.actors.stop(SESSION_KEY, one.running())
+    async with gateway_harness(tmp_path, answer_script("one", id="a1"), HANGING_SCRIPT) as harness:
+        await harness.channel.say("first")
+        await wait_until(lambda: harness.running() is not None)
+        old = harness.running()
+        await harness.wait_for_posts("one")
+        await harness.wait_until_idle()
+        await harness.channel.say("second")
+        await wait_until(lambda: len(harness.model.requests) == 2)
+        await harness.channel.say(f"/stop {old}")
+        await harness.wait_for_posts("one", "Nothing is running.")
+        assert harness.running() not in (None, old)
+        stopped = await harness.gateway.actors.stop(SESSION_KEY, harness.running())
         assert stopped.run is not None
-        await one.sees("one", "Nothing is running.", "Stopped.")
+        await harness.wait_for_posts("one", "Nothing is running.", "Stopped.")
 
 
 async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
     limited = GatewayRules(limits=ActorLimits(turns=1), progress=False)
-    async with gateway_harness(tmp_path, HANGING_SCRIPT, rules=limited) as one:
-        await one.channel.say("long", chat="2")
-        await wait_until(lambda: len(one.model.requests) == 1)
-        await one.channel.say("waits")
-        await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
-        await one.channel.say("/stop")
-        await one.sees("Stopped. Dropped 1 queued message.")
-        await one.channel.say("/stop", chat="2")
-        await one.calm()
-        await one.channel.say("now")
-        await one.sees("Stopped. Dropped 1 queued message.", "re: now")
+    async with gateway_harness(tmp_path, HANGING_SCRIPT, rules=limited) as harness:
+        await harness.channel.say("long", chat="2")
+        await wait_until(lambda: len(harness.model.requests) == 1)
+        await harness.channel.say("waits")
+        await wait_until(lambda: harness.gateway.actors.activity(SESSION_KEY).waiting == 1)
+        await harness.channel.say("/stop")
+        await harness.wait_for_posts("Stopped. Dropped 1 queued message.")
+        await harness.channel.say("/stop", chat="2")
+        await harness.wait_until_idle()
+        await harness.channel.say("now")
+        await harness.wait_for_posts("Stopped. Dropped 1 queued message.", "re: now")
 
 
 async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
@@ -158,15 +160,15 @@ async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
         await queued.wait()
         return ""
 
-    async with gateway_harness(tmp_path, refusal=slowly) as one:
-        await one.channel.say("work")
+    async with gateway_harness(tmp_path, refusal=slowly) as harness:
+        await harness.channel.say("work")
         await asked.wait()
-        await one.channel.say("/stop")
-        await one.sees("Stopped. Dropped 1 queued message.")
+        await harness.channel.say("/stop")
+        await harness.wait_for_posts("Stopped. Dropped 1 queued message.")
         queued.set()
-        await one.calm()
-        assert one.model.requests == []
-        assert one.channel.texts_in("1") == ["Stopped. Dropped 1 queued message."]
+        await harness.wait_until_idle()
+        assert harness.model.requests == []
+        assert harness.channel.texts_in("1") == ["Stopped. Dropped 1 queued message."]
 
 
 async def gated_by_sender(inbound: Inbound) -> Admitted:
@@ -174,31 +176,31 @@ async def gated_by_sender(inbound: Inbound) -> Admitted:
     stop = frozenset({"stop"})
     return Admitted(
         key=session_key_of(inbound), principal=inbound.sender, role=Role.MEMBER, commands=stop,
-        stops_others=False,
+        may_stop_others=False,
     )  # fmt: skip
 
 
 async def test_member_stops_only_their_own_run(tmp_path: Path) -> None:
     async with gateway_harness(
         tmp_path, HANGING_SCRIPT, HANGING_SCRIPT, door=gated_by_sender
-    ) as one:
-        await one.channel.say("work", sender="ann")
-        await wait_until(lambda: one.running() is not None)
-        await one.channel.say("me too", sender="bob")
-        await wait_until(lambda: one.gateway.actors.activity(SESSION_KEY).waiting == 1)
+    ) as harness:
+        await harness.channel.say("work", sender="ann")
+        await wait_until(lambda: harness.running() is not None)
+        await harness.channel.say("me too", sender="bob")
+        await wait_until(lambda: harness.gateway.actors.activity(SESSION_KEY).waiting == 1)
         foreign = "Nothing you asked for is running here."
-        await one.channel.say("/stop", sender="eve")
-        await one.sees(foreign)
-        first = one.running()
+        await harness.channel.say("/stop", sender="eve")
+        await harness.wait_for_posts(foreign)
+        first = harness.running()
         assert first is not None
-        await one.channel.say("/stop", sender="ann")
-        await one.sees(foreign, "Stopped.")
-        await wait_until(lambda: one.running() not in {None, first})
-        await one.channel.say("/stop", sender="ann")
-        await one.sees(foreign, "Stopped.", foreign)
-        await one.channel.say("/stop", sender="bob")
-        await one.sees(foreign, "Stopped.", foreign, "Stopped.")
-        await one.calm()
+        await harness.channel.say("/stop", sender="ann")
+        await harness.wait_for_posts(foreign, "Stopped.")
+        await wait_until(lambda: harness.running() not in {None, first})
+        await harness.channel.say("/stop", sender="ann")
+        await harness.wait_for_posts(foreign, "Stopped.", foreign)
+        await harness.channel.say("/stop", sender="bob")
+        await harness.wait_for_posts(foreign, "Stopped.", foreign, "Stopped.")
+        await harness.wait_until_idle()
 
 
 @pytest.mark.parametrize("word", ["/new", "/resume 1", "start over"])
@@ -206,24 +208,24 @@ async def test_switching_session_reports_dropped_messages(tmp_path: Path, word: 
     queue = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
         tmp_path, answer_script("an answer", id="a1"), HANGING_SCRIPT, rules=queue
-    ) as one:
-        one.gateway.intake.set_shortcuts(Shortcuts(anew=frozenset({"start over"})))
-        await one.channel.say("before")
-        await one.sees("an answer")
-        await one.channel.say("/new")
-        await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-        await one.channel.say("work")
-        await wait_until(lambda: len(one.model.requests) == 2)
-        await one.channel.say("queued one")
-        await one.channel.say("queued two")
-        await one.channel.say(word)
-        await wait_until(lambda: any("Dropped" in text for text in one.channel.texts_in("1")))
-        await one.calm()
-        (told,) = [text for text in one.channel.texts_in("1") if "Dropped" in text]
-        assert "Dropped 2 queued messages." in told
-        assert told.startswith("Resumed session" if "resume" in word else "New session")
-        assert await one.open_rows() == []
-        assert len(one.model.requests) == 2
+    ) as harness:
+        harness.gateway.intake.set_shortcuts(Shortcuts(new_session=frozenset({"start over"})))
+        await harness.channel.say("before")
+        await harness.wait_for_posts("an answer")
+        await harness.channel.say("/new")
+        await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+        await harness.channel.say("work")
+        await wait_until(lambda: len(harness.model.requests) == 2)
+        await harness.channel.say("queued one")
+        await harness.channel.say("queued two")
+        await harness.channel.say(word)
+        await wait_until(lambda: any("Dropped" in text for text in harness.channel.texts_in("1")))
+        await harness.wait_until_idle()
+        (reply,) = [text for text in harness.channel.texts_in("1") if "Dropped" in text]
+        assert "Dropped 2 queued messages." in reply
+        assert reply.startswith("Resumed session" if "resume" in word else "New session")
+        assert await harness.open_rows() == []
+        assert len(harness.model.requests) == 2
 
 
 async def _obeys(args: dict[str, Any], context: ToolContext) -> str:
@@ -254,19 +256,23 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
     script = GATED_SCRIPT if "tool" in hang else HANGING_SCRIPT
     took: dict[str, float] = {}
     async with (
-        gateway_harness(tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}) as one,
+        gateway_harness(
+            tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}
+        ) as harness,
         anyio.create_task_group() as group,
     ):
-        group.start_soon(one.channel.say, "/dig" if hang == "command" else "work")
-        await wait_until(lambda: one.gateway.intake.commands == 1 or len(one.model.requests) == 1)
+        group.start_soon(harness.channel.say, "/dig" if hang == "command" else "work")
+        await wait_until(
+            lambda: harness.gateway.intake.open_commands == 1 or len(harness.model.requests) == 1
+        )
         await wait_until(lambda: tool.now == 1 or "tool" not in hang)
         began = clock.monotonic()
-        group.start_soon(one.channel.say, "/stop")
+        group.start_soon(harness.channel.say, "/stop")
         while len(took) < 2 and clock.monotonic() - began < 10:
             await wait_until_idle()
-            if any("top" in text for text in one.channel.texts_in("1")):
+            if any("top" in text for text in harness.channel.texts_in("1")):
                 took.setdefault("told", clock.monotonic() - began)
-            if one.running() is None and not one.gateway.intake.commands:
+            if harness.running() is None and not harness.gateway.intake.open_commands:
                 took.setdefault("free", clock.monotonic() - began)
             if len(took) < 2:
                 await clock.advance(0.05)

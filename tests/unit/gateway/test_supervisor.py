@@ -16,7 +16,9 @@ from support.gateway import wait_until
 
 pytestmark = pytest.mark.anyio
 
-RULES = SupervisorRules(deaf=60, look=15, good=60, backoff=Backoff(base=1, cap=60, jitter=0))
+RULES = SupervisorRules(
+    silence_limit=60, check_interval=15, stable_after=60, backoff=Backoff(base=1, cap=60, jitter=0)
+)
 
 
 class UnstableChannel(FakeChannel):
@@ -41,23 +43,23 @@ class UnstableChannel(FakeChannel):
 async def supervised(
     channel: FakeChannel, clock: FakeClock
 ) -> AsyncGenerator[tuple[Supervisor, list[str]]]:
-    heard: list[str] = []
+    received: list[str] = []
 
     async def deliver(update: Inbound) -> None:
-        heard.append(update.key)
+        received.append(update.key)
 
     supervisor = Supervisor({channel.name: channel}, clock, RULES)
     async with anyio.create_task_group() as group:
         group.start_soon(supervisor.run, deliver)
         await anyio.wait_all_tasks_blocked()
-        yield supervisor, heard
+        yield supervisor, received
         supervisor.close()
 
 
 async def test_failed_channel_is_restarted_with_growing_delays() -> None:
     clock = FakeClock()
     channel = UnstableChannel(ConnectionError("gone"), None, ConnectionError("gone"))
-    async with supervised(channel, clock) as (supervisor, heard):
+    async with supervised(channel, clock) as (supervisor, received):
         state = supervisor.snapshot()["fake"]
         assert (state.condition, state.reason, state.failures) == (
             ChannelCondition.FAILED,
@@ -71,7 +73,7 @@ async def test_failed_channel_is_restarted_with_growing_delays() -> None:
         await clock.advance(4)
         assert supervisor.online("fake")
         await channel.say("hello")
-        assert heard == ["fake:1"]
+        assert received == ["fake:1"]
         assert supervisor.snapshot()["fake"].heard_at == clock.now()
     assert channel.starts == 4
     assert supervisor.snapshot()["fake"].condition is ChannelCondition.CLOSED
@@ -107,7 +109,7 @@ async def test_long_run_resets_the_failures() -> None:
 async def test_silent_channel_is_restarted() -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel()
-    async with supervised(channel, clock) as (supervisor, heard):
+    async with supervised(channel, clock) as (supervisor, received):
         for _ in range(3):
             channel.heard = clock.now()
             await clock.advance(30)
@@ -117,7 +119,7 @@ async def test_silent_channel_is_restarted() -> None:
         await clock.advance(1)
         assert supervisor.online("fake")
         await channel.say("back")
-        assert heard == ["fake:1"]
+        assert received == ["fake:1"]
 
 
 @pytest.mark.parametrize("step", [86400.0, -86400.0])
@@ -143,16 +145,16 @@ async def test_failing_channel_does_not_affect_others() -> None:
     clock = FakeClock()
     bad, good = UnstableChannel(*[OSError("no")] * 50), FakeFaultyChannel(name="good")
     supervisor = Supervisor({"bad": bad, "good": good}, clock, RULES)
-    heard: list[str] = []
+    received: list[str] = []
 
     async def deliver(update: Inbound) -> None:
-        heard.append(update.key)
+        received.append(update.key)
 
     async with anyio.create_task_group() as group:
         group.start_soon(supervisor.run, deliver)
         await anyio.wait_all_tasks_blocked()
         await good.say("hello")
-        assert heard == ["good:1"]
+        assert received == ["good:1"]
         assert supervisor.online("good")
         assert not supervisor.online("bad")
         group.cancel_scope.cancel()
@@ -161,7 +163,7 @@ async def test_failing_channel_does_not_affect_others() -> None:
 async def test_paused_channel_receives_nothing_until_resumed() -> None:
     clock = FakeClock()
     channel = UnstableChannel()
-    async with supervised(channel, clock) as (supervisor, heard):
+    async with supervised(channel, clock) as (supervisor, received):
         supervisor.pause("fake")
         supervisor.pause("fake")
         await wait_until(lambda: not supervisor.online("fake"))
@@ -172,7 +174,7 @@ async def test_paused_channel_receives_nothing_until_resumed() -> None:
         supervisor.resume("fake")
         await wait_until(lambda: supervisor.online("fake"))
         await channel.say("hello")
-        assert heard == ["fake:1"]
+        assert received == ["fake:1"]
         supervisor.resume("fake")
         supervisor.pause("other")
         assert not supervisor.is_paused("other")

@@ -101,7 +101,7 @@ def test_missing_origin_falls_back_to_first_home() -> None:
 def test_unresolved_target_is_reported_and_goes_to_a_file(text: str, why: UnresolvedReason) -> None:
     (target,) = parse_targets(text)
     found = resolve_targets([target], {}, platforms=["discord"])
-    assert found == ResolvedTargets(local=True, unreached=(UnresolvedTarget(target, why),))
+    assert found == ResolvedTargets(local=True, unresolved=(UnresolvedTarget(target, why),))
 
 
 def test_unresolved_target_does_not_affect_others() -> None:
@@ -169,7 +169,7 @@ def test_targets_round_trip(given_targets: list[Target]) -> None:
 def test_no_target_is_silently_dropped(given_targets: list[Target], has_origin: bool) -> None:
     found = resolve_targets(given_targets, HOMES, origin=HERE if has_origin else None)
     assert len(set(found.addresses)) == len(found.addresses)
-    nowhere = {one.target for one in found.unreached}
+    nowhere = {one.target for one in found.unresolved}
     assert nowhere == {
         t
         for t in given_targets

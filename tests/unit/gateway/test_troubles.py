@@ -55,28 +55,28 @@ async def notices() -> AsyncGenerator[NoticeHarness]:
 
 async def test_each_chat_is_notified_once(notices: NoticeHarness) -> None:
     for _ in range(3):
-        notices.troubles.tell(HERE, StoreFull("full"))
-        notices.troubles.tell(THERE, StoreLocked("locked"))
-        notices.troubles.tell(Address("gone", "1"), StoreError("no such channel"))
+        notices.troubles.notify(HERE, StoreFull("full"))
+        notices.troubles.notify(THERE, StoreLocked("locked"))
+        notices.troubles.notify(Address("gone", "1"), StoreError("no such channel"))
     await notices.hears(DISK_FULL)
     await notices.hears(DATABASE_LOCKED, chat="2")
 
 
 async def test_new_outage_is_notified_again(notices: NoticeHarness) -> None:
-    notices.troubles.tell(HERE, StoreFull("full"))
+    notices.troubles.notify(HERE, StoreFull("full"))
     await notices.hears(DISK_FULL)
-    notices.troubles.over(HERE)
-    notices.troubles.tell(HERE, StoreError("broken"))
+    notices.troubles.clear(HERE)
+    notices.troubles.notify(HERE, StoreError("broken"))
     await notices.hears(DISK_FULL, STORE_BROKEN)
     await notices.clock.advance(REPEAT_AFTER)
-    notices.troubles.tell(HERE, StoreFull("full"))
+    notices.troubles.notify(HERE, StoreFull("full"))
     await notices.hears(DISK_FULL, STORE_BROKEN, DISK_FULL)
 
 
 async def test_session_errors_are_not_notified(notices: NoticeHarness) -> None:
-    notices.troubles.tell(HERE, SessionBusy("busy"))
-    notices.troubles.tell(HERE, LeaseLost("lost"))
-    notices.troubles.tell(THERE, StoreFull("full"))
+    notices.troubles.notify(HERE, SessionBusy("busy"))
+    notices.troubles.notify(HERE, LeaseLost("lost"))
+    notices.troubles.notify(THERE, StoreFull("full"))
     await notices.hears(DISK_FULL, chat="2")
     assert notices.channel.texts_in("1") == []
 
@@ -97,20 +97,20 @@ async def test_slow_store_is_notified(notices: NoticeHarness) -> None:
 
 async def test_full_disk_is_notified_once_and_all_is_answered_later(tmp_path: Path) -> None:
     with faulty_disk() as disk:
-        async with gateway_harness(tmp_path) as one:
+        async with gateway_harness(tmp_path) as harness:
             disk.fail(DiskFailure.FULL, 1, 10**9)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await one.channel.type(make_inbound("hello", "u1"))
-            await one.sees(DISK_FULL)
+                    await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL)
             disk.heal()
-            await one.channel.type(make_inbound("hello", "u1"))
-            await one.sees(DISK_FULL, "re: hello")
-            await one.calm()
+            await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL, "re: hello")
+            await harness.wait_until_idle()
             disk.fail(DiskFailure.FULL, 1, 10**9)
             with pytest.raises(StoreFull):
-                await one.channel.type(make_inbound("/status", "u2"))
-            await one.sees(DISK_FULL, "re: hello", DISK_FULL)
+                await harness.channel.type(make_inbound("/status", "u2"))
+            await harness.wait_for_posts(DISK_FULL, "re: hello", DISK_FULL)
             disk.heal()
 
 
@@ -122,15 +122,15 @@ async def test_stored_message_that_cannot_be_answered_is_notified(tmp_path: Path
             return answer_script("nobody will read this")
 
         clock = FakeClock()
-        async with gateway_harness(tmp_path, fills_the_disk, clock=clock) as one:
-            await one.channel.type(make_inbound("hello", "u1"))
-            await one.sees(DISK_FULL)
+        async with gateway_harness(tmp_path, fills_the_disk, clock=clock) as harness:
+            await harness.channel.type(make_inbound("hello", "u1"))
+            await harness.wait_for_posts(DISK_FULL)
             for _ in range(3):
                 await clock.advance(60.0)
-            assert one.channel.texts_in("1") == [DISK_FULL]
+            assert harness.channel.texts_in("1") == [DISK_FULL]
             disk.heal()
             await clock.advance(120.0)
-            await wait_until(lambda: len(one.channel.texts_in("1")) == 2)
-            assert "hello" in one.channel.texts_in("1")[1]
-            await one.calm()
-            assert await one.open_rows() == []
+            await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
+            assert "hello" in harness.channel.texts_in("1")[1]
+            await harness.wait_until_idle()
+            assert await harness.open_rows() == []

@@ -1,4 +1,4 @@
-"""The clock of the system, and that its stand-in keeps the same promises."""
+"""The system clock and the fake clock behave alike."""
 
 from datetime import timedelta
 

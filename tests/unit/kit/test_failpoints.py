@@ -2,7 +2,7 @@ from hermes.kit.failpoints import failpoint, watch_failpoints
 from hermes.testing.failpoints import failpoints
 
 
-def test_nothing_happens_unless_somebody_watches():
+def test_failpoint_without_watcher_does_nothing():
     passed: list[str] = []
     failpoint("one")
     with watch_failpoints(passed.append):

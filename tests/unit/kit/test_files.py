@@ -1,4 +1,4 @@
-"""A file is the old one or the new one, never something between."""
+"""Atomic writes and safe reads."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def test_an_old_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert (path.read_bytes(), mode(path)) == (b"newer", 0o600)
 
 
-def test_whoever_reads_goes_on_reading_the_old_file(tmp_path: Path) -> None:
+def test_reader_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
@@ -96,7 +96,7 @@ def test_an_ordinary_file_is_read_whole(tmp_path: Path):
     assert read_regular_file(tmp_path / "link") == b"12345"
 
 
-def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path):
+def test_special_file_is_refused(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "large").write_bytes(b"123456")
@@ -120,7 +120,7 @@ def test_a_refused_file_leaves_no_handle_open(tmp_path: Path):
     assert names(Path("/proc/self/fd")) == before
 
 
-def test_a_full_disk_has_advice_of_its_own():
+def test_full_disk_has_its_own_hint():
     assert "Free some space" in write_error_hint(
         OSError(errno.ENOSPC, "No space left on device"), "Check"
     )

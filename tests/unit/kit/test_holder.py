@@ -1,4 +1,4 @@
-"""Whether whoever holds something is still alive: sure only when it is certain."""
+"""Whether the holder of a lease is alive; dead only if certain."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def test_this_process_lives() -> None:
     assert not is_surely_dead(process_id())
 
 
-def test_a_child_is_alive_then_dead_also_before_anybody_has_waited_for_it() -> None:
+def test_zombie_child_counts_as_dead() -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -41,18 +41,18 @@ def test_a_child_is_alive_then_dead_also_before_anybody_has_waited_for_it() -> N
         assert is_surely_dead(name)
 
 
-def test_a_pid_that_was_given_again_is_another_process() -> None:
+def test_reused_pid_is_another_process() -> None:
     host, place, pid, start = parts()
     assert is_surely_dead(f"{host}/{place}/{pid}/{int(start) + 1}")
 
 
-def test_nobody_outlives_a_reboot() -> None:
+def test_process_of_another_boot_is_dead() -> None:
     host, place, pid, start = parts()
     pids = place.partition(".")[2]
     assert is_surely_dead(f"{host}/another-boot.{pids}/{pid}/{start}")
 
 
-def test_in_doubt_it_lives() -> None:
+def test_unknown_process_counts_as_alive() -> None:
     host, place, _, start = parts()
     boot = place.partition(".")[0]
     assert not is_surely_dead(f"elsewhere/{place}/4999999/{start}")
@@ -60,5 +60,5 @@ def test_in_doubt_it_lives() -> None:
 
 
 @pytest.mark.parametrize("holder", ["", "me", "a/b", "a/b/c/d", "////", f"{parts()[0]}/x/²/1"])
-def test_a_name_that_is_no_process_lives(holder: str) -> None:
+def test_unparsable_holder_counts_as_alive(holder: str) -> None:
     assert not is_surely_dead(holder)

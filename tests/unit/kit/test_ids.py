@@ -1,4 +1,4 @@
-"""Ids: unique, sortable, of the form that people and files know."""
+"""Ids are unique, sortable and of the known format."""
 
 import re
 import time

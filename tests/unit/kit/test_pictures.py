@@ -17,5 +17,5 @@ from hermes.kit.file_types import image_type
         (b"", None),
     ],
 )
-def test_a_picture_is_known_by_how_it_begins(data: bytes, kind: str | None):
+def test_image_type_is_detected_by_first_bytes(data: bytes, kind: str | None):
     assert image_type(data) == kind

@@ -39,7 +39,7 @@ def test_keys_in_a_query_are_masked(sign: str, name: str):
         ("https://x.example/a?monkey=1&keyword=x&author=me", None),
     ],
 )
-def test_addresses_that_let_somebody_in_are_masked(address: str, shown: str | None):
+def test_urls_with_credentials_are_masked(address: str, shown: str | None):
     redactor = Redactor()
     assert redactor.redact(address) == (shown or address)
     assert redactor.redact(redactor.redact(address)) == redactor.redact(address)

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Backoff delays."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ def test_delays_double_up_to_the_cap() -> None:
     assert [backoff.delay(n, lambda: 0) for n in range(1, 8)] == [2, 4, 8, 16, 32, 60, 60]
 
 
-def test_chance_adds_at_most_the_jitter() -> None:
+def test_jitter_is_bounded() -> None:
     assert Backoff(base=4, jitter=0.5).delay(1, lambda: 1) == 6
     assert Backoff(base=4, jitter=0).delay(1, lambda: 1) == 4
 
@@ -22,7 +22,7 @@ def test_no_delay_is_out_of_bounds(attempt: int, chance: float) -> None:
     assert 0.5 <= backoff.delay(attempt, lambda: chance) <= 30 * 1.25
 
 
-def test_the_usual_chance_is_chance() -> None:
+def test_default_jitter_is_random() -> None:
     delays = {Backoff().delay(1) for _ in range(50)}
     assert len(delays) > 1
     assert all(2 <= delay <= 3 for delay in delays)

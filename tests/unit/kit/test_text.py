@@ -54,6 +54,6 @@ def test_plural() -> None:
     ]
 
 
-def test_a_name_that_is_nearly_right_is_asked_about():
+def test_similar_name_is_suggested():
     assert did_you_mean("mock-larg", ["mock", "mock-large"]) == "Did you mean mock-large?"
     assert did_you_mean("zebra", ["mock", "mock-large"]) == ""

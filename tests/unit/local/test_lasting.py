@@ -66,7 +66,7 @@ class FakeClient:
             show(step)
         return Outcome.DONE
 
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         self._do("news")
         return False
 
@@ -74,18 +74,18 @@ class FakeClient:
         self._do(line)
         return TextReply("done")
 
-    def report(self, ended: RunEnded | None) -> UsageReport:
+    def usage_report(self, ended: RunEnded | None) -> UsageReport:
         self._do("report")
         return UsageReport(session_id="s1", model="mock", provider="openai")
 
-    def past(self) -> RecentHistory:
+    def recent_history(self) -> RecentHistory:
         self._do("past")
         return RecentHistory()
 
-    def answer(self, question: str, words: str) -> None:
+    def answer(self, question: str, text: str) -> None:
         self._do("answer")
 
-    def steer(self, word: str, text: str) -> None:
+    def steer(self, message_id: str, text: str) -> None:
         self._do("steer")
 
     def interrupt(self) -> None:
@@ -179,19 +179,19 @@ def test_ended_turn_keeps_its_outcome() -> None:
         FakeClient(RunStarted("r1", "s1"), DONE, GatewayGone("gone")), FakeReconnect(FakeClient())
     )
     assert run_turn(client) == (Outcome.DONE, [RunStarted("r1", "s1"), DONE])
-    assert client.news()
+    assert client.has_news()
     assert run_turn(client, EMPTY)[1] == [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)]
 
 
 def test_loss_between_turns_is_news_with_one_notice() -> None:
     other = FakeClient()
     client = reconnecting(FakeClient(fails=GatewayGone("gone")), FakeReconnect(other))
-    assert client.news()
+    assert client.has_news()
     assert run_turn(client, EMPTY) == (
         Outcome.DONE,
         [Notice(GATEWAY_GONE), RunEnded("", Outcome.DONE)],
     )
-    assert not client.news()
+    assert not client.has_news()
     assert "say" not in other.done
 
 
@@ -220,12 +220,12 @@ def test_command_is_repeated_only_if_not_received() -> None:
     assert caught.value.code != GatewayGone.code
     assert other.done == []
     assert client.command("/status") == TextReply("done")
-    assert client.news(), "the user still has to be notified"
+    assert client.has_news(), "the user still has to be notified"
 
 
 def test_usage_report_is_requested_again() -> None:
     client = reconnecting(FakeClient(fails=GatewayGone("gone")), FakeReconnect(FakeClient()))
-    assert client.report(None).session_id == "s1"
+    assert client.usage_report(None).session_id == "s1"
 
 
 def test_answer_or_steering_after_the_turn_is_ignored() -> None:
@@ -235,9 +235,9 @@ def test_answer_or_steering_after_the_turn_is_ignored() -> None:
 
 
 def test_unconfirmed_steering_is_withdrawn_from_the_next_turn() -> None:
-    heard = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
+    confirmed = MessageAdded(User("m1", (Text("faster"),), Trust.OWNER))
     reconnect = FakeReconnect(FakeClient())
-    broken = FakeClient(RunStarted("r1", "s1"), heard, GatewayGone("gone"))
+    broken = FakeClient(RunStarted("r1", "s1"), confirmed, GatewayGone("gone"))
     client = reconnecting(broken, reconnect)
 
     def show(event: Event) -> None:
@@ -253,10 +253,10 @@ def test_failed_reconnect_is_raised_once_and_retried_with_the_next_message() -> 
     client = reconnecting(
         FakeClient(fails=GatewayGone("gone")), FakeReconnect(ConfigError("Wrong."), FakeClient())
     )
-    assert client.news()
+    assert client.has_news()
     with pytest.raises(ConfigError):
         run_turn(client, EMPTY)
-    assert not client.news()
+    assert not client.has_news()
     assert run_turn(client) == (Outcome.DONE, [Notice(GATEWAY_GONE), DONE])
 
 

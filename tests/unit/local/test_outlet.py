@@ -73,7 +73,7 @@ async def test_frames_arrive_in_order(pair: Pair) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(pair.queue.send)
         for event in events:
-            await pair.queue.tell(event)
+            await pair.queue.put_event(event)
         await pair.queue.put(LAST)
         assert [await pair.next() for _ in events] == [EventFrame(event) for event in events]
         assert await pair.next() == LAST
@@ -82,9 +82,9 @@ async def test_frames_arrive_in_order(pair: Pair) -> None:
 
 async def test_waiting_deltas_are_merged(pair: Pair) -> None:
     for text in ("one ", "two ", "three"):
-        await pair.queue.tell(TextDelta(text))
-    await pair.queue.tell(ReasoningDelta("x"))
-    await pair.queue.part()
+        await pair.queue.put_event(TextDelta(text))
+    await pair.queue.put_event(ReasoningDelta("x"))
+    await pair.queue.finish()
     assert await pair.next() == EventFrame(TextDelta("one two three"))
     assert await pair.next() == EventFrame(ReasoningDelta("x"))
 
@@ -96,8 +96,8 @@ async def test_slow_reader_delays_facts_and_loses_only_deltas(pair: Pair) -> Non
     async def tell() -> None:
         nonlocal sent
         for _ in range(20):
-            await pair.queue.tell(big)
-            await pair.queue.tell(Notice("may be missed"))
+            await pair.queue.put_event(big)
+            await pair.queue.put_event(Notice("may be missed"))
             sent += 1
         await pair.queue.put(LAST)
 
@@ -115,7 +115,7 @@ async def test_slow_reader_delays_facts_and_loses_only_deltas(pair: Pair) -> Non
 
 async def test_queued_deltas_are_bounded(pair: Pair) -> None:
     for _ in range(40):
-        await pair.queue.tell(TextDelta("x" * (MAX_QUEUED_BYTES // 10)))
+        await pair.queue.put_event(TextDelta("x" * (MAX_QUEUED_BYTES // 10)))
     async with anyio.create_task_group() as group:
         group.start_soon(pair.queue.send)
         answer = await pair.next()
@@ -131,7 +131,7 @@ async def test_put_does_not_block_after_the_reader_has_gone(pair: Pair) -> None:
         group.start_soon(pair.queue.send)
         pair.theirs.close()
         for _ in range(10):
-            await pair.queue.tell(big)
+            await pair.queue.put_event(big)
         await pair.queue.put(LAST)
 
 
@@ -148,6 +148,6 @@ async def test_put_does_not_block_without_a_sender(pair: Pair) -> None:
 @pytest.mark.slow
 async def test_close_after_sending_has_a_timeout(pair: Pair) -> None:
     await pair.queue.put(EventFrame(message_added("x" * MAX_QUEUED_BYTES)))
-    await pair.queue.part()
+    await pair.queue.finish()
     await pair.queue.put(LAST)
-    await pair.queue.part()
+    await pair.queue.finish()

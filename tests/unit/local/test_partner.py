@@ -17,14 +17,16 @@ def test_display_error_interrupts_once_and_is_raised_at_the_end() -> None:
     display = EventDisplay(show, lambda: interrupted.append("yes"))
     display.check()
     for _ in range(3):
-        display.hear(TextDelta("x"))
+        display.on_event(TextDelta("x"))
     assert (len(shown), interrupted) == (1, ["yes"])
     with pytest.raises(BrokenPipeError):
         display.check()
 
 
 def test_options_that_need_an_agent_in_this_process() -> None:
-    assert ConversationOptions(cwd="/", resume="x", model="m", provider="p", person=True).anywhere
-    assert not ConversationOptions(cwd="/", toolsets=()).anywhere
-    assert not ConversationOptions(cwd="/", max_steps=3).anywhere
-    assert not ConversationOptions(cwd="/", source="script").anywhere
+    assert ConversationOptions(
+        cwd="/", resume="x", model="m", provider="p", person=True
+    ).works_with_gateway
+    assert not ConversationOptions(cwd="/", toolsets=()).works_with_gateway
+    assert not ConversationOptions(cwd="/", max_steps=3).works_with_gateway
+    assert not ConversationOptions(cwd="/", source="script").works_with_gateway

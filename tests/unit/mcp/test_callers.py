@@ -1,4 +1,4 @@
-"""Whoever waits for a server: for how long, and how often in vain."""
+"""Pending calls: deadlines and counting of unanswered calls."""
 
 import math
 
@@ -10,33 +10,33 @@ from hermes.mcp.pending_calls import MAX_UNANSWERED, PendingCall, PendingCalls
 pytestmark = pytest.mark.anyio
 
 
-def test_only_silences_in_a_row_count() -> None:
+def test_only_consecutive_unanswered_calls_count() -> None:
     callers = PendingCalls()
     for _ in range(2):
-        assert not any(callers.count(answered=False) for _ in range(MAX_UNANSWERED - 1))
-        assert not callers.count(answered=True)
-    assert not any(callers.count(answered=False) for _ in range(MAX_UNANSWERED - 1))
-    assert callers.count(answered=False)
-    # Then it is another one, which has all its chances.
-    assert not callers.count(answered=False)
+        assert not any(callers.record_outcome(answered=False) for _ in range(MAX_UNANSWERED - 1))
+        assert not callers.record_outcome(answered=True)
+    assert not any(callers.record_outcome(answered=False) for _ in range(MAX_UNANSWERED - 1))
+    assert callers.record_outcome(answered=False)
+    # After a restart the count begins again.
+    assert not callers.record_outcome(answered=False)
 
 
-async def test_the_seconds_of_a_person_do_not_count() -> None:
+async def test_time_of_the_user_does_not_count() -> None:
     caller = PendingCall[str](None)
     async with anyio.create_task_group() as group:
-        group.start_soon(caller.answered, 1000.0)
+        group.start_soon(caller.wait_answered, 1000.0)
         await anyio.wait_all_tasks_blocked()
         given = caller.limit.deadline
-        with caller.stopped():
-            with caller.stopped():
+        with caller.deadline_suspended():
+            with caller.deadline_suspended():
                 assert caller.limit.deadline == math.inf
             assert caller.limit.deadline == math.inf
         assert given <= caller.limit.deadline < math.inf
         group.cancel_scope.cancel()
 
 
-async def test_who_gets_no_answer_in_time_is_told_so() -> None:
+async def test_unanswered_call_times_out() -> None:
     caller = PendingCall[str](None)
-    assert not await caller.answered(0.01)
+    assert not await caller.wait_answered(0.01)
     caller.done.set()
-    assert await caller.answered(0.01)
+    assert await caller.wait_answered(0.01)

@@ -1,4 +1,4 @@
-"""What servers write to stderr: nothing of it is lost, and no secret gets out with it."""
+"""Server stderr is logged completely and redacted."""
 
 import pytest
 from hypothesis import given
@@ -11,32 +11,32 @@ pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"
 
 
-class Paper:
+class StderrRecorder:
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.ear = StderrLog(Redactor([CANARY]).redact, self.keep)
+        self.log = StderrLog(Redactor([CANARY]).redact, self.keep)
 
     async def keep(self, text: str) -> None:
         self.lines += text.splitlines()
 
 
-async def test_a_last_line_without_an_end_is_heard() -> None:
-    printer = Paper()
-    await printer.ear.hear(b"first\nno lu")
+async def test_last_line_without_newline_is_logged() -> None:
+    printer = StderrRecorder()
+    await printer.log.feed(b"first\nno lu")
     assert printer.lines == ["first"]
-    await printer.ear.hear("ck, ä".encode()[:-1])
-    await printer.ear.hear("ä".encode()[-1:])
-    await printer.ear.end()
+    await printer.log.feed("ck, ä".encode()[:-1])
+    await printer.log.feed("ä".encode()[-1:])
+    await printer.log.end()
     assert printer.lines == ["first", "no luck, ä"]
-    assert printer.ear.last == "no luck, ä"
+    assert printer.log.last_line == "no luck, ä"
 
 
-async def test_all_of_much_is_kept() -> None:
-    printer = Paper()
-    said = [f"line {number}" for number in range(3_000)]
-    await printer.ear.hear("\n".join(said).encode())
-    await printer.ear.end()
-    assert printer.lines == said
+async def test_long_output_is_logged_completely() -> None:
+    printer = StderrRecorder()
+    expected = [f"line {number}" for number in range(3_000)]
+    await printer.log.feed("\n".join(expected).encode())
+    await printer.log.end()
+    assert printer.lines == expected
 
 
 @given(
@@ -44,19 +44,19 @@ async def test_all_of_much_is_kept() -> None:
     cut=st.integers(1, len(CANARY) - 1),
     chunk=st.sampled_from([1_000, 4_096, 65_536]),
 )
-async def test_no_secret_is_cut_in_two(before: int, cut: int, chunk: int) -> None:
-    printer = Paper()
+async def test_secret_is_never_split(before: int, cut: int, chunk: int) -> None:
+    printer = StderrRecorder()
     text = ("x" * before + CANARY + "y" * 100).encode()
     for part in (text[: before + cut], text[before + cut :]):
         for start in range(0, len(part), chunk):
-            await printer.ear.hear(part[start : start + chunk])
-    await printer.ear.end()
-    told = "".join(printer.lines)
-    assert told == "x" * before + "[redacted]" + "y" * 100
+            await printer.log.feed(part[start : start + chunk])
+    await printer.log.end()
+    text = "".join(printer.lines)
+    assert text == "x" * before + "[redacted]" + "y" * 100
     assert max(map(len, printer.lines)) <= MAX_LINE
 
 
-async def test_what_people_are_shown_moves_no_cursor() -> None:
-    printer = Paper()
-    await printer.ear.hear(b"\x1b[2Jgone\n")
-    assert printer.ear.last == "\u241b[2Jgone"
+async def test_last_line_is_escaped() -> None:
+    printer = StderrRecorder()
+    await printer.log.feed(b"\x1b[2Jgone\n")
+    assert printer.log.last_line == "\u241b[2Jgone"

@@ -1,4 +1,4 @@
-"""How much there is in a message is known before it is read, and however it comes in pieces."""
+"""Messages are measured before they are parsed, however they are split."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -35,44 +35,44 @@ values = st.recursive(
 )
 
 
-def signs(value: object) -> int:
-    """As many as JSON needs for it."""
+def delimiters(value: object) -> int:
+    """Count the JSON delimiters of a value."""
     match value:
         case dict():
-            return 1 + max(2 * len(value) - 1, 0) + sum(map(signs, value.values()))
+            return 1 + max(2 * len(value) - 1, 0) + sum(map(delimiters, value.values()))
         case list():
-            return 1 + max(len(value) - 1, 0) + sum(map(signs, value))
+            return 1 + max(len(value) - 1, 0) + sum(map(delimiters, value))
         case _:
             return 0
 
 
 @given(values, st.lists(st.integers(1, 9), min_size=1), st.booleans())
-def test_what_stands_in_texts_does_not_count(value: object, steps: list[int], plain: bool) -> None:
+def test_text_in_strings_does_not_count(value: object, steps: list[int], plain: bool) -> None:
     data, weight, at = json.dumps(value, ensure_ascii=plain).encode(), MessageSize(), 0
     size = len(data)
     for turn in range(size):
         step = steps[turn % len(steps)]
         weight.add(data[at : at + step])
         at += step
-    assert (weight.size, weight.values) == (size, signs(value))
+    assert (weight.size, weight.values) == (size, delimiters(value))
 
 
-def test_so_much_that_nobody_asked_for_and_no_more() -> None:
+def test_unsolicited_messages_are_limited() -> None:
     talk = UnsolicitedLimit()
     for _ in range(MAX_UNSOLICITED):
-        talk.hear(1, WINDOW_SECONDS * 2)
+        talk.count(1, WINDOW_SECONDS * 2)
     with pytest.raises(LimitExceeded):
-        talk.hear(1, WINDOW_SECONDS * 3)
-    talk.hear(MAX_UNSOLICITED_BYTES, WINDOW_SECONDS * 4)
+        talk.count(1, WINDOW_SECONDS * 3)
+    talk.count(MAX_UNSOLICITED_BYTES, WINDOW_SECONDS * 4)
     with pytest.raises(LimitExceeded):
-        talk.hear(1, WINDOW_SECONDS * 4)
+        talk.count(1, WINDOW_SECONDS * 4)
 
 
 def answer(**result: object) -> types.JSONRPCResponse:
     return types.JSONRPCResponse(jsonrpc="2.0", id=7, result=result)
 
 
-def test_patterns_for_answers_are_left_out() -> None:
+def test_output_schemas_are_dropped() -> None:
     tools = [{"name": "a", "outputSchema": {}}, 3]
     assert without_costly_parts(answer(tools=tools)) == answer(tools=[{"name": "a"}, 3])
 
@@ -85,7 +85,7 @@ def test_patterns_for_answers_are_left_out() -> None:
         {"inputRequests": {str(n): {} for n in range(MAX_ENTRIES + 1)}},
     ],
 )
-def test_what_has_too_many_parts_is_not_looked_at(long: dict[str, object]) -> None:
+def test_message_with_too_many_parts_is_not_processed(long: dict[str, object]) -> None:
     refused = without_costly_parts(answer(**long))
     assert isinstance(refused, types.JSONRPCError)
     assert refused.id == 7
@@ -122,22 +122,22 @@ class Body(httpx2.AsyncByteStream):
 
 
 @pytest.mark.parametrize("before", [b"", b': "\n', b': "\r', b"data: \\\n"])
-async def test_over_http_no_quote_hides_what_follows(before: bytes) -> None:
+async def test_lone_quote_hides_nothing_over_http(before: bytes) -> None:
     half = b"data: [" + b"{}," * (MAX_VALUES // 4)
     events = [before + half + b"\n\n", before + half, b"{}]\n\n"]
     assert await counted(10**9, *events) == events
     complaints = StderrLog(str, keep)
     with pytest.raises(LimitExceeded, match="values"):
         await counted(10**9, before + half, half, half, complaints=complaints)
-    assert "values" in complaints.fault
+    assert "values" in complaints.disconnect_reason
 
 
-async def test_over_http_no_stream_goes_on_without_end() -> None:
+async def test_endless_stream_is_limited_over_http() -> None:
     with pytest.raises(LimitExceeded, match="unsolicited"):
         await counted(50, *[b"data: 1\n\n"] * 9)
 
 
-async def test_over_http_who_talks_without_end_is_let_go() -> None:
+async def test_flooding_server_is_disconnected_over_http() -> None:
     complaints = StderrLog(str, keep)
     news = SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/message"))
     inward, source = anyio.create_memory_object_stream[Incoming](MAX_UNSOLICITED + 1)
@@ -145,12 +145,12 @@ async def test_over_http_who_talks_without_end_is_let_go() -> None:
         inward.send_nowait(news)
 
     @asynccontextmanager
-    async def way() -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], None]]:
+    async def streams() -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], None]]:
         with inward, source:
             yield source, None
 
     with anyio.fail_after(60):
-        async with filtered_streams(way(), complaints) as (heard, _):
-            count = len([one async for one in heard])
-    assert complaints.fault == TOO_MUCH_UNSOLICITED
+        async with filtered_streams(streams(), complaints) as (received, _):
+            count = len([one async for one in received])
+    assert complaints.disconnect_reason == TOO_MUCH_UNSOLICITED
     assert count == MAX_UNSOLICITED

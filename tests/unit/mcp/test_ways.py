@@ -1,4 +1,4 @@
-"""What comes over HTTP is counted: no answer fills the memory, and no event of a stream."""
+"""Answers and events over HTTP are limited in size."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -35,7 +35,7 @@ async def counted(*chunks: bytes, events: bool) -> int:
 
 
 @pytest.mark.parametrize("blank", [b"\n\n", b"\r\r", b"\r\n\r\n"])
-async def test_each_event_has_room_of_its_own(blank: bytes) -> None:
+async def test_each_event_is_limited_separately(blank: bytes) -> None:
     first, last = blank[:1], blank[1:]
     whole = [HALF, HALF[:-9] + first, last + HALF, HALF[:-9] + blank, HALF]
     assert await counted(*whole, events=True) == sum(map(len, whole))
@@ -44,6 +44,6 @@ async def test_each_event_has_room_of_its_own(blank: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\nx\n"])
-async def test_an_event_without_an_end_is_not_waited_for(end: bytes) -> None:
+async def test_endless_event_is_refused(end: bytes) -> None:
     with pytest.raises(ToolError, match="more than 16 MB"):
         await counted(b"data: a\n\n", HALF, end, HALF, HALF, events=True)

@@ -67,7 +67,7 @@ async def test_full_memory_raises_with_its_entries(
     await small.change(add("0123456789"))
     with pytest.raises(MemoryFull) as full:
         await small.change(add("0123456789x"))
-    assert full.value.sheet.entries == ("0123456789",)
+    assert full.value.file.entries == ("0123456789",)
 
 
 async def test_ambiguous_old_text_is_rejected(memory: MemoryStore) -> None:

@@ -28,7 +28,7 @@ class ManualCoalescer(StreamCoalescer):
         self.rests: list[asyncio.Future[None]] = []
         self._rested = anyio.Event()
 
-    def rest(self) -> "asyncio.Future[None]":
+    def wait_for_pause(self) -> "asyncio.Future[None]":
         self.rests.append(asyncio.get_running_loop().create_future())
         self._rested.set()
         return self.rests[-1]
@@ -52,8 +52,8 @@ class FakeAnswer:
         place = EndpointSettings(base_url="http://127.0.0.1", idle=idle)
         self.events = AnswerEvents(response, place, coalescer)
 
-    def comes(self, *words: str) -> None:
-        for word in words:
+    def comes(self, *texts: str) -> None:
+        for word in texts:
             self.content.feed_data(f"data: {word}\n\n".encode())
 
     async def next(self) -> list[bytes]:
@@ -67,19 +67,19 @@ async def coalesced_next(
     answer: FakeAnswer, coalescer: ManualCoalescer, meanwhile: Callable[[], object]
 ) -> list[bytes]:
     """Return the next events, with `meanwhile` called during the pause."""
-    heard: list[list[bytes]] = []
+    received: list[list[bytes]] = []
     async with anyio.create_task_group() as group:
 
         async def listen() -> None:
-            heard.append(await answer.next())
+            received.append(await answer.next())
 
         group.start_soon(listen)
         await coalescer.resting()
-        assert heard == []
+        assert received == []
         meanwhile()
         if not coalescer.rests[0].done():
             coalescer.rests[0].set_result(None)
-    return heard[0]
+    return received[0]
 
 
 async def test_pause_depends_on_the_number_of_answers() -> None:
@@ -93,7 +93,7 @@ async def test_nearby_pauses_share_a_timer_and_do_not_end_early() -> None:
     coalescer, loop = StreamCoalescer(), asyncio.get_running_loop()
     coalescer.answers = 1000
     begun = loop.time()
-    left, *stayed = [coalescer.rest() for _ in range(100)]
+    left, *stayed = [coalescer.wait_for_pause() for _ in range(100)]
     left.cancel()
     with anyio.fail_after(TIMEOUT):
         await asyncio.gather(*stayed)
@@ -144,19 +144,19 @@ async def test_empty_pause_is_followed_by_a_normal_read() -> None:
     answer = FakeAnswer(coalescer)
     answer.comes("one")
     await answer.next()
-    heard: list[list[bytes]] = []
+    received: list[list[bytes]] = []
 
     async def listen() -> None:
-        heard.append(await answer.next())
+        received.append(await answer.next())
 
     async with anyio.create_task_group() as group:
         group.start_soon(listen)
         await coalescer.resting()
         coalescer.rests[0].set_result(None)
         await asyncio.sleep(0)
-        assert heard == []
+        assert received == []
         answer.comes("two")
-    assert heard == [[b"two"]]
+    assert received == [[b"two"]]
     assert len(coalescer.rests) == 1
 
 

@@ -73,7 +73,7 @@ def test_unknown_fields_are_preserved(file: AuthFile):
     }
     file.path.write_text(json.dumps(strange))
     file.add("openai", key("sk-2"), NOW)
-    file.rest("openai", "sk-1", Cooldown(5.0, "auth"), NOW)
+    file.add_cooldown("openai", "sk-1", Cooldown(5.0, "auth"), NOW)
     now = json.loads(file.path.read_text())
     assert now["providers"] == strange["providers"]
     assert now["credential_pool"]["odd"] == "not a list"
@@ -104,76 +104,76 @@ def test_concurrent_writes_lose_nothing(file: AuthFile):
 def test_cooldowns_of_stored_and_other_keys(file: AuthFile):
     file.add("openai", key("sk-1"), NOW)
     until = NOW.timestamp() + 60
-    file.rest("openai", "sk-1", Cooldown(until, "rate_limit"), NOW)
-    file.rest("openai", "sk-env", Cooldown(until, "auth"), NOW)
-    assert file.rests("openai") == {
+    file.add_cooldown("openai", "sk-1", Cooldown(until, "rate_limit"), NOW)
+    file.add_cooldown("openai", "sk-env", Cooldown(until, "auth"), NOW)
+    assert file.cooldowns("openai") == {
         fingerprint("sk-1"): Cooldown(until, "rate_limit"),
         fingerprint("sk-env"): Cooldown(until, "auth"),
     }
     assert "sk-env" not in file.path.read_text()
     later = NOW + timedelta(hours=1)
-    file.rest("openai", "sk-other", Cooldown(later.timestamp() + 9, "auth"), later)
-    assert fingerprint("sk-env") not in file.rests("openai")
-    assert file.wake("openai", NOW) == 2
-    assert file.rests("openai") == {}
+    file.add_cooldown("openai", "sk-other", Cooldown(later.timestamp() + 9, "auth"), later)
+    assert fingerprint("sk-env") not in file.cooldowns("openai")
+    assert file.clear_cooldowns("openai", NOW) == 2
+    assert file.cooldowns("openai") == {}
 
 
 def test_cooldown_without_a_reset_time_ends(file: AuthFile):
-    told = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
+    value = {"access_token": "k", "last_status": "exhausted", "last_status_at": NOW.isoformat()}
     file.path.parent.mkdir()
-    file.path.write_text(json.dumps({"credential_pool": {"openai": [told]}}))
-    assert file.rests("openai")[fingerprint("k")].until == NOW.timestamp() + 3600
+    file.path.write_text(json.dumps({"credential_pool": {"openai": [value]}}))
+    assert file.cooldowns("openai")[fingerprint("k")].until == NOW.timestamp() + 3600
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"),
+    ("value", "wanted"),
     [(None, None), (5, 5.0), ("7.5", 7.5), (NOW.isoformat(), NOW.timestamp()), ("soon", None)],
 )
-def test_timestamps_are_parsed(told: float | str | None, wanted: float | None):
-    assert parse_timestamp(told) == wanted
+def test_timestamps_are_parsed(value: float | str | None, wanted: float | None):
+    assert parse_timestamp(value) == wanted
 
 
 async def test_cooldowns_outlive_the_process(file: AuthFile):
     clock = FakeClock()
     memory = AuthFileCooldowns(file, "openai", clock)
-    ring = KeyRing(("a", "b"), memory=memory, now=clock.monotonic())
-    assert ring.take(clock.monotonic()) == "a"
+    ring = KeyRing(("a", "b"), cooldowns=memory, now=clock.monotonic())
+    assert ring.next_key(clock.monotonic()) == "a"
     ring.start_cooldown("a", clock.monotonic(), 60.0, "rate_limit")
-    await ring.remember()
+    await ring.save_cooldowns()
     other = KeyRing(
-        ("a", "b"), memory=AuthFileCooldowns(file, "openai", clock), now=clock.monotonic()
+        ("a", "b"), cooldowns=AuthFileCooldowns(file, "openai", clock), now=clock.monotonic()
     )
-    assert other.take(clock.monotonic()) == "b"
-    assert other.take(clock.monotonic() + 61) == "a"
+    assert other.next_key(clock.monotonic()) == "b"
+    assert other.next_key(clock.monotonic() + 61) == "a"
     await clock.advance(61)
-    assert AuthFileCooldowns(file, "openai", clock).resting(("a", "b")) == {}
+    assert AuthFileCooldowns(file, "openai", clock).remaining(("a", "b")) == {}
 
 
 async def test_cooldown_of_a_single_key_is_not_stored(file: AuthFile):
-    ring = KeyRing(("a",), memory=AuthFileCooldowns(file, "openai", FakeClock()))
+    ring = KeyRing(("a",), cooldowns=AuthFileCooldowns(file, "openai", FakeClock()))
     ring.start_cooldown("a", 0.0, 60.0, "auth")
-    await ring.remember()
+    await ring.save_cooldowns()
     assert not file.path.exists()
 
 
 async def test_unwritable_file_is_only_logged(tmp_path: Path):
     (tmp_path / "auth.json").write_text("{")
     memory = AuthFileCooldowns(AuthFile(tmp_path / "auth.json"), "openai", FakeClock())
-    ring = KeyRing(("a", "b"), memory=memory)
+    ring = KeyRing(("a", "b"), cooldowns=memory)
     ring.start_cooldown("a", 0.0, 60.0, "auth")
-    await ring.remember()
-    assert ring.take(0.0) == "b"
+    await ring.save_cooldowns()
+    assert ring.next_key(0.0) == "b"
 
 
 def test_pool_is_added_to_the_settings(file: AuthFile):
     pool = KeyPool(file.path, FakeClock())
-    assert pool.under(ModelSettings()) == ModelSettings()
+    assert pool.with_keys(ModelSettings()) == ModelSettings()
     file.add("openai", key("sk-1"), NOW)
-    assert pool.under(ModelSettings()).pools == {"openai": ("sk-1",)}
+    assert pool.with_keys(ModelSettings()).pools == {"openai": ("sk-1",)}
 
 
 @pytest.mark.parametrize(
-    ("rests", "strategy", "place", "why"),
+    ("rests", "strategy", "index", "why"),
     [
         ((0, 0), KeyStrategy.FILL_FIRST, 0, "first key that is ready"),
         ((9, 0), KeyStrategy.FILL_FIRST, 1, "all other keys are on cooldown"),
@@ -182,13 +182,13 @@ def test_pool_is_added_to_the_settings(file: AuthFile):
         ((0, 0), KeyStrategy.ROUND_ROBIN, 0, "round_robin"),
     ],
 )
-def test_next_key(rests: tuple[float, ...], strategy: KeyStrategy, place: int, why: str):
-    told = [(f"k{number}", "VAR") for number in range(len(rests))]
+def test_next_key(rests: tuple[float, ...], strategy: KeyStrategy, index: int, why: str):
+    value = [(f"k{number}", "VAR") for number in range(len(rests))]
     resting = {fingerprint(f"k{n}"): Cooldown(100.0 + left, "auth") for n, left in enumerate(rests)}
-    verdict = next_key(key_statuses(told, [], resting, 100.0), strategy)
+    verdict = next_key(key_statuses(value, [], resting, 100.0), strategy)
     assert verdict is not None
-    assert verdict.place == place
-    assert why in verdict.why
+    assert verdict.index == index
+    assert why in verdict.reason
 
 
 def test_duplicate_key_keeps_its_first_source():
@@ -199,4 +199,4 @@ def test_duplicate_key_keeps_its_first_source():
 def test_no_next_key_without_keys():
     assert next_key([], KeyStrategy.RANDOM) is None
     chance: Callable[[], float] = lambda: 0.0  # noqa: E731
-    assert KeyRing((), chance=chance).take(0.0) == ""
+    assert KeyRing((), chance=chance).next_key(0.0) == ""

@@ -67,7 +67,7 @@ def test_provider_table_is_consistent():
         assert provider.key_env or provider.name == EMBEDDED
         assert provider.local or provider.default_model
         assert set(provider.profile.efforts) <= set(EFFORTS)
-        re.compile(provider.thinks)
+        re.compile(provider.reasoning_models)
 
 
 def test_providers_are_found_by_name_and_alias():
@@ -83,12 +83,12 @@ def test_providers_are_found_by_name_and_alias():
     ("provider", "model", "form"),
     [
         ("openai", "gpt-5-mini", EffortFormat.FIELD),
-        ("openai", "gpt-4o", EffortFormat.NOWHERE),
+        ("openai", "gpt-4o", EffortFormat.NONE),
         ("openrouter", "any/thing", EffortFormat.OBJECT),
-        ("xai", "grok-4", EffortFormat.NOWHERE),
+        ("xai", "grok-4", EffortFormat.NONE),
         ("deepseek", "deepseek-chat", EffortFormat.SWITCH),
         ("vllm", "Qwen/Qwen3-8B", EffortFormat.TEMPLATE),
-        ("lmstudio", "anything", EffortFormat.NOWHERE),
+        ("lmstudio", "anything", EffortFormat.NONE),
     ],
 )
 def test_effort_is_sent_only_to_reasoning_models(provider: str, model: str, form: EffortFormat):

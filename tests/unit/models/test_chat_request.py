@@ -172,7 +172,7 @@ def test_empty_parts_are_omitted():
     )
     (message,) = body(talk)["messages"]
     assert message["content"] is None
-    (message,) = body(talk, ModelProfile(no_text=""))["messages"]
+    (message,) = body(talk, ModelProfile(empty_content=""))["messages"]
     assert message["content"] == ""
 
 
@@ -205,7 +205,7 @@ def test_reasoning_is_sent_back_to_its_provider_only(
 @pytest.mark.parametrize(
     ("form", "effort", "sent"),
     [
-        (EffortFormat.NOWHERE, "high", {}),
+        (EffortFormat.NONE, "high", {}),
         (EffortFormat.FIELD, "high", {"reasoning_effort": "high"}),
         (EffortFormat.FIELD, "ultra", {"reasoning_effort": "high"}),
         (EffortFormat.FIELD, "none", {"reasoning_effort": "low"}),
@@ -319,8 +319,8 @@ def test_changed_tools_are_encoded_again():
 def test_requests_share_common_pieces():
     one, system = codec(extra={"tools": [], "tool_choice": "none", "seed": 1}), "Be brief." * 9
     asked = [ModelRequest(system, [User(name, (Text(name),))], [LOOK]) for name in ("a", "b")]
-    asked[1] = msgspec.structs.replace(asked[1], calling=OutputConstraints(must=True))
-    first, second = (one.pieces(request) for request in asked)
+    asked[1] = msgspec.structs.replace(asked[1], calling=OutputConstraints(required=True))
+    first, second = (one.body_pieces(request) for request in asked)
     shared = {id(piece) for piece in first} & {id(piece) for piece in second}
     large = [piece for piece in first if len(piece) > 50]
     assert [id(piece) in shared for piece in large] == [False, True, True]

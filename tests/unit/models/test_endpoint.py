@@ -59,8 +59,8 @@ async def test_start_of_a_hanging_body_is_returned():
 
 
 def test_keep_alives_extend_the_wait_with_a_limit():
-    assert EndpointSettings(base_url="", idle=10.0).longest_pause == 50.0
-    assert EndpointSettings(base_url="", idle=10.0, patience=20.0).longest_pause == 20.0
+    assert EndpointSettings(base_url="", idle=10.0).max_pause == 50.0
+    assert EndpointSettings(base_url="", idle=10.0, progress_timeout=20.0).max_pause == 20.0
 
 
 class ClosingServer:
@@ -93,10 +93,10 @@ async def closing_server(answers: int) -> AsyncGenerator[tuple[ClosingServer, En
 
 
 async def ask(endpoint: Endpoint) -> None:
-    origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.place.base_url)
+    origin = RequestOrigin(provider="custom", model="m", base_url=endpoint.settings.base_url)
     response = await endpoint.post("/chat", [b"{}"], {}, origin)
     await response.read()
-    endpoint.let_go(response)
+    endpoint.release(response)
 
 
 async def test_failed_new_connection_is_retried_with_a_wait():

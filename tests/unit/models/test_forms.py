@@ -17,7 +17,9 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
 def request_for(form: OutputFormat | None) -> ModelRequest:
-    return ModelRequest("", [User("m1", (Text("where"),))], calling=OutputConstraints(form=form))
+    return ModelRequest(
+        "", [User("m1", (Text("where"),))], constraints=OutputConstraints(format=form)
+    )
 
 
 def test_chat_completions_response_format() -> None:

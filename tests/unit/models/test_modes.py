@@ -54,7 +54,7 @@ def test_api_mode_setting_applies_to_its_own_provider():
 
 
 @pytest.mark.parametrize(
-    ("url", "told", "mode", "base"),
+    ("url", "configured", "mode", "base"),
     [
         ("https://api.z.ai/api/anthropic", "", ANTHROPIC, "https://api.z.ai/api/anthropic"),
         ("https://a.example/v1/messages", ANTHROPIC, ANTHROPIC, "https://a.example/v1"),
@@ -68,8 +68,8 @@ def test_api_mode_setting_applies_to_its_own_provider():
         ("https://a.example/v1", "", CHAT, "https://a.example/v1"),
     ],
 )
-def test_api_mode_of_custom_providers(url: str, told: str, mode: str, base: str):
-    custom = CustomProvider(name="mine", base_url=url, api_key="k", model="m", api_mode=told)
+def test_api_mode_of_custom_providers(url: str, configured: str, mode: str, base: str):
+    custom = CustomProvider(name="mine", base_url=url, api_key="k", model="m", api_mode=configured)
     found = target(ModelSettings(provider="mine", custom_providers=(custom,)))
     assert (found.api_mode, found.base_url) == (mode, base)
 
@@ -82,12 +82,12 @@ def test_api_mode_of_custom_providers(url: str, told: str, mode: str, base: str)
         (ANTHROPIC, "claude-opus-4-7", EffortFormat.ADAPTIVE),
         (ANTHROPIC, "claude-haiku-5-5", EffortFormat.ADAPTIVE),
         (ANTHROPIC, "anthropic/claude-mythos-preview", EffortFormat.ADAPTIVE),
-        (ANTHROPIC, "claude-3-opus", EffortFormat.NOWHERE),
+        (ANTHROPIC, "claude-3-opus", EffortFormat.NONE),
         (GEMINI, "gemini-3.1-pro", EffortFormat.LEVEL),
-        (GEMINI, "gemini-2.0-flash", EffortFormat.NOWHERE),
-        (RESPONSES, "gpt-5-chat-latest", EffortFormat.NOWHERE),
+        (GEMINI, "gemini-2.0-flash", EffortFormat.NONE),
+        (RESPONSES, "gpt-5-chat-latest", EffortFormat.NONE),
         (RESPONSES, "o4-mini", EffortFormat.OBJECT),
-        (RESPONSES, "grok-4", EffortFormat.NOWHERE),
+        (RESPONSES, "grok-4", EffortFormat.NONE),
     ],
 )
 def test_model_features(mode: str, model: str, effort: EffortFormat):

@@ -325,7 +325,7 @@ async def test_name_is_the_first_models_and_close_is_forwarded():
         closed.append("yes")
 
     one, two = model("one"), model("two")
-    resilient = ResilientModel([KeyedModel(one), KeyedModel(two)], FakeClock(), closing=close)
+    resilient = ResilientModel([KeyedModel(one), KeyedModel(two)], FakeClock(), close=close)
     assert (resilient.name, resilient.provider, resilient.window) == ("one", "one-co", 200_000)
     await resilient.aclose()
     assert closed == ["yes"]
@@ -381,7 +381,7 @@ def test_any_failures_end_within_bounds(failures, models: int, keys: int):
 
     anyio.run(run)
     assert sum(len(one.requests) for one in players) <= RetryPolicy().attempts
-    assert all(wait <= RetryPolicy().longest_wait for wait in clock.slept)
+    assert all(wait <= RetryPolicy().max_wait for wait in clock.slept)
 
 
 async def test_replaced_model_is_closed_when_idle():
@@ -392,11 +392,11 @@ async def test_replaced_model_is_closed_when_idle():
         closed += 1
 
     one = model("a", answer_script("one"), answer_script("two"), answer_script("three"))
-    chain = ResilientModel([KeyedModel(one)], FakeClock(), closing=close)
+    chain = ResilientModel([KeyedModel(one)], FakeClock(), close=close)
     await read_stream(chain)
     assert closed == 0
     async with chain.stream(request_for()) as chunks:
-        await chain.replaced()
+        await chain.close_when_idle()
         assert [chunk async for chunk in chunks]
         assert closed == 0
     assert closed == 1

@@ -134,7 +134,7 @@ def test_missing_configuration_has_a_hint():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said", "hint"),
+    ("settings", "message", "hint"),
     [
         ({"provider": "openai"}, "no key is set for OpenAI", "OPENAI_API_KEY"),
         ({"provider": "nobody"}, "unknown provider 'nobody'", "openrouter"),
@@ -147,8 +147,8 @@ def test_missing_configuration_has_a_hint():
         ),
     ],
 )
-def test_wrong_settings_are_reported(settings, said: str, hint: str):
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_wrong_settings_are_reported(settings, message: str, hint: str):
+    with pytest.raises(ConfigError, match=message) as caught:
         chosen(ModelSettings(**settings))
     assert hint in caught.value.hint
 

@@ -13,11 +13,11 @@ def read(pieces: list[str]) -> tuple[str, str, list[TextPiece]]:
     merged: list[TextPiece] = []
     for piece in found:
         match piece.kind:
-            case PieceKind.SPOKEN:
+            case PieceKind.TEXT:
                 spoken += piece.text
-            case PieceKind.THOUGHT:
+            case PieceKind.REASONING:
                 thought += piece.text
-            case PieceKind.TAKEN_BACK:
+            case PieceKind.RECLASSIFIED:
                 thought, spoken = thought + spoken, ""
         if merged and merged[-1].kind is piece.kind:
             merged.append(TextPiece(merged.pop().text + piece.text, piece.kind))

@@ -122,16 +122,16 @@ class TestAnthropic:
         ("calling", "choice"),
         [
             (OutputConstraints(), None),
-            (OutputConstraints(one=True), {"type": "auto", "disable_parallel_tool_use": True}),
-            (OutputConstraints(must=True), {"type": "any"}),
+            (OutputConstraints(single=True), {"type": "auto", "disable_parallel_tool_use": True}),
+            (OutputConstraints(required=True), {"type": "any"}),
             (OutputConstraints(name="look"), {"type": "tool", "name": "look"}),
         ],
     )
     def test_tool_choice(self, calling: OutputConstraints, choice: Any):
-        request = ModelRequest("", [ASK], [LOOK_TOOL], effort="high", calling=calling)
+        request = ModelRequest("", [ASK], [LOOK_TOOL], effort="high", constraints=calling)
         whole = body(AnthropicWire, request, ModelProfile(effort=EffortFormat.BUDGET))
         assert whole.get("tool_choice") == choice
-        assert ("thinking" in whole) == (not calling.must and not calling.name)
+        assert ("thinking" in whole) == (not calling.required and not calling.name)
 
     @pytest.mark.parametrize(
         ("model", "effort", "wanted"),
@@ -224,14 +224,14 @@ class TestResponses:
         ("calling", "wanted"),
         [
             (OutputConstraints(), {}),
-            (OutputConstraints(must=True, one=True), {"tool_choice": "required"}),
+            (OutputConstraints(required=True, single=True), {"tool_choice": "required"}),
             (OutputConstraints(name="look"), {"tool_choice": {"type": "function", "name": "look"}}),
         ],
     )
     def test_tool_choice(self, calling: OutputConstraints, wanted: Any):
-        whole = body(ResponsesWire, ModelRequest("", [ASK], [LOOK_TOOL], calling=calling))
+        whole = body(ResponsesWire, ModelRequest("", [ASK], [LOOK_TOOL], constraints=calling))
         assert {name: whole[name] for name in ("tool_choice",) if name in whole} == wanted
-        assert whole.get("parallel_tool_calls", True) is not calling.one
+        assert whole.get("parallel_tool_calls", True) is not calling.single
 
 
 class TestGemini:
@@ -275,7 +275,7 @@ class TestGemini:
         assert whole.get("generationConfig", {}).get("thinkingConfig") == wanted
 
     def test_tool_choice(self):
-        request = ModelRequest("", [ASK], [LOOK_TOOL], calling=OutputConstraints(name="look"))
+        request = ModelRequest("", [ASK], [LOOK_TOOL], constraints=OutputConstraints(name="look"))
         assert body(GeminiWire, request)["toolConfig"] == {
             "functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["look"]}
         }

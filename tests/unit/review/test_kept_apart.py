@@ -53,7 +53,7 @@ async def test_review_session_is_never_resumed(store: SqliteStore) -> None:
 @pytest.mark.parametrize("query", ["teapot", "eapo", "kitchen*", '"teapot is"', "."])
 async def test_review_sessions_are_not_searched(store: SqliteStore, query: str) -> None:
     archive = store.archive_for(OWNER)
-    for found in (await archive.search(query), await archive.recall(query)):
+    for found in (await archive.search(query), await archive.search_by_meaning(query)):
         assert {hit.session.id for hit in found} == {"talk"}
 
 

@@ -45,7 +45,7 @@ def by_tool(tool: str, **args: object) -> Carrier:
     async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
         call = make_call(tool, **(args or {"path": "notes.md"}))
         one.talk.model.scripts += [[assistant_message(call)], *then]
-        await one.talk.say("Look into it, please.")
+        await one.talk.submit("Look into it, please.")
 
     return bring
 
@@ -53,16 +53,16 @@ def by_tool(tool: str, **args: object) -> Carrier:
 def by_message(trust: Trust) -> Carrier:
     async def bring(one: LearningHarness, then: Sequence[Script]) -> None:
         session = one.talk.conversation.session
-        said = User(new_id("msg"), (Text(POISON),), trust)
+        message = User(new_id("msg"), (Text(POISON),), trust)
         one.talk.model.scripts += [answer_script("I see."), *then]
         role = Role.GUEST if trust is Trust.GUEST else Role.OWNER
         turn = TurnRequest(
-            session=session, asked=said, listen=one.talk.ear, new=True,
+            session=session, message=message, emit=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
         await one.talk.conversation.resume(session.id)
-        await one.talk.say("Go on.")
+        await one.talk.submit("Go on.")
 
     return bring
 
@@ -70,8 +70,8 @@ def by_message(trust: Trust) -> Carrier:
 async def in_an_earlier_turn(one: LearningHarness, then: Sequence[Script]) -> None:
     page = make_call("web_extract", url="https://example.org")
     one.talk.model.scripts += [[assistant_message(page)], answer_script("Read."), *then]
-    await one.talk.say("Read that page.")
-    await one.talk.say("Thanks. Go on.")
+    await one.talk.submit("Read that page.")
+    await one.talk.submit("Thanks. Go on.")
 
 
 FILES = ("read_file", "search_files", "terminal", "process", "session_search", "delegate_task")
@@ -136,7 +136,7 @@ def test_subagents_and_programs_cannot_save_anything() -> None:
 async def add_existing_content(one: LearningHarness) -> None:
     step = MemoryOperation(action="add", content=RULE)
     person = ChangeOrigin(session="before")
-    await one.learning.notebook.change(
+    await one.learning.memory_store.change(
         MemoryRequest(
             target=MemoryTarget.MEMORY, operations=(step,), by=Author.PERSON, origin=person
         )
@@ -208,16 +208,16 @@ async def check(one: LearningHarness, before: dict[str, bytes], named: str, show
     return False
 
 
-class DenyingApprovals:
+class Refuses:
     def __init__(self) -> None:
         self.wishes: list[ApprovalRequest] = []
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
-        return Decision(allowed=wish.tool != "skill_manage", why="Refused by the person.")
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
+        return Decision(allowed=request.tool != "skill_manage", why="Refused by the person.")
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         return None
 
@@ -231,10 +231,10 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
         answer_script("Done."),
     ]
     async with learning_harness(tmp_path, *scripts, words=POISON) as one:
-        one.talk.planner.counsel = person = DenyingApprovals()
+        one.talk.planner.approvals = person = Refuses()
         session = one.talk.conversation.session
         turn = TurnRequest(
-            session=session, asked=user_message("go"), listen=one.talk.ear, new=True, attended=True
+            session=session, message=user_message("go"), emit=one.talk.ear, new=True, attended=True
         )
         await one.talk.runner.run(turn)
         (wish,) = person.wishes
@@ -256,5 +256,5 @@ async def test_own_statements_are_saved_immediately(tmp_path: Path) -> None:
         answer_script("Done."),
     ]
     async with learning_harness(tmp_path, *scripts, words=POISON) as one:
-        await one.talk.say(f"Read notes.md. And remember: {text}!")
+        await one.talk.submit(f"Read notes.md. And remember: {text}!")
         assert one.files() == {"memories/MEMORY.md": text.encode()}

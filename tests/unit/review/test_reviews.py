@@ -53,7 +53,7 @@ def keeps(text: str, target: str = "user") -> Script:
 async def test_no_review_below_the_threshold(tmp_path: Path) -> None:
     rules = ReviewRules(intervals=ReviewIntervals(memory=2, skills=2))
     async with learning_harness(tmp_path, answer_script("Hello."), rules=rules) as one:
-        await one.talk.say("hi")
+        await one.talk.submit("hi")
         await wait_for_reviews(one)
         assert await one.sessions("review") == []
         assert len(one.talk.model.requests) == 1
@@ -66,7 +66,7 @@ async def test_saved_change_is_announced_and_can_be_undone(tmp_path: Path) -> No
         answer_script("Nothing more."),
     ]
     async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
-        await one.talk.say("Be brief with me, please.")
+        await one.talk.submit("Be brief with me, please.")
         (session,) = await finished_reviews(one)
         assert one.files() == {"memories/USER.md": b"prefers short answers"}
         (entry,) = await one.learning.ledger.log()
@@ -75,10 +75,10 @@ async def test_saved_change_is_announced_and_can_be_undone(tmp_path: Path) -> No
             session.id,
             one.talk.conversation.session.id,
         )
-        (told,) = one.told
-        assert told.startswith("💾")
-        assert "prefers short answers" in told
-        assert "/changes" in told
+        (notice,) = one.notices
+        assert notice.startswith("💾")
+        assert "prefers short answers" in notice
+        assert "/changes" in notice
         await one.learning.ledger.undo(entry.change.id)
         assert one.files() == {}
 
@@ -103,24 +103,24 @@ async def test_undone_change_is_not_saved_again(tmp_path: Path, how: str) -> Non
     async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
         ledger = one.learning.ledger
         if how == "rejected":
-            notebook, editor = one.learning.notebook, one.learning.skill_editor
-            memory = MemoryTool(MemoryDeps(notebook=notebook, approval=lambda: True))
-            manage = SkillManage(ManageDeps(editor=editor, approval=lambda: True))
+            notebook, editor = one.learning.memory_store, one.learning.skill_editor
+            memory = MemoryTool(MemoryDeps(store=notebook, needs_approval=lambda: True))
+            manage = SkillManage(ManageDeps(editor=editor, needs_approval=lambda: True))
             one.talk.planner.tools = {**one.tools, "memory": memory, "skill_manage": manage}
-        await one.talk.say("I like tea.")
+        await one.talk.submit("I like tea.")
         await finished_reviews(one)
         for proposal in await ledger.waiting():
             await ledger.decide(proposal, accepted=False)
         for entry in await ledger.log():
             await ledger.undo(entry.change.id)
         assert one.files() == {}
-        await one.talk.say("Now to something else.")
+        await one.talk.submit("Now to something else.")
         await finished_reviews(one, 2)
         assert one.files() == {}
         assert await ledger.waiting() == []
         messages = [text_of(message) for message in one.talk.model.requests[-1].messages]
         assert sum("undid this before" in text for text in messages) == 3
-        assert len(one.told) == 1
+        assert len(one.notices) == 1
 
 
 async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
         answer_script("Nothing to keep."),
     ]  # fmt: skip
     async with learning_harness(tmp_path, *scripts, words="text", rules=EACH) as one:
-        await one.talk.say("look into a")
+        await one.talk.submit("look into a")
         await finished_reviews(one)
         first, last, review = one.talk.model.requests
         assert review.system == last.system == first.system
@@ -145,7 +145,7 @@ async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
 async def test_review_does_not_write_to_the_reviewed_session(tmp_path: Path) -> None:
     scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
     async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
-        await one.talk.say("I like tea")
+        await one.talk.submit("I like tea")
         (session,) = await finished_reviews(one)
         assert [text_of(row.message) for row in await one.talk.rows()] == ["I like tea", "Hello."]
         archive = one.talk.store.archive_for(OWNER)
@@ -160,7 +160,7 @@ async def test_only_memory_and_skill_tools_work(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("Hello."), [calls], answer_script("Ah."), rules=EACH
     ) as one:
-        await one.talk.say("hi")
+        await one.talk.submit("hi")
         await finished_reviews(one)
         results = [text_of(message) for message in one.talk.model.requests[-1].messages[-5:]]
         assert all("only memory and skills" in text for text in results)
@@ -185,11 +185,11 @@ async def test_review_writes_a_skill(tmp_path: Path) -> None:
         words="x",
         rules=rules,
     ) as one:
-        await one.talk.say("make tea")
+        await one.talk.submit("make tea")
         await finished_reviews(one)
         assert one.files() == {"skills/tea/SKILL.md": SKILL.encode()}
         assert one.learning.usage.of("tea").created_by == "agent"
-        assert "read_file f2" in one.told[0]
+        assert "read_file f2" in one.notices[0]
 
 
 async def test_review_ends_after_max_steps(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_review_ends_after_max_steps(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("Hello."), *endless, answer_script("Enough."), rules=EACH
     ) as one:
-        await one.talk.say("hi")
+        await one.talk.submit("hi")
         await finished_reviews(one)
         assert len(one.talk.model.requests) == 1 + MAX_STEPS + 1
 
@@ -205,7 +205,7 @@ async def test_review_ends_after_max_steps(tmp_path: Path) -> None:
 async def test_review_usage_is_recorded(tmp_path: Path) -> None:
     spent = assistant_message("Nothing to keep.", usage=Usage(100, 5))
     async with learning_harness(tmp_path, answer_script("Hello."), [spent], rules=EACH) as one:
-        await one.talk.say("hi")
+        await one.talk.submit("hi")
         (session,) = await finished_reviews(one)
         (use,) = await one.talk.store.archive_for(OWNER).usage(session.id)
         assert (use.usage.input, use.usage.output, use.cost) == (100, 5, 0.005)
@@ -219,10 +219,10 @@ async def test_failed_review_is_not_announced(tmp_path: Path) -> None:
         answer_script("Nothing."),
     ]
     async with learning_harness(tmp_path, *scripts, rules=EACH) as one:
-        await one.talk.say("hi")
+        await one.talk.submit("hi")
         await finished_reviews(one)
-        assert one.told == []
-        await one.talk.say("hi again")
+        assert one.notices == []
+        await one.talk.submit("hi again")
         await finished_reviews(one, 2)
         assert len(one.talk.model.requests) == 4
 
@@ -231,9 +231,9 @@ async def test_review_does_not_block_turns_or_run_twice(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("One."), HANGING_SCRIPT, answer_script("Two."), rules=EACH
     ) as one:
-        await one.talk.say("first")
+        await one.talk.submit("first")
         await wait_until(lambda: len(one.talk.model.requests) == 2)
-        await one.talk.say("second")
+        await one.talk.submit("second")
         assert len(one.talk.model.requests) == 3
         assert len(await one.sessions("review")) == 1
 
@@ -242,14 +242,14 @@ async def test_waiting_reviews_are_queued_and_limited(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("One."), HANGING_SCRIPT, HANGING_SCRIPT, rules=EACH
     ) as one:
-        await one.talk.say("first")
+        await one.talk.submit("first")
         await wait_until(lambda: len(one.talk.model.requests) == 2)
         tasks = len(asyncio.all_tasks())
         for number in range(MAX_WAITING + 10):
             session = structs.replace(one.talk.conversation.session, id=f"s-{number}")
-            turn = TurnRequest(session=session, asked=user_message("hi"), listen=one.talk.ear)
-            one.reviews.ended(turn, Outcome.DONE)
-        assert len(one.reviews.at_work) == MAX_WAITING + 1
+            turn = TurnRequest(session=session, message=user_message("hi"), emit=one.talk.ear)
+            one.reviews.turn_ended(turn, Outcome.DONE)
+        assert len(one.reviews.active_sessions) == MAX_WAITING + 1
         assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
 
 
@@ -258,7 +258,7 @@ async def test_shutdown_ends_the_review(tmp_path: Path) -> None:
         async with learning_harness(
             tmp_path, answer_script("One."), HANGING_SCRIPT, rules=EACH
         ) as one:
-            await one.talk.say("first")
+            await one.talk.submit("first")
             await wait_until(lambda: len(one.talk.model.requests) == 2)
     assert one.talk.model.abandoned_streams == 1
 
@@ -280,9 +280,9 @@ async def test_only_the_owners_turns_are_reviewed(
     async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
         session = one.talk.conversation.session
         turn = TurnRequest(
-            session=session, asked=user_message("hi"), listen=one.talk.ear, new=True,
+            session=session, message=user_message("hi"), emit=one.talk.ear, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
-            source=source, bare=bare,
+            source=source, no_tools=bare,
         )  # fmt: skip
         await one.talk.runner.run(turn)
         await wait_for_reviews(one)
@@ -293,10 +293,10 @@ async def test_turn_with_client_tools_is_not_reviewed(tmp_path: Path) -> None:
     async with learning_harness(tmp_path, answer_script("Hello."), rules=EACH) as one:
         turn = TurnRequest(
             session=one.talk.conversation.session,
-            asked=user_message("hi"),
-            listen=one.talk.ear,
+            message=user_message("hi"),
+            emit=one.talk.ear,
             new=True,
-            handed=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
+            client_tools=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
         )
         await one.talk.runner.run(turn)
         await wait_for_reviews(one)
@@ -308,10 +308,12 @@ async def test_notification_level_applies(tmp_path: Path, how: NotificationLevel
     rules = structs.replace(EACH, notifying=how)
     scripts = [answer_script("Hello."), keeps("likes tea"), answer_script("Done.")]
     async with learning_harness(tmp_path, *scripts, rules=rules) as one:
-        await one.talk.say("I like tea")
+        await one.talk.submit("I like tea")
         await finished_reviews(one)
-        assert len(one.told) == (how is not NotificationLevel.OFF)
-        assert any("+likes tea" in text for text in one.told) == (how is NotificationLevel.VERBOSE)
+        assert len(one.notices) == (how is not NotificationLevel.OFF)
+        assert any("+likes tea" in text for text in one.notices) == (
+            how is NotificationLevel.VERBOSE
+        )
         assert one.files()
 
 
@@ -320,16 +322,16 @@ async def test_restart_does_not_reset_the_count(tmp_path: Path) -> None:
     async with learning_harness(
         tmp_path, answer_script("One."), answer_script("Two."), rules=rules
     ) as one:
-        await one.talk.say("first")
-        await one.talk.say("second")
+        await one.talk.submit("first")
+        await one.talk.submit("second")
         await wait_for_reviews(one)
         session = one.talk.conversation.session.id
     again = [answer_script("Three."), answer_script("Nothing to keep."), answer_script("Four.")]
     async with learning_harness(tmp_path, *again, rules=rules) as one:
         await one.talk.conversation.resume(session)
-        await one.talk.say("third")
+        await one.talk.submit("third")
         await finished_reviews(one)
-        await one.talk.say("fourth")
+        await one.talk.submit("fourth")
         await finished_reviews(one)
 
 
@@ -345,17 +347,17 @@ async def test_content_of_a_guest_becomes_a_proposal(tmp_path: Path) -> None:
         session = one.talk.conversation.session
         guest = User("msg_g", (Text("Ann likes tea."),), Trust.GUEST)
         turn = TurnRequest(
-            session=session, asked=guest, listen=one.talk.ear, new=True,
+            session=session, message=guest, emit=one.talk.ear, new=True,
             role=Role.GUEST, principal="telegram:5",
         )  # fmt: skip
         await one.talk.runner.run(turn)
         await one.talk.conversation.resume(session.id)
-        await one.talk.say("hello")
+        await one.talk.submit("hello")
         await finished_reviews(one)
         assert one.files() == {}
         (proposal,) = await one.learning.ledger.waiting()
         assert "Ann likes tea" in proposal.origin.words[0]
-        assert "needs your decision" in one.told[0]
+        assert "needs your decision" in one.notices[0]
         await one.learning.accept(proposal)
         assert one.files() == {"memories/USER.md": b"likes tea"}
 
@@ -371,7 +373,7 @@ async def test_other_model_gets_a_digest_and_knows_the_sources(tmp_path: Path) -
         answer_script("Read."),
     ]
     async with learning_harness(tmp_path, *scripts, words="tea") as one:
-        await one.talk.say("read u")
+        await one.talk.submit("read u")
         reviewer = Reviewer(structs.replace(one.review_parts(), model=choose))
         occasion = ReviewedTurn(session=one.talk.conversation.session.id, source="cli")
         findings = await reviewer.review(occasion, DueReviews(memory=True))

@@ -98,9 +98,9 @@ async def test_run_body(tmp_path: Path) -> None:
 
 
 async def test_note_is_the_question_if_there_is_no_other(tmp_path: Path) -> None:
-    told = await body(tmp_path, user_message("begin"), assistant_message("I beg"), NOTE)
-    assert isinstance(told, dict)
-    assert told["input"] == [{"content": "go on where you were"}]
+    decoded = await body(tmp_path, user_message("begin"), assistant_message("I beg"), NOTE)
+    assert isinstance(decoded, dict)
+    assert decoded["input"] == [{"content": "go on where you were"}]
 
 
 async def test_missing_question_is_an_error(tmp_path: Path) -> None:
@@ -113,20 +113,20 @@ async def test_history_is_limited_to_the_newest_messages(tmp_path: Path) -> None
         user_message(f"{number}") if number % 2 else assistant_message(f"{number}")
         for number in range(1_001)
     ]
-    told = await body(tmp_path, *many, user_message("now"))
-    assert isinstance(told, dict)
-    past = told["conversation_history"]
+    decoded = await body(tmp_path, *many, user_message("now"))
+    assert isinstance(decoded, dict)
+    past = decoded["conversation_history"]
     assert (len(past), past[-1]["content"]) == (MAX_HISTORY, "1000")
     long = [
         user_message("x" * (MAX_HISTORY_CHARACTERS // 2)),
         assistant_message("y" * (MAX_HISTORY_CHARACTERS // 2)),
         user_message("z"),
     ]
-    told = await body(
+    decoded = await body(
         tmp_path, user_message("old"), assistant_message("older"), *long[:2], user_message("now")
     )
-    assert isinstance(told, dict)
-    assert [one["content"][:1] for one in told["conversation_history"]] == ["x", "y"]
+    assert isinstance(decoded, dict)
+    assert [one["content"][:1] for one in decoded["conversation_history"]] == ["x", "y"]
 
 
 async def test_files_share_a_size_limit(tmp_path: Path) -> None:
@@ -135,18 +135,18 @@ async def test_files_share_a_size_limit(tmp_path: Path) -> None:
     large = await blobs.put(PNG + b"\0" * (MAX_FILE_BYTES - 20), "image/png", "b.png")
     pdf = await blobs.put(b"%PDF-1.7 ...", "application/pdf", "c.pdf")
     long = await blobs.put(b"x" * (MAX_DOCUMENT_TEXT + 1), "text/plain", "d.txt")
-    packed = await MessageEncoder(blobs, files=True).pack(User("m", (small, large, pdf, long)))
+    packed = await MessageEncoder(blobs, files=True).encode(User("m", (small, large, pdf, long)))
     assert [part["type"] for part in packed.parts] == [
         "input_image",
         "input_text",
         "input_file",
         "input_text",
     ]
-    assert packed.behind == ["b.png", "d.txt"]
-    plain = await MessageEncoder(blobs, files=False).pack(User("m", (pdf,)))
-    assert plain.behind == ["c.pdf"]
-    many = await MessageEncoder(blobs, files=True).pack(User("m", (small,) * (MAX_FILES + 2)))
-    assert len(many.behind) == 2
+    assert packed.omitted == ["b.png", "d.txt"]
+    plain = await MessageEncoder(blobs, files=False).encode(User("m", (pdf,)))
+    assert plain.omitted == ["c.pdf"]
+    many = await MessageEncoder(blobs, files=True).encode(User("m", (small,) * (MAX_FILES + 2)))
+    assert len(many.omitted) == 2
 
 
 async def test_supported_documents_are_sent(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
         (b"\0\1", "g.bin"),
     ]
     media = [await blobs.put(data, "application/x-any", name) for data, name in given]
-    packed = await MessageEncoder(blobs, files=True).pack(User("m", tuple(media)))
+    packed = await MessageEncoder(blobs, files=True).encode(User("m", tuple(media)))
     files = [part for part in packed.parts if part["type"] == "input_file"]
     assert [part["filename"] for part in files] == [
         "a.docx", "b.xlsx", "c.pptx", "d.ipynb", "document.pdf", "long.txt",
@@ -170,11 +170,11 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
     for part, (data, _) in zip(files, given[:6], strict=True):
         read = read_file(part, "input")
         assert isinstance(read, AttachedDocument)
-        assert read.data == data if read.made else read.text == data.decode()
-    assert packed.behind == ["f.zip", "g.bin"]
-    plain = await MessageEncoder(blobs, files=False).pack(User("m", tuple(media)))
+        assert read.data == data if read.format else read.text == data.decode()
+    assert packed.omitted == ["f.zip", "g.bin"]
+    plain = await MessageEncoder(blobs, files=False).encode(User("m", tuple(media)))
     assert [part for part in plain.parts if part["type"] != "input_text"] == []
-    assert "e.txt" not in plain.behind
+    assert "e.txt" not in plain.omitted
 
 
 async def test_run_key_is_unique_per_question() -> None:
@@ -195,14 +195,14 @@ def test_repeated_events_are_ignored(words: list[str], returns: list[int]) -> No
     events = [event("message.delta", delta=word) for word in words]
     events.append(event("run.completed", output="".join(words)))
     mapper = RunEventMapper()
-    told: list[str] = []
+    decoded: list[str] = []
     for start in [*returns, 0]:
         for number, data in list(enumerate(events, 1))[min(start, mapper.last) :]:
-            told += [one.text for one in mapper.feed(number, data) if isinstance(one, TextDelta)]
+            decoded += [one.text for one in mapper.feed(number, data) if isinstance(one, TextDelta)]
             if number == start:
                 break
-    assert "".join(told) == mapper.text == "".join(words)
-    assert mapper.said(Stop.END).text == "".join(words)
+    assert "".join(decoded) == mapper.text == "".join(words)
+    assert mapper.message(Stop.END).text == "".join(words)
 
 
 def test_final_output_is_authoritative() -> None:
@@ -247,12 +247,14 @@ def test_approval_request_is_shown_and_kept() -> None:
     )
     text = "The remote gateway asks for approval: rm -r build - It deletes files."
     choices, reason = ("once", "deny"), "It deletes files."
-    assert mapper.leave == [
+    assert mapper.questions == [
         RemoteQuestion("q1", text, choices, action="rm -r build", reason=reason),
     ]
     clarify = event("clarify.request", question_id="q2", description="Which one?")
     assert mapper.feed(2, clarify) == (Notice("The remote gateway asks: Which one?"),)
-    assert mapper.leave[1] == RemoteQuestion("q2", "The remote gateway asks: Which one?", open=True)
+    assert mapper.questions[1] == RemoteQuestion(
+        "q2", "The remote gateway asks: Which one?", open=True
+    )
     assert mapper.feed(3, event("something.new", of="a younger one")) == ()
 
 
@@ -260,12 +262,12 @@ def test_questions_are_unique_and_limited() -> None:
     mapper = RunEventMapper()
     for number in range(1, 10):
         mapper.feed(number, event("approval.request", question_id="q", command=f"cmd {number}"))
-    assert [one.action for one in mapper.leave] == ["cmd 1"]
-    told = [
+    assert [one.action for one in mapper.questions] == ["cmd 1"]
+    decoded = [
         mapper.feed(10 + number, event("approval.request", question_id=f"q{number}", command="x"))
         for number in range(MAX_QUESTIONS + 50)
     ]
-    assert len(mapper.leave) == sum(map(len, told)) + 1 == MAX_QUESTIONS
+    assert len(mapper.questions) == sum(map(len, decoded)) + 1 == MAX_QUESTIONS
 
 
 @pytest.mark.parametrize(
@@ -277,21 +279,21 @@ def test_questions_are_unique_and_limited() -> None:
     ],
 )
 def test_preview_becomes_valid_arguments(preview: str, args: dict[str, object]) -> None:
-    (heard,) = RunEventMapper().feed(1, event("tool.started", tool="t", preview=preview))
-    assert isinstance(heard, ToolStarted)
-    assert b"\n\n" not in bytes(heard.call.args)
-    assert msgspec.json.decode(heard.call.args) == args
+    (emitted,) = RunEventMapper().feed(1, event("tool.started", tool="t", preview=preview))
+    assert isinstance(emitted, ToolStarted)
+    assert b"\n\n" not in bytes(emitted.call.args)
+    assert msgspec.json.decode(emitted.call.args) == args
 
 
 def test_read_and_unread_steering_messages_are_separated() -> None:
     one, two, three = user_message("a"), user_message("b"), user_message("c")
     steered = SteeringTracker()
     for message in (one, two, three):
-        steered.gave(message)
+        steered.add(message)
     steered.applied(["b", "something that was put in other words"])
-    assert (steered.heard, steered.unheard) == ([two, one], (three,))
+    assert (steered.read, steered.unread) == ([two, one], (three,))
     steered.applied(["c", "nobody said this"])
-    assert steered.unheard == ()
+    assert steered.unread == ()
 
 
 class LateRuntime:
@@ -305,7 +307,7 @@ class LateRuntime:
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         self.asked.append(list(runtime_request.messages))
         await tell(MessageAdded(assistant_message(f"answer {len(self.asked)}")))
-        return TurnEnd(Outcome.DONE, unheard=tuple(await runtime_request.meanwhile()))
+        return TurnEnd(Outcome.DONE, late_messages=tuple(await runtime_request.read_steering()))
 
     async def close(self) -> None:
         """Do nothing."""
@@ -317,10 +319,10 @@ async def test_late_steering_message_is_answered_next() -> None:
     async def steer() -> Sequence[User]:
         return said.pop(0) if said else []
 
-    runtime, ear = LateRuntime(), EventRecorder()
+    runtime, recorder = LateRuntime(), EventRecorder()
     plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", steer=steer)
-    assert await run_turn(plan, [user_message("first")], ear) is Outcome.DONE
-    assert ear.texts == ["first", "answer 1", "late", "answer 2"]
+    assert await run_turn(plan, [user_message("first")], recorder) is Outcome.DONE
+    assert recorder.texts == ["first", "answer 1", "late", "answer 2"]
     assert len(runtime.asked) == 2
 
 
@@ -335,11 +337,14 @@ async def test_role_is_sent_to_the_remote_gateway(tmp_path: Path) -> None:
 
 
 async def test_gateway_without_roles_is_used_by_the_owner_only(tmp_path: Path) -> None:
-    far, ear = RemoteGateway(url="http://127.0.0.1:1"), EventRecorder()
-    parts = RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
+    far, recorder = RemoteGateway(url="http://127.0.0.1:1"), EventRecorder()
+    parts = RemoteTurnDeps(remote=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
     guest = structs.replace(SCOPE, role=Role.GUEST)
     turn = RemoteTurn(
-        parts, RemoteCapabilities(runs=True), RuntimeRequest(guest, "", (user_message("hi"),)), ear
+        parts,
+        RemoteCapabilities(runs=True),
+        RuntimeRequest(guest, "", (user_message("hi"),)),
+        recorder,
     )
     with pytest.raises(BadRequest, match="does not support roles"):
         await turn.run()
@@ -348,11 +353,11 @@ async def test_gateway_without_roles_is_used_by_the_owner_only(tmp_path: Path) -
 FEATURES = dict.fromkeys((*REQUIRED_FEATURES, "run_steer", "file_input", "run_roles"), True)
 
 
-ALL = RemoteCapabilities(runs=True, steers=True, files=True, roles=True)
+ALL = RemoteCapabilities(runs=True, steering=True, files=True, roles=True)
 
 
 @pytest.mark.parametrize(
-    ("told", "able"),
+    ("decoded", "able"),
     [
         ({"object": HERMES_OBJECT, "features": FEATURES}, ALL),
         (
@@ -372,8 +377,8 @@ ALL = RemoteCapabilities(runs=True, steers=True, files=True, roles=True)
         ([], RemoteCapabilities()),
     ],
 )
-def test_hermes_gateway_is_recognised(told: object, able: RemoteCapabilities) -> None:
-    assert read_capabilities(msgspec.json.encode(told)) == able
+def test_hermes_gateway_is_recognised(decoded: object, able: RemoteCapabilities) -> None:
+    assert read_capabilities(msgspec.json.encode(decoded)) == able
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"\xff", b"[" * 100_000])
@@ -393,10 +398,12 @@ def test_followups_are_recognised() -> None:
 async def test_followup_is_the_answer_without_a_question(tmp_path: Path) -> None:
     letter = User(f"{FOLLOWUP_PREFIX}msg_1", (Text("It is ready."),), Trust.DATA)
     far = RemoteGateway(url="http://127.0.0.1:1")
-    runtime = RemoteRuntime(RemoteTurnDeps(far=far, clock=SystemClock(), blobs=FileBlobs(tmp_path)))
+    runtime = RemoteRuntime(
+        RemoteTurnDeps(remote=far, clock=SystemClock(), blobs=FileBlobs(tmp_path))
+    )
     past = (user_message("build"), assistant_message("I began."))
     for history in (past, (*past, NOTE)):
-        ear = EventRecorder()
+        recorder = EventRecorder()
         plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", history=history)
-        assert await run_turn(plan, [letter], ear) is Outcome.DONE
-        assert ear.texts == ["It is ready.", "It is ready."]
+        assert await run_turn(plan, [letter], recorder) is Outcome.DONE
+        assert recorder.texts == ["It is ready.", "It is ready."]

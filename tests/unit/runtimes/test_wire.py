@@ -20,27 +20,27 @@ USED = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\
 
 @given(WORDS, NOISE, st.lists(st.integers(0, 2000), max_size=12))
 def test_result_does_not_depend_on_the_chunking(
-    words: list[str], noise: bytes, cuts: list[int]
+    texts: list[str], noise: bytes, cuts: list[int]
 ) -> None:
     stream = (
-        b"".join(noise + delta_events(word) for word in words) + FINISH_EVENT + USED + DONE_EVENT
+        b"".join(noise + delta_events(word) for word in texts) + FINISH_EVENT + USED + DONE_EVENT
     )
     places = sorted({0, *(cut % len(stream) for cut in cuts), len(stream)})
     mapper = ChatStreamMapper()
     told = [mapper.feed(stream[a:b]) for a, b in itertools.pairwise(places)]
-    assert "".join(told) == mapper.text == "".join(words)
-    said = mapper.answer()
+    assert "".join(told) == mapper.text == "".join(texts)
+    messages = mapper.answer()
     assert mapper.done
-    assert (said.stop, said.usage) == (Stop.END, Usage(7, 2))
+    assert (messages.stop, messages.usage) == (Stop.END, Usage(7, 2))
 
 
 @given(WORDS, st.integers(0, 2000))
-def test_only_complete_events_count(words: list[str], cut: int) -> None:
-    stream = b"".join(map(delta_events, words))
+def test_only_complete_events_count(texts: list[str], cut: int) -> None:
+    stream = b"".join(map(delta_events, texts))
     mapper = ChatStreamMapper()
     mapper.feed(stream[: cut % (len(stream) + 1)])
-    assert "".join(words).startswith(mapper.text)
-    assert not mapper.whole
+    assert "".join(texts).startswith(mapper.text)
+    assert not mapper.is_complete
     assert mapper.partial().stop is Stop.CANCELLED
 
 
@@ -66,8 +66,8 @@ def test_internal_note_is_the_question_only_if_there_is_no_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [(), (user_message("a"), assistant_message("b")), (user_message("  "),)]
+    "messages", [(), (user_message("a"), assistant_message("b")), (user_message("  "),)]
 )
-def test_missing_question_is_an_error(said: tuple[User, ...]) -> None:
+def test_missing_question_is_an_error(messages: tuple[User, ...]) -> None:
     with pytest.raises(UsageError):
-        chat_request(RuntimeRequest(SCOPE, "", said))
+        chat_request(RuntimeRequest(SCOPE, "", messages))

@@ -25,14 +25,16 @@ def command_with(tmp_path: Path, hidden: int) -> SpawnRequest:
         cwd="/",
         env={},
         timeout=1,
-        reach=ProcessPermissions(writable=(str(work),)),
+        permissions=ProcessPermissions(writable=(str(work),)),
     )
-    request = SpawnRequest(argv=job.argv, cwd=job.cwd, env=job.env, called="it")
-    return Bubblewrap("/usr/bin/bwrap", policy).around(request, job)
+    request = SpawnRequest(argv=job.argv, cwd=job.cwd, env=job.env, label="it")
+    return Bubblewrap("/usr/bin/bwrap", policy).wrap(request, job)
 
 
 def test_many_files_are_hidden_one_by_one(tmp_path: Path):
-    hidden = [path for path in command_with(tmp_path, 300).there if path.endswith(".secret")]
+    hidden = [
+        path for path in command_with(tmp_path, 300).required_paths if path.endswith(".secret")
+    ]
     assert len(hidden) == 300
 
 

@@ -65,11 +65,11 @@ def open_files() -> int:
 
 async def test_child_reads_and_writes(spawner: Spawner):
     async with spawner.open(shell("while read x; do echo got $x; done", talk=True)) as child:
-        await child.feed(b"one\n")
+        await child.write_stdin(b"one\n")
         assert await child.read() == b"got one\n"
-        await child.feed(b"two\n")
+        await child.write_stdin(b"two\n")
         assert await child.read() == b"got two\n"
-        child.hang_up()
+        child.close_stdin()
         assert (await child.wait()).exit_code == 0
         assert await child.read() == b""
 
@@ -127,7 +127,7 @@ async def test_tree_of_a_killed_supervisor_is_ended(spawner: Spawner, witness: P
         await witness.silence()
         with pytest.raises(SandboxError, match="supervisor was killed"):
             await child.wait()
-        await other.feed(b"still here\n")
+        await other.write_stdin(b"still here\n")
         assert await read_all(other) == b"still here\n"
 
 
@@ -167,7 +167,7 @@ async def test_failed_start_leaks_no_files(tmp_path: Path):
 async def test_closing_the_spawner_keeps_running_children(spawner: Spawner):
     async with spawner.open(shell("read x; echo $x", talk=True)) as child:
         spawner.close()
-        await child.feed(b"still here\n")
+        await child.write_stdin(b"still here\n")
         assert await read_all(child) == b"still here\n"
 
 
@@ -249,13 +249,13 @@ async def test_held_path_behind_a_link_is_rejected(spawner: Spawner, tmp_path: P
 async def test_stderr_can_be_separate(spawner: Spawner) -> None:
     both = shell("echo out; echo err >&2; read line; echo $line >&2", talk=True)
     async with spawner.open(structs.replace(both, apart=True)) as child:
-        await child.feed(b"more\n")
+        await child.write_stdin(b"more\n")
         assert await read_all(child) == b"out\n"
         output = b""
-        while data := await child.complaint():
+        while data := await child.read_stderr():
             output += data
         assert output == b"err\nmore\n"
     async with spawner.open(both) as child:
-        await child.feed(b"more\n")
+        await child.write_stdin(b"more\n")
         assert sorted((await read_all(child)).split()) == [b"err", b"more", b"out"]
-        assert await child.complaint() == b""
+        assert await child.read_stderr() == b""

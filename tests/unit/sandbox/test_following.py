@@ -10,7 +10,7 @@ from hermes.sandbox.spawner import NotStarted
 pytestmark = pytest.mark.anyio
 
 
-class FailedProcess:
+class Unbegun:
     """Fails immediately; its error output arrives a little later."""
 
     pid = 0
@@ -23,13 +23,13 @@ class FailedProcess:
             await anyio.lowlevel.checkpoint()
         return self._output.pop(0) if self._output else b""
 
-    async def complaint(self) -> bytes:
+    async def read_stderr(self) -> bytes:
         return b""
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         pass
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         pass
 
     async def wait(self) -> ProcessExit:
@@ -41,7 +41,7 @@ class FailedProcess:
 
 async def test_error_output_is_read_after_a_failed_start() -> None:
     job = ProcessSpec(argv=("x",), cwd="/", env={}, timeout=60)
-    capture = OutputCapture(job.keep, job.spill, SPILL_LIMIT)
+    capture = OutputCapture(job.keep, job.overflow_file, SPILL_LIMIT)
     with pytest.raises(NotStarted):
-        await run_to_end(FailedProcess(), job, capture, None)
+        await run_to_end(Unbegun(), job, capture, None)
     assert capture.kept() == b"bwrap: no such thing"

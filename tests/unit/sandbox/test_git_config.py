@@ -42,7 +42,7 @@ def test_parser_agrees_with_git():
     made = ("".join(chance.choices(PIECES, k=chance.randint(2, 14))) for _ in range(150))
     for text in (*TEXTS, *made):
         parsed = parse_config(text.encode())
-        read = [*parsed.settings] if parsed.whole else None
+        read = [*parsed.settings] if parsed.complete else None
         assert _without_spaces(read) == _without_spaces(parse_with_git(text.encode())), text
 
 

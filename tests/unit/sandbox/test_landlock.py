@@ -45,7 +45,7 @@ class TestLandlock(SandboxContract):
         )
         argv, folder = ("sh", "-c", command), str(tmp_path)
         reach = ProcessPermissions(writable=(folder,))
-        job = ProcessSpec(argv=argv, cwd=folder, env=ENV, timeout=TEST_TIMEOUT, reach=reach)
+        job = ProcessSpec(argv=argv, cwd=folder, env=ENV, timeout=TEST_TIMEOUT, permissions=reach)
         output = b""
         try:
             with anyio.fail_after(TEST_TIMEOUT):

@@ -45,14 +45,14 @@ def test_scanner_finds_folders_files_and_nested_repositories(tmp_path: Path):
 def test_missing_config_and_hooks_are_created(tmp_path: Path):
     git = tmp_path / ".git"
     (git / "objects").mkdir(parents=True)
-    read_only = GitGuard([str(tmp_path)], kept=True).read_only
+    read_only = GitGuard([str(tmp_path)], can_protect=True).read_only
     assert sorted(read_only) == [f"{git}/config", f"{git}/hooks"]
 
 
 def test_many_repositories_need_few_mounts(tmp_path: Path):
     for number in range(MAX_GUARDED_PATHS):
         make_repository(tmp_path / f"{number % 7}/r{number}")
-    guard = GitGuard([str(tmp_path)], kept=True)
+    guard = GitGuard([str(tmp_path)], can_protect=True)
     read_only = guard.read_only
     assert guard.crowded
     assert len(read_only) <= MAX_GUARDED_PATHS + MAX_READ_ONLY_FOLDERS + 2
@@ -64,7 +64,7 @@ def test_only_large_unscanned_folders_are_read_only(tmp_path: Path):
     for number in range(40):
         (tmp_path / f"big/{number % 4}/{number}").mkdir(parents=True)
     (tmp_path / "small/inner").mkdir(parents=True)
-    found = RepositoryScanner().find([str(tmp_path)], most=20)
+    found = RepositoryScanner().find([str(tmp_path)], max_folders=20)
     tops = [str(tmp_path)]
     assert set(common_folders(found.unread, tops, 40)) == set(found.unread)
     assert set(common_folders(found.unread, tops, 4)) <= {f"{tmp_path}/big/{n}" for n in range(4)}
@@ -101,9 +101,9 @@ def test_changed_folder_is_listed_again(tmp_path: Path):
     ],
 )
 def test_planted_settings_are_set_aside(config: str, tmp_path: Path):
-    guard = GitGuard([str(tmp_path)], kept=True)
+    guard = GitGuard([str(tmp_path)], can_protect=True)
     git = make_repository(tmp_path / "new", config)
-    assert len(guard.since()) == 1
+    assert len(guard.undo_planted()) == 1
     assert (git / "config.set-aside").read_text() == config
     assert not (git / "config").exists()
 
@@ -112,22 +112,22 @@ def test_safe_and_existing_settings_stay(tmp_path: Path):
     old = make_repository(tmp_path / "old", "[core]\n\tfsmonitor = mine\n")
     (old / "hooks").mkdir()
     (old / "hooks/pre-commit").write_text("mine")
-    guard = GitGuard([str(tmp_path)], kept=False)
+    guard = GitGuard([str(tmp_path)], can_protect=False)
     new = make_repository(tmp_path / "new")
     (new / "hooks").mkdir()
     (new / "hooks/pre-commit.sample").write_text("")
     (new / "worktrees/w").mkdir(parents=True)
     (new / "worktrees/w/commondir").write_text("../..\n")
-    assert guard.since() == []
+    assert guard.undo_planted() == []
     assert not [*tmp_path.rglob("*set-aside*")]
 
 
 def test_change_of_an_unguarded_file_is_reported(tmp_path: Path):
     git = make_repository(tmp_path)
-    unguarded, guarded = (GitGuard([str(tmp_path)], kept=kept) for kept in (False, True))
+    unguarded, guarded = (GitGuard([str(tmp_path)], can_protect=kept) for kept in (False, True))
     (git / "config").write_text("[core]\n\tfsmonitor = evil\n")
-    assert [str(git / "config") in note for note in unguarded.since()] == [True]
-    assert guarded.since() == []
+    assert [str(git / "config") in note for note in unguarded.undo_planted()] == [True]
+    assert guarded.undo_planted() == []
     assert (git / "config").exists()
 
 
@@ -136,10 +136,10 @@ def test_nothing_behind_a_link_is_renamed(tmp_path: Path):
     make_repository(outside, "[core]\n\tfsmonitor = mine\n")
     work = tmp_path / "work"
     work.mkdir()
-    guard = GitGuard([str(work)], kept=True)
+    guard = GitGuard([str(work)], can_protect=True)
     (work / ".git").symlink_to(outside / ".git")
     (work / "sub").symlink_to(outside)
-    guard.since()
+    guard.undo_planted()
     assert not [*outside.rglob("*set-aside*")]
 
 
@@ -173,32 +173,32 @@ def plant(work: Path, kind: str) -> Path:
 def test_links_to_unscanned_repositories_are_set_aside(kind: str, tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
-    guard = GitGuard([str(work)], kept=True)
+    guard = GitGuard([str(work)], can_protect=True)
     lead = plant(work, kind)
-    assert len(guard.since()) == 2
+    assert len(guard.undo_planted()) == 2
     assert (work / ".x/r/.git/config.set-aside").exists()
     assert not os.path.lexists(lead)
     assert os.path.lexists(lead.with_name(f"{lead.name}.set-aside"))
-    assert GitGuard([str(work)], kept=True).since() == []
+    assert GitGuard([str(work)], can_protect=True).undo_planted() == []
 
 
 def test_gitdir_file_is_parsed_exactly(tmp_path: Path):
-    guard = GitGuard([str(tmp_path)], kept=True)
+    guard = GitGuard([str(tmp_path)], can_protect=True)
     seen = make_repository(tmp_path / " .x", "[core]\n\tfsmonitor = evil\n")
     make_repository(tmp_path / ".x")
     (tmp_path / ".git").write_text("gitdir:  .x/.git\n")
-    assert len(guard.since()) == 1
+    assert len(guard.undo_planted()) == 1
     assert (seen / "config.set-aside").exists()
 
 
 def test_repository_made_of_links_is_found(tmp_path: Path):
     make_repository(tmp_path / ".x")
-    guard = GitGuard([str(tmp_path)], kept=True)
+    guard = GitGuard([str(tmp_path)], can_protect=True)
     for name in ("objects", "refs"):
         (tmp_path / name).symlink_to(tmp_path / ".x/.git/objects")
     (tmp_path / "HEAD").symlink_to(".x/.git/HEAD")
     (tmp_path / "config").write_text("[core]\n\tfsmonitor = evil\n\tworktree = .\n")
-    assert len(guard.since()) == 1
+    assert len(guard.undo_planted()) == 1
     assert (tmp_path / "config.set-aside").exists()
 
 
@@ -207,18 +207,18 @@ def test_existing_link_stays_until_changed(tmp_path: Path):
     work = tmp_path / "work"
     work.mkdir()
     (work / ".git").symlink_to(mine)
-    guard = GitGuard([str(work)], kept=True)
-    assert guard.since() == []
+    guard = GitGuard([str(work)], can_protect=True)
+    assert guard.undo_planted() == []
     (work / ".git").unlink()
     (work / ".git").symlink_to(other)
-    assert len(guard.since()) == 1
+    assert len(guard.undo_planted()) == 1
     assert (work / ".git.set-aside").readlink() == other
 
 
 def test_earlier_set_aside_files_are_kept(tmp_path: Path):
     git = make_repository(tmp_path)
     for text in ("one", "two"):
-        guard = GitGuard([str(tmp_path)], kept=True)
+        guard = GitGuard([str(tmp_path)], can_protect=True)
         (git / "commondir").write_text(text)
-        assert len(guard.since()) == 1
+        assert len(guard.undo_planted()) == 1
     assert {path.read_text() for path in git.glob("commondir.set-aside*")} == {"one", "two"}

@@ -35,7 +35,7 @@ def access(
     )
     found = path_rules(policy, reach)
     assert found == sorted(found, key=lambda rule: Path(rule.path).parts)
-    return {str(Path(rule.path).relative_to(root)): rule.sight for rule in found}
+    return {str(Path(rule.path).relative_to(root)): rule.access for rule in found}
 
 
 def test_secrets_stay_hidden_in_a_writable_folder(root: Path):
@@ -54,7 +54,7 @@ def test_only_existing_visible_entries_of_a_home_are_writable(root: Path):
         (home / name).mkdir()
     (home / "list.txt").write_text("")
     (home / "link").symlink_to(root / "elsewhere")
-    policy = FilesystemPolicy(tmp="/t", person=str(home), guarded=())
+    policy = FilesystemPolicy(tmp="/t", user_home=str(home), guarded=())
     wanted = {
         "home/list.txt": PathAccess.CHANGE,
         "home/notes": PathAccess.CHANGE,
@@ -77,7 +77,9 @@ def test_lent_folder_is_writable_if_permitted(root: Path):
 
 
 def test_reader_paths_are_hidden_from_writers(root: Path):
-    policy = FilesystemPolicy(tmp="/t", hidden=(f"{root}/home",), to_readers=(f"{root}/home/work",))
+    policy = FilesystemPolicy(
+        tmp="/t", hidden=(f"{root}/home",), reader_paths=(f"{root}/home/work",)
+    )
     assert access(root, policy)["home/work"] is PathAccess.READ
     assert "home/work" not in access(root, policy, "elsewhere")
 

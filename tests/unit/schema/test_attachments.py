@@ -1,4 +1,4 @@
-"""What was attached to a question is told by its name where people read it."""
+"""Attachments are shown by name."""
 
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ MESSAGE = User(
 )
 
 
-def test_attachments_are_told_by_name() -> None:
+def test_attachments_are_shown_by_name() -> None:
     assert typed_text(MESSAGE) == "Read @file:a.md and @file:gone."
     assert [one.text for one in display_parts(MESSAGE) if isinstance(one, Text)] == [
         "Read @file:a.md and @file:gone.",
@@ -32,13 +32,13 @@ def test_attachments_are_told_by_name() -> None:
     ]
 
 
-def test_a_question_that_begins_with_the_mark_is_still_a_question() -> None:
+def test_text_that_looks_like_an_attachment_is_kept() -> None:
     said = User("u", (Text(FILES_HEADER),))
     assert typed_text(said) == FILES_HEADER
     assert display_parts(said) == said.parts
 
 
-def test_exports_for_readers_do_not_take_them_for_words() -> None:
+def test_exports_show_attachments_by_name() -> None:
     session = Session(id="s", source="cli", started_at=AT)
     copy = SessionExport(session, [StoredMessage(seq=1, run="r", at=AT, message=MESSAGE)], [])
     for text in ("\n".join(markdown.render(copy)), "\n".join(html.render(copy))):

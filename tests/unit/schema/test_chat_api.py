@@ -1,4 +1,4 @@
-"""Chat messages of other programs, told in our words, and ours told in theirs."""
+"""Conversion of messages from and to the chat API format."""
 
 from datetime import UTC, datetime
 
@@ -65,13 +65,13 @@ def test_arguments_are_an_object_or_broken(arguments: object, args: bytes, broke
         ("content_filter", Stop.REFUSED),
     ],
 )
-def test_why_it_ended_is_kept(reason: str | None, stop: Stop):
+def test_stop_reason_is_kept(reason: str | None, stop: Stop):
     message = read(role="assistant", content="x", finish_reason=reason)
     assert isinstance(message, Assistant)
     assert message.stop is stop
 
 
-def test_parts_that_hold_text_are_text_whatever_they_are_called():
+def test_text_parts_of_any_type_are_text():
     parts = [{"type": "input_text", "text": "a"}, {"text": "b"}, {"type": "image_url"}]
     assert read(role="user", content=parts).parts == (
         Text("a"),
@@ -80,7 +80,7 @@ def test_parts_that_hold_text_are_text_whatever_they_are_called():
     )
 
 
-def test_a_system_prompt_is_no_part_of_the_talk():
+def test_system_prompt_is_not_a_message():
     assert from_wire(WireMessage(role="system", content="be kind"), NOON) is None
 
 
@@ -106,7 +106,7 @@ def test_a_system_prompt_is_no_part_of_the_talk():
         ),
     ],
 )
-def test_ours_come_back_as_they_were(message: Message):
+def test_messages_round_trip(message: Message):
     stored = StoredMessage(0, NOON, "r", message)
     line = msgspec.json.encode(to_wire(stored))
     assert from_wire(msgspec.json.decode(line, type=WireMessage), NOON) == stored

@@ -1,4 +1,4 @@
-"""What an error says to do next is one sentence, wherever in the house it is raised."""
+"""Every error hint in the source is one sentence."""
 
 import ast
 from collections.abc import Iterator

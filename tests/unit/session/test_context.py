@@ -26,44 +26,44 @@ def unbound():
     reset_session_vars()
 
 
-def test_what_was_never_bound_is_what_the_process_has(monkeypatch):
+def test_unbound_variable_has_the_process_value(monkeypatch):
     monkeypatch.setenv(CHAT, "from-outside")
     assert get_session_env(CHAT) == "from-outside"
     assert get_session_env("HERMES_SESSION_THREAD_ID", "none") == "none"
 
 
-def test_what_is_bound_hides_the_process(monkeypatch):
+def test_bound_variable_hides_the_process_value(monkeypatch):
     monkeypatch.setenv("HERMES_SESSION_THREAD_ID", "from-outside")
     set_session_vars(platform="chat", chat_id="1")
     assert get_session_env(CHAT) == "1"
     assert get_session_env("HERMES_SESSION_THREAD_ID") == ""
 
 
-def test_a_cleared_context_does_not_fall_back(monkeypatch):
+def test_cleared_context_does_not_fall_back(monkeypatch):
     monkeypatch.setenv(CHAT, "from-outside")
     clear_session_vars(set_session_vars(chat_id="1", async_delivery=False))
     assert get_session_env(CHAT) == ""
     assert async_delivery_supported()
 
 
-def test_an_unknown_variable_is_refused():
+def test_unknown_variable_is_refused():
     with pytest.raises(TypeError, match="CHATID"):
         set_session_vars(chatid="1")
 
 
-def test_binding_engages_for_good():
+def test_binding_engages_permanently():
     clear_session_vars(set_session_vars(chat_id="1"))
     reset_session_vars()
     assert session_context_engaged()
 
 
-def test_a_session_can_move_on():
+def test_session_id_can_change():
     set_session_vars(session_id="a", chat_id="1")
     set_current_session_id("b")
     assert (get_session_env("HERMES_SESSION_ID"), get_session_env(CHAT)) == ("b", "1")
 
 
-def test_cron_targets_stand_apart():
+def test_cron_targets_are_separate():
     set_cron_delivery("chat", "7")
     clear_session_vars()
     assert session_env() == {
@@ -72,7 +72,7 @@ def test_cron_targets_stand_apart():
     }
 
 
-def test_a_mirrored_turn_puts_back_what_was_bound():
+def test_bound_scope_restores_the_previous_binding():
     scope = Scope(
         profile="work",
         session="s1",
@@ -108,7 +108,7 @@ def test_a_mirrored_turn_puts_back_what_was_bound():
     assert (get_session_env(CHAT), async_delivery_supported()) == ("before", True)
 
 
-def test_forty_tasks_never_see_each_other():
+def test_concurrent_tasks_do_not_see_each_other():
     async def handler(number: int, gate: asyncio.Event) -> tuple[str, str]:
         inherited = get_session_env(CHAT)
         reset_session_vars()

@@ -1,4 +1,4 @@
-"""A talk as a surface sees it: say, interrupt, undo, retry, resume, start anew."""
+"""Conversations: submit, interrupt, undo, retry, resume, start new sessions."""
 
 from pathlib import Path
 
@@ -32,148 +32,152 @@ pytestmark = pytest.mark.anyio
 PICTURE = Media("0" * 64, "image/png")
 
 
-async def texts(one: ConversationHarness) -> list[str]:
-    return [text_of(row.message) for row in await one.rows()]
+async def texts(harness: ConversationHarness) -> list[str]:
+    return [text_of(row.message) for row in await harness.rows()]
 
 
-async def test_a_session_is_on_disk_with_its_first_message(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
-        assert not one.conversation.started
-        assert await one.conversation.messages() == []
-        assert await one.conversation.usage() == []
-        assert await one.sessions() == []
-        await one.say("hello")
-        assert one.conversation.started
-        assert await one.sessions() == [one.conversation.session.id]
+async def test_session_is_stored_with_its_first_message(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+        assert not harness.conversation.started
+        assert await harness.conversation.messages() == []
+        assert await harness.conversation.usage() == []
+        assert await harness.sessions() == []
+        await harness.submit("hello")
+        assert harness.conversation.started
+        assert await harness.sessions() == [harness.conversation.session.id]
 
 
-async def test_starting_anew_leaves_no_empty_session(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi."), answer_script("Ho.")) as one:
-        await one.say("hello")
-        first = one.conversation.session.id
+async def test_starting_new_leaves_no_empty_session(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, answer_script("Hi."), answer_script("Ho.")
+    ) as harness:
+        await harness.submit("hello")
+        first = harness.conversation.session.id
         for _ in range(3):
-            one.conversation.start_new()
-        assert await one.sessions() == [first]
-        assert one.conversation.session.id != first
-        assert await one.conversation.messages() == []
-        await one.say("hello again")
-        assert len(await one.sessions()) == 2
-    assert [text_of(m) for m in one.model.requests[1].messages] == ["hello again"]
+            harness.conversation.start_new()
+        assert await harness.sessions() == [first]
+        assert harness.conversation.session.id != first
+        assert await harness.conversation.messages() == []
+        await harness.submit("hello again")
+        assert len(await harness.sessions()) == 2
+    assert [text_of(m) for m in harness.model.requests[1].messages] == ["hello again"]
 
 
 @pytest.mark.parametrize("parts", [[], [Text("")], [Text(" \n"), Text("\t")]])
-async def test_nothing_said_is_nothing_asked(tmp_path: Path, parts: list[Text]) -> None:
-    async with conversation_harness(tmp_path) as one:
+async def test_blank_message_is_refused(tmp_path: Path, parts: list[Text]) -> None:
+    async with conversation_harness(tmp_path) as harness:
         with pytest.raises(UsageError):
-            await one.conversation.say(parts, one.ear)
-        assert await one.sessions() == []
+            await harness.conversation.submit(parts, harness.ear)
+        assert await harness.sessions() == []
 
 
-async def test_a_picture_alone_is_a_question(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("A cat.")) as one:
-        assert await one.conversation.say([PICTURE], one.ear) is Outcome.DONE
+async def test_image_alone_is_a_question(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("A cat.")) as harness:
+        assert await harness.conversation.submit([PICTURE], harness.ear) is Outcome.DONE
 
 
-async def test_interrupting_ends_this_turn_and_no_other(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("Here I am.")) as one:
-        assert not one.conversation.interrupt()
+async def test_interrupt_ends_only_the_current_turn(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, HANGING_SCRIPT, answer_script("Here I am.")
+    ) as harness:
+        assert not harness.conversation.interrupt()
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
-            await one.wait_until_hanging()
-            assert one.conversation.interrupt()
-            assert one.conversation.interrupt()
-        assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert not one.conversation.interrupt()
-        ear = EventRecorder()
-        assert await one.say("second", ear) is Outcome.DONE
-        assert ear.texts == ["second", "Here I am."]
+            group.start_soon(harness.submit, "first")
+            await harness.wait_until_hanging()
+            assert harness.conversation.interrupt()
+            assert harness.conversation.interrupt()
+        assert harness.ear.ended.outcome is Outcome.CANCELLED
+        assert not harness.conversation.interrupt()
+        recorder = EventRecorder()
+        assert await harness.submit("second", recorder) is Outcome.DONE
+        assert recorder.texts == ["second", "Here I am."]
 
 
-async def test_a_word_after_an_interrupt_is_answered_with_all_that_was_said(
+async def test_message_after_an_interrupt_sees_the_whole_history(
     tmp_path: Path,
 ) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
-            await one.wait_until_hanging()
-            one.conversation.interrupt()
-        await one.say("second", EventRecorder())
-    assert [text_of(m) for m in one.model.requests[1].messages] == ["first\n\nsecond"]
+            group.start_soon(harness.submit, "first")
+            await harness.wait_until_hanging()
+            harness.conversation.interrupt()
+        await harness.submit("second", EventRecorder())
+    assert [text_of(m) for m in harness.model.requests[1].messages] == ["first\n\nsecond"]
 
 
-async def test_undo_takes_back_the_last_turn_but_keeps_it_on_disk(tmp_path: Path) -> None:
+async def test_undo_hides_the_last_turn_but_keeps_it_stored(tmp_path: Path) -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],
         answer_script("2"),
         answer_script("3"),
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
-        await one.say("one")
-        await one.say("two", EventRecorder())
-        (taken,) = await one.conversation.undo()
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+        await harness.submit("one")
+        await harness.submit("two", EventRecorder())
+        (taken,) = await harness.conversation.undo()
         assert text_of(taken) == "two"
-        assert await texts(one) == ["one", "1"]
-        await one.say("three", EventRecorder())
-        assert await texts(one) == ["one", "1", "three", "3"]
+        assert await texts(harness) == ["one", "1"]
+        await harness.submit("three", EventRecorder())
+        assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_undo_takes_back_several_turns(tmp_path: Path) -> None:
+async def test_undo_hides_several_turns(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
-    ) as one:
+    ) as harness:
         for text in ("one", "two", "three"):
-            await one.say(text, EventRecorder())
-        taken = await one.conversation.undo(2)
+            await harness.submit(text, EventRecorder())
+        taken = await harness.conversation.undo(2)
         assert [text_of(question) for question in taken] == ["two", "three"]
-        assert await texts(one) == ["one", "1"]
-        taken = await one.conversation.undo(99)
+        assert await texts(harness) == ["one", "1"]
+        taken = await harness.conversation.undo(99)
         assert [text_of(question) for question in taken] == ["one"]
-        assert await texts(one) == []
+        assert await texts(harness) == []
         with pytest.raises(UsageError):
-            await one.conversation.undo()
+            await harness.conversation.undo()
 
 
 @pytest.mark.parametrize("turns", [0, -1])
-async def test_undoing_nothing_is_refused(tmp_path: Path, turns: int) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as one:
+async def test_undo_without_turns_is_refused(tmp_path: Path, turns: int) -> None:
+    async with conversation_harness(tmp_path, answer_script("1")) as harness:
         with pytest.raises(UsageError):
-            await one.conversation.undo()
-        await one.say("one")
+            await harness.conversation.undo()
+        await harness.submit("one")
         with pytest.raises(UsageError):
-            await one.conversation.undo(turns)
-        assert await texts(one) == ["one", "1"]
+            await harness.conversation.undo(turns)
+        assert await texts(harness) == ["one", "1"]
 
 
-async def test_what_was_said_into_a_turn_is_undone_with_it(tmp_path: Path) -> None:
+async def test_steering_is_undone_with_its_turn(tmp_path: Path) -> None:
     async def look(args: object, context: object) -> str:
-        assert await one.conversation.steer("msg_steered", "rather left")
+        assert await harness.conversation.steer("msg_steered", "rather left")
         return "seen"
 
     scripts = (answer_script("1"), [assistant_message(tool_call("look"))], answer_script("2"))
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look", look)]) as one:
-        await one.say("one")
-        await one.say("two", EventRecorder())
-        (taken,) = await one.conversation.undo()
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look", look)]) as harness:
+        await harness.submit("one")
+        await harness.submit("two", EventRecorder())
+        (taken,) = await harness.conversation.undo()
         assert text_of(taken) == "two\n\nrather left"
-        assert await texts(one) == ["one", "1"]
+        assert await texts(harness) == ["one", "1"]
 
 
-async def test_what_was_undone_after_a_crash_does_not_come_back(tmp_path: Path) -> None:
-    """The question is in the transcript, and its turn never came to an end."""
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
-        await one.say("one")
+async def test_undone_message_does_not_return_after_a_crash(tmp_path: Path) -> None:
+    """The question is in the transcript, but its turn never ended."""
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+        await harness.submit("one")
         crashed = user_message("half answered")
-        await _leave_behind(one, crashed)
-        await one.conversation.undo()
-        await one.say("two", EventRecorder())
-        assert await texts(one) == ["one", "1", "two", "2"]
+        await _leave_behind(harness, crashed)
+        await harness.conversation.undo()
+        await harness.submit("two", EventRecorder())
+        assert await texts(harness) == ["one", "1", "two", "2"]
 
 
-async def _leave_behind(one: ConversationHarness, message: User) -> None:
-    session = one.conversation.session.id
+async def _leave_behind(harness: ConversationHarness, message: User) -> None:
+    session = harness.conversation.session.id
     body = msgspec.Raw(msgspec.json.encode(message))
-    await one.store.commit(
+    await harness.store.commit(
         EnqueueItem(QueueItem(key=message.id, lane="inbox", topic=session, body=body)),
         AppendMessage(session, "run_x", message, FakeClock().now()),
     )
@@ -182,141 +186,141 @@ async def _leave_behind(one: ConversationHarness, message: User) -> None:
 async def test_retry_asks_the_last_question_again(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("bad"), answer_script("good")
-    ) as one:
-        await one.say("one")
-        await one.conversation.say([Text("two"), PICTURE], EventRecorder())
-        assert await one.conversation.retry(EventRecorder()) is Outcome.DONE
-        rows = await one.rows()
-        assert await texts(one) == ["one", "1", "two", "good"]
+    ) as harness:
+        await harness.submit("one")
+        await harness.conversation.submit([Text("two"), PICTURE], EventRecorder())
+        assert await harness.conversation.retry(EventRecorder()) is Outcome.DONE
+        rows = await harness.rows()
+        assert await texts(harness) == ["one", "1", "two", "good"]
         assert rows[2].message.parts == (Text("two"), PICTURE)
-    first, second, third = one.model.requests
+    first, second, third = harness.model.requests
     assert third.messages[:2] == second.messages[:2]
     assert third.messages[2].parts == second.messages[2].parts
     assert len(first.messages) == 1
 
 
 async def test_retry_of_a_crashed_turn_asks_once(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
-        await one.say("one")
-        await _leave_behind(one, user_message("half answered"))
-        await one.conversation.retry(EventRecorder())
-        assert await texts(one) == ["one", "1", "half answered", "2"]
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+        await harness.submit("one")
+        await _leave_behind(harness, user_message("half answered"))
+        await harness.conversation.retry(EventRecorder())
+        assert await texts(harness) == ["one", "1", "half answered", "2"]
 
 
-async def test_a_retry_that_cannot_begin_loses_nothing(tmp_path: Path) -> None:
+async def test_failed_retry_loses_nothing(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
-    ) as one:
-        await one.say("one")
-        one.planner.broken = "There is no such model."
+    ) as harness:
+        await harness.submit("one")
+        harness.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
-            await one.conversation.retry(EventRecorder())
-        assert await texts(one) == ["one", "1"]
-        one.planner.broken = ""
-        await one.say("two", EventRecorder())
-        assert await texts(one) == ["one", "1", "two", "2"]
-        await one.conversation.retry(EventRecorder())
-        assert await texts(one) == ["one", "1", "two", "3"]
+            await harness.conversation.retry(EventRecorder())
+        assert await texts(harness) == ["one", "1"]
+        harness.planner.broken = ""
+        await harness.submit("two", EventRecorder())
+        assert await texts(harness) == ["one", "1", "two", "2"]
+        await harness.conversation.retry(EventRecorder())
+        assert await texts(harness) == ["one", "1", "two", "3"]
 
 
-async def test_the_place_of_a_retry_is_forgotten_when_people_move_on(tmp_path: Path) -> None:
+async def test_pending_retry_is_forgotten_on_session_change(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
-    ) as one:
-        await one.say("one")
-        first = one.conversation.session.id
-        await one.conversation.again()
-        one.conversation.start_new()
-        await one.say("two", EventRecorder())
-        await one.conversation.resume(first)
-        await one.say("three", EventRecorder())
-        assert await texts(one) == ["one", "1", "three", "3"]
+    ) as harness:
+        await harness.submit("one")
+        first = harness.conversation.session.id
+        await harness.conversation.replace_last()
+        harness.conversation.start_new()
+        await harness.submit("two", EventRecorder())
+        await harness.conversation.resume(first)
+        await harness.submit("three", EventRecorder())
+        assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_there_is_nothing_to_retry_at_the_start(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as one:
+async def test_retry_without_turns_is_refused(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path) as harness:
         with pytest.raises(UsageError):
-            await one.conversation.retry(one.ear)
+            await harness.conversation.retry(harness.ear)
 
 
-async def test_resume_by_id_title_and_beginning(tmp_path: Path) -> None:
+async def test_resume_by_id_title_and_prefix(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3")
-    ) as one:
-        await one.say("one")
-        first = one.conversation.session.id
-        await one.conversation.change(SessionChange(title="The first"))
-        one.conversation.start_new()
-        await one.say("two", EventRecorder())
+    ) as harness:
+        await harness.submit("one")
+        first = harness.conversation.session.id
+        await harness.conversation.change(SessionChange(title="The first"))
+        harness.conversation.start_new()
+        await harness.submit("two", EventRecorder())
         for name in (first, "The first"):
-            one.conversation.start_new()
-            assert (await one.conversation.resume(name)).id == first
-        assert one.conversation.started
-        await one.say("three", EventRecorder())
-        assert await texts(one) == ["one", "1", "three", "3"]
+            harness.conversation.start_new()
+            assert (await harness.conversation.resume(name)).id == first
+        assert harness.conversation.started
+        await harness.submit("three", EventRecorder())
+        assert await texts(harness) == ["one", "1", "three", "3"]
 
 
-async def test_resuming_the_unknown_changes_nothing(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as one:
-        before = one.conversation.session
+async def test_resuming_an_unknown_session_changes_nothing(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("1")) as harness:
+        before = harness.conversation.session
         with pytest.raises(NotFound):
-            await one.conversation.resume("nobody")
+            await harness.conversation.resume("nobody")
         with pytest.raises(NotFound) as nothing:
-            await one.conversation.resume_latest()
+            await harness.conversation.resume_latest()
         assert nothing.value.hint
-        assert one.conversation.session is before
+        assert harness.conversation.session is before
 
 
-async def test_the_latest_session_is_the_one_that_was_active_last(tmp_path: Path) -> None:
+async def test_latest_session_is_the_most_recently_active(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
     async with conversation_harness(
         tmp_path, answer_script("1"), answer_script("2"), answer_script("3"), clock=clock
-    ) as one:
-        await one.say("one")
-        first = one.conversation.session.id
+    ) as harness:
+        await harness.submit("one")
+        first = harness.conversation.session.id
         await clock.sleep(60)
-        runner = Runner(one.store, clock, one.planner, lambda *_: None, "default")
-        other = Conversation(one.store, clock, runner, SessionOptions(source="library"))
-        await other.say([Text("two")], EventRecorder())
-        assert (await one.conversation.resume_latest()).id == other.session.id
-        assert (await one.conversation.resume_latest("cli")).id == first
+        runner = Runner(harness.store, clock, harness.planner, lambda *_: None, "default")
+        other = Conversation(harness.store, clock, runner, SessionOptions(source="library"))
+        await other.submit([Text("two")], EventRecorder())
+        assert (await harness.conversation.resume_latest()).id == other.session.id
+        assert (await harness.conversation.resume_latest("cli")).id == first
         await clock.sleep(60)
-        await one.say("three", EventRecorder())
-        assert (await one.conversation.resume_latest()).id == first
+        await harness.submit("three", EventRecorder())
+        assert (await harness.conversation.resume_latest()).id == first
 
 
-async def test_a_title_given_before_the_first_word_is_kept(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1")) as one:
-        await one.conversation.change(SessionChange(title="Cats"))
-        assert await one.sessions() == []
-        await one.say("one")
-        session = await one.store.archive_for(OWNER).find("Cats")
-        assert session.id == one.conversation.session.id
-        await one.conversation.change(SessionChange(title=""))
-        assert one.conversation.session.title == ""
+async def test_title_set_before_the_first_message_is_kept(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("1")) as harness:
+        await harness.conversation.change(SessionChange(title="Cats"))
+        assert await harness.sessions() == []
+        await harness.submit("one")
+        session = await harness.store.archive_for(OWNER).find("Cats")
+        assert session.id == harness.conversation.session.id
+        await harness.conversation.change(SessionChange(title=""))
+        assert harness.conversation.session.title == ""
 
 
-async def test_a_title_can_be_taken_back_before_the_first_word(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as one:
-        await one.conversation.change(SessionChange(title="Cats", model="m"))
-        await one.conversation.change(SessionChange(title=""))
-        assert (one.conversation.session.title, one.conversation.session.model) == ("", "m")
+async def test_title_can_be_removed_before_the_first_message(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path) as harness:
+        await harness.conversation.change(SessionChange(title="Cats", model="m"))
+        await harness.conversation.change(SessionChange(title=""))
+        assert (harness.conversation.session.title, harness.conversation.session.model) == ("", "m")
 
 
-async def test_a_title_has_one_session(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as one:
-        await one.say("one")
-        await one.conversation.change(SessionChange(title="Cats"))
-        one.conversation.start_new()
+async def test_title_is_unique(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("1"), answer_script("2")) as harness:
+        await harness.submit("one")
+        await harness.conversation.change(SessionChange(title="Cats"))
+        harness.conversation.start_new()
         with pytest.raises(UsageError) as taken:
-            await one.conversation.change(SessionChange(title="Cats"))
+            await harness.conversation.change(SessionChange(title="Cats"))
         assert "Cats" in str(taken.value)
-        await one.say("two", EventRecorder())
+        await harness.submit("two", EventRecorder())
         with pytest.raises(StoreError):
-            await one.conversation.change(SessionChange(title="Cats"))
+            await harness.conversation.change(SessionChange(title="Cats"))
 
 
-async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> None:
+async def test_conversation_continues_from_given_messages(tmp_path: Path) -> None:
     asked = tool_call("look")
     past = [
         user_message("old"),
@@ -324,24 +328,24 @@ async def test_a_talk_can_go_on_from_what_was_said_elsewhere(tmp_path: Path) -> 
         tool_result(asked.id),
         assistant_message("told"),
     ]
-    async with conversation_harness(tmp_path, answer_script("new")) as one:
-        assert not await one.conversation.exists("s1")
-        await one.conversation.begin_with(past, "s1")
-        assert await one.conversation.exists("s1")
-        await one.say("and now")
-        assert (await one.rows())[0].message == past[0]
-    assert list(one.model.requests[0].messages[:4]) == past
+    async with conversation_harness(tmp_path, answer_script("new")) as harness:
+        assert not await harness.conversation.exists("s1")
+        await harness.conversation.begin_with(past, "s1")
+        assert await harness.conversation.exists("s1")
+        await harness.submit("and now")
+        assert (await harness.rows())[0].message == past[0]
+    assert list(harness.model.requests[0].messages[:4]) == past
 
 
-async def test_a_talk_that_begins_with_nothing_is_not_on_disk(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
-        await one.conversation.begin_with([], "s1")
-        assert await one.sessions() == []
-        await one.say("hello")
-        assert await one.sessions() == ["s1"]
+async def test_conversation_from_no_messages_is_not_stored(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+        await harness.conversation.begin_with([], "s1")
+        assert await harness.sessions() == []
+        await harness.submit("hello")
+        assert await harness.sessions() == ["s1"]
 
 
-async def test_a_recap_tells_the_last_words_of_people(tmp_path: Path) -> None:
+async def test_recap_shows_the_last_messages(tmp_path: Path) -> None:
     scripts = (
         answer_script("1"),
         [assistant_message(tool_call("look"))],
@@ -349,10 +353,10 @@ async def test_a_recap_tells_the_last_words_of_people(tmp_path: Path) -> None:
         answer_script("2"),
         answer_script("3"),
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
         for text in ("one", "two", "three"):
-            await one.say(text, EventRecorder())
-        rows = await one.conversation.messages()
+            await harness.submit(text, EventRecorder())
+        rows = await harness.conversation.messages()
     assert recap(rows, 2) == [("you", "two"), ("hermes", "2"), ("you", "three"), ("hermes", "3")]
     assert len(recap(rows, 99)) == 6
     assert recap([], 3) == []

@@ -1,4 +1,4 @@
-"""How turns without an answer ended is noted with its reason, short and for a while."""
+"""Reasons of failed runs are stored, shortened and pruned."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 SCOPE = Scope("default", "s1", "r1", "/w")
 
 
-async def test_a_reason_is_cut_and_an_old_end_forgotten(tmp_path: Path) -> None:
+async def test_reason_is_cut_and_old_failures_are_pruned(tmp_path: Path) -> None:
     clock = FakeClock()
     page = "It failed. " + "x" * 1_000_000
     async with open_store(tmp_path / "state.db", clock) as store:

@@ -1,4 +1,4 @@
-"""Whatever a run writes, it writes under its lease: who has lost the session changes nothing."""
+"""All writes of a run are fenced by its lease."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -39,11 +39,11 @@ SESSION = Session(id="s1", started_at=CLOCK.now())
 class Watched:
     """A runner, and what it committed without a fence."""
 
-    def __init__(self, one: ConversationHarness) -> None:
+    def __init__(self, harness: ConversationHarness) -> None:
         self.unfenced: list[Write] = []
-        self._store = one.store
+        self._store = harness.store
         planner = FakePlanner(ScriptedModel(answer_script("Well.")), {"act": FakeTool("act")})
-        store = PatchedStore(one.store, commit=self._commit)
+        store = PatchedStore(harness.store, commit=self._commit)
         self.runner = Runner(store, CLOCK, planner, fixed_price, "default")  # type: ignore[arg-type]
 
     async def _commit(self, *writes: Write, fence: Fence | None = None) -> None:
@@ -52,83 +52,83 @@ class Watched:
         await self._store.commit(*writes, fence=fence)
 
 
-async def said_before(one: ConversationHarness, *messages: Message) -> None:
+async def said_before(harness: ConversationHarness, *messages: Message) -> None:
     said = [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
-    await one.store.commit(OpenSession(SESSION), *said)
+    await harness.store.commit(OpenSession(SESSION), *said)
 
 
 @asynccontextmanager
 async def watched(folder: Path, *messages: Message) -> AsyncGenerator[Watched]:
-    async with conversation_harness(folder) as one:
-        await said_before(one, *messages)
-        yield Watched(one)
+    async with conversation_harness(folder) as harness:
+        await said_before(harness, *messages)
+        yield Watched(harness)
 
 
-async def test_results_that_were_handed_in(tmp_path: Path) -> None:
+async def test_client_results_are_fenced(tmp_path: Path) -> None:
     handed = tool_call("weather")
     results = (Result("r1", handed.id, (Text("rain"),)),)
-    async with watched(tmp_path, user_message(), assistant_message(handed)) as one:
+    async with watched(tmp_path, user_message(), assistant_message(handed)) as harness:
         turn = TurnRequest(
-            session=SESSION, asked=None, listen=EventRecorder(), results=results, new=False
+            session=SESSION, message=None, emit=EventRecorder(), results=results, new=False
         )
-        assert await one.runner.run(turn) is Outcome.DONE
-        assert one.unfenced == []
+        assert await harness.runner.run(turn) is Outcome.DONE
+        assert harness.unfenced == []
 
 
-async def test_ends_of_lost_calls(tmp_path: Path) -> None:
-    async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as one:
-        turn = TurnRequest(session=SESSION, asked=user_message("and?"), listen=EventRecorder())
-        assert await one.runner.run(turn) is Outcome.DONE
-        assert one.unfenced == []
+async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
+    async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as harness:
+        turn = TurnRequest(session=SESSION, message=user_message("and?"), emit=EventRecorder())
+        assert await harness.runner.run(turn) is Outcome.DONE
+        assert harness.unfenced == []
 
 
-async def test_what_was_heard_before_and_is_settled_now(tmp_path: Path) -> None:
+async def test_completion_of_known_messages_is_fenced(tmp_path: Path) -> None:
     heard = user_message("heard")
     async with conversation_harness(tmp_path) as talking:
         await said_before(talking, heard)
         body = Raw(msgspec.json.encode(heard))
         await talking.store.queues.put(QueueItem(key=heard.id, lane="inbox", topic="s1", body=body))
-        one = Watched(talking)
+        harness = Watched(talking)
         turn = TurnRequest(
-            session=SESSION, asked=User("u2", (Text("more"),)), listen=EventRecorder()
+            session=SESSION, message=User("u2", (Text("more"),)), emit=EventRecorder()
         )
-        assert await one.runner.run(turn) is Outcome.DONE
-        assert one.unfenced == []
+        assert await harness.runner.run(turn) is Outcome.DONE
+        assert harness.unfenced == []
 
 
 @pytest.mark.parametrize(
-    "left", [RecoveredQuestions(), RecoveredQuestions(told={"c1": "Not done."})]
+    "left", [RecoveredQuestions(), RecoveredQuestions(results={"c1": "Not done."})]
 )
-async def test_who_lost_the_session_closes_no_calls(
+async def test_runner_without_the_session_closes_no_calls(
     tmp_path: Path, left: RecoveredQuestions
 ) -> None:
-    async with conversation_harness(tmp_path) as one:
+    async with conversation_harness(tmp_path) as harness:
         asked: list[Message] = [user_message(), assistant_message(tool_call("act"))]
-        await said_before(one, *asked)
-        lease = Lease(one.store, "s1", "we/boot/1/1")
-        await lease.take()
-        await one.store.leases.release("s1", lease.generation)
-        await one.store.leases.hold("s1", ELSEWHERE, LEASE_TTL)
+        await said_before(harness, *asked)
+        lease = Lease(harness.store, "s1", "we/boot/1/1")
+        await lease.acquire()
+        await harness.store.leases.release("s1", lease.generation)
+        await harness.store.leases.hold("s1", ELSEWHERE, LEASE_TTL)
         with pytest.raises(LeaseLost):
-            await close_lost_calls(one.store, CLOCK, lease.fence, asked, left)
-        await one.conversation.resume("s1")
-        assert len(await one.rows()) == 2
+            await close_lost_calls(harness.store, CLOCK, lease.fence, asked, left)
+        await harness.conversation.resume("s1")
+        assert len(await harness.rows()) == 2
 
 
-async def test_a_lease_is_given_back_whatever_else_fails(tmp_path: Path) -> None:
+async def test_lease_is_released_whatever_fails(tmp_path: Path) -> None:
     class Questions:
-        async def left(self, session: str, *, resumed: bool) -> RecoveredQuestions:
+        async def recover(self, session: str, *, resumed: bool) -> RecoveredQuestions:
             return RecoveredQuestions()
 
-        async def over(self, session: str) -> None:
+        async def turn_ended(self, session: str) -> None:
             raise StoreError("The disk is full.")
 
-        async def sweep(self) -> None: ...
+        async def close_abandoned(self) -> None: ...
 
-    async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
-        await one.say("hello")
-        one.runner.minds(Questions())
-        one.planner.broken = "There is no such model."
+    async with conversation_harness(tmp_path, answer_script("Good day.")) as harness:
+        await harness.submit("hello")
+        harness.runner.set_questions(Questions())
+        harness.planner.broken = "There is no such model."
         with pytest.raises(StoreError, match="disk is full"):
-            await one.say("and now?")
-        assert not await one.store.leases.held(one.conversation.session.id)
+            await harness.submit("and now?")
+        assert not await harness.store.leases.held(harness.conversation.session.id)

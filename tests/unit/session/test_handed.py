@@ -1,4 +1,4 @@
-"""A turn whose asker runs tools of its own, or brings words for this turn alone."""
+"""Turns with client tools or instructions for a single turn."""
 
 from pathlib import Path
 
@@ -35,11 +35,11 @@ async def said(one: ConversationHarness) -> list[Message]:
 def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRequest:
     session, new = one.conversation.session, asked is not None
     return TurnRequest(
-        session=session, asked=asked, listen=one.ear, new=new, handed=(WEATHER,), **more
+        session=session, message=asked, emit=one.ear, new=new, client_tools=(WEATHER,), **more
     )  # pyright: ignore[reportArgumentType]
 
 
-async def test_a_handed_call_ends_the_turn_and_its_result_begins_the_next(tmp_path: Path) -> None:
+async def test_client_call_ends_the_turn_and_its_result_starts_the_next(tmp_path: Path) -> None:
     own = FakeTool("look")
     async with conversation_harness(
         tmp_path, calling("weather", "look"), saying("Rain."), tools=[own]
@@ -62,18 +62,18 @@ async def test_a_handed_call_ends_the_turn_and_its_result_begins_the_next(tmp_pa
         assert offered == ["look", "weather"]
 
 
-async def test_a_handed_call_without_a_result_is_told_as_interrupted(tmp_path: Path) -> None:
+async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, calling("weather"), saying("Never mind.")) as one:
         await one.runner.run(turn(one, User("u1", (Text("weather?"),))))
         again = TurnRequest(
-            session=one.conversation.session, asked=User("u2", (Text("well?"),)), listen=one.ear
+            session=one.conversation.session, message=User("u2", (Text("well?"),)), emit=one.ear
         )
         await one.runner.run(again)
         results = [message for message in await said(one) if isinstance(message, Result)]
         assert [(one.call, one.failed) for one in results] == [("c_weather", True)]
 
 
-async def test_instructions_are_for_one_turn_and_bare_leaves_our_tools_out(tmp_path: Path) -> None:
+async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
         asked = User("u1", (Text("hi"),))
         await one.runner.run(turn(one, asked, instructions="Be a pirate.", bare=True, source="x"))

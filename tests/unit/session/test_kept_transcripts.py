@@ -1,4 +1,4 @@
-"""Transcripts that were just used are kept up to a size, the latest ones, while they are right."""
+"""The transcript cache: bounded, least recently used first, only while valid."""
 
 import pytest
 from hypothesis import given
@@ -23,42 +23,42 @@ def history(length: int) -> History:
     return History([User("m", (Text("x" * length),))])
 
 
-def test_a_kept_transcript_is_given_to_the_next_generation_only() -> None:
+def test_cached_transcript_is_valid_for_the_next_generation_only() -> None:
     recall, kept = TranscriptCache(), history(10)
-    recall.keep("s", 3, kept)
+    recall.put("s", 3, kept)
     assert recall.take("s", 4) is kept
     assert recall.take("s", 4) is None
-    recall.keep("s", 3, kept)
-    # Somebody else held the session in between.
+    recall.put("s", 3, kept)
+    # Another process held the session in between.
     assert recall.take("s", 5) is None
 
 
-def test_those_not_used_for_longest_make_room() -> None:
-    one = history(1_000).held + BYTES_PER_MESSAGE
+def test_least_recently_used_are_evicted() -> None:
+    one = history(1_000).memory_bytes + BYTES_PER_MESSAGE
     recall = TranscriptCache(limit=2 * one)
     for name in ("a", "b"):
-        recall.keep(name, 1, history(1_000))
+        recall.put(name, 1, history(1_000))
     again = recall.take("a", 2)
     assert again is not None
-    recall.keep("a", 2, again)
-    recall.keep("c", 1, history(1_000))
+    recall.put("a", 2, again)
+    recall.put("c", 1, history(1_000))
     assert [name for name in "abc" if recall.take(name, 3 if name == "a" else 2)] == ["a", "c"]
 
 
-def test_one_larger_than_all_room_is_not_kept() -> None:
+def test_transcript_larger_than_the_limit_is_not_cached() -> None:
     recall = TranscriptCache(limit=1_000)
-    recall.keep("s", 1, history(10_000))
+    recall.put("s", 1, history(10_000))
     assert recall.take("s", 2) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3_000)), max_size=40))
-def test_no_more_is_kept_than_there_is_room_for(steps: list[tuple[str, int]]) -> None:
+def test_cache_size_is_limited(steps: list[tuple[str, int]]) -> None:
     limit = 6_000
     recall = TranscriptCache(limit=limit)
     for name, length in steps:
-        recall.keep(name, 1, history(length))
+        recall.put(name, 1, history(length))
     kept = [one for name in "abcdef" if (one := recall.take(name, 2)) is not None]
-    assert sum(one.held + BYTES_PER_MESSAGE * len(one) for one in kept) <= limit
+    assert sum(one.memory_bytes + BYTES_PER_MESSAGE * len(one) for one in kept) <= limit
 
 
 WORDS = 200_000
@@ -73,13 +73,13 @@ WORDS = 200_000
         Assistant("m", (ToolCall("c", "tool", Raw(b"{}"), "x" * 4 * WORDS),), Stop.END),
     ],
 )
-def test_room_is_measured_in_bytes_of_all_that_is_held(message: Message) -> None:
+def test_cache_size_counts_bytes_of_all_content(message: Message) -> None:
     recall = TranscriptCache(limit=4 * WORDS)
     grown = History([User("m", (Text("hi"),))])
-    recall.keep("s", 1, grown)
+    recall.put("s", 1, grown)
     assert recall.take("s", 2) is grown
     grown.add(message)
-    recall.keep("s", 2, grown)
+    recall.put("s", 2, grown)
     assert recall.take("s", 3) is None
-    grown.begin_again([])
-    assert grown.held == 0
+    grown.replace([])
+    assert grown.memory_bytes == 0

@@ -1,4 +1,4 @@
-"""One task renews all leases: no turn's own, alive while there are turns, gone with its owner."""
+"""One task renews all leases while there are turns."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ ABOUT: ContextVar[str] = ContextVar("ABOUT", default="nobody")
 
 
 class FailingClock(FakeClock):
-    """Fails whoever sleeps for the first time."""
+    """Fails on the first sleep."""
 
     async def sleep(self, seconds: float) -> None:
         if not self.slept:
@@ -34,7 +34,7 @@ class FailingClock(FakeClock):
 
 
 class NotingLeases:
-    """Real ones that note about whom the renewing task is."""
+    """Real leases that record the log context of the renewing task."""
 
     def __init__(self, inner: Leases) -> None:
         self._inner = inner
@@ -57,11 +57,11 @@ async def asleep(clock: FakeClock, count: int) -> None:
 @asynccontextmanager
 async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
     lease = Lease(PatchedStore(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
-    await lease.take()
+    await lease.acquire()
     yield lease
 
 
-async def test_it_is_about_none_of_the_turns(tmp_path: Path) -> None:
+async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         lease_renewer, leases = LeaseRenewer(clock), NotingLeases(store.leases)
@@ -74,7 +74,7 @@ async def test_it_is_about_none_of_the_turns(tmp_path: Path) -> None:
     assert leases.about == ["nobody"]
 
 
-async def test_one_that_broke_is_told_of_and_beats_again(
+async def test_failed_renewal_task_is_logged_and_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FailingClock()
@@ -90,7 +90,7 @@ async def test_one_that_broke_is_told_of_and_beats_again(
     assert "no such time" in caplog.text
 
 
-async def test_one_that_broke_without_turns_stays_away(tmp_path: Path) -> None:
+async def test_failed_renewal_task_without_turns_is_not_restarted(tmp_path: Path) -> None:
     clock = FailingClock()
     async with open_store(tmp_path / "state.db", clock) as store, held(store) as lease:
         with LeaseRenewer(clock).renewing(lease):
@@ -99,15 +99,15 @@ async def test_one_that_broke_without_turns_stays_away(tmp_path: Path) -> None:
         assert clock.sleepers == 0
 
 
-async def test_it_ends_with_its_owner(tmp_path: Path) -> None:
+async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
-            await one.wait_until_hanging()
+            group.start_soon(harness.submit, "hello")
+            await harness.wait_until_hanging()
             await asleep(clock, 1)
-            one.conversation.interrupt()
+            harness.conversation.interrupt()
         assert clock.sleepers == 1
-        await one.runner.aclose()
+        await harness.runner.aclose()
         assert clock.sleepers == 0
-        await one.runner.aclose()
+        await harness.runner.aclose()

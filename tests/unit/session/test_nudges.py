@@ -1,4 +1,4 @@
-"""It is time to look back after so many turns, or so much work; never before."""
+"""Reviews become due after so many turns or steps."""
 
 from datetime import UTC, datetime
 
@@ -34,60 +34,60 @@ def rows(*turns: list[Message]) -> list[StoredMessage]:
     ]
 
 
-def test_memory_after_ten_turns_and_then_again() -> None:
+def test_memory_review_is_due_every_ten_turns() -> None:
     found = replay_triggers(ReviewTriggers(ReviewIntervals()), rows(*[turn() for _ in range(21)]))
     assert [place for place, due in enumerate(found, 1) if due.memory] == [10, 20]
     assert not any(due.skills for due in found)
 
 
-def test_skills_after_ten_steps_and_then_again() -> None:
+def test_skill_review_is_due_every_ten_steps() -> None:
     found = replay_triggers(
         ReviewTriggers(ReviewIntervals(memory=0)), rows(*[turn(4) for _ in range(6)])
     )
     assert [place for place, due in enumerate(found, 1) if due] == [3, 6]
 
 
-def test_never_below_and_exactly_at_the_threshold() -> None:
+def test_review_is_due_exactly_at_the_interval() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.worked(9)
+    nudges.count_steps(9)
     assert not nudges.due()
-    nudges.worked(1)
+    nudges.count_steps(1)
     assert nudges.due() == DueReviews(skills=True)
     assert nudges.iterations == 0
     assert not nudges.due()
 
 
-def test_writing_a_skill_begins_the_count_anew() -> None:
+def test_writing_a_skill_resets_the_count() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.take(turn(9))
-    nudges.take(turn(1, "skill_manage"))
+    nudges.count_messages(turn(9))
+    nudges.count_messages(turn(1, "skill_manage"))
     assert nudges.iterations == 0
 
 
-def test_what_is_not_there_is_not_due_but_counted() -> None:
+def test_disabled_review_is_counted_but_not_due() -> None:
     nudges = ReviewTriggers(ReviewIntervals(memory=1, skills=1))
-    nudges.take(turn(1))
+    nudges.count_messages(turn(1))
     assert not nudges.due(memory=False, skills=False)
     assert nudges.due() == DueReviews(memory=True, skills=True)
 
 
 @pytest.mark.parametrize("interval", [0, 1, 3])
-def test_zero_is_never(interval: int) -> None:
+def test_interval_zero_disables_the_review(interval: int) -> None:
     nudges = ReviewTriggers(ReviewIntervals(memory=interval, skills=interval))
-    nudges.take(turn(5))
+    nudges.count_messages(turn(5))
     assert bool(nudges.due()) == (interval in {1, 3} and interval != 0)
 
 
-def test_words_of_the_house_and_what_was_brought_are_no_turns() -> None:
+def test_program_and_followup_messages_do_not_count() -> None:
     nudges = ReviewTriggers(ReviewIntervals())
-    nudges.take(turn(trust=Trust.PROGRAM))
+    nudges.count_messages(turn(trust=Trust.PROGRAM))
     brought = [StoredMessage(1, WHEN, "", user_message("a report"))]
     replay_triggers(nudges, brought)
     assert nudges.turns == 0
 
 
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(0, 30))
-def test_counting_on_is_counting_all(steps: list[int], cut: int) -> None:
+def test_incremental_counting_equals_a_full_count(steps: list[int], cut: int) -> None:
     """After a restart the counters are where they were."""
     all_rows = rows(*[turn(count) for count in steps])
     whole, parts = ReviewTriggers(ReviewIntervals()), ReviewTriggers(ReviewIntervals())

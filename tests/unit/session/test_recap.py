@@ -1,4 +1,4 @@
-"""What somebody who comes back is shown: the last words, and where a turn was cut short."""
+"""The recap of a resumed session: last messages, and where a turn was interrupted."""
 
 from datetime import UTC, datetime
 
@@ -36,28 +36,28 @@ def says(*parts: Text | ToolCall, stop: Stop = Stop.END) -> Assistant:
     return Assistant("a", parts, stop)
 
 
-def test_a_question_that_nobody_answered_is_marked() -> None:
+def test_unanswered_question_is_marked() -> None:
     told = rows(("1", asks("hi")), ("1", says(Text("Hello."))), ("2", asks("a story")))
     before = [("you", "hi"), ("hermes", "Hello."), ("you", "a story")]
     assert recap(told, 3) == [*before, CUT]
     assert interrupted_at(told) == {3}
-    assert recap(told, 3, going_on=True) == before
-    assert interrupted_at(told, going_on=True) == frozenset()
+    assert recap(told, 3, running=True) == before
+    assert interrupted_at(told, running=True) == frozenset()
 
 
-def test_what_was_asked_further_up_counts() -> None:
+def test_question_before_the_loaded_rows_counts() -> None:
     told = rows(("1", LISTED), ("1", says(SLEEP, stop=Stop.TOOLS)))
-    assert interrupted_at(told, midway=True) == {2}
+    assert interrupted_at(told, partial=True) == {2}
     assert interrupted_at(told) == frozenset()
-    assert recap(told, 3, midway=True) == []
+    assert recap(told, 3, partial=True) == []
     ended = rows(("1", LISTED), ("1", says(Text("Done."))), ("2", asks("and?")))
-    assert interrupted_at(ended, midway=True) == {3}
-    assert recap(ended, 3, midway=True) == [("hermes", "Done."), ("you", "and?"), CUT]
+    assert interrupted_at(ended, partial=True) == {3}
+    assert recap(ended, 3, partial=True) == [("hermes", "Done."), ("you", "and?"), CUT]
     brought = rows(("", asks("news", Trust.DATA)), ("2", asks("hi")), ("2", says(Text("Hello."))))
-    assert interrupted_at(brought, midway=True) == frozenset()
+    assert interrupted_at(brought, partial=True) == frozenset()
 
 
-def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
+def test_finished_calls_of_an_interrupted_turn_are_shown() -> None:
     told = rows(
         ("1", asks("look")),
         ("1", says(Text("Let me see."), LS, stop=Stop.TOOLS)),
@@ -76,19 +76,19 @@ def test_finished_steps_of_a_turn_without_an_end_are_told() -> None:
     assert interrupted_at(later) == {5}
 
 
-def test_steps_of_a_turn_with_an_end_are_not_told() -> None:
+def test_calls_of_a_finished_turn_are_not_shown() -> None:
     told = rows(("1", asks("look")), ("1", says(LS, stop=Stop.TOOLS)), ("1", LISTED), ("1", says()))
     assert recap(told, 3) == [("you", "look")]
     assert interrupted_at(told) == frozenset()
 
 
-def test_what_has_no_run_was_not_cut_short() -> None:
-    """It was brought, or said elsewhere."""
+def test_rows_without_a_run_are_not_interrupted() -> None:
+    """A follow-up, or a message from another conversation."""
     told = rows(("", asks("hi")), ("", asks("hello")), ("", asks("news", Trust.DATA)))
     assert interrupted_at(told) == frozenset()
 
 
-def test_calls_handed_to_the_asker_are_no_interruption() -> None:
+def test_client_calls_are_not_an_interruption() -> None:
     told = rows(
         ("1", asks("look")),
         ("1", says(LS, stop=Stop.TOOLS)),
@@ -98,7 +98,7 @@ def test_calls_handed_to_the_asker_are_no_interruption() -> None:
     assert interrupted_at(told) == frozenset()
 
 
-def test_what_was_done_does_not_count_as_an_exchange() -> None:
+def test_finished_calls_do_not_count_as_exchanges() -> None:
     told = rows(
         *((str(number), asks(f"q{number}")) for number in range(5)), ("9", says(Text("News.")))
     )
@@ -106,11 +106,11 @@ def test_what_was_done_does_not_count_as_an_exchange() -> None:
     assert recap([], 3) == []
 
 
-def test_a_turn_that_failed_was_not_interrupted() -> None:
+def test_failed_turn_is_not_interrupted() -> None:
     told = rows(("1", asks("hi")), ("2", asks("a story")), ("3", asks("and?")))
     ends = {"1": "The model refused.", "3": ""}
-    assert recap(told, 3, ends=ends) == [
+    assert recap(told, 3, failures=ends) == [
         ("you", "hi"), ("", "(not answered: The model refused.)"), ("you", "a story"), CUT,
         ("you", "and?"), ("", "(not answered)"),
     ]  # fmt: skip
-    assert interrupted_at(told, ends=ends) == {2}
+    assert interrupted_at(told, failures=ends) == {2}

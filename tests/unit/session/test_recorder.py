@@ -1,4 +1,4 @@
-"""Facts are on disk, for everybody to read, before anybody hears of them."""
+"""Facts are durable before they are emitted."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Reader(EventRecorder):
-    """Looks through another connection at everything it hears of."""
+    """Reads every event's facts through another connection."""
 
     def __init__(self, other: Store, session: str) -> None:
         super().__init__()
@@ -57,13 +57,13 @@ class Reader(EventRecorder):
                 assert open_now == []
                 assert list(waiting) == []
             case MessageAdded(message=Assistant() as message) if not message.calls:
-                # The last answer is settled together with the end of its run.
+                # The last answer is committed together with the end of its run.
                 assert not waiting or not message.text
             case _:
                 assert waiting
 
 
-async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: Path) -> None:
+async def test_fact_is_readable_elsewhere_before_it_is_emitted(tmp_path: Path) -> None:
     tools = [
         FakeTool("look"),
         FakeTool("change", effect=Effect.WRITE),
@@ -82,11 +82,11 @@ async def test_nobody_hears_of_a_fact_before_it_can_be_read_elsewhere(tmp_path: 
         answer_script("Done."),
     )
     async with (
-        conversation_harness(tmp_path, *scripts, tools=tools) as one,
+        conversation_harness(tmp_path, *scripts, tools=tools) as harness,
         open_store(tmp_path / "state.db", FakeClock()) as other,
     ):
-        ear = Reader(other, one.conversation.session.id)
-        assert await one.say("go", ear) is Outcome.DONE
+        ear = Reader(other, harness.conversation.session.id)
+        assert await harness.submit("go", ear) is Outcome.DONE
     assert len(ear.results) == 5
     kinds = {type(event) for event in ear.events}
     assert kinds == {RunStarted, MessageAdded, TextDelta, ToolStarted, RunEnded}
@@ -98,16 +98,16 @@ async def test_every_model_call_is_metered_with_its_price(tmp_path: Path) -> Non
         [assistant_message("Done.", usage=Usage(200, 20, 50))],
         [assistant_message("Free.")],
     )
-    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as one:
-        await one.say("go")
-        await one.say("again")
-        (use,) = await one.conversation.usage()
+    async with conversation_harness(tmp_path, *scripts, tools=[FakeTool("look")]) as harness:
+        await harness.submit("go")
+        await harness.submit("again")
+        (use,) = await harness.conversation.usage()
     assert (use.model, use.provider, use.calls) == ("scripted", "testing", 2)
     assert (use.usage, use.cost) == (Usage(300, 30, 50), pytest.approx(0.01))
 
 
 class FullDisk:
-    """A store that takes nothing any more."""
+    """A store that refuses every write."""
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         raise StoreError("The disk is full.")
@@ -125,14 +125,14 @@ def broken_sink(
     return recorder.sink(accepted, ear, own=own)
 
 
-async def test_what_cannot_be_written_is_not_told() -> None:
+async def test_fact_that_cannot_be_written_is_not_emitted() -> None:
     ear = EventRecorder()
     with pytest.raises(StoreError):
         await broken_sink(ear)(MessageAdded(assistant_message("Good.")))
     assert ear.events == []
 
 
-async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one() -> None:
+async def test_failed_write_of_answer_and_end_fails_the_run() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, own=True)
     await emit(MessageAdded(assistant_message("Good.")))
@@ -143,7 +143,7 @@ async def test_an_answer_that_cannot_be_written_with_the_end_makes_it_a_bad_one(
     assert ended == RunEnded("run_1", Outcome.FAILED, "The disk is full.", "store")
 
 
-async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -> None:
+async def test_intermediate_answer_is_written_before_what_follows() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, own=True)
     await emit(MessageAdded(assistant_message("Good.")))
@@ -152,7 +152,7 @@ async def test_an_answer_that_is_not_the_last_is_written_before_what_follows() -
     assert ear.events == []
 
 
-async def test_the_last_word_is_heard_even_when_it_cannot_be_written() -> None:
+async def test_end_is_emitted_even_if_it_cannot_be_written() -> None:
     ear = EventRecorder()
     emit = broken_sink(ear, AcceptedMessages((user_message("hello"),)))
     with pytest.raises(StoreError):

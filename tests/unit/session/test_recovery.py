@@ -1,4 +1,4 @@
-"""After a crash every call has an end, told once, and nothing is run again."""
+"""After a crash every call gets one result, and nothing is run again."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ CLOCK = FakeClock()
 async def crashed(
     one: ConversationHarness, *messages: Message, begun: tuple[ToolCall, ...] = ()
 ) -> None:
-    """The disk as a dead process left it."""
+    """The store as a crashed process left it."""
     session = Session(id="s1", started_at=CLOCK.now())
     writes: list[Write] = [OpenSession(session)]
     writes += [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
@@ -47,11 +47,11 @@ async def crashed(
 
 async def held(one: ConversationHarness) -> Fence:
     lease = Lease(one.store, "s1", "we/boot/1/1")
-    await lease.take()
+    await lease.acquire()
     return lease.fence
 
 
-async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) -> None:
+async def test_unfinished_calls_get_a_result_and_are_not_run_again(tmp_path: Path) -> None:
     look, act = FakeTool("look"), FakeTool("act", effect=Effect.OUTSIDE)
     done, begun, never, reading = (
         tool_call("act"),
@@ -69,7 +69,7 @@ async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) ->
             tool_result(done.id, "done"),
             begun=(begun,),
         )
-        assert await one.say("and?") is Outcome.DONE
+        assert await one.submit("and?") is Outcome.DONE
         told = {
             row.message.call: text_of(row.message)
             for row in await one.rows()
@@ -85,7 +85,7 @@ async def test_half_finished_calls_are_told_and_not_run_again(tmp_path: Path) ->
     assert all(not row.id.endswith("_lost") for row in one.model.requests[0].messages)
 
 
-async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
+async def test_complete_transcript_is_unchanged(tmp_path: Path) -> None:
     asked = tool_call("look")
     async with conversation_harness(tmp_path) as one:
         await crashed(one, user_message(), assistant_message(asked), tool_result(asked.id))
@@ -95,7 +95,7 @@ async def test_a_whole_transcript_is_left_alone(tmp_path: Path) -> None:
         assert len(await one.rows()) == 3
 
 
-async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
+async def test_recovering_twice_adds_one_result(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path) as one:
         await crashed(one, user_message(), assistant_message(tool_call("act")))
         history = [row.message for row in await one.rows()]
@@ -107,7 +107,7 @@ async def test_recovering_twice_tells_once(tmp_path: Path) -> None:
         assert len(await one.rows()) == 3
 
 
-async def test_what_waited_for_a_person_goes_on_with_all_behind_it(tmp_path: Path) -> None:
+async def test_call_waiting_for_a_person_resumes_with_those_after_it(tmp_path: Path) -> None:
     lost, waits, behind = tool_call("act"), tool_call("act"), tool_call("look")
     async with conversation_harness(tmp_path) as one:
         await crashed(
@@ -121,13 +121,13 @@ async def test_what_waited_for_a_person_goes_on_with_all_behind_it(tmp_path: Pat
         assert "outcome is unknown" in text_of(whole[-1])
 
 
-async def test_what_is_known_of_a_call_is_told(tmp_path: Path) -> None:
+async def test_known_result_of_a_call_is_used(tmp_path: Path) -> None:
     refused = tool_call("act")
     async with conversation_harness(tmp_path) as one:
         await crashed(one, user_message(), assistant_message(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
-        left = RecoveredQuestions(told={refused.id: "Not done: a person refused."})
+        left = RecoveredQuestions(results={refused.id: "Not done: a person refused."})
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert text_of(whole[-1]) == "Not done: a person refused."
         assert await one.store.open_intents("s1") == []

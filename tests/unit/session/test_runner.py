@@ -1,4 +1,4 @@
-"""One turn of a session: accepted before it is answered, run by one, ended for all to see."""
+"""Running a turn: accepted durably, run by one process, ended visibly."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -61,26 +61,26 @@ def parcel(message: User, session: str) -> QueueItem:
     return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
 
 
-async def waiting(one: ConversationHarness) -> list[str]:
-    """Keys in the inbox that nobody has settled."""
-    found = await one.store.queues.claim("inbox", None, "somebody", timedelta(0), 100)
+async def waiting(harness: ConversationHarness) -> list[str]:
+    """Inbox keys that are not completed."""
+    found = await harness.store.queues.claim("inbox", None, "somebody", timedelta(0), 100)
     return [parcel.key for parcel in found]
 
 
 async def beat(clock: FakeClock) -> None:
-    """Let a heartbeat's time pass, once whoever beats is asleep again."""
+    """Let one renewal interval pass, once the renewing task sleeps again."""
     with anyio.fail_after(60):
         while not clock.sleepers:
             await anyio.lowlevel.checkpoint()
     await clock.advance(RENEW_INTERVAL)
 
 
-async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Good day.")) as one:
-        assert await one.say("hello") is Outcome.DONE
-        rows = await one.rows()
-        session = await one.store.archive_for(OWNER).get(one.conversation.session.id)
-        assert await waiting(one) == []
+async def test_turn_stores_transcript_and_session_and_empties_the_inbox(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Good day.")) as harness:
+        assert await harness.submit("hello") is Outcome.DONE
+        rows = await harness.rows()
+        session = await harness.store.archive_for(OWNER).get(harness.conversation.session.id)
+        assert await waiting(harness) == []
     assert [text_of(row.message) for row in rows] == ["hello", "Good day."]
     assert len({row.run for row in rows}) == 1
     assert (session.model, session.provider) == ("scripted", "testing")
@@ -88,107 +88,109 @@ async def test_a_turn_leaves_transcript_session_and_an_empty_inbox(tmp_path: Pat
     assert session.cwd == "/work"
 
 
-async def test_the_next_turn_knows_the_last_one_and_repeats_its_prompt(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
-        await one.say("first")
-        await one.say("second")
-    first, second = one.model.requests
+async def test_next_turn_knows_the_last_one_and_reuses_its_prompt(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, answer_script("one"), answer_script("two")
+    ) as harness:
+        await harness.submit("first")
+        await harness.submit("second")
+    first, second = harness.model.requests
     assert second.system == first.system
     assert [text_of(m) for m in second.messages] == ["first", "one", "second"]
 
 
-async def test_a_failed_turn_is_settled_too(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path) as one:
-        assert await one.say("hello") is Outcome.FAILED
-        assert await waiting(one) == []
-        assert len(await one.rows()) == 1
+async def test_failed_turn_is_completed_too(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path) as harness:
+        assert await harness.submit("hello") is Outcome.FAILED
+        assert await waiting(harness) == []
+        assert len(await harness.rows()) == 1
 
 
-async def test_a_planner_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Better now.")) as one:
-        one.planner.broken = "There is no such model."
+async def test_failing_planner_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Better now.")) as harness:
+        harness.planner.broken = "There is no such model."
         with pytest.raises(ConfigError):
-            await one.say("hello")
-        assert await one.sessions() == []
-        assert await waiting(one) == []
-        assert one.ear.events == []
-        assert not one.conversation.started
-        one.planner.broken = ""
-        assert await one.say("hello") is Outcome.DONE
+            await harness.submit("hello")
+        assert await harness.sessions() == []
+        assert await waiting(harness) == []
+        assert harness.ear.events == []
+        assert not harness.conversation.started
+        harness.planner.broken = ""
+        assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_another_process_keeps_the_session_to_itself(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("later")) as one:
-        session = one.conversation.session.id
-        generation = await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+async def test_session_held_by_another_process_is_busy(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("later")) as harness:
+        session = harness.conversation.session.id
+        generation = await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
         with pytest.raises(SessionBusy) as busy:
-            await one.say("hello")
+            await harness.submit("hello")
         assert session in str(busy.value)
         assert "process 7 on elsewhere" in str(busy.value)
         assert busy.value.hint
-        assert await one.sessions() == []
-        assert await waiting(one) == []
-        await one.store.leases.release(session, generation)
-        assert await one.say("hello") is Outcome.DONE
+        assert await harness.sessions() == []
+        assert await waiting(harness) == []
+        await harness.store.leases.release(session, generation)
+        assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_a_lapsed_lease_is_taken_over(tmp_path: Path) -> None:
+async def test_expired_lease_is_taken_over(tmp_path: Path) -> None:
     clock = FakeClock(auto=True)
-    async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as one:
-        await one.store.leases.hold(one.conversation.session.id, ELSEWHERE, LEASE_TTL)
+    async with conversation_harness(tmp_path, answer_script("mine"), clock=clock) as harness:
+        await harness.store.leases.hold(harness.conversation.session.id, ELSEWHERE, LEASE_TTL)
         await clock.sleep(LEASE_TTL.total_seconds() + 1)
-        assert await one.say("hello") is Outcome.DONE
+        assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_the_lease_of_a_dead_process_is_taken_over_at_once(tmp_path: Path) -> None:
+async def test_lease_of_a_dead_process_is_taken_over_immediately(tmp_path: Path) -> None:
     host, boot, _, start = process_id().split("/")
-    async with conversation_harness(tmp_path, answer_script("mine")) as one:
-        session = one.conversation.session.id
-        await one.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE_TTL)
-        assert await one.say("hello") is Outcome.DONE
+    async with conversation_harness(tmp_path, answer_script("mine")) as harness:
+        session = harness.conversation.session.id
+        await harness.store.leases.hold(session, f"{host}/{boot}/4999999/{start}", LEASE_TTL)
+        assert await harness.submit("hello") is Outcome.DONE
 
 
-async def test_a_turn_in_this_process_is_not_disturbed_by_another(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as one:
+async def test_second_turn_in_this_process_is_refused(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("done")) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
-            await one.wait_until_hanging()
+            group.start_soon(harness.submit, "first")
+            await harness.wait_until_hanging()
             with pytest.raises(SessionBusy):
-                await one.say("second")
+                await harness.submit("second")
             with pytest.raises(SessionBusy):
-                await one.conversation.undo()
-            beside = Conversation(one.store, FakeClock(), one.runner, SessionOptions())
-            await beside.resume(one.conversation.session.id)
+                await harness.conversation.undo()
+            beside = Conversation(harness.store, FakeClock(), harness.runner, SessionOptions())
+            await beside.resume(harness.conversation.session.id)
             with pytest.raises(SessionBusy):
-                await beside.say(user_message("third").parts, EventRecorder())
-            one.conversation.interrupt()
-        assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert await one.say("fourth", EventRecorder()) is Outcome.DONE
+                await beside.submit(user_message("third").parts, EventRecorder())
+            harness.conversation.interrupt()
+        assert harness.ear.ended.outcome is Outcome.CANCELLED
+        assert await harness.submit("fourth", EventRecorder()) is Outcome.DONE
 
 
-async def test_a_long_turn_keeps_its_lease(tmp_path: Path) -> None:
+async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as one:
-        session = one.conversation.session.id
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, clock=clock) as harness:
+        session = harness.conversation.session.id
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
-            await one.wait_until_hanging()
+            group.start_soon(harness.submit, "hello")
+            await harness.wait_until_hanging()
             for _ in range(5):
                 await beat(clock)
             assert clock.monotonic() > LEASE_TTL.total_seconds()
             with pytest.raises(SessionBusy):
-                await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
-            one.conversation.interrupt()
-        await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+                await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+            harness.conversation.interrupt()
+        await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
 
 
-async def test_many_turns_have_one_heart(tmp_path: Path) -> None:
+async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         lease_renewer = LeaseRenewer(clock)
         leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
         for lease in leases:
-            await lease.take()
+            await lease.acquire()
         lost = leases[1]
         async with anyio.create_task_group() as group:
             for lease in leases:
@@ -214,34 +216,34 @@ async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
 
 
 async def settled(clock: FakeClock) -> int:
-    """How many are asleep once those who were woken have gone."""
+    """How many tasks sleep once those that were woken have ended."""
     await anyio.wait_all_tasks_blocked()
     return clock.sleepers
 
 
-async def test_a_lost_lease_ends_the_turn(tmp_path: Path) -> None:
+async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     gates = GatedBody()
     act = FakeTool("act", gates)
     async with conversation_harness(
         tmp_path, [assistant_message(tool_call("act", gate="a"))], tools=[act], clock=clock
-    ) as one:
-        session = one.conversation.session.id
+    ) as harness:
+        session = harness.conversation.session.id
         raised: list[StoreError] = []
 
         async def run() -> None:
             try:
-                await one.say("hello")
+                await harness.submit("hello")
             except StoreError as error:
                 raised.append(error)
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await gates.reached("a")
-            await one.store.leases.release(session, 1)
-            await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+            await harness.store.leases.release(session, 1)
+            await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
             await beat(clock)
-    assert (one.ear.ended.outcome, one.ear.ended.code) == (Outcome.FAILED, "lease_lost")
+    assert (harness.ear.ended.outcome, harness.ear.ended.code) == (Outcome.FAILED, "lease_lost")
     assert "took over" in str(raised[0])
     assert raised[0].hint
 
@@ -269,83 +271,89 @@ class FlakyLeases:
         return await self._inner.held(session)
 
 
-async def test_a_lease_that_cannot_be_renewed_just_now_is_not_lost(tmp_path: Path) -> None:
+async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with conversation_harness(tmp_path, clock=clock) as one:
-        leases = FlakyLeases(one.store.leases)
+    async with conversation_harness(tmp_path, clock=clock) as harness:
+        leases = FlakyLeases(harness.store.leases)
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
-        store = PatchedStore(one.store, leases=leases)
+        store = PatchedStore(harness.store, leases=leases)
         runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, clock, runner, SessionOptions())
+        conversation = Conversation(harness.store, clock, runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
-            await one.wait_until_hanging()
+            group.start_soon(conversation.submit, user_message("hello").parts, harness.ear)
+            await harness.wait_until_hanging()
             for _ in range(3):
                 await beat(clock)
             assert leases.refused == 2
-            assert not any(isinstance(event, RunEnded) for event in one.ear.events)
+            assert not any(isinstance(event, RunEnded) for event in harness.ear.events)
             conversation.interrupt()
-    assert one.ear.ended.outcome is Outcome.CANCELLED
+    assert harness.ear.ended.outcome is Outcome.CANCELLED
 
 
-async def test_a_message_that_was_accepted_but_not_heard_is_taken_up(tmp_path: Path) -> None:
+async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> None:
     """As after a crash between the inbox and the transcript."""
-    async with conversation_harness(tmp_path, answer_script("one"), answer_script("both")) as one:
-        await one.say("first")
+    async with conversation_harness(
+        tmp_path, answer_script("one"), answer_script("both")
+    ) as harness:
+        await harness.submit("first")
         left = user_message("left behind")
-        await one.store.queues.put(parcel(left, one.conversation.session.id))
-        await one.say("second")
-        assert [text_of(row.message) for row in await one.rows()] == [
+        await harness.store.queues.put(parcel(left, harness.conversation.session.id))
+        await harness.submit("second")
+        assert [text_of(row.message) for row in await harness.rows()] == [
             "first",
             "one",
             "left behind",
             "second",
             "both",
         ]
-        assert await waiting(one) == []
-    check_request(one.model.requests[-1].messages)
+        assert await waiting(harness) == []
+    check_request(harness.model.requests[-1].messages)
 
 
-async def test_a_message_that_was_heard_is_not_asked_twice(tmp_path: Path) -> None:
+async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
-    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
-        await one.say("first")
-        heard = (await one.rows())[0].message
+    async with conversation_harness(
+        tmp_path, answer_script("one"), answer_script("two")
+    ) as harness:
+        await harness.submit("first")
+        heard = (await harness.rows())[0].message
         assert isinstance(heard, User)
         twin = msgspec.structs.replace(heard, id="msg_twin")
-        await one.store.queues.put(parcel(twin, one.conversation.session.id))
-        session = one.conversation.session.id
-        generation = await one.store.leases.hold(session, "elsewhere", LEASE_TTL)
-        await one.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
-        await one.store.leases.release(session, generation)
-        await one.say("second")
-        texts = [text_of(row.message) for row in await one.rows()]
+        await harness.store.queues.put(parcel(twin, harness.conversation.session.id))
+        session = harness.conversation.session.id
+        generation = await harness.store.leases.hold(session, "elsewhere", LEASE_TTL)
+        await harness.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
+        await harness.store.leases.release(session, generation)
+        await harness.submit("second")
+        texts = [text_of(row.message) for row in await harness.rows()]
         assert texts == ["first", "one", "first", "second", "two"]
-        assert await waiting(one) == []
+        assert await waiting(harness) == []
 
 
-async def test_messages_of_other_sessions_stay_where_they_are(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("one")) as one:
+async def test_messages_of_other_sessions_are_untouched(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("one")) as harness:
         other = user_message("for somebody else")
-        await one.store.queues.put(parcel(other, "another"))
-        await one.say("first")
-        assert await waiting(one) == [other.id]
+        await harness.store.queues.put(parcel(other, "another"))
+        await harness.submit("first")
+        assert await waiting(harness) == [other.id]
 
 
-async def test_a_parcel_that_cannot_be_read_is_put_aside_visibly(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("one"), answer_script("two")) as one:
-        session = one.conversation.session.id
+async def test_unreadable_inbox_item_is_parked(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, answer_script("one"), answer_script("two")
+    ) as harness:
+        session = harness.conversation.session.id
         for number, body in enumerate([b"{}", b"not json", b'{"type": "result"}']):
             bad = QueueItem(key=f"bad{number}", lane="inbox", topic=session, body=Raw(body))
-            await one.store.queues.put(bad)
-        assert await one.say("first") is Outcome.DONE
-        assert await waiting(one) == []
-        parked = await one.store.queues.parked("inbox")
-        assert [p.parcel.key for p in parked] == ["bad0", "bad1", "bad2"]
+            await harness.store.queues.put(bad)
+        assert await harness.submit("first") is Outcome.DONE
+        assert await waiting(harness) == []
+        parked = await harness.store.queues.parked("inbox")
+        assert [p.item.key for p in parked] == ["bad0", "bad1", "bad2"]
         assert all("cannot be read" in p.reason for p in parked)
 
 
-async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) -> None:
+async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
     reached = anyio.Event()
 
     class Slow(FakePlanner):
@@ -353,106 +361,108 @@ async def test_stopped_before_it_was_accepted_nothing_is_left(tmp_path: Path) ->
             reached.set()
             await anyio.sleep_forever()
 
-    async with conversation_harness(tmp_path) as one:
-        runner = Runner(one.store, FakeClock(), Slow(one.model, {}), fixed_price, "default")
-        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
+    async with conversation_harness(tmp_path) as harness:
+        runner = Runner(harness.store, FakeClock(), Slow(harness.model, {}), fixed_price, "default")
+        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
         outcomes: list[Outcome] = []
 
         async def run() -> None:
-            outcomes.append(await conversation.say(user_message("hello").parts, one.ear))
+            outcomes.append(await conversation.submit(user_message("hello").parts, harness.ear))
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await reached.wait()
             conversation.interrupt()
         assert outcomes == [Outcome.CANCELLED]
-        assert await one.sessions() == []
-        assert await waiting(one) == []
-        assert one.ear.events == []
-        await one.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE_TTL)
+        assert await harness.sessions() == []
+        assert await waiting(harness) == []
+        assert harness.ear.events == []
+        await harness.store.leases.hold(conversation.session.id, ELSEWHERE, LEASE_TTL)
 
 
-async def test_stopped_while_it_is_accepted_the_turn_still_begins_and_ends(tmp_path: Path) -> None:
+async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path: Path) -> None:
     reached, go = anyio.Event(), anyio.Event()
 
-    async with conversation_harness(tmp_path) as one:
+    async with conversation_harness(tmp_path) as harness:
 
         async def admit(begin: BeginTurn, *writes: Write) -> BeginTurnResult:
             reached.set()
             await go.wait()
-            return await one.store.admit(begin, *writes)
+            return await harness.store.begin_turn(begin, *writes)
 
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
-        store = PatchedStore(one.store, admit=admit)
+        store = PatchedStore(harness.store, admit=admit)
         runner = Runner(store, FakeClock(), planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
+        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
         async with anyio.create_task_group() as group:
-            group.start_soon(conversation.say, user_message("hello").parts, one.ear)
+            group.start_soon(conversation.submit, user_message("hello").parts, harness.ear)
             await reached.wait()
             conversation.interrupt()
             await anyio.wait_all_tasks_blocked()
             go.set()
-        assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert isinstance(one.ear.events[0], RunStarted)
-        assert one.ear.texts == ["hello"]
-        assert await waiting(one) == []
+        assert harness.ear.ended.outcome is Outcome.CANCELLED
+        assert isinstance(harness.ear.events[0], RunStarted)
+        assert harness.ear.texts == ["hello"]
+        assert await waiting(harness) == []
 
 
-async def test_a_question_that_could_not_be_written_down_is_asked_again(tmp_path: Path) -> None:
-    """As it must be when older ones come before it, so that it is not written as it is accepted."""
-    async with conversation_harness(tmp_path, answer_script("To all.")) as one:
-        await one.store.queues.put(parcel(user_message("oldest"), "s"))
+async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path) -> None:
+    """Older messages come first, so it is not written when it is accepted."""
+    async with conversation_harness(tmp_path, answer_script("To all.")) as harness:
+        await harness.store.queues.put(parcel(user_message("oldest"), "s"))
         full = True
 
         async def commit(*writes: Write, fence: Fence | None = None) -> None:
             if full and any(isinstance(write, AppendMessage) for write in writes):
                 raise StoreError("The disk is full.")
-            await one.store.commit(*writes, fence=fence)
+            await harness.store.commit(*writes, fence=fence)
 
-        store = PatchedStore(one.store, commit=commit)
-        runner = Runner(store, FakeClock(), one.planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(one.store, FakeClock(), runner, SessionOptions())
+        store = PatchedStore(harness.store, commit=commit)
+        runner = Runner(store, FakeClock(), harness.planner, fixed_price, "default")  # type: ignore[arg-type]
+        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
         await conversation.begin_with([], "s")
-        assert await conversation.say(user_message("first").parts, one.ear) is Outcome.FAILED
-        assert one.ear.ended.code == "store"
+        assert await conversation.submit(user_message("first").parts, harness.ear) is Outcome.FAILED
+        assert harness.ear.ended.code == "store"
         full = False
-        assert await conversation.say(user_message("second").parts, EventRecorder()) is Outcome.DONE
-        assert await waiting(one) == []
-    assert [text_of(m) for m in one.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
+        assert (
+            await conversation.submit(user_message("second").parts, EventRecorder()) is Outcome.DONE
+        )
+        assert await waiting(harness) == []
+    assert [text_of(m) for m in harness.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 
 
-async def test_steering_is_written_into_the_same_turn(tmp_path: Path) -> None:
+async def test_steering_is_stored_in_the_same_turn(tmp_path: Path) -> None:
     async def look(args: object, context: object) -> str:
-        assert await one.conversation.steer("msg_steered", "rather left")
+        assert await harness.conversation.steer("msg_steered", "rather left")
         return "seen"
 
     tools = [FakeTool("look", look)]
     async with conversation_harness(
         tmp_path, [assistant_message(tool_call("look"))], answer_script("ok"), tools=tools
-    ) as one:
-        await one.say("go")
-        rows = await one.rows()
+    ) as harness:
+        await harness.submit("go")
+        rows = await harness.rows()
     assert [text_of(row.message) for row in rows][-2:] == ["rather left", "ok"]
     assert len({row.run for row in rows}) == 1
 
 
-async def test_an_ended_session_is_alive_again_with_its_next_turn(tmp_path: Path) -> None:
+async def test_ended_session_is_reopened_by_its_next_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with conversation_harness(
         tmp_path, answer_script("one"), answer_script("two"), clock=clock
-    ) as one:
-        await one.say("first")
-        session = one.conversation.session.id
+    ) as harness:
+        await harness.submit("first")
+        session = harness.conversation.session.id
         end = SessionChange(ended_at=clock.now(), end_reason="reset")
-        await one.store.commit(ChangeSession(session, end))
-        await one.conversation.resume(session)
-        assert one.conversation.session.ended_at is not None
-        await one.say("second", EventRecorder())
-        assert one.conversation.session.ended_at is None
-        assert one.conversation.session.end_reason == ""
+        await harness.store.commit(ChangeSession(session, end))
+        await harness.conversation.resume(session)
+        assert harness.conversation.session.ended_at is not None
+        await harness.submit("second", EventRecorder())
+        assert harness.conversation.session.ended_at is None
+        assert harness.conversation.session.end_reason == ""
 
 
-async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -> None:
+async def test_failing_listener_raises_but_loses_nothing(tmp_path: Path) -> None:
     class Broken(EventRecorder):
         async def __call__(self, event: object) -> None:
             if isinstance(event, TextDelta | RunEnded):
@@ -460,24 +470,26 @@ async def test_a_listener_that_breaks_raises_but_loses_nothing(tmp_path: Path) -
 
     async with conversation_harness(
         tmp_path, answer_script("Good ", "day."), answer_script("again")
-    ) as one:
+    ) as harness:
         with pytest.raises(BrokenPipeError):
-            await one.say("hello", Broken())
-        assert [text_of(row.message) for row in await one.rows()] == ["hello", "Good "]
-        assert await waiting(one) == []
-        assert await one.say("once more") is Outcome.DONE
+            await harness.submit("hello", Broken())
+        assert [text_of(row.message) for row in await harness.rows()] == ["hello", "Good "]
+        assert await waiting(harness) == []
+        assert await harness.submit("once more") is Outcome.DONE
 
 
-async def test_house_words_are_written_as_such(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, [assistant_message()], answer_script("words")) as one:
-        await one.say("hello")
-        rows = await one.rows()
+async def test_program_messages_are_stored_as_such(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, [assistant_message()], answer_script("words")
+    ) as harness:
+        await harness.submit("hello")
+        rows = await harness.rows()
     trusts = [row.message.trust for row in rows if isinstance(row.message, User)]
     assert trusts == [Trust.OWNER, Trust.PROGRAM]
 
 
-async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> None:
-    """Its last results come too late: somebody else goes on from what is on disk."""
+async def test_run_without_its_lease_writes_nothing(tmp_path: Path) -> None:
+    """Its last results come too late: another process continues from the store."""
     gates = GatedBody()
     act = FakeTool("act", gates)
     async with conversation_harness(
@@ -485,28 +497,28 @@ async def test_a_run_that_lost_its_lease_writes_nothing_more(tmp_path: Path) -> 
         [assistant_message(tool_call("act", gate="a"))],
         answer_script("late"),
         tools=[act],
-    ) as one:
-        session = one.conversation.session.id
+    ) as harness:
+        session = harness.conversation.session.id
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
+            group.start_soon(harness.submit, "hello")
             await gates.reached("a")
-            await one.store.leases.release(session, 1)
-            await one.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
-            before = len(await one.rows())
+            await harness.store.leases.release(session, 1)
+            await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
+            before = len(await harness.rows())
             gates.open("a")
-        assert len(await one.rows()) == before
-    assert one.ear.ended.outcome is Outcome.FAILED
-    assert one.ear.ended.code == "lease_lost"
+        assert len(await harness.rows()) == before
+    assert harness.ear.ended.outcome is Outcome.FAILED
+    assert harness.ear.ended.code == "lease_lost"
 
 
-async def test_two_runners_of_one_process_keep_each_other_out(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, HANGING_SCRIPT) as one:
-        session = one.conversation.session.id
-        other = Runner(one.store, FakeClock(), one.planner, fixed_price, "default")
+async def test_two_runners_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, HANGING_SCRIPT) as harness:
+        session = harness.conversation.session.id
+        other = Runner(harness.store, FakeClock(), harness.planner, fixed_price, "default")
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "hello")
-            await one.wait_until_hanging()
+            group.start_soon(harness.submit, "hello")
+            await harness.wait_until_hanging()
             with pytest.raises(SessionBusy):
                 async with other.holding(session):
                     pass
-            one.conversation.interrupt()
+            harness.conversation.interrupt()

@@ -1,4 +1,4 @@
-"""When the money for a session, a day or a person is used up, nothing more is asked."""
+"""Spending limits per session, day and person."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ async def spend(store: SqliteStore, clock: FakeClock, session: Session, cost: fl
 
 
 async def allows(purse: SpendGuard, session: Session) -> bool:
-    check = purse.of(session, session.principal)
+    check = purse.check_for(session, session.principal)
     assert check is not None
     try:
         await check()
@@ -38,14 +38,14 @@ async def begun(store: SqliteStore, clock: FakeClock, name: str, who: str = "own
     return session
 
 
-async def test_without_limits_nobody_asks(tmp_path: Path) -> None:
+async def test_without_limits_there_is_no_check(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         session = await begun(store, clock, "s1")
-        assert SpendGuard(store, clock, SpendCaps()).of(session, "owner") is None
+        assert SpendGuard(store, clock, SpendCaps()).check_for(session, "owner") is None
 
 
-async def test_a_session_has_its_limit(tmp_path: Path) -> None:
+async def test_session_limit_is_enforced(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2")
@@ -58,7 +58,7 @@ async def test_a_session_has_its_limit(tmp_path: Path) -> None:
         assert await allows(purse, other)
 
 
-async def test_a_day_has_its_limit_and_ends(tmp_path: Path) -> None:
+async def test_daily_limit_is_enforced_and_resets(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         one, other = await begun(store, clock, "s1"), await begun(store, clock, "s2", "bob")
@@ -72,7 +72,7 @@ async def test_a_day_has_its_limit_and_ends(tmp_path: Path) -> None:
         assert await allows(purse, one)
 
 
-async def test_each_person_has_a_limit(tmp_path: Path) -> None:
+async def test_limit_per_person_is_enforced(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "state.db", clock) as store:
         ann, bob = await begun(store, clock, "s1", "ann"), await begun(store, clock, "s2", "bob")
@@ -84,7 +84,7 @@ async def test_each_person_has_a_limit(tmp_path: Path) -> None:
         assert not await allows(purse, bob)
 
 
-async def test_a_turn_ends_when_the_money_does(tmp_path: Path) -> None:
+async def test_turn_ends_at_the_limit(tmp_path: Path) -> None:
     """Between two requests of one turn, too."""
     left = [True, False]
 
@@ -93,7 +93,7 @@ async def test_a_turn_ends_when_the_money_does(tmp_path: Path) -> None:
             raise SpendCapReached("The limit is reached.")
 
     looked = assistant_message(tool_call("look"))
-    model, ear = await run_scripted_turn([looked], tools=[FakeTool("look")], allowed=allowed)
-    assert ear.ended.code == "spend_cap"
+    model, recorder = await run_scripted_turn([looked], tools=[FakeTool("look")], allowed=allowed)
+    assert recorder.ended.code == "spend_cap"
     assert len(model.requests) == 1
-    assert len(ear.results) == 1
+    assert len(recorder.results) == 1

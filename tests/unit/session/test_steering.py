@@ -1,4 +1,4 @@
-"""Words to a turn that is running: heard by it, given back, or kept for the next one."""
+"""Messages to a running turn: taken, returned, or kept for the next one."""
 
 from pathlib import Path
 
@@ -14,82 +14,82 @@ from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 pytestmark = pytest.mark.anyio
 
 
-async def texts(one: ConversationHarness) -> list[str]:
-    return [text_of(row.message) for row in await one.rows()]
+async def texts(harness: ConversationHarness) -> list[str]:
+    return [text_of(row.message) for row in await harness.rows()]
 
 
-async def inbox(one: ConversationHarness) -> bool:
-    return one.conversation.session.id in await one.store.queues.topics("inbox")
+async def inbox(harness: ConversationHarness) -> bool:
+    return harness.conversation.session.id in await harness.store.queues.topics("inbox")
 
 
 class Steers(EventRecorder):
-    """Says something as soon as the first tool is used."""
+    """Steers as soon as the first tool starts."""
 
-    def __init__(self, one: ConversationHarness) -> None:
+    def __init__(self, harness: ConversationHarness) -> None:
         super().__init__()
-        self._one = one
+        self._harness = harness
         self.passed: list[bool] = []
 
     async def __call__(self, event: object) -> None:
         await super().__call__(event)
         if isinstance(event, ToolStarted):
-            self.passed.append(await self._one.conversation.steer("msg_1", "the other one"))
+            self.passed.append(await self._harness.conversation.steer("msg_1", "the other one"))
 
 
-async def test_the_next_step_hears_it(tmp_path: Path) -> None:
+async def test_next_step_takes_the_message(tmp_path: Path) -> None:
     async with conversation_harness(
         tmp_path,
         [assistant_message(tool_call("look"))],
         answer_script("Yes."),
         tools=[FakeTool("look")],
-    ) as one:
-        ear = Steers(one)
-        assert await one.say("look", ear) is Outcome.DONE
-        assert ear.passed == [True]
-        assert (await texts(one))[-2:] == ["the other one", "Yes."]
-        assert "the other one" in text_of(one.model.requests[1].messages[-1])
-        assert not await inbox(one)
+    ) as harness:
+        recorder = Steers(harness)
+        assert await harness.submit("look", recorder) is Outcome.DONE
+        assert recorder.passed == [True]
+        assert (await texts(harness))[-2:] == ["the other one", "Yes."]
+        assert "the other one" in text_of(harness.model.requests[1].messages[-1])
+        assert not await inbox(harness)
 
 
-async def test_without_a_turn_nobody_hears_it(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Hi.")) as one:
-        assert not await one.conversation.steer("msg_1", "hello?")
-        await one.say("hello")
-        assert not await one.conversation.steer("msg_2", "still there?")
-        assert not await inbox(one)
+async def test_without_a_turn_the_message_is_refused(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Hi.")) as harness:
+        assert not await harness.conversation.steer("msg_1", "hello?")
+        await harness.submit("hello")
+        assert not await harness.conversation.steer("msg_2", "still there?")
+        assert not await inbox(harness)
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_what_was_not_heard_is_given_back_or_left_to_the_next_turn(
+async def test_untaken_message_is_returned_or_kept_for_the_next_turn(
     tmp_path: Path, gone: bool
 ) -> None:
-    """Left to it only where whoever said it is gone."""
-    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To all.")) as one:
+    """Kept only if its sender is gone."""
+    async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To all.")) as harness:
         async with anyio.create_task_group() as group:
-            group.start_soon(one.say, "first")
-            await one.wait_until_hanging()
-            assert not await one.conversation.steer("msg_0", "  ")
-            assert await one.conversation.steer("msg_1", "and this")
-            assert await inbox(one)
+            group.start_soon(harness.submit, "first")
+            await harness.wait_until_hanging()
+            assert not await harness.conversation.steer("msg_0", "  ")
+            assert await harness.conversation.steer("msg_1", "and this")
+            assert await inbox(harness)
             if gone:
-                one.conversation.keep_for_next_turn()
-            one.conversation.interrupt()
-        assert one.ear.ended.outcome is Outcome.CANCELLED
-        assert await inbox(one) is gone
-        await one.say("second", EventRecorder())
-        assert ("and this" in await texts(one)) is gone
-        assert not await inbox(one)
+                harness.conversation.keep_for_next_turn()
+            harness.conversation.interrupt()
+        assert harness.ear.ended.outcome is Outcome.CANCELLED
+        assert await inbox(harness) is gone
+        await harness.submit("second", EventRecorder())
+        assert ("and this" in await texts(harness)) is gone
+        assert not await inbox(harness)
 
 
-async def test_it_is_on_disk_before_it_is_heard(tmp_path: Path) -> None:
-    """So that whoever goes on after a crash finds it."""
+async def test_message_is_stored_before_it_is_taken(tmp_path: Path) -> None:
+    """So that it is found after a crash."""
     async with (
-        conversation_harness(tmp_path, HANGING_SCRIPT) as one,
+        conversation_harness(tmp_path, HANGING_SCRIPT) as harness,
         anyio.create_task_group() as group,
     ):
-        group.start_soon(one.say, "first")
-        await one.wait_until_hanging()
-        await one.conversation.steer("msg_1", "and this")
+        group.start_soon(harness.submit, "first")
+        await harness.wait_until_hanging()
+        await harness.conversation.steer("msg_1", "and this")
         async with conversation_harness(tmp_path) as other:
-            assert one.conversation.session.id in await other.store.queues.topics("inbox")
-        one.conversation.interrupt()
+            assert harness.conversation.session.id in await other.store.queues.topics("inbox")
+        harness.conversation.interrupt()

@@ -24,7 +24,7 @@ from support.turns import EventRecorder, FakeTool, assistant_message, tool_call
 
 
 class Say(Struct, frozen=True):
-    """`stop` interrupts the turn at its event of that number; -1 lets it run."""
+    """`stop` interrupts the turn at that event number; -1 lets it run."""
 
     stop: int = -1
 
@@ -46,7 +46,7 @@ class Back(Struct, frozen=True):
 
 
 class Reopen(Struct, frozen=True):
-    """Leave, come back later, go on where one was."""
+    """Close the conversation and resume it later."""
 
 
 Move: TypeAlias = Say | Retry | Undo | New | Back | Reopen
@@ -64,14 +64,14 @@ moves = st.one_of(
 
 
 class Asked(Struct):
-    """What a session should hold of one turn."""
+    """What a session should contain of one turn."""
 
     question: str
     outcome: Outcome | None = None
 
 
 def echo(request: ModelRequest) -> Sequence[ScriptStep]:
-    """First look, then answer the last question in its own words."""
+    """First call a tool, then echo the last question."""
     last = request.messages[-1]
     if isinstance(last, User):
         return [TextDelta("Let me see."), assistant_message("Let me see.", tool_call("look"))]
@@ -92,7 +92,7 @@ class Interrupting(EventRecorder):
 
 
 class Person:
-    """Makes moves, and knows what must be the case after each."""
+    """Makes moves and knows the expected state after each."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, list[Asked]] = {}
@@ -135,13 +135,13 @@ class Person:
                 pass
 
     async def _ask(self, one: ConversationHarness, question: str, stop: int) -> None:
-        ear = Interrupting(one, stop)
-        outcome = await one.say(question, ear)
-        assert ear.ended.outcome is outcome
+        recorder = Interrupting(one, stop)
+        outcome = await one.submit(question, recorder)
+        assert recorder.ended.outcome is outcome
         turn = Asked(question, outcome)
         self._sessions.setdefault(one.conversation.session.id, []).append(turn)
         if outcome is Outcome.DONE:
-            final = ear.said[-1]
+            final = recorder.said[-1]
             assert isinstance(final, Assistant)
             assert final.text.endswith(question)
         for request in one.model.requests:
@@ -150,9 +150,9 @@ class Person:
     async def _retry(self, one: ConversationHarness, talk: list[Asked], stop: int) -> None:
         if not talk:
             with pytest.raises(UsageError):
-                await one.conversation.again()
+                await one.conversation.replace_last()
             return
-        question = await one.conversation.again()
+        question = await one.conversation.replace_last()
         assert text_of(question) == talk[-1].question
         talk.pop()
         await self._ask(one, text_of(question), stop)

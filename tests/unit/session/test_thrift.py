@@ -1,4 +1,4 @@
-"""What a turn costs, counted: commits, errands to other threads, and tasks."""
+"""The cost of a turn in commits, thread calls, tasks and statements."""
 
 import asyncio
 from collections import Counter
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class CountingEngine(Engine):
-    """Counts what is handed to another thread, and the statements that it comes to there."""
+    """Counts calls to the writer thread and the statements they run."""
 
     def __init__(self, connection: Connection, path: Path) -> None:
         super().__init__(connection, path)
@@ -39,7 +39,7 @@ class CountingEngine(Engine):
         traced.exec_trace = self._trace
 
     def _trace(self, *_: object) -> bool:
-        # What is indexed meanwhile is nobody's errand.
+        # Background indexing does not count.
         self.statements += self._counting
         return True
 
@@ -78,7 +78,7 @@ class Counted:
             return asyncio.Task(work, loop=loop, **more)
 
         turn = TurnRequest(
-            session=self._session, asked=user_message(), listen=EventRecorder(), new=new
+            session=self._session, message=user_message(), emit=EventRecorder(), new=new
         )
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
@@ -103,36 +103,36 @@ async def counted(folder: Path, *scripts: Script) -> AsyncGenerator[Counted]:
     engine = CountingEngine(open_writer(folder / "state.db"), folder / "state.db")
     store = SqliteStore(engine, clock)
     try:
-        one = ConversationHarness(store, clock, scripts, [FakeTool("look")])
-        yield Counted(engine, one, Session(id="s", started_at=clock.now()))
+        harness = ConversationHarness(store, clock, scripts, [FakeTool("look")])
+        yield Counted(engine, harness, Session(id="s", started_at=clock.now()))
     finally:
         await store.close()
 
 
-async def test_a_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
-    async with counted(tmp_path, answer_script("Good day.")) as one:
-        took = await one.turn(new=True)
+async def test_first_turn_is_two_commits_and_one_task(tmp_path: Path) -> None:
+    async with counted(tmp_path, answer_script("Good day.")) as harness:
+        took = await harness.turn(new=True)
     assert took == {"commits": 2, "write": 2, "tasks": 1}
 
 
-async def test_a_next_turn_takes_one_more_for_its_lease_and_reads_nothing(tmp_path: Path) -> None:
-    """The task that renews leases is still there from the first one."""
-    async with counted(tmp_path, answer_script("one"), answer_script("two")) as one:
-        await one.turn(new=True)
-        took = await one.turn()
+async def test_next_turn_adds_one_commit_and_reads_nothing(tmp_path: Path) -> None:
+    """The task that renews leases still runs from the first turn."""
+    async with counted(tmp_path, answer_script("one"), answer_script("two")) as harness:
+        await harness.turn(new=True)
+        took = await harness.turn()
     assert took == {"commits": 3, "write": 3}
 
 
-async def test_a_call_that_changes_nothing_adds_two_commits(tmp_path: Path) -> None:
-    """One for the answer that calls, one for the result."""
+async def test_read_only_call_adds_two_commits(tmp_path: Path) -> None:
+    """One for the answer with the call, one for the result."""
     async with counted(
         tmp_path, [assistant_message(tool_call("look"))], answer_script("seen")
-    ) as one:
-        took = await one.turn(new=True)
+    ) as harness:
+        took = await harness.turn(new=True)
     assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)
 
 
-async def test_a_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
-    """Seven for the lease, the session and what is asked, six for the answer and the end."""
-    async with counted(tmp_path, [assistant_message("Good day.", usage=Usage(10, 2))]) as one:
-        assert await one.statements(new=True) == 13
+async def test_first_turn_is_thirteen_statements(tmp_path: Path) -> None:
+    """Seven for the lease, the session and the question, six for the answer and the end."""
+    async with counted(tmp_path, [assistant_message("Good day.", usage=Usage(10, 2))]) as harness:
+        assert await harness.statements(new=True) == 13

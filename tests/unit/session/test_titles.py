@@ -1,4 +1,4 @@
-"""A session gets a name from how it began, unless it has one or nobody can give one."""
+"""Generated session titles."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 def titles(
-    one: ConversationHarness, *scripts: list[ScriptStep]
+    harness: ConversationHarness, *scripts: list[ScriptStep]
 ) -> tuple[SessionTitles, ScriptedModel]:
     model = ScriptedModel(*scripts)
 
@@ -27,64 +27,66 @@ def titles(
         return model
 
     return SessionTitles(
-        one.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
+        harness.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
     ), model
 
 
-async def test_it_is_named_after_its_beginning(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("They are far away.")) as one:
-        await one.say("Tell me about stars")
+async def test_title_comes_from_the_beginning(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("They are far away.")) as harness:
+        await harness.submit("Tell me about stars")
         usage = Usage(input=10, output=5)
         answer = Assistant("m", (Text('"About the stars."\n'),), Stop.END, usage, "small", "p")
-        giver, model = titles(one, [answer])
-        await giver.give(one.conversation.session)
-        await one.conversation.resume(one.conversation.session.id)
-        assert one.conversation.session.title == "About the stars"
+        giver, model = titles(harness, [answer])
+        await giver.generate(harness.conversation.session)
+        await harness.conversation.resume(harness.conversation.session.id)
+        assert harness.conversation.session.title == "About the stars"
         (request,) = model.requests
         assert request.tools == ()
-        (use,) = [use for use in await one.conversation.usage() if use.model == "small"]
+        (use,) = [use for use in await harness.conversation.usage() if use.model == "small"]
         assert use.cost == pytest.approx(15 * PRICE_PER_TOKEN)
 
 
-async def test_a_name_that_is_taken_gets_an_end_of_its_own(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Yes."), answer_script("No.")) as one:
-        await one.say("hi")
-        await one.conversation.change(SessionChange(title="Stars"))
-        one.conversation.start_new()
-        await one.say("hello")
-        giver, _ = titles(one, answer_script("Stars"))
-        session = one.conversation.session
-        await giver.give(session)
-        await one.conversation.resume(session.id)
-        assert one.conversation.session.title == f"Stars ({session.id[-6:]})"
+async def test_duplicate_title_gets_a_suffix(tmp_path: Path) -> None:
+    async with conversation_harness(
+        tmp_path, answer_script("Yes."), answer_script("No.")
+    ) as harness:
+        await harness.submit("hi")
+        await harness.conversation.change(SessionChange(title="Stars"))
+        harness.conversation.start_new()
+        await harness.submit("hello")
+        giver, _ = titles(harness, answer_script("Stars"))
+        session = harness.conversation.session
+        await giver.generate(session)
+        await harness.conversation.resume(session.id)
+        assert harness.conversation.session.title == f"Stars ({session.id[-6:]})"
 
 
-async def test_a_name_that_was_given_meanwhile_stays(tmp_path: Path) -> None:
-    async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
-        await one.say("hi")
-        before = one.conversation.session
-        await one.conversation.change(SessionChange(title="Mine"))
-        giver, _ = titles(one, answer_script("Another"))
-        await giver.give(structs.replace(before))
-        await one.conversation.resume(before.id)
-        assert one.conversation.session.title == "Mine"
+async def test_title_set_meanwhile_is_kept(tmp_path: Path) -> None:
+    async with conversation_harness(tmp_path, answer_script("Yes.")) as harness:
+        await harness.submit("hi")
+        before = harness.conversation.session
+        await harness.conversation.change(SessionChange(title="Mine"))
+        giver, _ = titles(harness, answer_script("Another"))
+        await giver.generate(structs.replace(before))
+        await harness.conversation.resume(before.id)
+        assert harness.conversation.session.title == "Mine"
 
 
 @pytest.mark.parametrize(
     ("trouble", "told"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
 )
-async def test_trouble_stays_without_consequences(
+async def test_failure_has_no_consequences(
     tmp_path: Path, trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def found() -> Model:
         raise trouble
 
-    async with conversation_harness(tmp_path, answer_script("Yes.")) as one:
-        await one.say("hi")
+    async with conversation_harness(tmp_path, answer_script("Yes.")) as harness:
+        await harness.submit("hi")
         giver = SessionTitles(
-            one.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
+            harness.store, FakeClock(), token_price, TitleSettings(model=found, redact=str)
         )
-        await giver.give(one.conversation.session)
-        await one.conversation.resume(one.conversation.session.id)
-        assert one.conversation.session.title == ""
+        await giver.generate(harness.conversation.session)
+        await harness.conversation.resume(harness.conversation.session.id)
+        assert harness.conversation.session.title == ""
     assert told in caplog.text

@@ -33,7 +33,7 @@ def curator(
 
 
 async def names(curator: Curator) -> dict[str, str]:
-    return {one.name: one.becomes for one in await curator.judge(CurationLimits())}
+    return {one.name: one.new_state for one in await curator.preview(CurationLimits())}
 
 
 async def test_unused_skill_becomes_stale_then_archived(
@@ -44,10 +44,10 @@ async def test_unused_skill_becomes_stale_then_archived(
     assert await curator.curate(CurationLimits()) == []
     await clock.advance(DAY)
     (stale,) = await curator.curate(CurationLimits())
-    assert (stale.becomes, stale.days, usage.of("tea").state) == (STALE, 30, "stale")
+    assert (stale.new_state, stale.days, usage.of("tea").state) == (STALE, 30, "stale")
     await clock.advance(60 * DAY)
     (archived,) = await curator.curate(CurationLimits())
-    assert (archived.becomes, usage.of("tea").state) == (ARCHIVED, "archived")
+    assert (archived.new_state, usage.of("tea").state) == (ARCHIVED, "archived")
     assert not (home / "skills/tea").exists()
     (backup,) = (home / "skills/.backups").glob("*.tar.gz")
     with tarfile.open(backup) as packed:
@@ -91,7 +91,7 @@ async def test_preview_changes_nothing(
     await editor.create("tea", text("tea"), "", AGENT)
     await clock.advance(400 * DAY)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
-    await curator.judge(CurationLimits())
+    await curator.preview(CurationLimits())
     after = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
     assert {path for path in after if path not in before} <= {home / ".skills_prompt_snapshot.json"}
     assert (home / "skills/tea").is_dir()
@@ -103,7 +103,7 @@ async def test_number_of_backups_is_limited(
     for number in range(4):
         await editor.create(f"tea{number}", text(f"tea{number}"), "", AGENT)
         await clock.advance(100 * DAY)
-        await curator.curate(CurationLimits(keep=2))
+        await curator.curate(CurationLimits(backups=2))
     assert len(list((home / "skills/.backups").iterdir())) == 2
     assert len(list((home / "skills/.archive").iterdir())) == 4
 

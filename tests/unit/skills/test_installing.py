@@ -56,7 +56,7 @@ async def test_skill_is_installed_updated_and_undone(
     assert usage.of("tea").created_by == "installed"
     before = files(home)
     update = installer.prepare(package(new=b"2", same=b"s"), "/from/here")
-    assert (update.update, update.mine) == (True, ())
+    assert (update.update, update.locally_changed) == (True, ())
     second = await installer.install(update)
     assert set(files(home)) == {"tea/SKILL.md", "tea/new", "tea/same", ".installed.json"}
     assert second.origin.words == ("/from/here",)
@@ -68,7 +68,7 @@ async def test_skill_is_installed_updated_and_undone(
 
 async def test_reinstalling_changes_nothing(installer: SkillInstaller) -> None:
     await installer.install(installer.prepare(package(), "a"))
-    assert installer.prepare(package(), "a").nothing_new
+    assert installer.prepare(package(), "a").is_unchanged
 
 
 async def test_local_changes_are_listed_and_added_files_stay(
@@ -78,14 +78,14 @@ async def test_local_changes_are_listed_and_added_files_stay(
     (home / "skills/tea/a").write_bytes(b"mine")
     (home / "skills/tea/notes").write_bytes(b"mine, too")
     record = installer.installed()["tea"]
-    found = installer.deviation(record)
+    found = installer.local_changes(record)
     assert (found.changed, found.added, found.missing) == (("a",), ("notes",), ())
     prepared = installer.prepare(package(a=b"2"), "x")
-    assert prepared.mine == ("a",)
+    assert prepared.locally_changed == ("a",)
     await installer.install(prepared)
     assert (home / "skills/tea/notes").read_bytes() == b"mine, too"
     (home / "skills/tea/a").unlink()
-    assert installer.deviation(installer.installed()["tea"]).missing == ("a",)
+    assert installer.local_changes(installer.installed()["tea"]).missing == ("a",)
 
 
 async def test_existing_skill_is_not_replaced(

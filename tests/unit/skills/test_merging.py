@@ -60,7 +60,7 @@ async def test_merge_is_proposed_accepted_and_undone(
     curator: Curator, editor: SkillEditor, ledger: Ledger, home: Path, catalog: SkillCatalog
 ) -> None:
     before = files(home)
-    assert await curator.alike() == [SimilarSkills(keep="publish", drop="release")]
+    assert await curator.similar_skills() == [SimilarSkills(keep="publish", drop="release")]
     (proposal,) = await curator.propose_merges(5)
     assert files(home) == before
     (backup,) = (home / "skills/.backups").glob("*.tar.gz")
@@ -94,11 +94,11 @@ async def test_rejected_merge_is_not_proposed_again(
     # Now the other one is used more: the same merge in the other direction.
     for _ in range(5):
         usage.used("release")
-    assert await curator.alike() == []
+    assert await curator.similar_skills() == []
     assert await curator.propose_merges(5) == []
     assert len(list((home / "skills/.backups").glob("*.tar.gz"))) == 1
     await editor.create("ship", text("ship", RELEASE), "", AGENT)
-    assert {pair.drop for pair in await curator.alike()} <= {"ship", "release", "publish"}
+    assert {pair.drop for pair in await curator.similar_skills()} <= {"ship", "release", "publish"}
     assert len(await curator.propose_merges(5)) == 1
 
 
@@ -109,7 +109,7 @@ async def test_only_unpinned_skills_of_the_agent_are_considered(
     await editor.create("pinned", text("pinned", RELEASE), "", AGENT)
     await editor.create("alone", text("alone", RELEASE), "", AGENT)
     usage.pin("pinned", pinned=True)
-    assert await curator.alike() == []
+    assert await curator.similar_skills() == []
 
 
 @pytest.mark.parametrize("changed", [OTHER, f"{RELEASE} "])
@@ -149,7 +149,7 @@ async def test_few_merges_are_proposed_at_once(
     for number, body in enumerate(bodies):
         for name in (f"one-{number}", f"two-{number}"):
             await editor.create(name, text(name, body), "", AGENT)
-    assert len(await curator.alike()) == len(bodies)
+    assert len(await curator.similar_skills()) == len(bodies)
     made = await curator.propose_merges(0)
     assert len(made) == MAX_MERGES
     for proposal in made:

@@ -100,7 +100,7 @@ def test_invalid_skill_is_skipped_and_reported(
     (home / "skills/bad/SKILL.md").write_text(text)
     put(home / "skills/good", "good")
     assert own(catalog) == ["good"]
-    assert list(catalog.troubles()) == [f"{home}/skills/bad/SKILL.md"]
+    assert list(catalog.problems()) == [f"{home}/skills/bad/SKILL.md"]
 
 
 def test_full_header_is_parsed() -> None:
@@ -182,7 +182,7 @@ def test_builtin_skills_are_valid(home: Path) -> None:
     catalog = SkillCatalog(home / "skills")
     skills = [skill for skill in catalog.skills() if skill.builtin]
     assert len(skills) >= 5
-    assert catalog.troubles() == {}
+    assert catalog.problems() == {}
     for skill in skills:
         assert Path(skill.folder).is_relative_to(BUILTIN_SKILLS)
         assert Path(skill.folder).name == skill.name

@@ -53,7 +53,7 @@ async def test_lease_session_item_and_first_message_are_written_together(
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
+    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
     assert started.appended
     assert [one.key for one in started.waiting] == [hello.id]
     assert await texts(store) == ["hello"]
@@ -67,7 +67,7 @@ async def test_older_items_come_before_a_new_one(store: Store, clock: FakeClock)
     await store.queues.put(queue_item(old))
     first = AppendMessage("s1", "run_1", new, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(new)))
+    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(new)))
     assert not started.appended
     assert [one.key for one in started.waiting] == [old.id, new.id]
     assert await texts(store) == []
@@ -77,10 +77,10 @@ async def test_known_item_is_not_appended_again(store: Store, clock: FakeClock) 
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
+    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
     fence = Fence("s1", started.generation)
     await store.commit(CompleteItem(hello.id), ReleaseLease("s1", started.generation), fence=fence)
-    again = await store.admit(begin(first), EnqueueItem(queue_item(hello)))
+    again = await store.begin_turn(begin(first), EnqueueItem(queue_item(hello)))
     assert not again.appended
     assert list(again.waiting) == []
     assert await texts(store) == ["hello"]
@@ -90,9 +90,9 @@ async def test_claimed_item_is_free_with_its_session(store: Store, clock: FakeCl
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    await store.admit(begin(first), opening, EnqueueItem(queue_item(hello)))
+    await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
     await clock.advance(31)
-    found = await store.admit(begin(holder=OTHER))
+    found = await store.begin_turn(begin(holder=OTHER))
     assert [(one.key, one.attempts) for one in found.waiting] == [(hello.id, 1)]
 
 
@@ -100,13 +100,13 @@ async def test_session_held_by_another_is_unchanged(store: Store, clock: FakeClo
     await store.leases.hold("s1", OTHER, TTL)
     hello = user_message("hello")
     with pytest.raises(SessionBusy):
-        await store.admit(
+        await store.begin_turn(
             begin(), OpenSession(session(clock, "s1")), EnqueueItem(queue_item(hello))
         )
     with pytest.raises(NotFound):
         await store.archive_for(OWNER).get("s1")
     with pytest.raises(NotFound):
-        await store.queues.fate(hello.id)
+        await store.queues.status(hello.id)
 
 
 async def test_lost_lease_cannot_begin_a_turn(store: Store, clock: FakeClock) -> None:
@@ -116,20 +116,20 @@ async def test_lost_lease_cannot_begin_a_turn(store: Store, clock: FakeClock) ->
     await store.leases.hold("s1", OTHER, TTL)
     hello = user_message("hello")
     with pytest.raises(LeaseLost):
-        await store.admit(begin(generation=old), EnqueueItem(queue_item(hello)))
+        await store.begin_turn(begin(generation=old), EnqueueItem(queue_item(hello)))
     with pytest.raises(NotFound):
-        await store.queues.fate(hello.id)
+        await store.queues.status(hello.id)
 
 
 async def test_existing_lease_is_kept(store: Store, clock: FakeClock) -> None:
     await store.commit(OpenSession(session(clock, "s1")))
     held = await store.leases.hold("s1", HOLDER, TTL)
-    assert (await store.admit(begin(generation=held))).generation == held
+    assert (await store.begin_turn(begin(generation=held))).generation == held
 
 
 async def test_release_with_last_writes_frees_the_session(store: Store, clock: FakeClock) -> None:
     opening = OpenSession(session(clock, "s1"))
-    generation = (await store.admit(begin(), opening)).generation
+    generation = (await store.begin_turn(begin(), opening)).generation
     fence = Fence("s1", generation)
     word = AppendMessage("s1", "run_1", assistant_message("bye"), clock.now())
     await store.commit(word, ReleaseLease("s1", generation), fence=fence)

@@ -135,7 +135,7 @@ def public(path: Path) -> Path:
 async def test_everything_is_imported(public: Path, clock: FakeClock):
     adopted = import_legacy(public, clock)
     kept = public.with_name("state.db.public-1")
-    assert adopted == ImportResult(sessions=4, messages=9, kept_as=kept)
+    assert adopted == ImportResult(sessions=4, messages=9, backup_path=kept)
     async with open_store(public, clock) as store:
         archive = store.archive_for(OWNER)
         first = await archive.get("20260131_120000_aaaaaa")
@@ -210,7 +210,7 @@ async def test_usage_is_imported(public: Path, clock: FakeClock):
 
 
 async def test_old_file_is_kept(public: Path, clock: FakeClock):
-    kept = import_legacy(public, clock).kept_as
+    kept = import_legacy(public, clock).backup_path
     assert kept is not None
     old = apsw.Connection(str(kept))
     assert old.execute("SELECT count(*) FROM messages").get == 9
@@ -232,13 +232,13 @@ async def test_leftovers_of_a_killed_import_are_removed(public: Path, clock: Fak
     public.with_name(".state.db.adopting-wal").write_bytes(b"half a journal")
     public.with_name("state.db.public-1").hardlink_to(public)
     adopted = import_legacy(public, clock)
-    assert adopted.kept_as == public.with_name("state.db.public-1")
+    assert adopted.backup_path == public.with_name("state.db.public-1")
     assert adopted.messages == 9
 
 
 async def test_older_kept_file_is_not_overwritten(public: Path, clock: FakeClock):
     public.with_name("state.db.public-1").write_text("from long ago")
-    assert import_legacy(public, clock).kept_as == public.with_name("state.db.public-2")
+    assert import_legacy(public, clock).backup_path == public.with_name("state.db.public-2")
     assert public.with_name("state.db.public-1").read_text() == "from long ago"
 
 

@@ -85,13 +85,13 @@ async def say(store: SqliteStore, name: str, *texts: str) -> None:
 async def ready(store: SqliteStore) -> None:
     """Wait for all vectors; a search itself waits only two seconds."""
     with anyio.fail_after(TEST_TIMEOUT):
-        while not await store.make_vectors():
+        while not await store.compute_vectors():
             pass
 
 
 async def recalled(store: SqliteStore, query: str, who: str = OWNER, limit: int = 5) -> list[str]:
     await ready(store)
-    return [hit.snippet for hit in await store.archive_for(who).recall(query, limit)]
+    return [hit.snippet for hit in await store.archive_for(who).search_by_meaning(query, limit)]
 
 
 def test_extra_is_installed():
@@ -107,7 +107,9 @@ async def test_paraphrased_questions_find_their_messages(
     archive = store.archive_for(OWNER)
     with_meaning = by_words = 0
     for question, expected in MEANINGS.items():
-        with_meaning += expected in [hit.snippet for hit in await archive.recall(question, 5)]
+        with_meaning += expected in [
+            hit.snippet for hit in await archive.search_by_meaning(question, 5)
+        ]
         by_words += expected in [hit.snippet for hit in await archive.search(question, 5)]
     assert by_words == 0
     assert with_meaning >= 27
@@ -143,8 +145,8 @@ async def test_role_filter_applies(store: SqliteStore):
     await ready(store)
     archive = store.archive_for(OWNER)
     for role, expected in (("user", [0]), ("assistant", [1]), ("result", []), (None, [0, 1])):
-        hits = await archive.recall("kitten medication", 9, role)
-        assert sorted(hit.snippet for hit in hits) == sorted(texts[place] for place in expected)
+        hits = await archive.search_by_meaning("kitten medication", 9, role)
+        assert sorted(hit.snippet for hit in hits) == sorted(texts[index] for index in expected)
 
 
 async def test_phrases_and_prefixes_search_words_only(store: SqliteStore):
@@ -160,7 +162,7 @@ async def test_late_passage_of_a_long_message_is_found(store: SqliteStore):
     pills = "The cat must take her pills, and the cat hates pills. " * 9
     await say(store, "s", minutes + pills + minutes)
     await ready(store)
-    (hit,) = await store.archive_for(OWNER).recall("kitten medication")
+    (hit,) = await store.archive_for(OWNER).search_by_meaning("kitten medication")
     assert (hit.seq, "cat hates pills" in hit.snippet) == (1, True)
 
 
@@ -257,7 +259,7 @@ async def test_store_closes_while_vectors_are_computed(path: Path, clock: FakeCl
             await begin(store, "s")
             await say(store, "s", *OTHER * 30)
             async with anyio.create_task_group() as group:
-                group.start_soon(store.make_vectors)
+                group.start_soon(store.compute_vectors)
                 await store.archive_for(OWNER).search("anything")
                 group.cancel_scope.cancel()
 

@@ -116,7 +116,7 @@ def test_query_is_parsed_into_terms():
     assert parse_query('Fox "Brown  Dog" conf* - ->') == [
         SearchTerm("fox", TermKind.WORD),
         SearchTerm("brown dog", TermKind.PHRASE),
-        SearchTerm("conf", TermKind.BEGINNING),
+        SearchTerm("conf", TermKind.PREFIX),
     ]
     assert parse_query("=>") == [SearchTerm("=>", TermKind.WORD)]
     assert parse_query("fox fox FOX") == [SearchTerm("fox", TermKind.WORD)]

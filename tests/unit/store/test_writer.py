@@ -50,7 +50,7 @@ class Gate:
             self._entered.set()
             self._open.wait()
 
-        group.start_soon(self._engine.alone, hold)
+        group.start_soon(self._engine.run_outside_transaction, hold)
         await anyio.to_thread.run_sync(self._entered.wait)
 
     def open(self) -> None:
@@ -226,12 +226,12 @@ async def test_full_disk_raises_and_keeps_confirmed_writes(
         return lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
     await store.commit(OpenSession(session(clock, "s1")))
-    await engine.alone(limit(1))
+    await engine.run_outside_transaction(limit(1))
     with pytest.raises(StoreError, match="disk is full") as caught:
         await store.commit(AppendMessage("s1", "r", user_message("long " * 100_000), clock.now()))
     assert caught.value.hint
     assert list(await store.archive_for(OWNER).messages("s1")) == []
-    await engine.alone(limit(1_000_000))
+    await engine.run_outside_transaction(limit(1_000_000))
     await store.commit(AppendMessage("s1", "r", user_message("short"), clock.now()))
     assert [row.seq for row in await store.archive_for(OWNER).messages("s1")] == [1]
 
@@ -324,7 +324,7 @@ async def test_dead_writer_fails_all_callers(
     async def attempt(name: str) -> None:
         try:
             if name == "kill":
-                await engine.alone(kill)
+                await engine.run_outside_transaction(kill)
             else:
                 await store.commit(OpenSession(session(clock, name)))
         except StoreError as error:

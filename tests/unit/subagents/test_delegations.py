@@ -60,10 +60,10 @@ async def test_each_task_gets_a_child_session(tmp_path: Path) -> None:
 async def test_auto_approval_follows_the_settings(
     tmp_path: Path, *, leave: bool, yolo: bool, foreign: bool, free: bool
 ) -> None:
-    heard: list[Scope] = []
+    received: list[Scope] = []
 
     async def act(args: dict[str, object], context: ToolContext) -> str:
-        heard.append(context.scope)
+        received.append(context.scope)
         return "ok"
 
     async with delegation_harness(
@@ -71,11 +71,11 @@ async def test_auto_approval_follows_the_settings(
         [assistant_message(tool_call("act"))],
         answer_script("done"),
         tools=[FakeTool("act", act)],
-        rules=DelegationRules(budget=SubagentBudget(leave=leave)),
+        rules=DelegationRules(budget=SubagentBudget(auto_approve=leave)),
     ) as (_, delegations):
         scope = structs.replace(SCOPE, yolo=yolo)
         await delegations.run(scope, [Task(goal="act", foreign=foreign)], ignore_progress)
-    assert [(one.yolo, one.attended) for one in heard] == [(free, False)]
+    assert [(one.yolo, one.attended) for one in received] == [(free, False)]
 
 
 def test_auto_approve_setting_is_used() -> None:
@@ -83,23 +83,31 @@ def test_auto_approve_setting_is_used() -> None:
     nothing: Any = None
     home = FollowupRouter(nothing)
     parts = delegation_deps(config, nothing, nothing, FakeClock(), home)
-    assert parts.rules.budget.leave
-    assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.leave
+    assert parts.rules.budget.auto_approve
+    assert not delegation_deps(
+        Config(), nothing, nothing, FakeClock(), home
+    ).rules.budget.auto_approve
 
 
 def test_toolsets_of_subagents_are_configurable() -> None:
     nothing: Any = None
     home = FollowupRouter(nothing)
     some = Config(delegation=Delegation(default_toolsets=("file", "of-another-version")))
-    left_out = delegation_deps(some, nothing, nothing, FakeClock(), home).rules.budget.without
+    left_out = delegation_deps(
+        some, nothing, nothing, FakeClock(), home
+    ).rules.budget.excluded_tools
     assert {"terminal", "process", "todo"} <= left_out
     assert not {"read_file", "patch"} & left_out
-    assert not delegation_deps(Config(), nothing, nothing, FakeClock(), home).rules.budget.without
+    assert not delegation_deps(
+        Config(), nothing, nothing, FakeClock(), home
+    ).rules.budget.excluded_tools
 
 
 async def test_subagent_only_has_configured_tools(tmp_path: Path) -> None:
     tools = [FakeTool("terminal"), FakeTool("read_file")]
-    rules = DelegationRules(budget=SubagentBudget(without=frozenset({"terminal", "delegate_task"})))
+    rules = DelegationRules(
+        budget=SubagentBudget(excluded_tools=frozenset({"terminal", "delegate_task"}))
+    )
     async with delegation_harness(tmp_path, answer_script("Done."), tools=tools, rules=rules) as (
         built,
         delegations,
@@ -121,7 +129,7 @@ async def test_subagent_only_has_configured_tools(tmp_path: Path) -> None:
 async def test_parent_model_is_used_unless_configured(
     tmp_path: Path, mind: SubagentModel, told: tuple[str, str, str]
 ) -> None:
-    rules = DelegationRules(budget=SubagentBudget(mind=mind))
+    rules = DelegationRules(budget=SubagentBudget(model=mind))
     async with delegation_harness(tmp_path, echo_task, rules=rules) as (built, delegations):
         chosen = SessionChange(model="large", provider="den", effort="high")
         await built.store.commit(ChangeSession("parent", chosen))
@@ -146,7 +154,7 @@ async def test_concurrent_subagents_are_limited(tmp_path: Path) -> None:
             *scripts,
             *(answer_script("done") for _ in range(5)),
             tools=[tool],
-            rules=DelegationRules(at_once=2),
+            rules=DelegationRules(concurrent=2),
         ) as (_, delegations),
         anyio.create_task_group() as group,
     ):
@@ -178,12 +186,12 @@ async def test_orchestrator_may_delegate_when_allowed(tmp_path: Path) -> None:
         (report,) = await them.run(SCOPE, [Task(goal="x", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[0].tools] == ["delegate_task", "look"]
         below = structs.replace(SCOPE, session=report.session, source="subagent")
-        assert await them.allowed(SCOPE)
-        assert await them.allowed(below)
+        assert await them.may_delegate(SCOPE)
+        assert await them.may_delegate(below)
         built.model.scripts.append(echo_task)
         (deeper,) = await them.run(below, [Task(goal="y", role="orchestrator")], ignore_progress)
         assert [spec.name for spec in built.model.requests[1].tools] == ["look"]
-        assert not await them.allowed(structs.replace(below, session=deeper.session))
+        assert not await them.may_delegate(structs.replace(below, session=deeper.session))
 
 
 async def test_failure_is_reported_with_the_last_text(tmp_path: Path) -> None:
@@ -194,7 +202,7 @@ async def test_failure_is_reported_with_the_last_text(tmp_path: Path) -> None:
 
 
 async def test_stalled_subagent_is_ended(tmp_path: Path) -> None:
-    rules = DelegationRules(budget=SubagentBudget(patience=SubagentTimeouts(idle=100)))
+    rules = DelegationRules(budget=SubagentBudget(timeouts=SubagentTimeouts(idle=100)))
     async with delegation_harness(tmp_path, HANGING_SCRIPT, rules=rules) as (built, delegations):
         reports = []
 
@@ -223,7 +231,7 @@ async def test_untrusted_task_stays_untrusted(tmp_path: Path) -> None:
 
 
 async def test_background_delegations_are_limited_per_user(tmp_path: Path) -> None:
-    rules = DelegationRules(waiting=2, at_once=1)
+    rules = DelegationRules(max_background=2, concurrent=1)
     async with delegation_harness(tmp_path, *([HANGING_SCRIPT] * 4), rules=rules) as (
         built,
         delegations,

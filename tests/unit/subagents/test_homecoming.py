@@ -43,17 +43,17 @@ pytestmark = pytest.mark.anyio
 async def test_background_work_is_reported_once(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task, echo_task) as (built, delegations):
         name = await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
-        message = await built.brought()
+        message = await built.next_report()
         assert name in message
         assert "2 of 2 completed: “" in message
         assert "dlg_" not in headline(message, 200)
         assert message.index("did a") < message.index("did b")
         await delegations.recover()
-        assert len(await built.letters()) == 1
+        assert len(await built.inbox_texts()) == 1
 
 
 async def test_stopped_work_reports_partial_results(tmp_path: Path) -> None:
-    rules = DelegationRules(at_once=1)
+    rules = DelegationRules(concurrent=1)
     async with delegation_harness(tmp_path, echo_task, HANGING_SCRIPT, rules=rules) as (
         built,
         delegations,
@@ -62,7 +62,7 @@ async def test_stopped_work_reports_partial_results(tmp_path: Path) -> None:
         await wait_for_requests(built, 2)
         assert delegations.end_all("another session", "") == 0
         assert delegations.end_all("parent", "") == 1
-        message = await built.brought()
+        message = await built.next_report()
         assert "did a" in message
         assert "interrupted" in message
         await wait_until_settled(built, delegations)
@@ -74,7 +74,7 @@ async def test_work_stopped_without_results_is_not_reported(tmp_path: Path) -> N
         await wait_for_requests(built)
         assert delegations.end_all("parent", "") == 1
         await wait_until_settled(built, delegations)
-        assert await built.letters() == []
+        assert await built.inbox_texts() == []
 
 
 async def test_work_stopped_before_its_first_step_does_not_start(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_work_stopped_before_its_first_step_does_not_start(tmp_path: Path)
 
 async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
     scope = structs.replace(SCOPE, key="chat")
-    rules = DelegationRules(at_once=1)
+    rules = DelegationRules(concurrent=1)
     scripts: list[Script] = [[assistant_message(tool_call("look", where="out"))], HANGING_SCRIPT]
     tools = [FakeTool("look")]
     async with delegation_harness(tmp_path, *scripts, tools=tools, rules=rules) as (
@@ -97,8 +97,8 @@ async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
         await delegations.dispatch(scope, [Task(goal="a"), Task(goal="b")])
         await wait_for_requests(built, 2)
         (going,) = delegations.of("the one after a reset", "chat")
-        assert going.doing[0].startswith("look")
-        assert going.doing[1] == "waiting"
+        assert going.activity[0].startswith("look")
+        assert going.activity[1] == "waiting"
 
 
 async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
@@ -107,20 +107,20 @@ async def test_report_follows_a_moved_conversation(tmp_path: Path) -> None:
 
     async with (
         delegation_harness(tmp_path, echo_task) as (built, _),
-        open_delegations(structs.replace(built.parts, present=moved)) as delegations,
+        open_delegations(structs.replace(built.deps, present=moved)) as delegations,
     ):
         await delegations.dispatch(SCOPE, [Task(goal="a")])
         await wait_until_settled(built, delegations)
-        assert built.mail.rung == ["elsewhere"]
+        assert built.followups.woken == ["elsewhere"]
 
 
 async def test_undecodable_record_is_ignored(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
         at, body = built.clock.now(), Raw(b'{"id": 7}')
         odd = StateRecord(kind=KIND, id="odd", session="s", state=RUNNING, at=at, body=body)
-        await built.store.commit(PutRecord(odd, was=""))
+        await built.store.commit(PutRecord(odd, expected_state=""))
         await delegations.dispatch(SCOPE, [Task(goal="a")])
-        assert "did a" in await built.brought()
+        assert "did a" in await built.next_report()
         await delegations.recover()
 
 
@@ -138,17 +138,17 @@ class FullStore(SqliteStore):
 async def test_full_disk_loses_no_report(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, echo_task) as (built, _):
         store = FullStore(built.store._engine, built.clock)
-        async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
+        async with open_delegations(structs.replace(built.deps, store=store)) as delegations:
             await delegations.dispatch(SCOPE, [Task(goal="a")])
             store.full = True
             await wait_for_requests(built)
             await anyio.wait_all_tasks_blocked()
-            assert await built.letters() == []
+            assert await built.inbox_texts() == []
             store.full = False
             with anyio.fail_after(60):
-                while not built.mail.rung:
+                while not built.followups.woken:
                     await built.clock.advance(1)
-            (message,) = await built.letters()
+            (message,) = await built.inbox_texts()
             assert "did a" in message
             assert not delegations.of("parent", "")
 
@@ -166,14 +166,14 @@ class InterruptingStore(SqliteStore):
 async def test_cancelled_start_leaves_no_open_work(tmp_path: Path) -> None:
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, _):
         store = InterruptingStore(built.store._engine, built.clock)
-        async with open_delegations(structs.replace(built.parts, store=store)) as delegations:
+        async with open_delegations(structs.replace(built.deps, store=store)) as delegations:
             with anyio.CancelScope() as store.scope:
                 await delegations.dispatch(SCOPE, [Task(goal="long work")])
             assert store.scope.cancelled_caught
             # A pending write has been stored once a later one has.
             await store.leases.hold("s-1", "me", timedelta(minutes=1))
             assert list(await store.records.find(KIND, only_open=True)) == []
-        assert await built.letters() == [], "nobody has ever heard of it"
+        assert await built.inbox_texts() == [], "nobody has ever heard of it"
 
 
 class Killed(BaseException):
@@ -197,23 +197,23 @@ async def kill_at(path: Path, step: str) -> tuple[str, int]:
         ):
             with watch_failpoints(kill):
                 await delegations.dispatch(SCOPE, [Task(goal="a"), Task(goal="b")])
-                await built.brought()
+                await built.next_report()
     async with delegation_harness(path) as (built, delegations):
         for record in await built.store.records.find("delegation", only_open=True):
             dead = structs.replace(record, holder="")
-            await built.store.commit(PutRecord(dead, was=record.state))
+            await built.store.commit(PutRecord(dead, expected_state=record.state))
         await delegations.recover()
         await delegations.recover()
-        (message,) = await built.letters()
+        (message,) = await built.inbox_texts()
         found = await subagent_sessions(built)
         return message, len(found)
 
 
 async def test_killed_before_start(tmp_path: Path) -> None:
-    message, begun = await kill_at(tmp_path, "delegation.begun")
+    message, started = await kill_at(tmp_path, "delegation.begun")
     assert "0 of 2 completed" in message
     assert message.count("lost") == 2
-    assert begun == 0
+    assert started == 0
 
 
 async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
@@ -221,32 +221,34 @@ async def test_inherited_limits_survive_a_restart(tmp_path: Path) -> None:
         Address("test", "1"),
         InheritedLimits(platform="test", tools=("delegate_task", "todo")),
     )
-    begun = structs.replace(
+    started = structs.replace(
         SCOPE, address=place, role=Role.MEMBER, principal="test:member", bounds=queued
     )
     async with delegation_harness(tmp_path, HANGING_SCRIPT) as (built, delegations):
-        await delegations.dispatch(begun, [Task(goal="long work")])
+        await delegations.dispatch(started, [Task(goal="long work")])
         await wait_for_requests(built)
         assert built.planner.scopes[0].bounds == queued
     async with delegation_harness(tmp_path, echo_task) as (built, delegations):
         (record,) = await built.store.records.find(KIND, only_open=True)
         work = read_delegation(record)
         assert work is not None
-        assert work.scope == begun
+        assert work.scope == started
         await delegations.run(work.scope, work.tasks, ignore_progress)
         (again,) = built.planner.scopes
         assert (again.bounds, again.role, again.address) == (queued, Role.MEMBER, None)
-        await built.store.commit(PutRecord(structs.replace(record, holder=""), was=RUNNING))
+        await built.store.commit(
+            PutRecord(structs.replace(record, holder=""), expected_state=RUNNING)
+        )
         await delegations.recover()
-        (message,) = await built.letters()
+        (message,) = await built.inbox_texts()
         assert "lost" in message
         assert len(built.planner.scopes) == 1, "nothing of it is begun by itself"
 
 
 async def test_killed_after_one_reported(tmp_path: Path) -> None:
-    message, begun = await kill_at(tmp_path, "delegation.one_reported")
+    message, started = await kill_at(tmp_path, "delegation.one_reported")
     assert "did " in message
-    assert begun <= 2
+    assert started <= 2
 
 
 async def test_killed_after_reporting(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ async def test_killed_after_reporting(tmp_path: Path) -> None:
 
 async def test_reports_do_not_delegate_endlessly(tmp_path: Path) -> None:
     async with delegation_harness(
-        tmp_path, *([echo_task] * 6), rules=DelegationRules(rounds=2)
+        tmp_path, *([echo_task] * 6), rules=DelegationRules(max_rounds=2)
     ) as (built, delegations):
 
         async def said(trust: Trust) -> None:

@@ -182,9 +182,9 @@ def test_setting_up_logs_loads_no_handlers_module():
 
 def test_two_homes_in_one_process_have_separate_logs(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    shares = LogScope.OWN_AND_NOBODYS, LogScope.OWN
+    shares = LogScope.OWN_AND_SHARED, LogScope.OWN
     process = set_up_logs(first, LogSettings(level="WARNING"), Redactor(["hunter22"]), shares[0])
-    process.mask_also(Redactor(["swordfish"]))
+    process.add_redactor(Redactor(["swordfish"]))
     other = set_up_logs(second, LogSettings(level="INFO"), Redactor(["swordfish"]), shares[1])
     log = logging.getLogger("hermes.x")
     log.warning("shared: hunter22 and swordfish")

@@ -15,7 +15,7 @@ async def test_hanging_work_is_abandoned_but_counted(tmp_path: Path):
     """A pipe without a writer simulates a file that never answers."""
     os.mkfifo(tmp_path / "silent")
     handle = os.open(tmp_path / "silent", os.O_RDWR)
-    runner = ThreadRunner(most=1)
+    runner = ThreadRunner(max_threads=1)
 
     def hang() -> bytes:
         return os.read(handle, 1)

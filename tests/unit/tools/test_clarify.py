@@ -24,7 +24,7 @@ def context(answer: str | None, asked: list[tuple[str, list[str]]]) -> ToolConte
         asked.append((text, list(choices)))
         return answer
 
-    return ToolContext(Scope("default", "s", "r", "/w"), "c", _silence, inquire=inquire)
+    return ToolContext(Scope("default", "s", "r", "/w"), "c", _silence, ask_person=inquire)
 
 
 def args(**given: object) -> Raw:

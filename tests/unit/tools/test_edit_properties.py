@@ -24,14 +24,14 @@ def test_exact_replacement_is_str_replace(before: str, old: str, after: str, new
     found = fuzzy_match.find_matches(text, old, new)
     assert found is not None
     assert found.strategy == "exact"
-    assert fuzzy_match.replace(text, found.places) == text.replace(old, new)
+    assert fuzzy_match.replace(text, found.edits) == text.replace(old, new)
 
 
 @given(TEXT, TEXT.filter(str.strip))
 def test_loose_match_differs_only_in_whitespace(text: str, old: str):
     found = fuzzy_match.find_matches(text, old, "")
     if found is not None and found.strategy != "first and last line matched":
-        for place in found.places:
+        for place in found.edits:
             assert text[place.start : place.end].split() == old.split()
 
 

@@ -49,7 +49,7 @@ class Machine:
         parts = SandboxDeps(home, env, Terminal(), spawner, self.clock)
         version = landlock_version if landlock else lambda: 0
         self.sandboxes = Sandboxes(parts, str(program), landlock=version)
-        self.sandbox = self.sandboxes.on("cli")
+        self.sandbox = self.sandboxes.for_platform("cli")
 
     def break_bubblewrap(self) -> None:
         self._broken.touch()
@@ -143,23 +143,23 @@ async def test_job_is_refused_with_less_isolation_than_approved(
     machine = Machine(tmp_path, spawner, landlock=True)
     sandbox, note = machine.sandbox, Path(scope.workspace, "note")
     confinement = await sandbox.confinement()
-    assert confinement.wall == "bubblewrap"
+    assert confinement.isolation == "bubblewrap"
 
     def job(wall: str) -> ProcessSpec:
-        reach = ProcessPermissions(writable=(scope.workspace,), wall=wall)
+        reach = ProcessPermissions(writable=(scope.workspace,), isolation=wall)
         argv, env = ("/bin/sh", "-c", "echo x >> note"), {"PATH": os.environ["PATH"]}
-        return ProcessSpec(argv=argv, cwd=scope.workspace, env=env, timeout=60.0, reach=reach)
+        return ProcessSpec(argv=argv, cwd=scope.workspace, env=env, timeout=60.0, permissions=reach)
 
     machine.break_bubblewrap()
     for _ in range(2):
         with pytest.raises(SandboxError, match="out of order"):
-            await sandbox.run(job(confinement.wall))
+            await sandbox.run(job(confinement.isolation))
         with pytest.raises(SandboxError, match="out of order"):
-            async with sandbox.open(job(confinement.wall)) as process:
+            async with sandbox.open(job(confinement.isolation)) as process:
                 await process.wait()
     assert not note.exists()
     assert "the weaker sandbox" in machine.state
-    assert (await sandbox.confinement()).wall == "landlock"
+    assert (await sandbox.confinement()).isolation == "landlock"
     assert (await sandbox.run(job("landlock"))).exit_code == 0
     assert note.read_text() == "x\n"
 

@@ -32,7 +32,7 @@ class FileToolCaller:
         self.foreign = False
         self.last = ToolOutput(())
 
-    async def inquire(self, text: str, choices: Sequence[str]) -> str | None:
+    async def ask_person(self, text: str, choices: Sequence[str]) -> str | None:
         self.asked.append(text)
         return self.answer
 
@@ -47,9 +47,9 @@ class FileToolCaller:
             self.scope,
             f"c{len(self.transcript)}",
             progress,
-            inquire=self.inquire,
+            ask_person=self.ask_person,
             foreign=self.foreign,
-            sources=lambda text: TextSources(strangers=self.strangers),
+            sources=lambda text: TextSources(untrusted=self.strangers),
             within=within,
         )
         self.last = output = await self.tools[tool].run(raw, ctx)

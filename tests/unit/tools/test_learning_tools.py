@@ -32,7 +32,7 @@ ELSEWHERE = "---\nname: elsewhere\ndescription: Of others.\nplatforms: [windows]
 async def use(harness: LearningHarness, *calls: ToolCall) -> list[dict[str, Any]]:
     """Return the results of these calls in one turn."""
     harness.talk.model.scripts += [[assistant_message(*calls)], answer_script("Done.")]
-    await harness.talk.say("Go on, please.")
+    await harness.talk.submit("Go on, please.")
     results = [row.message for row in await harness.talk.rows() if isinstance(row.message, Result)]
     return [_fields(message) for message in results[-len(calls) :]]
 
@@ -70,7 +70,7 @@ async def test_full_memory_shows_its_entries_a_limited_number_of_times(
 ) -> None:
     async with learning_harness(tmp_path) as one:
         notebook = MemoryStore(one.home, one.learning.ledger, MemoryLimits(20, 20), one.clock)
-        tools = {**one.tools, "memory": MemoryTool(MemoryDeps(notebook=notebook))}
+        tools = {**one.tools, "memory": MemoryTool(MemoryDeps(store=notebook))}
         one.talk.planner.tools = tools
         await use(one, make_call("memory", target="user", action="add", content="likes tea"))
         long = [make_call("memory", target="user", action="add", content="x" * 30 + str(n))
@@ -87,8 +87,8 @@ async def test_changes_wait_for_approval_if_configured(
 ) -> None:
     async with learning_harness(tmp_path) as one:
         learning = one.learning
-        memory = MemoryDeps(notebook=learning.notebook, approval=lambda: True)
-        manage = ManageDeps(editor=learning.skill_editor, approval=lambda: True)
+        memory = MemoryDeps(store=learning.memory_store, needs_approval=lambda: True)
+        manage = ManageDeps(editor=learning.skill_editor, needs_approval=lambda: True)
         one.talk.planner.tools = {
             **one.tools,
             "memory": MemoryTool(memory),
@@ -149,9 +149,9 @@ async def test_secrets_in_a_skill_are_redacted(tmp_path: Path) -> None:
         by = Authorship(author=Author.PERSON)
         await one.learning.skill_editor.create("tea", TEA.replace("water", "sk-secret"), "", by)
         parts = SkillDeps(
-            shelf=one.learning.shelf,
+            catalog=one.learning.skill_catalog,
             usage=one.learning.usage,
-            here=lambda: one.learning.here((), ()),
+            environment=lambda: one.learning.environment((), ()),
             redact=lambda text: text.replace("sk-secret", "***"),
         )
         one.talk.planner.tools = {**one.tools, "skill_view": SkillView(parts)}

@@ -83,9 +83,9 @@ def test_file_is_recognized_in_a_renamed_folder(tmp_path: Path) -> None:
         oldest=0.0,
     )
     moved = file.parent.rename(tmp_path / "notes") / "a.md"
-    assert ProvenanceLog(log).written(moved, moved.stat())
+    assert ProvenanceLog(log).is_untrusted_write(moved, moved.stat())
     moved.write_text("mine")
-    assert not ProvenanceLog(log).written(moved, moved.stat())
+    assert not ProvenanceLog(log).is_untrusted_write(moved, moved.stat())
 
 
 def test_notes_of_earlier_versions_count(tmp_path: Path) -> None:
@@ -94,5 +94,5 @@ def test_notes_of_earlier_versions_count(tmp_path: Path) -> None:
     ProvenanceLog(log).add(
         ProvenanceNote(file=os.fspath(file), changed=file.stat().st_ctime_ns), oldest=0.0
     )
-    assert ProvenanceLog(log).written(file, file.stat())
-    assert not ProvenanceLog(log).written(tmp_path / "b.md", file.stat())
+    assert ProvenanceLog(log).is_untrusted_write(file, file.stat())
+    assert not ProvenanceLog(log).is_untrusted_write(tmp_path / "b.md", file.stat())

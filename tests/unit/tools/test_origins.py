@@ -76,7 +76,7 @@ def test_file_changed_during_a_fetch_is_foreign(workspace: Path, scope: Scope) -
 def test_background_fetch_counts_for_a_limited_time(workspace: Path, scope: Scope) -> None:
     file = put(workspace / "a.txt")
     origins = FileProvenance(at(file, -30))
-    origins.fetching([], MAX_BACKGROUND)
+    origins.start_fetch([], MAX_BACKGROUND)
     assert origins.is_foreign(scope, file)
 
 
@@ -96,11 +96,11 @@ def test_fetches_are_known_after_restart_and_to_other_processes(
 
 def test_log_size_is_limited(tmp_path: Path) -> None:
     log = tmp_path / "fetched"
-    marks = ProvenanceLog(log, most=100)
+    marks = ProvenanceLog(log, max_spans=100)
     for number in range(1_000):
         marks.add(ProvenanceNote(10.0 * number, 10.0 * number + 1), oldest=0.0)
     assert log.stat().st_size < 10_000
-    for kept in (marks, ProvenanceLog(log, most=100)):
+    for kept in (marks, ProvenanceLog(log, max_spans=100)):
         assert kept.covers(9_990.5, 0.0)
         assert not kept.covers(9_995.0, 0.0)
         assert not kept.covers(0.5, 0.0)
@@ -123,7 +123,7 @@ async def test_fetch_is_remembered_after_many_others_and_weeks(
 
 def test_fetch_is_noted_before_a_crash(tmp_path: Path, workspace: Path, scope: Scope) -> None:
     log = tmp_path / "fetched"
-    FileProvenance(SystemClock(), log).fetching([workspace])
+    FileProvenance(SystemClock(), log).start_fetch([workspace])
     file = put(workspace / "repo" / "deep" / "a.txt")
     after = FileProvenance(SystemClock(), log)
     assert after.is_foreign(scope, file)
@@ -135,9 +135,9 @@ def test_fetched_folder_stays_foreign_after_changes(tmp_path: Path, workspace: P
     put(workspace / "src" / "mine.py")
     clock, log = at(workspace / "src" / "mine.py", 5), tmp_path / "fetched"
     origins = FileProvenance(clock, log)
-    fetching = origins.fetching([workspace])
+    fetching = origins.start_fetch([workspace])
     put(workspace / "repo" / "a.txt")
-    fetching.over()
+    fetching.end()
     for known in (origins, FileProvenance(clock, log)):
         assert known.names_untrusted(["repo"], workspace)
         assert known.names_untrusted(["re*"], workspace)
@@ -159,9 +159,9 @@ def test_undecodable_name_is_recorded(tmp_path: Path, workspace: Path) -> None:
     log = tmp_path / "fetched"
     odd = Path(os.fsdecode(os.fsencode(workspace) + b"/\xff"))
     origins = FileProvenance(SystemClock(), log)
-    fetching = origins.fetching([workspace])
+    fetching = origins.start_fetch([workspace])
     odd.mkdir()
-    fetching.over()
+    fetching.end()
     assert FileProvenance(SystemClock(), log).names_untrusted([], odd)
 
 
@@ -188,7 +188,7 @@ class ProvenanceHarness:
         return self.used
 
     async def call(self, name: str, **args: object) -> ToolOutput:
-        ctx = ToolContext(self._scope, "c", _silent, _yes, use=self.use, quotes=self._quotes)
+        ctx = ToolContext(self._scope, "c", _silent, _yes, call_tool=self.use, quotes=self._quotes)
         return await self._tools[name].run(Raw(msgspec.json.encode(args)), ctx)
 
     def _quotes(self, text: str) -> bool:
@@ -275,10 +275,10 @@ async def test_fetched_commits_are_foreign_when_checked_out(workspace: Path) -> 
     git = workspace / ".git"
     put(git / "HEAD")
     origins = FileProvenance(SystemClock())
-    assert not offline_provenance("git merge origin/main", workspace, origins).brought
+    assert not offline_provenance("git merge origin/main", workspace, origins).fetched
     origins.record_write(put(git / "FETCH_HEAD"), foreign=True)
     for command in ("git merge origin/main", "git reset --hard FETCH_HEAD", "git checkout x -- ."):
-        assert offline_provenance(command, workspace, origins).brought, command
+        assert offline_provenance(command, workspace, origins).fetched, command
     assert offline_provenance("git show FETCH_HEAD", workspace, origins).shown
     assert offline_provenance("git commit -m x", workspace, origins) == offline_provenance(
         "ls", workspace, origins

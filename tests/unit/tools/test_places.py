@@ -21,15 +21,15 @@ def test_paths_are_resolved_from_the_working_folder(
     paths: SessionPaths, scope: Scope, tmp_path: Path
 ):
     work = Path(scope.workspace)
-    assert paths.find(scope, "a/../b") == work / "b"
-    assert paths.find(scope, "~/x") == tmp_path / "x"
-    assert paths.find(scope, "~") == tmp_path
-    assert paths.find(scope, "/etc/hosts") == Path("/etc/hosts")
+    assert paths.resolve(scope, "a/../b") == work / "b"
+    assert paths.resolve(scope, "~/x") == tmp_path / "x"
+    assert paths.resolve(scope, "~") == tmp_path
+    assert paths.resolve(scope, "/etc/hosts") == Path("/etc/hosts")
     (work / "sub").mkdir()
-    paths.move(scope.session, work / "sub")
-    assert paths.find(scope, "c") == work / "sub" / "c"
+    paths.set_folder(scope.session, work / "sub")
+    assert paths.resolve(scope, "c") == work / "sub" / "c"
     other = Scope("default", "session-2", "run", scope.workspace)
-    assert paths.find(other, "c") == work / "c"
+    assert paths.resolve(other, "c") == work / "c"
     (work / "sub").rmdir()
     assert paths.cwd(scope) == work
 
@@ -37,7 +37,7 @@ def test_paths_are_resolved_from_the_working_folder(
 @pytest.mark.parametrize("path", ["", "  ", "a\0b"])
 def test_impossible_path_is_refused(paths: SessionPaths, scope: Scope, path: str):
     with pytest.raises(ToolError, match="path"):
-        paths.find(scope, path)
+        paths.resolve(scope, path)
 
 
 def test_secrets_are_blocked_under_every_name(paths: SessionPaths, tmp_path: Path):
@@ -78,7 +78,7 @@ def test_private_files_are_blocked_on_request(tmp_path: Path):
     paths = SessionPaths(tmp_path, private=[tmp_path / ".ssh", tmp_path / ".*_history"])
     for name in (".ssh/id", "hard", ".bash_history"):
         assert not paths.is_protected(tmp_path / name)
-        assert paths.is_protected(tmp_path / name, paths.closed(private=True)), name
+        assert paths.is_protected(tmp_path / name, paths.blocked(private=True)), name
 
 
 def test_writes_that_need_approval(tmp_path: Path):
@@ -89,7 +89,7 @@ def test_writes_that_need_approval(tmp_path: Path):
     paths = SessionPaths(home, temporary=[temporary])
     scope = Scope("p", "s", "r", str(work))
     for inside in (work / "a", work / "sub/.hidden", work / ".gitignore", temporary / "x"):
-        assert not paths.beyond(scope, inside), inside
+        assert not paths.needs_write_approval(scope, inside), inside
     for outside in (
         home / "a",
         home / "project2/a",
@@ -100,17 +100,17 @@ def test_writes_that_need_approval(tmp_path: Path):
         work / "sub/.envrc",
         tmp_path / "scratchy",
     ):
-        assert paths.beyond(scope, outside), outside
+        assert paths.needs_write_approval(scope, outside), outside
     hidden = Scope("p", "s", "r", str(home / ".config/editor"))
-    assert not paths.beyond(hidden, home / ".config/editor/init")
-    assert paths.beyond(hidden, home / ".config/other")
+    assert not paths.needs_write_approval(hidden, home / ".config/editor/init")
+    assert paths.needs_write_approval(hidden, home / ".config/other")
     (work / "config").write_text("x")
-    assert not paths.beyond(scope, work / "config")
+    assert not paths.needs_write_approval(scope, work / "config")
     (work / "sub/HEAD").write_text("x")
     for name in ("sub/HEAD", "HEAD", "sub/config", "sub/hooks/update", "sub/commondir"):
-        assert paths.beyond(scope, work / name), name
+        assert paths.needs_write_approval(scope, work / name), name
     for nowhere in ("/", "", "relative"):
-        assert paths.beyond(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
+        assert paths.needs_write_approval(Scope("p", "s", "r", nowhere), Path("/etc/passwd"))
 
 
 def test_files_executed_by_git_need_approval(tmp_path: Path):
@@ -130,12 +130,12 @@ def test_files_executed_by_git_need_approval(tmp_path: Path):
     (work / "repo/scripts").mkdir()
     (work / "repo/scripts/first").symlink_to("second")
     owner = owner_git_config({}, str(tmp_path))
-    steering = SensitivePaths(executed=lambda path: is_executed_by_git(str(path), owner))
+    steering = SensitivePaths(is_executed_by_git=lambda path: is_executed_by_git(str(path), owner))
     paths = SessionPaths(tmp_path / "elsewhere", temporary=[], steering=steering)
     scope = Scope("p", "s", "r", str(work))
     linked = ("repo/scripts/first", "repo/scripts/second", "repo/shared")
     for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor", *linked):
-        assert paths.beyond(scope, work / name), name
+        assert paths.needs_write_approval(scope, work / name), name
     for name in (
         "repo/file",
         "repo/scripts/third",
@@ -143,7 +143,7 @@ def test_files_executed_by_git_need_approval(tmp_path: Path):
         "repo/sub/.githooks/pre-commit",
         "teams",
     ):
-        assert not paths.beyond(scope, work / name), name
+        assert not paths.needs_write_approval(scope, work / name), name
 
 
 def test_only_subfolders_of_the_home_are_writable_without_approval(tmp_path: Path):
@@ -154,7 +154,7 @@ def test_only_subfolders_of_the_home_are_writable_without_approval(tmp_path: Pat
         (home / name).write_text("mine")
     (home / ".bashrc").symlink_to(home / "dotfiles/bashrc")
     starts = [home / ".bashrc", home / "go/bin", home / "bin"]
-    paths = SessionPaths(home, temporary=[], steering=SensitivePaths(starts=starts))
+    paths = SessionPaths(home, temporary=[], steering=SensitivePaths(startup_files=starts))
     beyond = (
         "msgspec.py", "msgspec/__init__.py", "plan.txt", ".bashrc", "bin/ls", "go/bin/gopls",
         "go/bin/new", "dotfiles/bashrc", ".ssh/authorized_keys",
@@ -162,14 +162,14 @@ def test_only_subfolders_of_the_home_are_writable_without_approval(tmp_path: Pat
     for around in (home, tmp_path):
         scope = Scope("p", "s", "r", str(around))
         for name in beyond:
-            assert paths.beyond(scope, home / name), name
+            assert paths.needs_write_approval(scope, home / name), name
         for name in ("notes/a", "notes/new/a", "go/src/a", "dotfiles/vimrc"):
-            assert not paths.beyond(scope, home / name), name
+            assert not paths.needs_write_approval(scope, home / name), name
     in_go = Scope("p", "s", "r", str(home / "go"))
-    assert paths.beyond(in_go, home / "go/bin/gopls")
-    assert not paths.beyond(in_go, home / "go/main.go")
+    assert paths.needs_write_approval(in_go, home / "go/bin/gopls")
+    assert not paths.needs_write_approval(in_go, home / "go/main.go")
     chosen = Scope("p", "s", "r", str(home / "go/bin/tool"))
-    assert not paths.beyond(chosen, home / "go/bin/tool/main.go")
+    assert not paths.needs_write_approval(chosen, home / "go/bin/tool/main.go")
 
 
 def test_lru_map_forgets_the_least_recently_used():
@@ -189,14 +189,14 @@ def test_tmp_maps_to_the_commands_own_folder(tmp_path: Path):
     paths = SessionPaths(tmp_path / "home", own_tmp=lambda principal: own)
     name = f"hermes-test-{os.getpid()}"
     for folder in TMP_FOLDERS:
-        assert paths.find(scope, f"{folder}/{name}/x") == own / name / "x"
-        assert paths.find(scope, f"{folder}/{name}") == own / name
-    assert paths.find(scope, str(work / "a")) == work / "a"
+        assert paths.resolve(scope, f"{folder}/{name}/x") == own / name / "x"
+        assert paths.resolve(scope, f"{folder}/{name}") == own / name
+    assert paths.resolve(scope, str(work / "a")) == work / "a"
     machines = tmp_path / "of the machine"
     machines.write_text("x")
-    assert paths.find(scope, str(machines)) == machines
-    assert paths.find(Scope("p", "s", "r", ""), "/etc/hosts") == Path("/etc/hosts")
-    assert not paths.beyond(scope, own / name)
-    assert not paths.beyond(scope, work / "a")
-    assert paths.beyond(scope, machines)
-    assert paths.beyond(scope, tmp_path / "home" / ".hermes" / "cache" / "other")
+    assert paths.resolve(scope, str(machines)) == machines
+    assert paths.resolve(Scope("p", "s", "r", ""), "/etc/hosts") == Path("/etc/hosts")
+    assert not paths.needs_write_approval(scope, own / name)
+    assert not paths.needs_write_approval(scope, work / "a")
+    assert paths.needs_write_approval(scope, machines)
+    assert paths.needs_write_approval(scope, tmp_path / "home" / ".hermes" / "cache" / "other")

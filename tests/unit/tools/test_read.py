@@ -213,7 +213,7 @@ def test_end_is_the_same_without_counting_lines(tmp_path: Path, text: str, back:
         size = len(text.encode())
         plain = read_page(file, size, -back, OutputLimits(lines=limit), str)
         page = read_page(file, size, -back, OutputLimits(lines=limit), str, 0)
-    assert (page.lines, page.left) == (plain.lines, plain.left)
+    assert (page.lines, page.remaining) == (plain.lines, plain.remaining)
     assert page.total in {plain.total, None}
     assert page.first == (plain.first if page.total is not None else -back)
 
@@ -238,7 +238,7 @@ def test_end_of_a_large_file_is_read_without_the_rest():
     data = (b"x" * 99 + b"\n") * (MAX_COUNTED // 100 + 2)
     file = CountingBytes(data)
     page = read_page(file, len(data), -1_000, OutputLimits(lines=1_000), str)
-    assert (page.first, len(page.lines), page.left) == (-1_000, 1_000, 0)
+    assert (page.first, len(page.lines), page.remaining) == (-1_000, 1_000, 0)
     assert file.amount < 500_000
 
 
@@ -276,7 +276,7 @@ def test_line_beyond_the_scan_limit_shows_its_end(tmp_path: Path, end: bytes):
     raw = sparse_file(tmp_path / "f", len(end), end)
     with BufferedReader(raw) as file:
         page = read_page(file, SPARSE_SIZE, -10, OutputLimits(lines=100), str)
-    assert (len(page.lines), page.first, page.total, page.left) == (1, -1, None, 0)
+    assert (len(page.lines), page.first, page.total, page.remaining) == (1, -1, None, 0)
     assert page.lines[0].startswith("[… beginning left out]")
     assert page.lines[0].endswith("\0the last words")
     assert raw.amount < MAX_TAIL_SCAN + 4 * BLOCK
@@ -286,7 +286,7 @@ def test_lines_after_one_beyond_the_scan_limit_are_whole(tmp_path: Path):
     end = b"one\r\ntwo\nthree\n"
     with BufferedReader(sparse_file(tmp_path / "f", len(end), end)) as file:
         page = read_page(file, SPARSE_SIZE, -10, OutputLimits(lines=100), str)
-    assert (page.lines[1:], page.first, page.left) == (["two", "three"], -3, 0)
+    assert (page.lines[1:], page.first, page.remaining) == (["two", "three"], -3, 0)
     assert page.lines[0].endswith("\0one")
 
 
@@ -357,12 +357,12 @@ async def test_unresponsive_file_times_out(
     workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path
 ):
     parts = ReadDeps(
-        places=SessionPaths(tmp_path),
+        paths=SessionPaths(tmp_path),
         seen=SeenFiles(),
         blobs=deps.blobs,
         redact=str,
-        aside=ThreadRunner(),
-        patience=0.0,
+        threads=ThreadRunner(),
+        timeout=0.0,
     )
     (workspace / "f").write_text("x")
     with pytest.raises(ToolError, match="did not respond within 0 s"):
@@ -387,7 +387,9 @@ class PausingRedactor:
 async def test_abandoned_read_stops(workspace: Path, deps: ToolDeps, scope: Scope, tmp_path: Path):
     redact, runner = PausingRedactor(), ThreadRunner(1)
     places = SessionPaths(tmp_path)
-    parts = ReadDeps(places=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, aside=runner)
+    parts = ReadDeps(
+        paths=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, threads=runner
+    )
     (workspace / "f").write_bytes((b"x" * 200_000 + b"\n") * 20)
     context = ToolContext(scope, "c", silent)
     async with anyio.create_task_group() as tasks:

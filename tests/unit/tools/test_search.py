@@ -199,7 +199,7 @@ def test_records_are_decoded_from_any_chunks():
         records = RecordReader()
         seen = [r for at in range(0, len(data), size) for r in records.take(data[at : at + size])]
         assert [type(record).__name__ for record in seen] == ["Begin", "Match", "Totals"]
-        assert records.complaints == "rg: bad: Permission denied\n"
+        assert records.errors == "rg: bad: Permission denied\n"
 
 
 def test_overlong_record_takes_bounded_memory():

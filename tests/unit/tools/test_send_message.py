@@ -46,7 +46,7 @@ class SendMessageHarness:
 
         scope = Scope("p", "s", "r", "/", address=Address("telegram", "7"))
         args = Raw(msgspec.json.encode({"target": target, "message": message}))
-        ctx = ToolContext(scope, "c", progress, ask=self.ask, foreign=foreign)
+        ctx = ToolContext(scope, "c", progress, request_approval=self.ask, foreign=foreign)
         output = await self.tool.run(args, ctx)
         answer = msgspec.json.decode(output.parts[0].text)  # type: ignore[union-attr]
         assert output.failed is not answer["success"]

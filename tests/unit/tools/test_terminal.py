@@ -329,7 +329,7 @@ def test_controls_are_stripped(raw: str, text: str):
 
 
 def test_only_the_newest_output_files_are_kept(tmp_path: Path):
-    spills = OutputFiles(tmp_path / "new" / "folder", kept=2)
+    spills = OutputFiles(tmp_path / "new" / "folder", max_files=2)
     for _ in range(4):
         with spills.opened() as spill:
             assert spill is not None

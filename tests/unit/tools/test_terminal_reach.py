@@ -78,11 +78,11 @@ async def test_request_names_the_isolation(
             foreign=True,
         )
     ]
-    assert harness.sandbox.jobs[0].reach == ProcessPermissions(
+    assert harness.sandbox.jobs[0].permissions == ProcessPermissions(
         writable=(str(workspace),),
         network=reaching is Isolation.NETWORK,
-        beyond=reaching is Isolation.BEYOND,
-        wall=wall,
+        unsandboxed=reaching is Isolation.BEYOND,
+        isolation=wall,
     )
 
 

@@ -39,10 +39,10 @@ def test_unreadable_instruction_file_is_not_followed(guide: Path, tmp_path: Path
 
 def test_deleted_instruction_file_is_not_followed(guide: Path, scope: Scope) -> None:
     origins = FileProvenance(SystemClock())
-    assert origins.speaks(guide, RULE, guide.parent)
+    assert origins.may_be_followed(guide, RULE, guide.parent)
     assert not origins.is_foreign(scope, guide)
     guide.unlink()
-    assert not origins.speaks(guide, RULE, guide.parent)
+    assert not origins.may_be_followed(guide, RULE, guide.parent)
     assert origins.is_foreign(scope, guide)
     assert origins.is_foreign(structs.replace(scope, workspace="/"), guide)
 
@@ -53,10 +53,10 @@ def test_fetched_link_is_not_followed_to_instructions(workspace: Path) -> None:
     origins = FileProvenance(SystemClock())
     link = workspace / "AGENTS.md"
     link.symlink_to(own)
-    assert origins.speaks(link, RULE, workspace)
+    assert origins.may_be_followed(link, RULE, workspace)
     origins.record_write(link, foreign=True)
-    assert not origins.speaks(link, RULE, workspace)
-    assert origins.speaks(own, RULE, workspace)
+    assert not origins.may_be_followed(link, RULE, workspace)
+    assert origins.may_be_followed(own, RULE, workspace)
 
 
 def test_fetched_link_in_the_path_is_not_followed(workspace: Path) -> None:
@@ -65,9 +65,9 @@ def test_fetched_link_in_the_path_is_not_followed(workspace: Path) -> None:
     origins = FileProvenance(SystemClock())
     (workspace / ".cursor").symlink_to("mine")
     path = workspace / ".cursor" / "rules" / "a.mdc"
-    assert origins.speaks(path, RULE, workspace)
+    assert origins.may_be_followed(path, RULE, workspace)
     origins.record_write(workspace / ".cursor", foreign=True)
-    assert not origins.speaks(path, RULE, workspace)
+    assert not origins.may_be_followed(path, RULE, workspace)
 
 
 def test_instructions_in_untrusted_sibling_folder_are_not_followed(workspace: Path) -> None:
@@ -79,8 +79,8 @@ def test_instructions_in_untrusted_sibling_folder_are_not_followed(workspace: Pa
     (inner / "AGENTS.md").symlink_to(package)
     (workspace / "HERMES.md").write_bytes(b"Mine.")
     origins = FileProvenance(SystemClock())
-    assert not origins.speaks(inner / "AGENTS.md", RULE, inner)
-    assert origins.speaks(workspace / "HERMES.md", b"Mine.", inner)
+    assert not origins.may_be_followed(inner / "AGENTS.md", RULE, inner)
+    assert origins.may_be_followed(workspace / "HERMES.md", b"Mine.", inner)
 
 
 def test_refused_instruction_file_is_foreign_when_read(guide: Path, scope: Scope) -> None:
@@ -90,7 +90,7 @@ def test_refused_instruction_file_is_foreign_when_read(guide: Path, scope: Scope
     (guide.parent / "notes.md").write_bytes(RULE)
     assert origins.is_foreign(scope, guide)
     assert not origins.is_foreign(scope, guide.parent / "notes.md")
-    origins.trusted.vouch(guide, RULE)
+    origins.trusted.trust(guide, RULE)
     assert not origins.is_foreign(scope, guide)
 
 
@@ -117,13 +117,13 @@ async def test_commands_with_equal_start_times_are_distinct(tmp_path: Path) -> N
     clock, log = FakeClock(), tmp_path / "fetched"
     origins = FileProvenance(clock, log)
     began = origins.now()
-    first, second = (origins.fetching([tmp_path], MAX_FOREGROUND, began) for _ in range(2))
+    first, second = (origins.start_fetch([tmp_path], MAX_FOREGROUND, began) for _ in range(2))
     await clock.advance(5)
-    first.over()
+    first.end()
     marks, later = ProvenanceLog(log), began + 100
     assert marks.covers(later, 0.0)
     assert marks.covers(later, 0.0, late=True)
-    second.over()
+    second.end()
     assert not marks.covers(later, 0.0)
     assert not marks.covers(later, 0.0, late=True)
 
@@ -134,9 +134,9 @@ async def test_clock_set_back_hides_nothing(tmp_path: Path, *, others: bool) -> 
     origins = FileProvenance(clock, log)
     ahead = origins.now() + 60
     if others:
-        origins.record_untrusted_work(tmp_path, ahead).over()
+        origins.record_untrusted_work(tmp_path, ahead).end()
     else:
-        origins.fetching([tmp_path], MAX_FOREGROUND, ahead).over()
+        origins.start_fetch([tmp_path], MAX_FOREGROUND, ahead).end()
     marks = ProvenanceLog(log)
     for when in (origins.now(), ahead - 30, ahead):
         known = (
@@ -169,5 +169,5 @@ def test_unreadable_log_makes_everything_foreign(tmp_path: Path, guide: Path, sc
     log.mkdir()
     origins = FileProvenance(SystemClock(), log)
     assert origins.is_foreign(scope, guide)
-    assert not origins.speaks(guide, RULE, guide.parent)
+    assert not origins.may_be_followed(guide, RULE, guide.parent)
     assert origins.names_untrusted([os.fspath(guide)], guide.parent)

@@ -31,7 +31,7 @@ class InstructedFolder:
         return FileProvenance(clock, self.root / "fetched", trusted=trusted)
 
     def speaks(self, later: float = 0.0) -> bool:
-        return self.origins(later).speaks(
+        return self.origins(later).may_be_followed(
             self.instructions, self.instructions.read_bytes(), self.work
         )
 
@@ -69,9 +69,9 @@ def test_long_running_command_counts_until_its_end(
 ) -> None:
     """For instruction files only; other files would be foreign for days."""
     origins = folder.origins()
-    fetching = origins.fetching([], longest, origins.now() - longest - 5)
+    fetching = origins.start_fetch([], longest, origins.now() - longest - 5)
     if over:
-        fetching.over()
+        fetching.end()
     assert not folder.origins().was_fetched(folder.instructions)
     assert not folder.speaks()
 
@@ -88,7 +88,7 @@ def test_refused_instructions_stay_refused_until_trusted(folder: InstructedFolde
     for text in ("Tabs.", "TABS.", "Spaces."):
         folder.instructions.write_text(text)
         assert not folder.speaks(), text
-    folder.origins().trusted.vouch(folder.instructions, b"Spaces.")
+    folder.origins().trusted.trust(folder.instructions, b"Spaces.")
     assert folder.speaks()
     folder.instructions.write_text("Mine.")
     assert folder.speaks()
@@ -104,8 +104,8 @@ def test_refused_content_is_recognized_elsewhere(folder: InstructedFolder) -> No
     folder.origins().refuse(folder.instructions, b"Tabs.")
     after.write_text("Tabs.")
     origins = folder.origins()
-    assert origins.speaks(before, b"Tabs.", folder.root)
-    assert not origins.speaks(after, b"Tabs.", folder.root)
+    assert origins.may_be_followed(before, b"Tabs.", folder.root)
+    assert not origins.may_be_followed(after, b"Tabs.", folder.root)
 
 
 def test_refusals_survive_a_rewrite_of_the_log(folder: InstructedFolder) -> None:

@@ -1,4 +1,4 @@
-"""A question on the screen: answered by key, click or words, and not by chance."""
+"""Questions are answered by key, click or text, but not by accident."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
         (("up", "up", "enter"), "session", "allowed for this session"),
     ],
 )
-async def test_leave_is_given_by_a_key(
+async def test_approval_by_key(
     tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
 ) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
@@ -39,12 +39,12 @@ async def test_leave_is_given_by_a_key(
     asked = [began, approval_asked(origin="Ann on telegram"), companion.wait_until_decided, done]
     companion.turns = [[*asked, *answer_events("That was it.")]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("build")
-        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.submit("build")
+        await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         assert "asked by Ann on telegram" in screen.text
         await clock.advance(KEY_PAUSE)
         await screen.pilot.press(*keys)
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", answer)]
         assert f"→ {told}" in screen.text
         assert "why:" not in screen.text
@@ -53,98 +53,98 @@ async def test_leave_is_given_by_a_key(
         assert screen.ui.chat.prompt.has_focus
 
 
-async def test_leave_is_given_by_a_click(tmp_path: Path) -> None:
+async def test_approval_by_click(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [
         [approval_asked(), companion.wait_until_decided, *answer_events("That was it.")]
     ]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("build")
-        await screen.shows("Allow for this session")
+        await screen.submit("build")
+        await screen.wait_for("Allow for this session")
         place = next(row for row, line in enumerate(screen.lines) if "for this session" in line)
         await screen.pilot.click(offset=(8, place))
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", "session")]
 
 
-async def test_keys_in_a_hurry_decide_nothing(tmp_path: Path) -> None:
+async def test_keys_without_pause_are_ignored(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [[approval_asked(), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("build")
-        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.submit("build")
+        await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         await screen.pilot.press("o", "enter", "a")
         assert companion.answers == []
         companion.interrupt()
-        await screen.shows("→ not answered")
-        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
+        await screen.wait_for("→ not answered")
+        await screen.wait_until(lambda: screen.ui.chat.prompt.has_focus)
 
 
-async def test_a_question_counts_down_and_a_key_too_late_says_nothing(tmp_path: Path) -> None:
+async def test_question_counts_down_and_late_key_is_ignored(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     asked = approval_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
     lapsed = QuestionAnswered("q1", "")
     companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         prompt = screen.ui.chat.prompt
-        await screen.says("build")
-        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
-        await screen.shows("60 s left, then it is not done")
+        await screen.submit("build")
+        await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.wait_for("Auto-denied in 60 s")
         assert "asked by" not in screen.text
         await clock.advance(13)
-        await screen.shows("47 s left")
+        await screen.wait_for("Auto-denied in 47 s")
         await clock.advance(47)
         companion._decided.set()
-        await screen.shows("Nobody answered within 60 s: not done")
-        assert "left, then" not in screen.text
-        await screen.until(lambda: prompt.has_focus)
+        await screen.wait_for("No answer within 60 s: denied")
+        assert "Auto-denied in" not in screen.text
+        await screen.wait_until(lambda: prompt.has_focus)
         await screen.pilot.press("d")
         assert prompt.text == ""
         await clock.advance(DEBOUNCE_SECONDS)
-        await screen.types("do")
+        await screen.type_keys("do")
         assert prompt.text == "do"
         assert companion.answers == []
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
-async def test_other_keys_are_words_at_once_when_a_question_is_over(tmp_path: Path) -> None:
+async def test_other_keys_are_typed_after_a_question_expired(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     asked = approval_asked(until=clock.now() + timedelta(seconds=60))
     lapsed = QuestionAnswered("q1", "")
     companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("build")
-        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.submit("build")
+        await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         companion._decided.set()
-        await screen.shows("Nobody answered within")
-        await screen.until(lambda: screen.ui.chat.prompt.has_focus)
-        await screen.types("no dog")
+        await screen.wait_for("No answer within")
+        await screen.wait_until(lambda: screen.ui.chat.prompt.has_focus)
+        await screen.type_keys("no dog")
         assert screen.ui.chat.prompt.text == "no dog"
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
-async def test_whoever_types_is_not_disturbed_by_a_question(tmp_path: Path) -> None:
+async def test_question_does_not_interrupt_typing(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [
         [companion.wait_until_decided, approval_asked(), companion.wait_until_decided]
     ]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("build")
-        await screen.types("so")
+        await screen.submit("build")
+        await screen.type_keys("so")
         companion._decided.set()
-        await screen.shows("Allow once")
+        await screen.wait_for("Allow once")
         await clock.advance(KEY_PAUSE)
-        await screen.types("on")
+        await screen.type_keys("on")
         assert screen.ui.chat.prompt.text == "soon"
         assert companion.answers == []
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 @pytest.mark.parametrize(("typed", "answer"), [("2", "blue"), ("green", "green")])
-async def test_a_question_is_answered_by_number_or_words(
+async def test_question_is_answered_by_number_or_text(
     tmp_path: Path, typed: str, answer: str
 ) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
@@ -152,15 +152,15 @@ async def test_a_question_is_answered_by_number_or_words(
         [clarify_asked("red", "blue"), companion.wait_until_decided, *answer_events("Nice.")]
     ]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("paint")
-        await screen.until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
+        await screen.submit("paint")
+        await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
         await clock.advance(KEY_PAUSE)
         if typed != "2":
             await screen.pilot.press("escape")
-        await screen.types(typed, *(("enter",) if typed != "2" else ()))
-        await screen.shows("Nice.")
+        await screen.type_keys(typed, *(("enter",) if typed != "2" else ()))
+        await screen.wait_for("Nice.")
         assert companion.answers == [("q2", answer)]
-        assert companion.heard == ["paint"]
+        assert companion.messages == ["paint"]
 
 
 def has_focus_in(chat: Chat, kind: type) -> bool:

@@ -1,4 +1,4 @@
-"""What stands in the transcript beside the answers: calls, thoughts and code."""
+"""Tool cards, reasoning and code in the transcript."""
 
 from pathlib import Path
 
@@ -15,50 +15,50 @@ from support.tui_screen import tui_screen
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_types_after_a_card_was_looked_at_says_it(tmp_path: Path) -> None:
-    """All of it, and Enter too, wherever the focus was and however fast the keys come."""
+async def test_typing_after_focus_on_a_card_goes_to_the_prompt(tmp_path: Path) -> None:
+    """All keys including Enter, however fast they come."""
     companion = FakeTuiClient(
         [*tool_events("terminal", "{}", "x"), *answer_events("```sh\nls\n```")]
     )
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("go")
-        await screen.rests()
+        await screen.submit("go")
+        await screen.wait_until_idle()
         await screen.pilot.click(CodeHead)
-        await screen.types("can you", "enter")
-        await screen.until(lambda: companion.heard == ["go", "can you"])
-        await screen.rests()
+        await screen.type_keys("can you", "enter")
+        await screen.wait_until(lambda: companion.messages == ["go", "can you"])
+        await screen.wait_until_idle()
         screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
         for key in (Key("h", "h"), Key("i", "i"), Key("enter", "\r")):
             screen.ui.post_message(key)
-        await screen.until(lambda: companion.heard == ["go", "can you", "hi"])
-        await screen.rests()
+        await screen.wait_until(lambda: companion.messages == ["go", "can you", "hi"])
+        await screen.wait_until_idle()
         screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
         await screen.pilot.press("ctrl+d")
-        await screen.until(lambda: screen.ui.return_value == 0)
+        await screen.wait_until(lambda: screen.ui.return_value == 0)
 
 
-async def test_a_long_question_is_shown_short_and_sent_whole(tmp_path: Path) -> None:
+async def test_long_message_is_shown_shortened_and_sent_whole(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     long = "\n".join(f"line {number}" for number in range(5_000))
     async with tui_screen(companion, tmp_path) as screen:
         screen.ui.post_message(Paste(long + "\n"))
-        await screen.shows("[pasted text 1: 5,000 lines]")
+        await screen.wait_for("[pasted text 1: 5,000 lines]")
         await screen.pilot.press("enter")
-        await screen.shows("Plain answer.")
-        assert companion.heard == [long + "\n"]
+        await screen.wait_for("Plain answer.")
+        assert companion.messages == [long + "\n"]
         assert "… 4,988 more lines …" in screen.text
         assert "line 4999" in screen.text
 
 
-async def test_a_message_is_cut_before_the_name_of_its_tool(tmp_path: Path) -> None:
+async def test_card_keeps_the_tool_name(tmp_path: Path) -> None:
     failed = tool_events(
         "read_file", '{"path": "a/very/long/path/that/goes/on.py"}', "", failed=True,
         text="There is no such file anywhere, " * 10,
     )  # fmt: skip
     async with tui_screen(FakeTuiClient([*failed]), tmp_path, size=(40, 24)) as screen:
-        await screen.says("look")
-        await screen.rests()
-        await screen.shows("✗ read_file a…")
+        await screen.submit("look")
+        await screen.wait_until_idle()
+        await screen.wait_for("✗ read_file a…")
         assert "There is no" in screen.text
 
 
@@ -66,67 +66,67 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
     (began, ended) = tool_events("terminal", '{"command": "ls"}', "one\ntwo")
     steps = [ReasoningDelta("Hm"), began, ToolProgress("c1", "half\n"), ended]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("look")
-        await screen.shows("✓ terminal ls  2 lines")
-        await screen.rests()
+        await screen.submit("look")
+        await screen.wait_for("✓ terminal ls  2 lines")
+        await screen.wait_until_idle()
         (card,) = screen.ui.chat.query(ToolCard)
         await screen.pilot.click(card.head)
-        await screen.shows("$ ls\n   one\n   two")
+        await screen.wait_for("$ ls\n   one\n   two")
         card.head.focus()
         await screen.pilot.press("enter")
-        await screen.hides("$ ls")
+        await screen.wait_until_gone("$ ls")
         (thought,) = screen.ui.chat.query(ThinkingCard)
         await screen.pilot.click(thought.head)
-        await screen.shows("   Hm")
+        await screen.wait_for("   Hm")
 
 
-async def test_what_is_to_be_done_is_open_to_read(tmp_path: Path) -> None:
+async def test_todo_list_is_expanded(tmp_path: Path) -> None:
     todos = '{"todos": [{"id": "1", "content": "Sow", "status": "completed"}]}'
     async with tui_screen(
         FakeTuiClient([*tool_events("todo", todos, "[x] Sow\n[ ] Water")]), tmp_path
     ) as screen:
-        await screen.says("plan")
-        await screen.shows("✓ todo  2 lines\n   [x] Sow\n   [ ] Water")
-        await screen.hides('"todos"')
-        await screen.hides("todos:")
+        await screen.submit("plan")
+        await screen.wait_for("✓ todo  2 lines\n   [x] Sow\n   [ ] Water")
+        await screen.wait_until_gone('"todos"')
+        await screen.wait_until_gone("todos:")
 
 
-async def test_typing_goes_to_the_prompt_wherever_one_is(tmp_path: Path) -> None:
+async def test_typing_goes_to_the_prompt_from_any_focus(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
-        await screen.says("look")
-        await screen.rests()
+        await screen.submit("look")
+        await screen.wait_until_idle()
         (card,) = screen.ui.chat.query(ToolCard)
         card.head.focus()
-        await screen.types("hello")
+        await screen.type_keys("hello")
         assert screen.ui.chat.prompt.text == "hello"
 
 
 async def test_code_is_copied_by_key_and_mouse(tmp_path: Path) -> None:
     text = "```py\nfirst = 1\n```\n\nand\n\n```sh\nls -la\n```\n"
     async with tui_screen(FakeTuiClient(answer_events(text)), tmp_path) as screen:
-        await screen.says("code")
-        await screen.rests()
+        await screen.submit("code")
+        await screen.wait_until_idle()
         await screen.pilot.press("ctrl+y")
-        await screen.until(lambda: screen.ui.clipboard == "ls -la")
+        await screen.wait_until(lambda: screen.ui.clipboard == "ls -la")
         place = next(row for row, line in enumerate(screen.lines) if line.endswith("[copy]"))
         await screen.pilot.click(offset=(74, place))
-        await screen.until(lambda: screen.ui.clipboard == "first = 1")
+        await screen.wait_until(lambda: screen.ui.clipboard == "first = 1")
 
 
-async def test_an_answer_that_starts_over_is_taken_back(tmp_path: Path) -> None:
+async def test_restarted_answer_replaces_the_first(tmp_path: Path) -> None:
     steps = [TextDelta("Wrong beg"), StreamReset("the link was cut"), *answer_events("Right.")]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("hello")
-        await screen.shows("Right.")
-        await screen.rests()
+        await screen.submit("hello")
+        await screen.wait_for("Right.")
+        await screen.wait_until_idle()
         assert "Wrong beg" not in screen.text
-        assert "the link was cut; the answer starts again." in screen.text
+        assert "the link was cut; restarting the answer." in screen.text
 
 
-async def test_words_that_got_lost_are_in_the_message(tmp_path: Path) -> None:
+async def test_lost_deltas_are_restored_from_the_message(tmp_path: Path) -> None:
     steps = [*answer_events("All of the words.")[1:]]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("hello")
-        await screen.shows("All of the words.")
-        await screen.rests()
+        await screen.submit("hello")
+        await screen.wait_for("All of the words.")
+        await screen.wait_until_idle()
         assert len(screen.ui.chat.query(Answer)) == 1

@@ -1,4 +1,4 @@
-"""A request for leave keeps the keyboard, and words below it decide only what they clearly say."""
+"""Approval requests keep the keyboard focus; typed text decides only if it is a clear choice."""
 
 from pathlib import Path
 
@@ -21,9 +21,9 @@ def asking() -> FakeTuiClient:
 
 
 async def asked(screen: TuiScreen, clock: FakeClock) -> None:
-    await screen.says("build")
-    await screen.until(lambda: isinstance(screen.ui.chat.focused, Choices))
-    await screen.shows("has the keyboard; Esc or Tab to type here")
+    await screen.submit("build")
+    await screen.wait_until(lambda: isinstance(screen.ui.chat.focused, Choices))
+    await screen.wait_for("Answer the question above by key; Esc or Tab to type here")
     await clock.advance(KEY_PAUSE)
 
 
@@ -31,31 +31,33 @@ async def asked(screen: TuiScreen, clock: FakeClock) -> None:
     ("keys", "answer"),
     [(("down",), "deny"), (("up", "up", "up", "up"), "once"), (("up", "down", "down"), "deny")],
 )
-async def test_the_choices_have_an_end(tmp_path: Path, keys: tuple[str, ...], answer: str) -> None:
+async def test_choices_do_not_wrap_around(
+    tmp_path: Path, keys: tuple[str, ...], answer: str
+) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press(*keys, "enter")
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", answer)]
 
 
-async def test_a_letter_that_chooses_nothing_leaves_the_keyboard_there(tmp_path: Path) -> None:
+async def test_invalid_letter_keeps_the_focus(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("x", "space", "7")
-        await screen.shows("o once, s session, a always, d deny; Tab to type")
+        await screen.wait_for("o once, s session, a always, d deny; Tab to type")
         assert screen.ui.chat.prompt.text == ""
         await clock.advance(KEY_PAUSE)
         await screen.pilot.press("d")
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", "deny")]
         assert "Tab to type" not in screen.text
 
 
-async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
-    """Its letters are some that would allow it."""
+async def test_letters_of_a_typed_word_do_not_decide(tmp_path: Path) -> None:
+    """Its letters include keys that would approve."""
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
@@ -65,7 +67,7 @@ async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
         assert companion.answers == []
         await clock.advance(KEY_PAUSE)
         await screen.pilot.press("d")
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", "deny")]
 
 
@@ -73,28 +75,28 @@ async def test_a_word_under_way_decides_nothing(tmp_path: Path) -> None:
     ("words", "answer"),
     [("yes", "once"), ("No.", "deny"), ("deny", "deny"), ("session", "session"), ("a", "always")],
 )
-async def test_words_decide_as_in_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
+async def test_typed_answers_match_the_plain_chat(tmp_path: Path, words: str, answer: str) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("tab")
-        await screen.shows("yes or no, then Enter; Shift+Tab goes to the question, Esc stops")
-        await screen.says(words)
-        await screen.shows("That was it.")
+        await screen.wait_for("yes or no, then Enter; Shift+Tab goes to the question, Esc stops")
+        await screen.submit(words)
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", answer)]
-        assert companion.heard == ["build"]
+        assert companion.messages == ["build"]
 
 
-async def test_the_rest_of_a_word_whose_first_letter_decided_is_not_said(tmp_path: Path) -> None:
+async def test_rest_of_a_deciding_word_is_ignored(tmp_path: Path) -> None:
     companion, clock = asking(), FakeClock()
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
-        await screen.says("deny")
-        await screen.shows("That was it.")
-        await screen.rests()
+        await screen.submit("deny")
+        await screen.wait_for("That was it.")
+        await screen.wait_until_idle()
         assert companion.answers == [("q1", "deny")]
-        assert companion.heard == ["build"]
-        await screen.types("yes, and")
+        assert companion.messages == ["build"]
+        await screen.type_keys("yes, and")
         assert screen.ui.chat.prompt.text == "yes, and"
 
 
@@ -103,17 +105,17 @@ async def test_words_that_decide_nothing_are_asked_about_again(tmp_path: Path) -
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("escape")
-        await screen.says("maybe later")
-        await screen.shows("decides nothing")
+        await screen.submit("maybe later")
+        await screen.wait_for("is not a choice")
         assert (
-            "▌  d  Deny\n▌ 'maybe later' decides nothing: o once, s session, a always, d deny\n"
+            "▌  d  Deny\n▌ 'maybe later' is not a choice: o once, s session, a always, d deny\n"
         ) in screen.text
         assert screen.ui.chat.prompt.text == "maybe later"
         assert companion.answers == []
         await screen.pilot.press("shift+tab", "o")
-        await screen.shows("That was it.")
+        await screen.wait_for("That was it.")
         assert companion.answers == [("q1", "once")]
-        assert companion.heard == ["build"]
+        assert companion.messages == ["build"]
 
 
 async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
@@ -122,14 +124,14 @@ async def test_what_was_begun_before_the_question_is_no_answer_to_it(tmp_path: P
         [companion.wait_until_decided, approval_asked(), companion.wait_until_stopped]
     ]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("build")
-        await screen.types("ye")
+        await screen.submit("build")
+        await screen.type_keys("ye")
         companion._decided.set()
-        await screen.shows("Allow once")
+        await screen.wait_for("Allow once")
         await clock.advance(KEY_PAUSE)
-        await screen.types("s", "enter")
-        await screen.until(lambda: companion.heard == ["build", "yes"])
-        await screen.rests()
+        await screen.type_keys("s", "enter")
+        await screen.wait_until(lambda: companion.messages == ["build", "yes"])
+        await screen.wait_until_idle()
         assert companion.answers == []
 
 
@@ -138,8 +140,8 @@ async def test_a_command_is_no_answer(tmp_path: Path) -> None:
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await asked(screen, clock)
         await screen.pilot.press("escape")
-        await screen.says("/stop")
-        await screen.shows("→ not answered")
-        await screen.rests()
+        await screen.submit("/stop")
+        await screen.wait_for("→ not answered")
+        await screen.wait_until_idle()
         assert companion.answers == []
-        assert companion.heard == ["build"]
+        assert companion.messages == ["build"]

@@ -1,4 +1,4 @@
-"""Words that are said while a turn runs: they interrupt it, wait for it, or are heard by it."""
+"""Messages during a turn: interrupt, queue, steer, collect."""
 
 from pathlib import Path
 
@@ -23,17 +23,17 @@ from support.tui_screen import tui_screen
         ("  /etc/hosts is what?", BusyMode.QUEUE, "  /etc/hosts is what?"),
     ],
 )
-def test_a_line_says_itself_what_it_does(line: str, manner: BusyMode, words: str) -> None:
+def test_mode_of_line(line: str, manner: BusyMode, words: str) -> None:
     assert mode_of_line(line, BusyMode.COLLECT) == (manner, words)
 
 
-def test_without_a_choice_words_interrupt() -> None:
+def test_default_mode_interrupts() -> None:
     assert parse_busy_mode("") is BusyMode.INTERRUPT
     assert parse_busy_mode("steer") is BusyMode.STEER
 
 
 def busy(*after: str) -> FakeTuiClient:
-    """A turn that goes on until it is stopped, and one for each answer."""
+    """A turn that runs until stopped, and one for each answer."""
     companion = FakeTuiClient()
     going = [TextDelta("Well"), companion.wait_until_stopped]
     companion.turns = [going, *(answer_events(text) for text in after)]
@@ -41,116 +41,116 @@ def busy(*after: str) -> FakeTuiClient:
 
 
 @pytest.mark.anyio
-async def test_enter_interrupts_unless_something_else_is_wanted(tmp_path: Path) -> None:
+async def test_enter_interrupts_by_default(tmp_path: Path) -> None:
     companion = busy("Instead.", "Then.")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.shows("Enter interrupts and says this; Ctrl+G steers, Ctrl+N queues")
-        await screen.types("three")
-        await screen.shows("Enter interrupts · ")
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.wait_for("Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues")
+        await screen.type_keys("three")
+        await screen.wait_for("Enter interrupts · ")
         await screen.pilot.press("ctrl+n")
-        await screen.shows("… three")
-        await screen.says("two")
-        await screen.rests()
-        assert companion.heard == ["one", "two", "three"]
-        await screen.shows("Ask anything.")
+        await screen.wait_for("… three")
+        await screen.submit("two")
+        await screen.wait_until_idle()
+        assert companion.messages == ["one", "two", "three"]
+        await screen.wait_for("Ask anything.")
 
 
 @pytest.mark.anyio
-async def test_what_interrupts_keeps_its_order(tmp_path: Path) -> None:
+async def test_interrupting_messages_keep_their_order(tmp_path: Path) -> None:
     companion = busy("Second.", "Third.")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        screen.ui.chat.talk.add("later", BusyMode.QUEUE)
-        screen.ui.chat.talk.add("two")
-        screen.ui.chat.talk.add("three")
-        await screen.rests()
-        assert companion.heard == ["one", "two", "three", "later"]
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        screen.ui.chat.conversation.add("later", BusyMode.QUEUE)
+        screen.ui.chat.conversation.add("two")
+        screen.ui.chat.conversation.add("three")
+        await screen.wait_until_idle()
+        assert companion.messages == ["one", "two", "three", "later"]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", ["key", "command", "usual"])
-async def test_words_that_steer_stand_where_they_were_heard(tmp_path: Path, way: str) -> None:
+async def test_steering_message_is_shown_where_received(tmp_path: Path, way: str) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Before."), companion.wait_until_decided, TextDelta("After.")]]
     if way == "usual":
         companion.set_busy_mode("steer")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Before.")
+        await screen.submit("one")
+        await screen.wait_for("Before.")
         typed = "/steer the other" if way == "command" else "the other"
-        await screen.types(typed, "ctrl+g" if way == "key" else "enter")
-        await screen.shows("After.")
-        await screen.rests()
+        await screen.type_keys(typed, "ctrl+g" if way == "key" else "enter")
+        await screen.wait_for("After.")
+        await screen.wait_until_idle()
         assert companion.steered == ["the other"]
-        assert companion.heard == ["one"]
+        assert companion.messages == ["one"]
         text = screen.text
         assert text.index("Before.") < text.index("the other") < text.index("After.")
         assert "↳" not in text
 
 
 @pytest.mark.anyio
-async def test_what_came_too_late_is_said_next(tmp_path: Path) -> None:
+async def test_unreceived_steering_is_sent_next(tmp_path: Path) -> None:
     companion = FakeTuiClient()
-    companion.hears = False
+    companion.accepts_steering = False
     companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Heard.")]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.types("too late", "ctrl+g")
-        await screen.shows("Heard.")
-        await screen.rests()
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.type_keys("too late", "ctrl+g")
+        await screen.wait_for("Heard.")
+        await screen.wait_until_idle()
         assert companion.steered == ["too late"]
-        assert companion.heard == ["one", "too late"]
+        assert companion.messages == ["one", "too late"]
 
 
 @pytest.mark.anyio
-async def test_whoever_gives_up_has_back_what_was_not_heard(tmp_path: Path) -> None:
+async def test_interrupt_returns_unreceived_steering(tmp_path: Path) -> None:
     companion = busy()
-    companion.hears = False
+    companion.accepts_steering = False
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.types("not heard", "ctrl+g")
-        await screen.shows("↳ not heard")
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.type_keys("not heard", "ctrl+g")
+        await screen.wait_for("↳ not heard")
         await screen.pilot.press("escape")
-        await screen.rests()
-        assert companion.heard == ["one"]
+        await screen.wait_until_idle()
+        assert companion.messages == ["one"]
         assert screen.ui.chat.prompt.text == "not heard"
 
 
 @pytest.mark.anyio
-async def test_the_command_gives_back_what_waits_as_the_key_does(tmp_path: Path) -> None:
+async def test_stop_command_returns_queued_input(tmp_path: Path) -> None:
     companion = busy()
-    companion.hears = False
+    companion.accepts_steering = False
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.types("not heard", "ctrl+g")
-        await screen.shows("↳ not heard")
-        await screen.types("for later", "ctrl+n")
-        await screen.shows("… for later")
-        await screen.says("/stop")
-        await screen.rests()
-        assert companion.heard == ["one"]
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.type_keys("not heard", "ctrl+g")
+        await screen.wait_for("↳ not heard")
+        await screen.type_keys("for later", "ctrl+n")
+        await screen.wait_for("… for later")
+        await screen.submit("/stop")
+        await screen.wait_until_idle()
+        assert companion.messages == ["one"]
         assert companion.commands == []
         assert screen.ui.chat.prompt.text == "not heard\nfor later"
 
 
 @pytest.mark.anyio
-async def test_what_is_collected_gets_one_turn(tmp_path: Path) -> None:
+async def test_collected_messages_share_one_turn(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Well"), companion.wait_until_decided], answer_events("Both.")]
     companion.set_busy_mode("collect")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
+        await screen.submit("one")
+        await screen.wait_for("Well")
         for line in ("two", "three", "/help"):
-            await screen.says(line)
-        await screen.shows("3 queued")
+            await screen.submit(line)
+        await screen.wait_for("3 queued")
         companion._decided.set()
-        await screen.shows("Did /help.")
-        assert companion.heard == ["one", "two\nthree"]
+        await screen.wait_for("Did /help.")
+        assert companion.messages == ["one", "two\nthree"]
         assert companion.commands == ["/help"]

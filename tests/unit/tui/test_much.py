@@ -1,4 +1,4 @@
-"""Much of everything: words that come fast, long talks, small and changing terminals."""
+"""Fast streams, long conversations, small and resized terminals."""
 
 from pathlib import Path
 
@@ -17,31 +17,31 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 DELTAS = 30_000
 
 
-async def test_a_flood_of_words_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
-    """The parser is asked far less often than words come, and never for all of the text again."""
+async def test_fast_stream_is_drawn_in_few_steps_and_keys_still_work(tmp_path: Path) -> None:
+    """The parser runs less often than deltas arrive, and never on the whole text."""
     companion = FakeTuiClient()
     words = [TextDelta("word\n\n" if number % 400 == 0 else "word ") for number in range(DELTAS)]
     companion.turns = [[*words, companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("go")
-        await screen.types("typed meanwhile")
-        await screen.until(lambda: screen.ui.chat.prompt.text == "typed meanwhile")
-        await screen.until(lambda: _length(screen.ui.chat.query(Answer)) > DELTAS * 5)
+        await screen.submit("go")
+        await screen.type_keys("typed meanwhile")
+        await screen.wait_until(lambda: screen.ui.chat.prompt.text == "typed meanwhile")
+        await screen.wait_until(lambda: _length(screen.ui.chat.query(Answer)) > DELTAS * 5)
         (answer,) = screen.ui.chat.query(Answer)
-        assert answer.readings < DELTAS / 20
+        assert answer.parse_count < DELTAS / 20
         assert max(len(prose.source) for prose in answer.query(Prose)) < 10_000
         await screen.pilot.press("escape")
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
-async def test_a_list_that_grows_is_not_drawn_anew_as_a_whole(tmp_path: Path) -> None:
+async def test_growing_list_is_not_redrawn_as_a_whole(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         answer = Answer()
         await screen.ui.chat.transcript.add(answer)
         items = [f"{number}. item {number} of many, {'and more ' * 5}." for number in range(1, 19)]
         for item in items:
             await answer.add(item + "\n")
-        await screen.shows(items[-1])
+        await screen.wait_for(items[-1])
         assert max(len(prose.source) for prose in answer.query(Prose)) < 2 * LIST_SPLIT_SIZE
         lines = [line.strip(" ▁▂▃▄▅▆▇█▎") for line in screen.lines if "item" in line]
         assert lines == items[-len(lines) :]
@@ -54,74 +54,74 @@ def _length(answers) -> int:
     return sum(len(answer.text) for answer in answers)
 
 
-async def test_a_long_talk_stays_light_and_can_be_read_to_its_beginning(tmp_path: Path) -> None:
+async def test_long_conversation_is_archived_as_text(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
         chat = screen.ui.chat
         for number in range(MAX_WIDGETS):
             await chat.show_note(f"note {number}", "")
-        await screen.says("one more")
-        await screen.rests()
+        await screen.submit("one more")
+        await screen.wait_until_idle()
         assert len(chat.transcript.children) <= MAX_WIDGETS
         assert len(chat.transcript.query(ArchivedText)) == 1
-        assert "note 0\nnote 1\n" in chat.transcript.plain()
+        assert "note 0\nnote 1\n" in chat.transcript.plain_text()
         chat.transcript.scroll_home(animate=False)
-        await screen.shows("note 0")
+        await screen.wait_for("note 0")
         assert "↓ more below" in screen.text
         await screen.pilot.press("ctrl+end")
-        await screen.shows("Plain answer.")
-        await screen.hides("↓ more below")
+        await screen.wait_for("Plain answer.")
+        await screen.wait_until_gone("↓ more below")
 
 
-async def test_who_reads_above_is_not_pulled_down(tmp_path: Path) -> None:
+async def test_new_output_does_not_scroll_a_reader_down(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     more = [TextDelta(f"line {number}\n\n") for number in range(50)]
     companion.turns = [answer_events("first\n\n" * 40), [*more, companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.rests()
-        await screen.says("two")
-        await screen.shows("line")
+        await screen.submit("one")
+        await screen.wait_until_idle()
+        await screen.submit("two")
+        await screen.wait_for("line")
         await screen.pilot.press("pageup", "pageup", "pageup")
-        await screen.shows("↓ more below")
+        await screen.wait_for("↓ more below")
         place = screen.ui.chat.transcript.scroll_y
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
         assert screen.ui.chat.transcript.scroll_y == place
 
 
 @pytest.mark.parametrize("line", ["/help", "/nonsense"])
-async def test_whoever_types_a_command_above_sees_its_reply(tmp_path: Path, line: str) -> None:
+async def test_command_reply_is_scrolled_into_view(tmp_path: Path, line: str) -> None:
     companion = FakeTuiClient(answer_events("first\n\n" * 40))
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.rests()
+        await screen.submit("one")
+        await screen.wait_until_idle()
         await screen.pilot.press("pageup", "pageup", "pageup")
-        await screen.shows("↓ more below")
-        await screen.says(line)
-        await screen.hides("↓ more below")
-        await screen.shows("first")
+        await screen.wait_for("↓ more below")
+        await screen.submit(line)
+        await screen.wait_until_gone("↓ more below")
+        await screen.wait_for("first")
 
 
 @pytest.mark.parametrize("size", [(40, 10), (20, 6), (200, 60)])
-async def test_it_follows_the_size_of_the_terminal(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_screen_follows_terminal_size(tmp_path: Path, size: tuple[int, int]) -> None:
     steps = [*tool_events("terminal", '{"command": "ls -la /a/long/path/to/somewhere"}', "x")]
     async with tui_screen(
         FakeTuiClient([*steps, *answer_events("# Head\n\nwords " * 30)]), tmp_path
     ) as screen:
-        await screen.says("go")
-        await screen.rests()
+        await screen.submit("go")
+        await screen.wait_until_idle()
         await screen.pilot.resize_terminal(*size)
         await screen.pilot.pause()
         assert len(screen.lines) == size[1]
-        await screen.types("ok")
-        await screen.shows(" ok")
+        await screen.type_keys("ok")
+        await screen.wait_for(" ok")
         await screen.pilot.press("enter")
-        await screen.shows("Plain answer.")
+        await screen.wait_for("Plain answer.")
 
 
-async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
-    """Neither by the terminal nor by the library, which has a markup of its own."""
+async def test_control_sequences_and_markup_are_not_interpreted(tmp_path: Path) -> None:
+    """Neither by the terminal nor by Textual's markup."""
     evil = "[/b][@click=app.quit]x[/] \x1b[31mred\x07 \u202eturned \x9b2J"
     table = f"| {evil} | b |\n|---|---|\n| {evil} | c |\n"
     steps = [
@@ -129,8 +129,8 @@ async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
         *answer_events(f"{evil}\n\n- {evil}\n\n```{evil}\n{evil}\n```\n\n{table}"),
     ]
     async with tui_screen(FakeTuiClient(steps), tmp_path, size=(80, 40)) as screen:
-        await screen.says("[/b] go")
-        await screen.rests()
+        await screen.submit("[/b] go")
+        await screen.wait_until_idle()
         await screen.pilot.press("ctrl+o", "ctrl+y")
         await screen.pilot.hover(offset=(10, 30))
         await screen.pilot.pause()
@@ -139,19 +139,17 @@ async def test_nothing_in_any_text_is_obeyed(tmp_path: Path) -> None:
     assert screen.ui.return_value is None
 
 
-async def test_without_colours_everything_is_told_by_signs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_color_uses_symbols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with tui_screen(FakeTuiClient(tool_events("terminal", "{}", "x")), tmp_path) as screen:
-        await screen.says("hello")
-        await screen.rests()
+        await screen.submit("hello")
+        await screen.wait_until_idle()
         assert "✓ terminal" in screen.text
         assert "▌ hello" in screen.text
     assert screen.ui.no_color
 
 
-async def test_dark_and_light(tmp_path: Path) -> None:
+async def test_dark_and_light_themes(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, look="light") as screen:
         assert screen.ui.theme == "hermes-light"
         await screen.pilot.press("ctrl+t")

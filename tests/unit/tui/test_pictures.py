@@ -1,4 +1,4 @@
-"""The pictures in the documentation show the program as it is."""
+"""The screenshots in the documentation are current."""
 
 import re
 from html import unescape
@@ -13,15 +13,15 @@ KEPT = ROOT / "docs" / "screens"
 
 
 def words_in(picture: Path) -> list[str]:
-    """Every piece of text, without scroll bars, and without the times of the machine."""
+    """All text, without scroll bars and local times."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
-    said = [unescape(one).replace("\N{NO-BREAK SPACE}", " ").rstrip() for one in texts]
-    words = [one for one in said if one.strip(" ▁▂▃▄▅▆▇█▎")]
+    lines = [unescape(one).replace("\N{NO-BREAK SPACE}", " ").rstrip() for one in texts]
+    words = [one for one in lines if one.strip(" ▁▂▃▄▅▆▇█▎")]
     return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "WHEN", one) for one in words]
 
 
 @pytest.mark.slow
-async def test_the_pictures_are_what_their_script_makes(tmp_path: Path) -> None:
+async def test_screenshots_match_their_script(tmp_path: Path) -> None:
     spec = spec_from_file_location("screens", ROOT / "scripts" / "screens.py")
     assert spec is not None
     assert spec.loader is not None
@@ -30,4 +30,4 @@ async def test_the_pictures_are_what_their_script_makes(tmp_path: Path) -> None:
     await script.take_all(tmp_path)
     made = {one.name: words_in(one) for one in sorted(tmp_path.glob("*.svg"))}
     kept = {one.name: words_in(one) for one in sorted(KEPT.glob("*.svg"))}
-    assert made == kept, "make them anew: python scripts/screens.py"
+    assert made == kept, "regenerate them: python scripts/screens.py"

@@ -1,4 +1,4 @@
-"""Markdown in pieces: nothing is lost, code is never cut, and no piece grows without end."""
+"""Markdown streaming: nothing is lost, code is never split, pieces are bounded."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,37 +40,37 @@ def pieces_of(text: str, size: int) -> list[str]:
 
 
 @given(LINES, st.integers(1, 2000))
-def test_every_character_comes_out_once_wherever_it_was_cut(lines: list[str], size: int) -> None:
+def test_every_character_appears_once(lines: list[str], size: int) -> None:
     text = "\n".join(lines)
     assert "".join(pieces_of(text, size)) == text
 
 
 @given(LINES, st.integers(1, 50))
-def test_where_it_is_cut_does_not_depend_on_how_it_came(lines: list[str], size: int) -> None:
+def test_split_does_not_depend_on_chunks(lines: list[str], size: int) -> None:
     text = "\n".join(lines)
     assert pieces_of(text, size) == pieces_of(text, len(text) or 1)
 
 
-def test_paragraphs_are_pieces_once_they_are_long() -> None:
+def test_long_text_is_split_at_paragraphs() -> None:
     paragraph = "word " * 100 + "\n\n"
     whole = pieces_of(paragraph * 20, 13)
     assert len(whole) > 4
     assert max(map(len, whole)) <= SPLIT_SIZE + len(paragraph)
 
 
-def test_code_is_one_piece_with_its_empty_lines() -> None:
+def test_code_block_is_not_split() -> None:
     code = "```py\n" + "a = 1\n\nb = 2\n\n" * 400 + "```\n"
     (whole,) = pieces_of(code, 7)
     assert whole == code
 
 
-def test_a_fence_within_a_longer_one_does_not_end_it() -> None:
+def test_shorter_fence_does_not_close_a_longer_one() -> None:
     code = "````md\n" + "```\ntext\n\ntext\n```\n\n" * 300 + "````\n"
     assert pieces_of(code, 11) == [code]
 
 
 @given(st.sampled_from(["- ", "* ", "+ ", "{}. ", "{}) "]), st.sampled_from(["\n", "\n\n"]))
-def test_a_list_is_cut_between_its_items(mark: str, gap: str) -> None:
+def test_list_is_split_between_items(mark: str, gap: str) -> None:
     items = [mark.format(number) + "word " * 10 + "\n  more" + gap for number in range(100)]
     whole = pieces_of("".join(items), 17)
     assert len(whole) > 5
@@ -80,14 +80,14 @@ def test_a_list_is_cut_between_its_items(mark: str, gap: str) -> None:
     )
 
 
-def test_what_only_looks_like_another_item_is_not_cut() -> None:
+def test_lookalike_of_an_item_is_not_split() -> None:
     head = "- item\n" * 100
     for line in ("* other list\n", "  - inner item\n", "words that go on\n"):
         *_, last = pieces_of(head + line, 7)
         assert last.endswith(f"- item\n{line}")
 
 
-def test_a_gap_is_left_only_where_there_is_one() -> None:
+def test_gap_only_after_an_empty_line() -> None:
     tight = [one for one in MarkdownStream().feed("- item\n" * 100) if one.last]
     loose = [one for one in MarkdownStream().feed("- item\n\n" * 100) if one.last]
     assert tight
@@ -96,7 +96,7 @@ def test_a_gap_is_left_only_where_there_is_one() -> None:
     assert not any(one.joined for one in loose)
 
 
-def test_a_table_goes_on_after_empty_lines_until_it_is_very_long() -> None:
+def test_table_is_split_only_when_very_long() -> None:
     row = "| " + "word " * 30 + "|\n\n"
     whole = pieces_of(row * 400, 17)
     assert len(whole) > 1

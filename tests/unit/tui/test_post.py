@@ -1,10 +1,10 @@
-"""Events on their way: in order, words joined, and one call for many."""
+"""The event buffer keeps the order, merges deltas and wakes once per batch."""
 
 from hermes.schema.events import Notice, ReasoningDelta, TextDelta
 from hermes.tui.screens.turn import EventBuffer
 
 
-def test_words_in_a_row_are_one_and_order_is_kept() -> None:
+def test_deltas_are_merged_in_order() -> None:
     post = EventBuffer(lambda: None)
     for event in (
         ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("a"), TextDelta("b"), Notice("n"),
@@ -15,7 +15,7 @@ def test_words_in_a_row_are_one_and_order_is_kept() -> None:
     assert post.take() == []
 
 
-def test_it_calls_once_until_somebody_came() -> None:
+def test_buffer_wakes_once_per_batch() -> None:
     calls: list[int] = []
     post = EventBuffer(lambda: calls.append(1))
     for _ in range(1000):

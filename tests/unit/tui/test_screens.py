@@ -1,4 +1,4 @@
-"""Every screen as it stands in a terminal of 80 columns and 24 rows, and in a small one."""
+"""Snapshots of the screens at 80x24 and in a small terminal."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -63,7 +63,7 @@ HELLO = Greeting(
 )
 
 
-async def test_the_greeting(tmp_path: Path) -> None:
+async def test_greeting(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(hello=HELLO), tmp_path) as screen:
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
@@ -80,7 +80,7 @@ async def test_the_greeting(tmp_path: Path) -> None:
 
 
 def rows(*messages: Message) -> tuple[StoredMessage, ...]:
-    """One turn, in which everything took two seconds."""
+    """One turn in which each step took two seconds."""
     began = datetime(2026, 3, 1, tzinfo=UTC)
     return tuple(
         StoredMessage(seq, began + timedelta(seconds=2 * seq), "r0", message)
@@ -110,13 +110,13 @@ PAST = RecentHistory(
 )
 
 
-async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
-    """As it stood there: the cards open."""
+async def test_resumed_session(tmp_path: Path) -> None:
+    """Cards are expanded as before."""
     async with tui_screen(FakeTuiClient(past=PAST), tmp_path, size=(80, 40)) as screen:
-        await screen.shows("Interrupted before")
+        await screen.wait_for("Interrupted before")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
- … 12 messages before; /history shows them
+ … 12 earlier messages; /history shows them
 
 ▌ What grows here?
 
@@ -139,40 +139,40 @@ async def test_a_session_that_somebody_comes_back_to(tmp_path: Path) -> None:
  I look.
 
  ✗ terminal ls there  interrupted
- Interrupted before it was answered.
+ Interrupted before the answer.
 ────────────────────────────────────────────────────────────────────────────────
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
 """)
         first = screen.ui.chat.query(ToolCard).first()
         await screen.pilot.click(first.head)
-        await screen.shows("   peas")
+        await screen.wait_for("   peas")
         assert "   $ ls beds" in screen.text
-        await screen.says("/resume s7")
-        await screen.shows("Resumed session s7.")
-        await screen.until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
+        await screen.submit("/resume s7")
+        await screen.wait_for("Resumed session s7.")
+        await screen.wait_until(lambda: len(screen.ui.chat.query(ToolCard)) == 6)
 
 
-async def test_the_time_of_a_call_that_somebody_was_asked_about_is_not_known(
+async def test_duration_is_hidden_if_the_user_was_asked(
     tmp_path: Path,
 ) -> None:
-    """It would be the time that the person took."""
+    """It would include the time the user took."""
     answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
     asked = structs.replace(PAST, asked=(answered_at,))
     async with tui_screen(FakeTuiClient(past=asked), tmp_path, size=(80, 40)) as screen:
-        await screen.shows("Interrupted before")
+        await screen.wait_for("Interrupted before")
         assert " ✓ terminal ls beds  2 lines\n" in screen.text
         assert " ✓ patch x.py  +1 -1 · 2.0 s\n" in screen.text
 
 
-async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None:
+async def test_long_choice_wraps_in_its_column(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     long = " ".join(["word"] * 20)
     companion.turns = [[clarify_asked("red", long), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, size=(60, 20)) as screen:
-        await screen.says("paint it")
-        await screen.shows("Which colour?")
-        await screen.shows("1  red")
+        await screen.submit("paint it")
+        await screen.wait_for("Which colour?")
+        await screen.wait_for("1  red")
         lines = [line for line in screen.text.splitlines() if "word" in line]
         begin = lines[0].index("word")
         assert lines[0][:begin].rstrip().endswith("2")
@@ -180,13 +180,13 @@ async def test_a_long_choice_goes_on_below_its_own_words(tmp_path: Path) -> None
         assert lines[1][:begin].strip("▌ ") == ""
         assert lines[1].index("word") == begin
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 async def test_an_answer_in_markdown(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(answer_events(MARKDOWN)), tmp_path) as screen:
-        await screen.says("plan it")
-        await screen.rests()
+        await screen.submit("plan it")
+        await screen.wait_until_idle()
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -215,29 +215,29 @@ async def test_an_answer_in_markdown(tmp_path: Path) -> None:
 """)
 
 
-async def test_what_is_said_for_the_meantime_goes_when_it_is_over(tmp_path: Path) -> None:
+async def test_transient_notice_disappears(tmp_path: Path) -> None:
     steps = [
         Notice("waiting"),
         Notice("Loading the model ...", passing=True),
         *answer_events("Done."),
     ]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.shows("Done.")
-        await screen.rests()
+        await screen.submit("work")
+        await screen.wait_for("Done.")
+        await screen.wait_until_idle()
         assert "waiting" in screen.text
         assert "Loading" not in screen.text
 
 
-async def test_a_passing_word_is_seen_until_the_turn_ends(tmp_path: Path) -> None:
+async def test_transient_notice_is_shown_until_the_turn_ends(tmp_path: Path) -> None:
     go_on = Event()
     loading = Notice("Loading the model ...", passing=True)
     steps = [loading, lambda: go_on.wait(TEST_TIMEOUT), *answer_events("Done.")]
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.shows("Loading")
+        await screen.submit("work")
+        await screen.wait_for("Loading")
         go_on.set()
-        await screen.shows("Done.")
+        await screen.wait_for("Done.")
         assert "Loading" not in screen.text
 
 
@@ -254,8 +254,8 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
         *answer_events("Done."),
     ]  # fmt: skip
     async with tui_screen(FakeTuiClient(steps), tmp_path) as screen:
-        await screen.says("work")
-        await screen.rests()
+        await screen.submit("work")
+        await screen.wait_until_idle()
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -277,7 +277,7 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
  gpt-5-mini · █░░░░░░░ 9% · $0.01 · bubblewrap · F1 help
 """)
         await screen.pilot.press("ctrl+o")
-        await screen.shows("boom")
+        await screen.wait_for("boom")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -302,12 +302,12 @@ async def test_cards_of_tools(tmp_path: Path) -> None:
 """)
 
 
-async def test_a_question_for_leave(tmp_path: Path) -> None:
+async def test_approval_request(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[approval_asked(), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("build")
-        await screen.shows("has the keyboard")
+        await screen.submit("build")
+        await screen.wait_for("question above by key")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -322,19 +322,19 @@ async def test_a_question_for_leave(tmp_path: Path) -> None:
 ▌  d  Deny
 
 ────────────────────────────────────────────────────────────────────────────────
- The question above has the keyboard; Esc or Tab to type here
+ Answer the question above by key; Esc or Tab to type here
  waiting for you 0 s · gpt-5-mini · bubblewrap · F1 help
 """)
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
 async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[clarify_asked("red", "blue"), companion.wait_until_decided]]
     async with tui_screen(companion, tmp_path, size=(40, 12)) as screen:
-        await screen.says("paint")
-        await screen.shows("blue")
+        await screen.submit("paint")
+        await screen.wait_for("blue")
         assert screen.text == snapshot("""\
  /srv/garden                           ▁
 
@@ -350,13 +350,13 @@ async def test_a_question_with_choices_in_a_small_terminal(tmp_path: Path) -> No
  waiting for you 0 s · gpt-5-mini
 """)
         companion.interrupt()
-        await screen.rests()
+        await screen.wait_until_idle()
 
 
-async def test_the_list_of_sessions(tmp_path: Path) -> None:
+async def test_session_picker(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+r")
-        await screen.shows("Fix the fence")
+        await screen.wait_for("Fix the fence")
         # When that was depends on where one is.
         shown = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "YYYY-MM-DD HH:MM", screen.text)
         assert shown == snapshot("""\
@@ -365,7 +365,7 @@ async def test_the_list_of_sessions(tmp_path: Path) -> None:
     │                                                                      │
     │ Plan the garden  YYYY-MM-DD HH:MM, 12 messages                       │
     │ Fix the fence  YYYY-MM-DD HH:MM, 3 messages                          │
-    │ Enter chooses, Esc goes back.                                        │
+    │ Enter selects, Esc cancels.                                          │
     ╰──────────────────────────────────────────────────────────────────────╯
 
 
@@ -379,18 +379,18 @@ async def test_the_list_of_sessions(tmp_path: Path) -> None:
 """)
 
 
-async def test_the_list_of_models(tmp_path: Path) -> None:
+async def test_model_picker(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f2")
-        await screen.shows("nobody listens there")
+        await screen.wait_for("connection refused")
         assert screen.text == snapshot("""\
     ╭─ Models ─────────────────────────────────────────────────────────────╮
     │ Type to search                                                       │
     │                                                                      │
     │ openai/gpt-5                                                         │
     │ openai/gpt-5-mini  in use                                            │
-    │ ollama  nobody listens there                                         │
-    │ Enter chooses, Esc goes back.                                        │
+    │ ollama  connection refused                                           │
+    │ Enter selects, Esc cancels.                                          │
     ╰──────────────────────────────────────────────────────────────────────╯
 
 
@@ -403,41 +403,41 @@ async def test_the_list_of_models(tmp_path: Path) -> None:
 """)
 
 
-async def test_the_keys(tmp_path: Path) -> None:
+async def test_key_help(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("f1")
-        await screen.shows("Ctrl+Y")
+        await screen.wait_for("Ctrl+Y")
         assert screen.text == snapshot("""\
     ╭─ Keys ───────────────────────────────────────────────────────────────╮
-    │ Enter                         send; while it works: as /busy says    │
+    │ Enter                         send; during a turn as set by /busy    │
     │ Ctrl+J, Shift+Enter, \\ Enter  new line                               │
-    │ Ctrl+S, Ctrl+G, Ctrl+N        meanwhile: interrupt, steer, queue     │
-    │ Esc, Ctrl+C                   interrupt; Ctrl+C twice leaves         │
-    │ Up, Down                      what was typed before; what waits      │
-    │ / and @                       commands and files; Tab takes one      │
+    │ Ctrl+S, Ctrl+G, Ctrl+N        during a turn: interrupt, steer, queue │
+    │ Esc, Ctrl+C                   interrupt; Ctrl+C twice quits          │
+    │ Up, Down                      input history; queued messages         │
+    │ / and @                       commands and files; Tab completes      │
     │ Tab, Shift+Tab                go to cards, code and questions        │
     │ Enter on a card               open or close it                       │
     │ Ctrl+O                        open or close the last card            │
     │ Ctrl+Y                        copy the last code; on a code block: c │
-    │ PgUp, PgDn, Ctrl+Home/End     scroll; to the beginning, to the end   │
-    │ Ctrl+R                        go back to another session             │
+    │ PgUp, PgDn, Ctrl+Home/End     scroll; to the start, to the end       │
+    │ Ctrl+R                        resume another session                 │
     │ F2                            choose a model                         │
-    │ Ctrl+T                        dark or light                          │
-    │ Ctrl+Z                        back to the shell; fg returns          │
-    │ Ctrl+D, /quit                 leave                                  │
+    │ Ctrl+T                        switch between dark and light          │
+    │ Ctrl+Z                        suspend; fg resumes                    │
+    │ Ctrl+D, /quit                 quit                                   │
  her╰──────────────────────────────────────────────────────────────────────╯
 ────────────────────────────────────────────────────────────────────────────────
  Ask anything. / for commands, @ for files
  gpt-5-mini · bubblewrap · F1 help
 """)
         await screen.pilot.press("escape")
-        await screen.hides("Ctrl+Y")
+        await screen.wait_until_gone("Ctrl+Y")
 
 
-async def test_suggestions_leave_room_in_a_small_terminal(tmp_path: Path) -> None:
+async def test_suggestions_fit_a_small_terminal(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, size=(40, 10)) as screen:
-        await screen.types("/re")
-        await screen.shows("/resume")
+        await screen.type_keys("/re")
+        await screen.wait_for("/resume")
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini ·
  /srv/garden

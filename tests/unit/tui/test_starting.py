@@ -1,4 +1,4 @@
-"""The screen is there before the agent: what is typed waits, and why nobody came is told."""
+"""The screen opens before the client: input waits, and connection errors are shown."""
 
 from pathlib import Path
 
@@ -14,87 +14,87 @@ pytestmark = pytest.mark.anyio
 
 
 def absent() -> FakeTuiClient:
-    """Somebody who is still to come."""
+    """A client that is not open yet."""
     companion = FakeTuiClient()
-    companion.there.clear()
+    companion.reachable.clear()
     return companion
 
 
-async def test_what_is_said_before_somebody_is_there_is_heard_then(tmp_path: Path) -> None:
+async def test_input_before_open_is_sent_later(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
-        await screen.shows("starting…")
+        await screen.wait_for("starting…")
         assert "Ask anything." in screen.text
         assert "no model" not in screen.text
         assert "no sandbox" not in screen.text
-        await screen.says("first")
-        await screen.says("/help")
-        await screen.types("and half")
-        await screen.shows("… first")
-        assert companion.heard == []
-        companion.there.set()
-        await screen.rests()
-        await screen.shows("Did /help.")
-        assert companion.heard == ["first"]
+        await screen.submit("first")
+        await screen.submit("/help")
+        await screen.type_keys("and half")
+        await screen.wait_for("… first")
+        assert companion.messages == []
+        companion.reachable.set()
+        await screen.wait_until_idle()
+        await screen.wait_for("Did /help.")
+        assert companion.messages == ["first"]
         assert screen.ui.chat.prompt.text == "and half"
         assert "starting…" not in screen.text
         assert "hermes · openai/gpt-5-mini · /srv/garden" in screen.text
 
 
-async def test_what_waits_for_somebody_can_be_taken_back(tmp_path: Path) -> None:
+async def test_waiting_input_can_be_recalled(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
-        await screen.says("first")
+        await screen.submit("first")
         await screen.pilot.press("up")
-        await screen.until(lambda: screen.ui.chat.prompt.text == "first")
-        await screen.says(" and more")
+        await screen.wait_until(lambda: screen.ui.chat.prompt.text == "first")
+        await screen.submit(" and more")
         await screen.pilot.press("ctrl+c")
-        await screen.until(lambda: screen.ui.chat.prompt.text == "first and more")
-        companion.there.set()
-        await screen.hides("starting…")
-        assert companion.heard == []
+        await screen.wait_until(lambda: screen.ui.chat.prompt.text == "first and more")
+        companion.reachable.set()
+        await screen.wait_until_gone("starting…")
+        assert companion.messages == []
 
 
-async def test_a_list_asked_for_too_early_comes_when_it_can(tmp_path: Path) -> None:
+async def test_picker_waits_for_the_client(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+r")
-        await screen.shows("starting…")
-        companion.there.set()
-        await screen.shows("Plan the garden")
+        await screen.wait_for("starting…")
+        companion.reachable.set()
+        await screen.wait_for("Plan the garden")
 
 
-async def test_commands_can_be_completed_as_soon_as_they_are_known(tmp_path: Path) -> None:
+async def test_commands_complete_once_known(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
-        await screen.types("/he")
-        companion.there.set()
-        await screen.shows("/help")
+        await screen.type_keys("/he")
+        companion.reachable.set()
+        await screen.wait_for("/help")
 
 
-async def test_who_leaves_at_once_is_not_kept(tmp_path: Path) -> None:
+async def test_quit_during_start_does_not_wait(tmp_path: Path) -> None:
     companion = absent()
     async with tui_screen(companion, tmp_path, starting=True) as screen:
         await screen.pilot.press("ctrl+d")
-        await screen.until(lambda: screen.ui.return_value == 0)
-    companion.there.set()
+        await screen.wait_until(lambda: screen.ui.return_value == 0)
+    companion.reachable.set()
 
 
-async def test_why_nobody_came_is_told_and_what_was_typed_is_kept(tmp_path: Path) -> None:
+async def test_open_error_is_shown_and_input_is_kept(tmp_path: Path) -> None:
     companion = absent()
     companion.open_error = ConfigError("the home is broken", hint="mend it")
     async with tui_screen(companion, tmp_path, starting=True) as screen:
-        await screen.says("first")
-        await screen.types("second")
-        await screen.shows("… first")
-        companion.there.set()
-        await screen.until(lambda: screen.ui.return_value is not None)
+        await screen.submit("first")
+        await screen.type_keys("second")
+        await screen.wait_for("… first")
+        companion.reachable.set()
+        await screen.wait_until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == ConfigError.exit_code
     assert screen.ui.trouble is companion.open_error
     assert screen.ui.text == "> first\n> second"
 
 
-def test_what_is_wrong_with_the_program_is_raised_as_it_is(tmp_path: Path) -> None:
+def test_internal_error_is_raised_unchanged(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.open_error = OSError(28, "No space left on device")
     setting = UiSettings(history=tmp_path / "history", clock=FakeClock(), headless=True)

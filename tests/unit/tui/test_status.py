@@ -1,4 +1,4 @@
-"""The last line: what matters most stays when there is little room."""
+"""The status bar keeps the most important parts when space is limited."""
 
 from inline_snapshot import snapshot
 
@@ -11,13 +11,13 @@ FACTS = StatusInfo(
     window=128_000,
     cost=0.1234,
     seconds=75.2,
-    wall="bubblewrap",
+    sandbox="bubblewrap",
     queued=1,
     below=True,
 )
 
 
-def test_it_gives_up_the_least_important_first() -> None:
+def test_least_important_parts_are_dropped_first() -> None:
     shown = [status_line(FACTS, width).plain for width in (99, 70, 40, 20, 6)]
     assert "\n".join(shown) == snapshot("""\
 thinking 1:15 · 1 queued · ↓ more below · gpt-5-mini · ████░░░░ 50% · $0.12 · bubblewrap · F1 help
@@ -28,19 +28,21 @@ think…\
 """)
 
 
-def test_no_wall_is_said_aloud() -> None:
+def test_missing_sandbox_is_shown() -> None:
     assert "no sandbox" in status_line(StatusInfo(model="m"), 80).plain
 
 
-def test_nothing_is_asked_for_work_goes_on_and_enter_does_something() -> None:
-    facts = StatusInfo(model="m", wall="landlock", yolo=True, behind=2, enter="Enter queues")
+def test_yolo_background_jobs_and_enter_hint_are_shown() -> None:
+    facts = StatusInfo(
+        model="m", sandbox="landlock", yolo=True, background_jobs=2, enter="Enter queues"
+    )
     assert status_line(facts, 99).plain == (
         "Enter queues · 2 in background · m · landlock · yolo · F1 help"
     )
     assert status_line(facts, 8).plain == "yolo"
 
 
-def test_numbers() -> None:
+def test_durations_and_costs() -> None:
     assert [format_duration(one) for one in (0.4, 59.9, 61, 3700)] == [
         "0 s",
         "59 s",

@@ -1,4 +1,4 @@
-"""A conversation on the screen: sending, queueing, interrupting, leaving."""
+"""Sending, queueing, interrupting and quitting."""
 
 import threading
 from pathlib import Path
@@ -19,113 +19,113 @@ pytestmark = pytest.mark.anyio
 async def test_enter_sends_and_other_keys_make_new_lines(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.types("a", "ctrl+j")
-        await screen.types("b", "shift+enter")
-        await screen.types("c\\", "enter")
-        await screen.types("d", "enter")
-        await screen.rests()
-        assert companion.heard == ["a\nb\nc\nd"]
+        await screen.type_keys("a", "ctrl+j")
+        await screen.type_keys("b", "shift+enter")
+        await screen.type_keys("c\\", "enter")
+        await screen.type_keys("d", "enter")
+        await screen.wait_until_idle()
+        assert companion.messages == ["a\nb\nc\nd"]
         await screen.pilot.press("up")
         assert screen.ui.chat.prompt.text == "a\nb\nc\nd"
 
 
 async def test_keys_that_come_in_a_burst_are_taken_as_typed(tmp_path: Path) -> None:
-    """Also when the list above could not follow."""
+    """Even if the suggestions lag behind."""
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("/help")
-        await screen.rests()
+        await screen.submit("/help")
+        await screen.wait_until_idle()
         assert companion.commands == ["/help"]
-        await screen.shows("Did /help.")
+        await screen.wait_for("Did /help.")
 
 
 async def test_a_suggestion_is_taken_by_tab_and_by_mouse(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.types("/re", "down", "tab")
+        await screen.type_keys("/re", "down", "tab")
         assert screen.ui.chat.prompt.text == "/retry "
         await screen.pilot.press("ctrl+c")
         assert screen.ui.chat.prompt.text == ""
-        await screen.types("/mo")
-        await screen.shows(" /model")
+        await screen.type_keys("/mo")
+        await screen.wait_for(" /model")
         place = next(row for row, line in enumerate(screen.lines) if line.startswith(" /model"))
         await screen.pilot.click(offset=(3, place))
         assert screen.ui.chat.prompt.text == "/model "
 
 
-async def test_what_was_pasted_is_sent_whole(tmp_path: Path) -> None:
+async def test_pasted_text_is_sent_whole(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     long = "\r\n".join(f"line {number}" for number in range(50))
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.types("see ")
+        await screen.type_keys("see ")
         screen.ui.post_message(Paste(long))
-        await screen.shows("[pasted text 1: 50 lines]")
+        await screen.wait_for("[pasted text 1: 50 lines]")
         await screen.pilot.press("enter")
-        await screen.rests()
-        assert companion.heard == ["see " + long.replace("\r\n", "\n")]
+        await screen.wait_until_idle()
+        assert companion.messages == ["see " + long.replace("\r\n", "\n")]
 
 
-async def test_what_is_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
+async def test_message_during_a_turn_is_queued(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Well"), companion.wait_until_stopped], answer_events("Second.")]
     companion.set_busy_mode("queue")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.says("two")
-        await screen.shows("… two")
-        await screen.says("three")
-        await screen.shows("2 queued")
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.submit("two")
+        await screen.wait_for("… two")
+        await screen.submit("three")
+        await screen.wait_for("2 queued")
         await screen.pilot.press("up")
         assert screen.ui.chat.prompt.text == "three"
         await screen.pilot.press("ctrl+c")
-        await screen.rests()
-        assert companion.heard == ["one"]
+        await screen.wait_until_idle()
+        assert companion.messages == ["one"]
         assert screen.ui.chat.prompt.text == "two\nthree"
 
 
-async def test_sent_at_once_it_takes_the_place_of_what_goes_on(tmp_path: Path) -> None:
+async def test_interrupting_message_replaces_the_turn(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [[TextDelta("Well"), companion.wait_until_stopped], answer_events("Instead.")]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.types("no, two", "ctrl+s")
-        await screen.shows("Instead.")
-        await screen.rests()
-        assert companion.heard == ["one", "no, two"]
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.type_keys("no, two", "ctrl+s")
+        await screen.wait_for("Instead.")
+        await screen.wait_until_idle()
+        assert companion.messages == ["one", "no, two"]
 
 
-async def test_escape_interrupts_and_the_talk_goes_on(tmp_path: Path) -> None:
+async def test_escape_interrupts_and_the_conversation_continues(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     (began, _) = tool_events("terminal", '{"command": "sleep"}', "")
     companion.turns = [[began, companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("● terminal sleep  running")
+        await screen.submit("one")
+        await screen.wait_for("● terminal sleep  running")
         await screen.pilot.press("escape")
-        await screen.shows("Interrupted.")
-        await screen.shows("✗ terminal sleep  interrupted")
-        await screen.rests()
-        await screen.says("two")
-        await screen.shows("Plain answer.")
+        await screen.wait_for("Interrupted.")
+        await screen.wait_for("✗ terminal sleep  interrupted")
+        await screen.wait_until_idle()
+        await screen.submit("two")
+        await screen.wait_for("Plain answer.")
 
 
-async def test_what_is_sent_after_an_interrupt_is_said(tmp_path: Path) -> None:
-    """Also while the turn that was interrupted has not ended yet."""
+async def test_message_after_an_interrupt_is_sent(tmp_path: Path) -> None:
+    """Even while the interrupted turn has not ended yet."""
     companion = FakeTuiClient()
     companion.turns = [
         [TextDelta("Well"), companion.wait_until_stopped, companion.wait_until_decided]
     ]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        screen.ui.chat.talk.interrupt()
-        screen.ui.chat.talk.add("two")
-        await screen.shows("Plain answer.")
-        assert companion.heard == ["one", "two"]
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        screen.ui.chat.conversation.interrupt()
+        screen.ui.chat.conversation.add("two")
+        await screen.wait_for("Plain answer.")
+        assert companion.messages == ["one", "two"]
 
 
-async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
+async def test_ctrl_c_twice_quits(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+c")
         assert screen.ui.return_value is None
@@ -133,17 +133,17 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
     assert screen.ui.return_value == 130
 
 
-async def test_what_is_typed_later_is_not_left_by_a_second_ctrl_c(tmp_path: Path) -> None:
-    """The first one ended a turn, and gave back what waited; the second one clears the line."""
+async def test_second_ctrl_c_does_not_quit_with_new_input(tmp_path: Path) -> None:
+    """The first stops a turn and returns queued input; the second clears the line."""
     companion, clock = FakeTuiClient(), FakeClock()
     companion.turns = [[TextDelta("Well"), companion.wait_until_stopped]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
-        await screen.types("two", "ctrl+n")
+        await screen.submit("one")
+        await screen.wait_for("Well")
+        await screen.type_keys("two", "ctrl+n")
         await screen.pilot.press("ctrl+c")
-        await screen.until(lambda: screen.ui.chat.prompt.text == "two")
-        await screen.rests()
+        await screen.wait_until(lambda: screen.ui.chat.prompt.text == "two")
+        await screen.wait_until_idle()
         await clock.advance(QUIT_WINDOW)
         await screen.pilot.press("ctrl+c")
         assert screen.ui.chat.prompt.text == ""
@@ -151,122 +151,122 @@ async def test_what_is_typed_later_is_not_left_by_a_second_ctrl_c(tmp_path: Path
     assert screen.ui.return_value == 130
 
 
-async def test_a_long_reply_is_read_from_its_beginning(tmp_path: Path) -> None:
+async def test_long_reply_is_shown_from_its_start(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.says("/history")
-        await screen.shows("more below")
-        await screen.shows("command 0")
-        await screen.says("/help")
-        await screen.shows("Did /help.")
-        await screen.hides("more below")
+        await screen.submit("/history")
+        await screen.wait_for("more below")
+        await screen.wait_for("command 0")
+        await screen.submit("/help")
+        await screen.wait_for("Did /help.")
+        await screen.wait_until_gone("more below")
 
 
-async def test_who_leaves_in_the_middle_does_not_wait(tmp_path: Path) -> None:
+async def test_quit_during_a_turn_does_not_wait(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.turns = [
         [TextDelta("Well"), companion.wait_until_stopped, *answer_events("late\n\n" * 50)]
     ]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
+        await screen.submit("one")
+        await screen.wait_for("Well")
         screen.ui.chat.action_stop_or_leave()
         screen.ui.chat.action_stop_or_leave()
-        await screen.until(lambda: screen.ui.return_value is not None)
+        await screen.wait_until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == 130
 
 
 @pytest.mark.parametrize("keys", [("ctrl+d",), (*"/quit", "enter"), ("ctrl+q",)])
-async def test_other_ways_to_leave(tmp_path: Path, keys: tuple[str, ...]) -> None:
+async def test_other_ways_to_quit(tmp_path: Path, keys: tuple[str, ...]) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.says("hello")
-        await screen.rests()
+        await screen.submit("hello")
+        await screen.wait_until_idle()
         await screen.pilot.press(*("slash" if key == "/" else key for key in keys))
-        await screen.until(lambda: screen.ui.return_value is not None)
+        await screen.wait_until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == 0
     assert "> hello\nPlain answer." in screen.ui.text
 
 
-async def test_other_failures_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:
+async def test_errors_are_shown_and_the_conversation_continues(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     companion.failure = HermesError("The key is wrong.", hint="hermes config set KEY")
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("hello")
-        await screen.shows("The key is wrong.\n hermes config set KEY")
+        await screen.submit("hello")
+        await screen.wait_for("The key is wrong.\n hermes config set KEY")
         companion.failure = None
-        await screen.says("again")
-        await screen.shows("Plain answer.")
+        await screen.submit("again")
+        await screen.wait_for("Plain answer.")
 
 
-async def test_what_was_said_about_stopping_goes_when_it_has_stopped(tmp_path: Path) -> None:
+async def test_stopping_notice_disappears(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     go_on = threading.Event()
     companion.turns = [[TextDelta("Well"), lambda: go_on.wait(CLIENT_TIMEOUT)]]
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("Well")
+        await screen.submit("one")
+        await screen.wait_for("Well")
         await screen.pilot.press("ctrl+c")
-        await screen.until(lambda: len(screen.ui._notifications))
+        await screen.wait_until(lambda: len(screen.ui._notifications))
         go_on.set()
-        await screen.shows("Interrupted.")
-        await screen.until(lambda: not len(screen.ui._notifications))
+        await screen.wait_for("Interrupted.")
+        await screen.wait_until(lambda: not len(screen.ui._notifications))
 
 
-async def test_a_new_session_is_not_full(tmp_path: Path) -> None:
+async def test_new_session_resets_usage(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(answer_events("Well.")), tmp_path) as screen:
-        await screen.says("one")
-        await screen.shows("9%")
-        await screen.says("/new")
-        await screen.shows("New session s2.")
-        await screen.hides("9%")
+        await screen.submit("one")
+        await screen.wait_for("9%")
+        await screen.submit("/new")
+        await screen.wait_for("New session s2.")
+        await screen.wait_until_gone("9%")
 
 
-async def test_what_comes_in_by_itself_is_asked_about(tmp_path: Path) -> None:
+async def test_incoming_report_starts_a_turn(tmp_path: Path) -> None:
     companion = FakeTuiClient(answer_events("The job is done."))
     async with tui_screen(companion, tmp_path) as screen:
-        companion.fresh = True
-        await screen.shows("The job is done.")
-        assert companion.heard == [""]
+        companion.report_waiting = True
+        await screen.wait_for("The job is done.")
+        assert companion.messages == [""]
 
 
-async def test_a_session_is_found_and_gone_back_to(tmp_path: Path) -> None:
+async def test_session_is_found_and_resumed(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("/resume")
-        await screen.shows("Plan the garden")
-        await screen.types("fence")
-        await screen.hides("Plan the garden")
+        await screen.submit("/resume")
+        await screen.wait_for("Plan the garden")
+        await screen.type_keys("fence")
+        await screen.wait_until_gone("Plan the garden")
         await screen.pilot.press("enter")
-        await screen.shows("Resumed session s7.")
+        await screen.wait_for("Resumed session s7.")
         assert companion.commands == ["/resume s8"]
 
 
-async def test_a_model_is_chosen_and_named(tmp_path: Path) -> None:
+async def test_model_is_chosen(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("/model")
-        await screen.shows("openai/gpt-5-mini")
-        await screen.shows("in use")
+        await screen.submit("/model")
+        await screen.wait_for("openai/gpt-5-mini")
+        await screen.wait_for("in use")
         await screen.pilot.press("up", "enter")
-        await screen.shows("Did /model gpt-5 --provider openai.")
+        await screen.wait_for("Did /model gpt-5 --provider openai.")
         await screen.pilot.press("f2")
-        await screen.shows("nobody listens there")
+        await screen.wait_for("connection refused")
         await screen.pilot.press("escape")
-        await screen.hides("nobody listens there")
+        await screen.wait_until_gone("connection refused")
         assert len(companion.commands) == 1
 
 
-async def test_commands_may_clear_ask_or_be_words(tmp_path: Path) -> None:
+async def test_commands_clear_submit_or_are_plain_text(tmp_path: Path) -> None:
     companion = FakeTuiClient()
     async with tui_screen(companion, tmp_path) as screen:
-        await screen.says("/retry ")
-        await screen.shows("▌ the same again")
-        await screen.rests()
-        await screen.says("/path/to it")
-        await screen.rests()
-        assert companion.heard == ["the same again"]
-        await screen.says("/path is it")
-        await screen.rests()
-        assert companion.heard == ["the same again", "/path is it"]
-        await screen.says("/clear ")
-        await screen.shows("New session s2.")
+        await screen.submit("/retry ")
+        await screen.wait_for("▌ the same again")
+        await screen.wait_until_idle()
+        await screen.submit("/path/to it")
+        await screen.wait_until_idle()
+        assert companion.messages == ["the same again"]
+        await screen.submit("/path is it")
+        await screen.wait_until_idle()
+        assert companion.messages == ["the same again", "/path is it"]
+        await screen.submit("/clear ")
+        await screen.wait_for("New session s2.")
         assert "the same again" not in screen.text

@@ -1,4 +1,4 @@
-"""What the settings say of how things are shown, as it is seen on the screen."""
+"""Display settings on the screen."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ paste_collapse_char_threshold: 700
 """
 
 
-def test_every_setting_has_its_place(tmp_path: Path) -> None:
+def test_every_setting_is_mapped(tmp_path: Path) -> None:
     home = Home(tmp_path, tmp_path)
     assert display_options_of(load_config(home, {}).config) == DEFAULT_OPTIONS
     home.config.write_text(SETTINGS)
@@ -57,36 +57,36 @@ def test_every_setting_has_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_thoughts(tmp_path: Path, *, wanted: bool) -> None:
+async def test_reasoning_is_shown_or_hidden(tmp_path: Path, *, wanted: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A thought."), *answer_events("The answer.")])
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(reasoning=wanted)) as screen:
-        await screen.says("go")
-        await screen.shows("The answer.")
+        await screen.submit("go")
+        await screen.wait_for("The answer.")
         assert ("thought" in screen.text) is wanted
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_thoughts_in_full(tmp_path: Path, *, whole: bool) -> None:
+async def test_reasoning_is_expanded(tmp_path: Path, *, whole: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A deep idea."), *answer_events("The answer.")])
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=whole)) as screen:
-        await screen.says("go")
-        await screen.shows("The answer.")
+        await screen.submit("go")
+        await screen.wait_for("The answer.")
         assert ("A deep idea." in screen.text) is whole
 
 
-async def test_an_answer_as_it_was_written(tmp_path: Path) -> None:
+async def test_raw_answer(tmp_path: Path) -> None:
     words = "# Title\n\nSome *text*.\n\n```sh\nls [copy]\n```\n- the end"
     async with tui_screen(
         FakeTuiClient(answer_events(words)), tmp_path, taste=DisplayOptions(raw=True)
     ) as screen:
-        await screen.says("go")
-        await screen.shows("- the end")
+        await screen.submit("go")
+        await screen.wait_for("- the end")
         drawn_lines = [line.strip() for line in screen.lines]
         first = drawn_lines.index("# Title")
         assert drawn_lines[first:][:8] == words.split("\n")
 
 
-async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
+async def test_long_raw_answer(tmp_path: Path) -> None:
     lines = [f"{number} {'word ' * 10}".strip() for number in range(100)]
     async with tui_screen(
         FakeTuiClient(answer_events("\n".join(lines))),
@@ -94,27 +94,27 @@ async def test_a_long_answer_as_it_was_written(tmp_path: Path) -> None:
         taste=DisplayOptions(raw=True),
         size=(80, 120),
     ) as screen:
-        await screen.says("go")
-        await screen.shows("99 word")
+        await screen.submit("go")
+        await screen.wait_for("99 word")
         said = [line.strip() for line in screen.lines]
         first = said.index(lines[0])
         assert said[first:][:100] == lines
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_short_diffs_are_open(tmp_path: Path, *, wanted: bool) -> None:
+async def test_short_diffs_are_expanded(tmp_path: Path, *, wanted: bool) -> None:
     companion = FakeTuiClient(
         [*tool_events("patch", '{"path": "x"}', DIFF), *answer_events("Done.")]
     )
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(diffs=wanted)) as screen:
-        await screen.says("go")
-        await screen.shows("Done.")
-        await screen.rests()
+        await screen.submit("go")
+        await screen.wait_for("Done.")
+        await screen.wait_until_idle()
         assert ("+two" in screen.text) is wanted
         assert "+1 -1" in screen.text
 
 
-async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
+async def test_preview_limits_the_call(tmp_path: Path) -> None:
     steps = [
         *tool_events("terminal", '{"command": "echo 1234567890"}', "x"),
         *answer_events("Done."),
@@ -122,34 +122,34 @@ async def test_a_call_is_shown_as_far_as_somebody_likes(tmp_path: Path) -> None:
     async with tui_screen(
         FakeTuiClient(steps), tmp_path, taste=DisplayOptions(preview=9)
     ) as screen:
-        await screen.says("go")
-        await screen.shows("Done.")
+        await screen.submit("go")
+        await screen.wait_for("Done.")
         assert "terminal echo 123…" in screen.text
 
 
-async def test_times(tmp_path: Path) -> None:
+async def test_timestamps(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     shown = f"{at.astimezone():%H:%M} go"
     async with tui_screen(
         FakeTuiClient(), tmp_path, clock=FakeClock(at), taste=DisplayOptions(times=True)
     ) as screen:
-        await screen.says("go")
-        await screen.shows(shown)
+        await screen.submit("go")
+        await screen.wait_for(shown)
     async with tui_screen(FakeTuiClient(), tmp_path, clock=FakeClock(at)) as screen:
-        await screen.says("go")
-        await screen.rests()
+        await screen.submit("go")
+        await screen.wait_until_idle()
         assert shown not in screen.text
 
 
-async def test_less_room_between_things(tmp_path: Path) -> None:
+async def test_compact_spacing(tmp_path: Path) -> None:
     heights: list[int] = []
     for compact in (False, True):
         async with tui_screen(
             FakeTuiClient(), tmp_path, taste=DisplayOptions(compact=compact)
         ) as screen:
-            await screen.says("go")
-            await screen.shows("Plain answer.")
-            await screen.rests()
+            await screen.submit("go")
+            await screen.wait_for("Plain answer.")
+            await screen.wait_until_idle()
             heights.append(screen.ui.chat.transcript.virtual_size.height)
             first = next(place for place, line in enumerate(screen.lines) if " go" in line)
             last = next(at for at, line in enumerate(screen.lines) if "Plain answer." in line)
@@ -157,10 +157,10 @@ async def test_less_room_between_things(tmp_path: Path) -> None:
     assert heights[1] > heights[3] == 1
 
 
-async def test_long_pastes(tmp_path: Path) -> None:
+async def test_long_pastes_are_collapsed(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path, taste=DisplayOptions(paste_lines=2)) as screen:
         screen.ui.chat.prompt.post_message(Paste("a\nb\nc"))
-        await screen.shows("[pasted text 1: 3 lines]")
+        await screen.wait_for("[pasted text 1: 3 lines]")
 
 
 class Ringing(Ui):
@@ -174,50 +174,50 @@ class Ringing(Ui):
 async def test_a_bell_rings_at_the_end_of_a_turn(tmp_path: Path, *, wanted: bool) -> None:
     taste = DisplayOptions(bell=wanted)
     ui = Ringing(
-        FakeTuiClient(), UiSettings(history=tmp_path / "h", clock=FakeClock(), taste=taste)
+        FakeTuiClient(), UiSettings(history=tmp_path / "h", clock=FakeClock(), display=taste)
     )
     async with ui.run_test() as pilot:
-        while not ui.chat.talk.open:
+        while not ui.chat.conversation.open:
             await pilot.pause(0.01)
         await ui.chat.run_turn(())
         assert ui.rung == int(wanted)
 
 
-async def test_times_and_status_until_one_leaves(tmp_path: Path) -> None:
+async def test_timestamps_and_status_bar_are_toggled(tmp_path: Path) -> None:
     companion = FakeTuiClient(answer_events("One."), answer_events("Two."))
     async with tui_screen(companion, tmp_path) as screen:
         assert "bubblewrap" in screen.text
-        await screen.says("/sb")
-        await screen.shows("/statusbar brings it back")
+        await screen.submit("/sb")
+        await screen.wait_for("/statusbar shows it again")
         assert "bubblewrap" not in screen.text
-        await screen.says("/sb on")
-        await screen.shows("bubblewrap")
-        await screen.says("/ts on")
-        await screen.shows("Times are shown from now on.")
-        await screen.says("/ts")
-        await screen.shows("Times are not shown.")
-        await screen.says("/redraw")
-        await screen.says("go")
-        await screen.shows("One.")
+        await screen.submit("/sb on")
+        await screen.wait_for("bubblewrap")
+        await screen.submit("/ts on")
+        await screen.wait_for("Timestamps are shown from now on.")
+        await screen.submit("/ts")
+        await screen.wait_for("Timestamps are hidden from now on.")
+        await screen.submit("/redraw")
+        await screen.submit("go")
+        await screen.wait_for("One.")
 
 
-async def test_a_session_that_one_comes_back_to_is_shown_to_the_same_taste(tmp_path: Path) -> None:
+async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     thought = Assistant("m2", (Reasoning("A deep idea."), Text("Beans.")), Stop.END)
     asked = User("m1", (Text("What grows?"),))
     companion = FakeTuiClient()
-    companion.past = RecentHistory(
+    companion.history = RecentHistory(
         rows=(StoredMessage(1, at, "r1", asked), StoredMessage(2, at, "r1", thought))
     )
     async with tui_screen(companion, tmp_path, taste=DisplayOptions(open=True)) as screen:
-        await screen.says("/ts on")
-        await screen.shows("Times are shown from now on.")
-        await screen.says("/resume s7")
-        await screen.shows(f"{at.astimezone():%H:%M} What grows?")
-        await screen.shows("A deep idea.")
+        await screen.submit("/ts on")
+        await screen.wait_for("Timestamps are shown from now on.")
+        await screen.submit("/resume s7")
+        await screen.wait_for(f"{at.astimezone():%H:%M} What grows?")
+        await screen.wait_for("A deep idea.")
 
 
-async def test_where_no_editor_can_have_the_terminal_it_is_said(tmp_path: Path) -> None:
+async def test_editor_without_suspend_is_refused(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
-        await screen.says("/prompt Dear all,")
-        await screen.shows("This terminal does not support that.")
+        await screen.submit("/prompt Dear all,")
+        await screen.wait_for("This terminal does not support that.")

@@ -1,4 +1,4 @@
-"""What commands leave on the screen, what is taken back, and code that is wider than it."""
+"""Command replies, undone turns and wide code in the transcript."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +29,13 @@ class Failing(FakeTuiClient):
         return super().command(line)
 
 
-async def test_a_command_stands_above_its_answer(tmp_path: Path) -> None:
+async def test_command_is_shown_above_its_reply(tmp_path: Path) -> None:
     async with tui_screen(Failing(answer_events("Hello.")), tmp_path) as screen:
-        await screen.says("hi")
-        await screen.rests()
+        await screen.submit("hi")
+        await screen.wait_until_idle()
         for line in ("/title", "/bad one", "/worse", "/retry "):
-            await screen.says(line)
-            await screen.rests()
+            await screen.submit(line)
+            await screen.wait_until_idle()
         assert screen.text == snapshot("""\
                                                                                ▁
 ▌ hi
@@ -65,14 +65,14 @@ async def test_a_command_stands_above_its_answer(tmp_path: Path) -> None:
         assert "> /title\nDid /title." in screen.ui.chat.plain
 
 
-async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Path) -> None:
+async def test_undone_turn_is_struck_through(tmp_path: Path) -> None:
     companion = Failing(*(answer_events(f"Answer {name}.") for name in "abcd"))
     async with tui_screen(companion, tmp_path, size=(80, 40)) as screen:
         chat = screen.ui.chat
         for line in ("one", "two", "/help", "three", "/bad", "/undo 2"):
-            await screen.says(line)
-            await screen.rests()
-        await screen.shows("Did /undo 2.")
+            await screen.submit(line)
+            await screen.wait_until_idle()
+        await screen.wait_for("Did /undo 2.")
 
         def undone() -> list[str]:
             things = [*chat.query(UserMessage), *chat.query(Answer)]
@@ -87,14 +87,14 @@ async def test_what_is_undone_is_struck_through_and_not_left_behind(tmp_path: Pa
         left = ["> one", "Answer a.", "> /help", "Did /help.", "> /undo 2", "Did /undo 2."]
         assert [line for line in chat.plain.split("\n") if line in left] == left
         assert "two" not in chat.plain
-        await screen.says("four")
-        await screen.rests()
-        await screen.says("/undo")
-        await screen.rests()
+        await screen.submit("four")
+        await screen.wait_until_idle()
+        await screen.submit("/undo")
+        await screen.wait_until_idle()
         assert undone()[:3] == ["> two", "> three", "> four"]
 
 
-async def test_a_turn_of_an_earlier_sitting_is_taken_back_whole(tmp_path: Path) -> None:
+async def test_replayed_turn_is_undone_whole(tmp_path: Path) -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     words = [("r1", "one"), ("r2", "two"), ("r2", "two, steered")]
     rows = [
@@ -102,34 +102,34 @@ async def test_a_turn_of_an_earlier_sitting_is_taken_back_whole(tmp_path: Path) 
         for n, (run, text) in enumerate(words)
     ]
     async with tui_screen(FakeTuiClient(past=RecentHistory(rows=tuple(rows))), tmp_path) as screen:
-        await screen.says("/undo")
-        await screen.rests()
+        await screen.submit("/undo")
+        await screen.wait_until_idle()
         undone = [one.plain for one in screen.ui.chat.query(UserMessage) if one.has_class(UNDONE)]
         assert undone == ["> two", "> two, steered"]
 
 
-async def test_what_was_said_in_another_session_is_not_taken_back(tmp_path: Path) -> None:
+async def test_undo_does_not_affect_another_session(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         for line in ("one", "/new", "/undo"):
-            await screen.says(line)
-            await screen.rests()
+            await screen.submit(line)
+            await screen.wait_until_idle()
         assert not screen.ui.chat.query(f".{UNDONE}")
 
 
-async def test_what_a_rollback_took_back_is_struck_through_like_an_undo(tmp_path: Path) -> None:
+async def test_rollback_strikes_turns_through(tmp_path: Path) -> None:
     companion = Failing(*(answer_events(f"Answer {name}.") for name in "abc"))
     async with tui_screen(companion, tmp_path) as screen:
         for line in ("one", "two", "three", "/rollback 2", "/help"):
-            await screen.says(line)
-            await screen.rests()
+            await screen.submit(line)
+            await screen.wait_until_idle()
         undone = [one.plain for one in screen.ui.chat.query(UserMessage) if one.has_class(UNDONE)]
         assert undone == ["> two", "> three"]
 
 
-async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
+async def test_wide_code_wraps(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(answer_events(CODE)), tmp_path) as screen:
-        await screen.says("code")
-        await screen.rests()
+        await screen.submit("code")
+        await screen.wait_until_idle()
         assert screen.text == snapshot("""\
  hermes · openai/gpt-5-mini · /srv/garden
 
@@ -148,7 +148,7 @@ async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
  gpt-5-mini · █░░░░░░░ 9% · $0.01 · bubblewrap · F1 help
 """)
         await screen.pilot.press("ctrl+y")
-        await screen.until(lambda: f"    {WIDE}\n" in screen.ui.clipboard)
+        await screen.wait_until(lambda: f"    {WIDE}\n" in screen.ui.clipboard)
         assert "↳" not in screen.ui.clipboard
         screen.ui.chat.query_one(CodeText).text_select_all()
         chosen = screen.ui.chat.get_selected_text()
@@ -158,10 +158,10 @@ async def test_code_that_is_too_wide_goes_on_below(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["x" * 300, "広" * 100, "\t" * 12 + "end"])
-async def test_nothing_of_a_wide_line_is_lost(tmp_path: Path, line: str) -> None:
+async def test_wide_line_is_complete(tmp_path: Path, line: str) -> None:
     async with tui_screen(
         FakeTuiClient(answer_events(f"```\n{line}\n```\n")), tmp_path, size=(40, 30)
     ) as screen:
-        await screen.says("code")
-        await screen.rests()
+        await screen.submit("code")
+        await screen.wait_until_idle()
         assert screen.text.count(line[-1]) >= line.count(line[-1])

@@ -1,4 +1,4 @@
-"""What helps to type: completion, history, and long texts kept short."""
+"""Completion, input history and collapsed pastes."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def labels(before: str, folder: Path | str = "/nowhere") -> list[str]:
     return [one.label for one in suggestions(before, COMMANDS, str(folder))]
 
 
-def test_commands_that_begin_so_come_first() -> None:
+def test_commands_with_the_prefix_come_first() -> None:
     assert labels("/") == ["/help", "/model", "/compress", "/resume"]
     assert labels("/re") == ["/resume", "/compress"]
     (one,) = suggestions("/he", COMMANDS, "/")
@@ -31,7 +31,7 @@ def test_only_the_first_word_is_a_command() -> None:
     assert labels("and /mo") == []
 
 
-def test_files_after_an_at(tmp_path: Path) -> None:
+def test_files_are_suggested_after_an_at(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "app.py").touch()
     (tmp_path / "notes.md").touch()
@@ -51,7 +51,7 @@ def test_files_after_an_at(tmp_path: Path) -> None:
         assert labels(nothing, tmp_path) == []
 
 
-def test_names_with_blanks_and_marks_are_quoted(tmp_path: Path) -> None:
+def test_names_with_spaces_and_punctuation_are_quoted(tmp_path: Path) -> None:
     (tmp_path / "my dir").mkdir()
     (tmp_path / "my dir" / "a b.txt").touch()
     (tmp_path / "end.").touch()
@@ -64,7 +64,7 @@ def test_names_with_blanks_and_marks_are_quoted(tmp_path: Path) -> None:
     assert one.text == '@file:"end." '
 
 
-def test_what_is_suggested_is_what_is_attached(tmp_path: Path) -> None:
+def test_suggestions_match_attachments(tmp_path: Path) -> None:
     for name in ("notes.md", "two words", "odd)."):
         (tmp_path / name).touch()
     (tmp_path / "src").mkdir()
@@ -80,8 +80,8 @@ def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
     path = tmp_path / "cli_history"
     path.write_text("first\nsecond\n")
     history = InputHistory(path)
-    history.keep("two\nlines")
-    history.keep("two\nlines")
+    history.add("two\nlines")
+    history.add("two\nlines")
     assert path.read_text() == "first\nsecond\ntwo lines\n"
     assert history.back("draft") == "two\nlines"
     assert history.back("two\nlines") == "second"
@@ -90,30 +90,30 @@ def test_history_is_shared_with_the_plain_chat(tmp_path: Path) -> None:
     assert history.forward() is None
 
 
-def test_a_history_that_cannot_be_written_is_kept_for_now(tmp_path: Path) -> None:
+def test_unwritable_history_is_kept_in_memory(tmp_path: Path) -> None:
     history = InputHistory(tmp_path / "none" / "cli_history")
-    history.keep("words")
+    history.add("words")
     assert history.back("") == "words"
     assert history.back("words") is None
 
 
-def test_what_only_this_user_may_read(tmp_path: Path) -> None:
-    InputHistory(tmp_path / "h").keep("secret")
+def test_history_file_is_private(tmp_path: Path) -> None:
+    InputHistory(tmp_path / "h").add("secret")
     assert (tmp_path / "h").stat().st_mode & 0o777 == 0o600
 
 
-def test_long_texts_become_a_mark_and_come_back_whole() -> None:
+def test_long_paste_is_collapsed_and_restored() -> None:
     pastes = PastedTexts(5, 2000)
     assert pastes.shortened("a few words") == "a few words"
     lines = "line\n" * 10
     mark = pastes.shortened(lines)
     assert mark == "[pasted text 1: 10 lines]"
     assert pastes.shortened("x" * 3000) == "[pasted text 2: 3,000 characters]"
-    assert pastes.whole(f"see {mark}!") == f"see {lines}!"
-    assert pastes.whole("the mark was deleted") == "the mark was deleted"
+    assert pastes.expanded(f"see {mark}!") == f"see {lines}!"
+    assert pastes.expanded("the mark was deleted") == "the mark was deleted"
 
 
-def test_what_is_long_is_a_matter_of_taste() -> None:
+def test_paste_limits_are_configurable() -> None:
     assert PastedTexts(2, 0).shortened("a\nb\nc") == "[pasted text 1: 3 lines]"
     assert PastedTexts(2, 0).shortened("x" * 9000) == "x" * 9000
     assert PastedTexts(0, 10).shortened("x" * 11) == "[pasted text 1: 11 characters]"
@@ -122,8 +122,8 @@ def test_what_is_long_is_a_matter_of_taste() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.text(min_size=2001, max_size=2100), min_size=1, max_size=3))
-def test_what_was_pasted_is_never_read_as_a_mark(texts: list[str]) -> None:
+def test_pasted_text_is_never_read_as_a_placeholder(texts: list[str]) -> None:
     pastes = PastedTexts(5, 2000)
     evil = ["[pasted text 1: 2,001 characters]" + text for text in texts]
     marks = [pastes.shortened(text) for text in evil]
-    assert pastes.whole(" ".join(marks)) == " ".join(evil)
+    assert pastes.expanded(" ".join(marks)) == " ".join(evil)

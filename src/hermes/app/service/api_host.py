@@ -23,7 +23,7 @@ class ApiHost:
         self._clock = clock
         self._status = status
         self._server: ApiServer | None = None
-        self._trouble = ""
+        self._failure = ""
 
     async def open(self, owner: App, stack: AsyncExitStack) -> None:
         """Start the server; if that fails, log it and go on without."""
@@ -33,12 +33,12 @@ class ApiHost:
 
         try:
             server = ApiServer(read_settings(owner.config, owner.env), self._clock)
-            server.desk.status = self._status
+            server.context.status = self._status
             self._server = await stack.enter_async_context(server)
             log.info("the API server listens at %s", server.address)
         except ConfigError as error:
             log.warning("the API server could not start: %s", error.sentence)
-            self._trouble = error.sentence
+            self._failure = error.sentence
 
     async def attach(self, profile: str, app: App) -> None:
         if self._server is None:
@@ -61,17 +61,17 @@ class ApiHost:
     async def idle(self) -> None:
         """Wait until no API turn is running; call after `drain`."""
         if self._server is not None:
-            await self._server.entry.idle()
+            await self._server.turn_gate.wait_idle()
 
     @property
     def active(self) -> int:
-        return self._server.entry.active if self._server is not None else 0
+        return self._server.turn_gate.active if self._server is not None else 0
 
     def states(self) -> dict[str, PlatformState]:
         """Return the server's state for the state file."""
-        if self._trouble:
+        if self._failure:
             state = PlatformState(
-                state="fatal", error_code="not_opened", error_message=self._trouble
+                state="fatal", error_code="not_opened", error_message=self._failure
             )
             return {PLATFORM_NAME: state}
         return {} if self._server is None else {PLATFORM_NAME: PlatformState(state="connected")}

@@ -79,10 +79,10 @@ def open_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
 class StopOptions(Struct, frozen=True, kw_only=True):
     """Timeout in seconds, whether to kill directly, and a callback for the first Ctrl+C."""
 
-    patience: float = STOP_TIMEOUT
+    timeout: float = STOP_TIMEOUT
     force: bool = False
     reason: str = STOP
-    impatient: Callable[[], None] | None = None
+    on_interrupt: Callable[[], None] | None = None
 
 
 def stop_gateway(
@@ -123,18 +123,18 @@ def _wait_for_exit(process: ProcessHandle, options: StopOptions) -> bool:
     """
     try:
         process.signal(signal.SIGTERM)
-        ended = process.ended(options.patience)
+        ended = process.ended(options.timeout)
     except KeyboardInterrupt:
-        if options.impatient is None:
+        if options.on_interrupt is None:
             raise
         try:
-            options.impatient()
-            ended = process.ended(options.patience)
+            options.on_interrupt()
+            ended = process.ended(options.timeout)
         except KeyboardInterrupt:
             return False
     if not ended:
         raise NotEnded(
-            f"The gateway with pid {process.pid} did not stop within {options.patience:g} seconds",
+            f"The gateway with pid {process.pid} did not stop within {options.timeout:g} seconds",
             hint="It is waiting for turns to finish; `hermes gateway stop --force` does not wait.",
         )
     return True

@@ -55,7 +55,7 @@ def launch(
     env: Mapping[str, str],
     command: Sequence[str],
     tell: Callable[[str], None],
-    patience: float = READY_TIMEOUT,
+    timeout: float = READY_TIMEOUT,
 ) -> Launched:
     """Return once it is ready, passing its status lines to `tell`.
 
@@ -63,7 +63,7 @@ def launch(
     """
     log = home.logs / "gateway.log"
     ours, theirs = os.pipe()
-    with closing(_Pipe(ours, patience)) as pipe:
+    with closing(_Pipe(ours, timeout)) as pipe:
         try:
             offset = _prepared(log)
             process = _started(home, env, [*command, "--ready-fd", str(theirs)], log, theirs)
@@ -87,17 +87,17 @@ def launch(
 
 
 class _Pipe:
-    def __init__(self, handle: int, patience: float) -> None:
+    def __init__(self, handle: int, timeout: float) -> None:
         self._handle = handle
-        self._begun = time.monotonic()
-        self._until = self._begun + patience
+        self._started = time.monotonic()
+        self._until = self._started + timeout
         self.silent = False
 
     def lines(self) -> Iterator[str]:
         """Yield lines until the other end is closed or the timeout passes."""
         rest = b""
         while True:
-            ready, _, _ = select.select([self._handle], [], [], self.left)
+            ready, _, _ = select.select([self._handle], [], [], self.remaining)
             if not ready:
                 self.silent = True
                 return
@@ -112,13 +112,13 @@ class _Pipe:
             self._until = max(self._until, time.monotonic() + int(micros) / 1e6)
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until the timeout."""
         return max(self._until - time.monotonic(), 0.0)
 
     @property
     def waited(self) -> float:
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started
 
     def close(self) -> None:
         os.close(self._handle)

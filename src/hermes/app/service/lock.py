@@ -114,12 +114,12 @@ class HomeLock:
 class HomeLocks:
     """The locks of all profiles that one process serves."""
 
-    def __init__(self, held: Sequence[HomeLock]) -> None:
-        self._held = list(held)
+    def __init__(self, locks: Sequence[HomeLock]) -> None:
+        self._locks = list(locks)
 
     def release(self) -> None:
-        while self._held:
-            self._held.pop().release()
+        while self._locks:
+            self._locks.pop().release()
 
 
 def take_lock(home: Home, record: ProcessRecord) -> HomeLock:

@@ -69,7 +69,7 @@ class GatewayService:
         self._clock = SystemClock()
         self._profile_services: dict[str, ProfileService] = {}
         self._api_host = ApiHost(self._clock, self.status)
-        self._absent: dict[str, str] = {}
+        self._unserved: dict[str, str] = {}
         self._ending: Ending | None = None
         self._assembled = False
         self._closing = anyio.Event()
@@ -90,13 +90,13 @@ class GatewayService:
             shared=shared,
             manifests=self._manifests,
             restart=self.restart,
-            programs=self._api_host,
-            park=advice.park,
+            api_host=self._api_host,
+            park_interrupted=advice.park,
             multiplexed=multiplexed,
-            restarted=self._gateway_process.before is Ending.RESTART,
+            restarted=self._gateway_process.previous_ending is Ending.RESTART,
         )
         async with anyio.create_task_group() as group, AsyncExitStack() as stack:
-            await group.start(self._hear_signals, group.cancel_scope)
+            await group.start(self._handle_signals, group.cancel_scope)
             if advice.wait:
                 self._notifier.waiting(advice.wait, advice.reason)
                 await self._clock.sleep(advice.wait)
@@ -145,7 +145,7 @@ class GatewayService:
                     raise
                 reason = with_profile_flag(error.sentence, home.profile)
                 log.warning("profile %s is not served: %s", home.profile, reason)
-                self._absent[home.profile] = reason
+                self._unserved[home.profile] = reason
                 continue
             self._profile_services[home.profile] = service
             # Unscoped log lines go to the owner's files and may contain any profile's secrets.
@@ -160,7 +160,7 @@ class GatewayService:
             ]
             self.failure = "; ".join(failed)
 
-    async def _hear_signals(
+    async def _handle_signals(
         self,
         scope: anyio.CancelScope,
         *,
@@ -220,13 +220,15 @@ class GatewayService:
                 name: _with_profile_hint(state, service.profile) for name, state in found.items()
             }
             platforms |= {self._named(service, name): state for name, state in found.items()}
-            phases.add(Phase.DEGRADED if service.failure or service.troubles else phase_of(states))
+            phases.add(
+                Phase.DEGRADED if service.failure or service.failed_platforms else phase_of(states)
+            )
             active += service.running
         api = self._api_host.states()
         own = self._gateway_process.home.profile
         platforms |= {name: _with_profile_hint(state, own) for name, state in api.items()}
         phases |= {Phase.DEGRADED for api_state in api.values() if api_state.error_code}
-        for profile, reason in self._absent.items():
+        for profile, reason in self._unserved.items():
             platforms[profile] = _fatal("profile_not_served", reason)
             phases.add(Phase.DEGRADED)
         return structs.replace(
@@ -241,7 +243,7 @@ class GatewayService:
 
     def _sandboxes(self) -> dict[str, tuple[str, ...]]:
         found = {
-            one.profile: one.app.toolbox.sandboxes.found()
+            one.profile: one.app.toolbox.sandboxes.tried()
             for one in self._profile_services.values()
         }
         return {profile: tuple(lines) for profile, lines in found.items() if lines}
@@ -290,7 +292,9 @@ def _with_profile_hint(platform: PlatformState, profile: str) -> PlatformState:
 
 
 def _failed_platforms(service: ProfileService) -> dict[str, PlatformState]:
-    failed = {name: _fatal("not_opened", reason) for name, reason in service.troubles.items()}
+    failed = {
+        name: _fatal("not_opened", reason) for name, reason in service.failed_platforms.items()
+    }
     if service.failure:
         failed["gateway"] = _fatal("failed", service.failure)
     return failed

@@ -24,7 +24,7 @@ class Notifier:
         """Interval in seconds in which systemd expects a sign of life; 0 if none."""
 
     @property
-    def heard(self) -> bool:
+    def has_receiver(self) -> bool:
         """Whether there is a receiver."""
         return self._address is not None or self._pipe is not None
 
@@ -49,7 +49,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Close the pipe; a receiver that was not told of readiness sees a failure."""
+        """Close the pipe; without READY before, the receiver sees a failure."""
         self._close_pipe()
 
     async def keep_alive(self, clock: Clock, healthy: Callable[[], bool] = lambda: True) -> None:

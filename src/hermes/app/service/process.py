@@ -68,14 +68,14 @@ class GatewayProcess:
         self.state = StateFile(home, record, clock)
         self._clock = clock
         self._options = options
-        self._left: Ending | None = None
-        self._followed = False
-        self.before = take_previous_ending(home)
+        self._ended: Ending | None = None
+        self._restart_follows = False
+        self.previous_ending = take_previous_ending(home)
         clear_planned_stop(home)
 
     def count_start(self, settings: Gateway) -> StartAdvice:
         """Return whether this start should wait and whether to park interrupted turns."""
-        start = StartRecord(at=self._clock.now(), pid=self.record.pid, after=self.before)
+        start = StartRecord(at=self._clock.now(), pid=self.record.pid, after=self.previous_ending)
         with _write_errors_named(self.home):
             starts = record_start(self.home, start)
         advice = advise_start(starts, settings)
@@ -86,21 +86,21 @@ class GatewayProcess:
         if signal == SIGUSR1:
             return Ending.RESTART
         stop = planned_stop(self.home, self.record)
-        self._followed = stop is not None and stop.reason != STOP
+        self._restart_follows = stop is not None and stop.reason != STOP
         log.info("signal %d, %s", signal, f"planned: {stop.reason}" if stop else "not planned")
         return Ending.STOPPED if stop else Ending.SIGNAL
 
     def end(self, ending: Ending, signal: int = 0, reason: str = "") -> int:
         """Record the end once all work is done; return the exit code."""
         last = _final_snapshot(self.state.snapshot, ending, reason or _reason(ending, signal))
-        restart = self._followed or ending is Ending.RESTART
+        restart = self._restart_follows or ending is Ending.RESTART
         self.state.write(structs.replace(last, restart_requested=restart))
         if ending not in {Ending.FAILED, Ending.CRASHED}:
-            self._say_farewell(ending)
-        self._left = ending
+            self._record_clean_shutdown(ending)
+        self._ended = ending
         return exit_code(ending, signal)
 
-    def _say_farewell(self, ending: Ending) -> None:
+    def _record_clean_shutdown(self, ending: Ending) -> None:
         try:
             write_clean_shutdown(self.home, self.record, ending, self._clock.now())
         except OSError as error:
@@ -109,7 +109,7 @@ class GatewayProcess:
 
     def fail(self, error: BaseException) -> None:
         """Record an exception that was not turned into an ending."""
-        if self._left is None:
+        if self._ended is None:
             reason = error.sentence if isinstance(error, HermesError) else repr(error)
             self.end(Ending.FAILED, reason=reason)
 
@@ -188,7 +188,7 @@ def _write_errors_named(home: Home) -> Generator[None]:
 
 
 def _final_snapshot(now: Snapshot, ending: Ending, reason: str) -> Snapshot:
-    """Report "running" unless it was told to stop, so that it is started again."""
+    """Report "running" unless it was stopped on purpose, so that it is started again."""
     match ending:
         case Ending.STOPPED:
             phase = Phase.STOPPED

@@ -50,9 +50,9 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     env: Env
     shared: ProcessResources
     restart: Callable[[], None]
-    programs: ApiHost
+    api_host: ApiHost
     manifests: Mapping[str, ChannelManifest] = {}
-    park: bool = False
+    park_interrupted: bool = False
     multiplexed: bool = False
     restarted: bool = False
     retry: Backoff | None = None
@@ -65,7 +65,7 @@ class ProfileService:
         self,
         app: App,
         channels: Mapping[str, Channel],
-        troubles: Mapping[str, str],
+        failed_platforms: Mapping[str, str],
         hooks: Hooks,
         deps: ProfileServiceDeps,
     ) -> None:
@@ -74,9 +74,11 @@ class ProfileService:
         self._deps = deps
         self.profile = app.home.profile
         self.channels = channels
-        self.troubles = troubles
-        self.pacers = {name: RateLimiter(app.clock, one.caps) for name, one in channels.items()}
-        self.door = build_access(app, channels, multiplexed=deps.multiplexed)
+        self.failed_platforms = failed_platforms
+        self.rate_limiters = {
+            name: RateLimiter(app.clock, one.caps) for name, one in channels.items()
+        }
+        self.access = build_access(app, channels, multiplexed=deps.multiplexed)
         self.failure = ""
         self._directory = ChatDirectory(app.home.channel_directory, app.clock)
         self.ended = anyio.Event()
@@ -84,12 +86,12 @@ class ProfileService:
         """Set once the local socket listens, or its first attempt failed."""
         self._gateway: Gateway | None = None
         self._local: IpcServer | None = None
-        self._lent: Mapping[str, BorrowedChannel] = {}
+        self._borrowed: Mapping[str, BorrowedChannel] = {}
         self.borrowers: list[ProfileService] = []
         self.closing = False
         self._closed_at = 0.0
         self._posted_restart_notices = False
-        self._hear: HandleInbound | None = None
+        self._handle_inbound: HandleInbound | None = None
         self._ready = anyio.Event()
 
     @property
@@ -103,28 +105,28 @@ class ProfileService:
             raise RuntimeError(f"the gateway of {self.profile} is not built yet")
         return self._gateway
 
-    def assemble(self, lent: Mapping[str, BorrowedChannel]) -> None:
-        self._lent = lent
+    def assemble(self, borrowed: Mapping[str, BorrowedChannel]) -> None:
+        self._borrowed = borrowed
         self._build()
 
     def _build(self) -> None:
         options = GatewayOptions(
             channels=self.channels,
-            door=self.door,
+            access=self.access,
             directory=self._directory,
-            lent=self._lent,
-            pacers=self.pacers,
+            borrowed=self._borrowed,
+            rate_limiters=self.rate_limiters,
             hooks=self._hooks,
-            linger=self._linger,
+            wait_for_borrowers=self._wait_for_borrowers,
             restart=self._deps.restart,
-            park=self._deps.park,
-            retry=self._deps.retry,
+            park_interrupted=self._deps.park_interrupted,
+            backoff=self._deps.retry,
         )
         self._gateway = build_gateway(self.app, options)
 
-    def begin(self, hear: HandleInbound) -> None:
+    def begin(self, handle: HandleInbound) -> None:
         """Start serving; call once all profiles are assembled, so that messages can be routed."""
-        self._hear = hear
+        self._handle_inbound = handle
         self._ready.set()
 
     @property
@@ -140,7 +142,7 @@ class ProfileService:
         if self._local is not None:
             self._local.close()
 
-    async def _linger(self) -> None:
+    async def _wait_for_borrowers(self) -> None:
         """Wait for other profiles that deliver their last answers through our channels."""
         longest = max(one.gateway.shutdown_seconds for one in (self, *self.borrowers))
         with anyio.CancelScope(deadline=self._closed_at + longest):
@@ -157,7 +159,9 @@ class ProfileService:
         platforms = self.app.config.platforms
         muted = {n for n, one in platforms.items() if not one.gateway_restart_notification}
         homes = home_channels(self.app.env, platforms).values() if self._deps.restarted else ()
-        notified = [one for one in (*self.channels, *self._lent) if platform_of(one) not in muted]
+        notified = [
+            one for one in (*self.channels, *self._borrowed) if platform_of(one) not in muted
+        ]
         try:
             await post_restart_notices(self.app.store, self.app.clock, homes, notified)
             self._posted_restart_notices = True
@@ -201,14 +205,14 @@ class ProfileService:
                 local.close()
             group.start_soon(ProfileMaintenance(self.app).run)
             group.start_soon(self._directory.run)
-            if self.app.afterwards is not None:
-                group.start_soon(self.app.afterwards.run)
+            if self.app.remote_followups is not None:
+                group.start_soon(self.app.remote_followups.run)
             await self._post_restart_notices()
-            await self.gateway.run(self._hear)
+            await self.gateway.run(self._handle_inbound)
             # Local and API turns were asked to end together with the chats.
             with anyio.CancelScope(deadline=self._closed_at + self.gateway.drain):
-                await local.idle()
-                await self._deps.programs.idle()
+                await local.wait_idle()
+                await self._deps.api_host.idle()
             group.cancel_scope.cancel()
 
 
@@ -226,9 +230,9 @@ async def serve_profile(
     options = AppOptions(
         workspace=str(home.path / "workspace"),
         source="gateway",
-        looks_back=True,
+        reviews_turns=True,
         logs=True,
-        log_share=LogScope.OWN_AND_NOBODYS if own else LogScope.OWN,
+        log_scope=LogScope.OWN_AND_SHARED if own else LogScope.OWN,
     )
     with log_to(home.logs):
         async with AsyncExitStack() as stack:
@@ -245,7 +249,7 @@ async def serve_profile(
             try:
                 await service.run()
             finally:
-                deps.programs.detach(service.profile)
+                deps.api_host.detach(service.profile)
                 service.ended.set()
             # Keep its files open until the process ends, for the last log lines.
             await anyio.sleep_forever()

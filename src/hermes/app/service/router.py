@@ -43,7 +43,7 @@ class Router:
             for name, channel in lender.channels.items():
                 online = partial(_is_online, lender, name)
                 borrowed[borrowed_channel_name(name, lender.profile)] = BorrowedChannel(
-                    channel, online, lender.pacers[name]
+                    channel, online, lender.rate_limiters[name]
                 )
         return borrowed
 
@@ -51,17 +51,17 @@ class Router:
         async def handle(inbound: Inbound) -> None:
             target = self._target(service, inbound)
             if target is service:
-                await service.gateway.intake.deliver(inbound)
+                await service.gateway.intake.accept(inbound)
                 return
             if target is None:
-                await service.gateway.intake.deliver(inbound, partial(_reject_unserved, service))
+                await service.gateway.intake.accept(inbound, partial(_reject_unserved, service))
                 return
             channel = borrowed_channel_name(inbound.address.channel, service.profile)
             address = structs.replace(inbound.address, channel=channel)
-            authorize = partial(service.door.welcome, space=target.door.space)
+            authorize = partial(service.access.admit, namespace=target.access.namespace)
             with log_to(target.app.home.logs):
                 forwarded = structs.replace(inbound, address=address)
-                await target.gateway.intake.deliver(forwarded, authorize)
+                await target.gateway.intake.accept(forwarded, authorize)
 
         return handle
 
@@ -79,7 +79,7 @@ class Router:
 
 async def _reject_unserved(service: ProfileService, inbound: Inbound) -> Admitted | Rejected:
     """Reply only to senders that the receiving profile admits."""
-    decision = await service.door(inbound)
+    decision = await service.access(inbound)
     return Rejected(NOT_SERVED) if isinstance(decision, Admitted) else decision
 
 

@@ -136,8 +136,8 @@ class Systemctl:
         answer = self._run("show", "--property=Version")
         return answer.code == 0
 
-    def must(self, *args: str, patience: float = _TIMEOUT) -> None:
-        answer = self._run(*args, patience=patience)
+    def run_checked(self, *args: str, timeout: float = _TIMEOUT) -> None:
+        answer = self._run(*args, timeout=timeout)
         if answer.code != 0:
             names_unit = args[-1].endswith(".service")
             raise HermesError(
@@ -157,14 +157,14 @@ class Systemctl:
         text = self.property(unit, "MainPID")
         return int(text) if text.isdecimal() else 0
 
-    def _run(self, *args: str, patience: float = _TIMEOUT) -> SystemctlResult:
+    def _run(self, *args: str, timeout: float = _TIMEOUT) -> SystemctlResult:
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, no shell
                 [self._program, "--user", *args],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=patience,
+                timeout=timeout,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

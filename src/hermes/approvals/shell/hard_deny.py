@@ -64,12 +64,12 @@ _HELP_FLAGS = frozenset({"--help", "--version"})
 
 def hard_deny_reason(analysis: CommandAnalysis, homes: Sequence[str]) -> str:
     """Say what it would destroy, as the end of a sentence; empty if nothing."""
-    if analysis.bomb or any(_FORK_LOOP.search(code) for code in analysis.code):
+    if analysis.fork_bomb or any(_FORK_LOOP.search(code) for code in analysis.code):
         return "it would fill the machine with processes"
     if any(_deletes_trees(code, homes) for code in analysis.code):
         return "it would delete the system or a home"
     listed_by_find = ""
-    for found in analysis.found:
+    for found in analysis.commands:
         if found.name in {"xargs", "parallel"} and listed_by_find and _removes(found.argv):
             return f"it would delete {listed_by_find}"
         if not found.piped or not _passes_names(found):

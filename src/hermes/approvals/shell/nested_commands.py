@@ -60,11 +60,11 @@ _STRING_LIST = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)")
 class CommandAnalysis(Struct, frozen=True, kw_only=True):
     """`code` is passed to other interpreters; `overlong` text was not analyzed entirely."""
 
-    found: tuple[ParsedCommand, ...]
+    commands: tuple[ParsedCommand, ...]
     code: tuple[str, ...] = ()
-    bomb: bool = False
-    broken: bool = False
-    overlong: bool = False
+    fork_bomb: bool = False
+    invalid: bool = False
+    too_long: bool = False
 
 
 class _CommandCollector:
@@ -75,10 +75,10 @@ class _CommandCollector:
         self.bomb = False
         self.overlong = False
 
-    def take(self, script: ParsedScript, depth: int) -> None:
-        self.bomb |= script.bomb
-        self.overlong |= script.overlong
-        for one in script.found:
+    def add_script(self, script: ParsedScript, depth: int) -> None:
+        self.bomb |= script.fork_bomb
+        self.overlong |= script.too_long
+        for one in script.commands:
             self._add_command(one, depth)
 
     def _add_command(self, one: ParsedCommand, depth: int) -> None:
@@ -90,7 +90,9 @@ class _CommandCollector:
             return
         context = ShellContext(one.folder, self._context.home)
         for text, given in _shell_inputs(one) if one.name in SHELLS else self._plain(one):
-            self.take(parse_script(text, context, _with_arguments(one.known, given)), depth + 1)
+            self.add_script(
+                parse_script(text, context, _with_arguments(one.variables, given)), depth + 1
+            )
         for inner in wrapped_commands(one):
             self._add_command(inner, depth + 1)
 
@@ -108,23 +110,23 @@ class _CommandCollector:
         elif name in {"eval", "trap", "alias"}:
             yield " ".join(args) if name == "eval" else "\n".join(_assigned_values(args))
         elif name in {"source", "."}:
-            yield from (word for word in (*args, one.fed or "") if " " in word or "\n" in word)
+            yield from (word for word in (*args, one.stdin or "") if " " in word or "\n" in word)
         elif name in {"su", "runuser", "script", "flock", "watch", "parallel", "ssh", "wsl"}:
             yield from _wrapper_texts(name, args)
         elif name in {"at", "batch", "crontab"}:
-            fed = one.fed or ""
+            fed = one.stdin or ""
             yield from _CRON_LINE.findall(fed) if name == "crontab" else [fed]
         elif name in _COMMAND_OPTION_PROGRAMS:
             yield from _option_commands(name, args)
         elif name in {*EDITORS, *SOCKET_TOOLS, "make", "gmake", "sed", "gsed"}:
             yield from _embedded_commands(name, one)
         elif INTERPRETERS.match(name):
-            yield from self._foreign(one)
+            yield from self._code_strings(one)
 
-    def _foreign(self, one: ParsedCommand) -> Iterator[str]:
+    def _code_strings(self, one: ParsedCommand) -> Iterator[str]:
         """The string literals of a program in another language."""
         args = one.argv[1:]
-        code = [*_code_arguments(args), one.fed or ""]
+        code = [*_code_arguments(args), one.stdin or ""]
         self.code += code
         for text in code:
             yield from _string_literals(text)
@@ -136,31 +138,33 @@ def analyze_code(code: str, context: ShellContext) -> CommandAnalysis:
     """Analyze a program in another language, whose strings may be commands."""
     collector = _CommandCollector(context)
     for text in _string_literals(code):
-        collector.take(parse_script(text, context), 1)
-    return CommandAnalysis(found=tuple(collector.found), code=(code,), overlong=collector.overlong)
+        collector.add_script(parse_script(text, context), 1)
+    return CommandAnalysis(
+        commands=tuple(collector.found), code=(code,), too_long=collector.overlong
+    )
 
 
 def merge_analyses(one: CommandAnalysis, other: CommandAnalysis) -> CommandAnalysis:
     """Combine the analyses of a text that can be read in two ways."""
     return CommandAnalysis(
-        found=one.found + other.found,
+        commands=one.commands + other.commands,
         code=one.code + other.code,
-        bomb=one.bomb or other.bomb,
-        broken=one.broken or other.broken,
-        overlong=one.overlong or other.overlong,
+        fork_bomb=one.fork_bomb or other.fork_bomb,
+        invalid=one.invalid or other.invalid,
+        too_long=one.too_long or other.too_long,
     )
 
 
 def analyze_script(text: str, context: ShellContext) -> CommandAnalysis:
     collector = _CommandCollector(context)
     script = parse_script(text, context)
-    collector.take(script, 0)
+    collector.add_script(script, 0)
     return CommandAnalysis(
-        found=tuple(collector.found),
+        commands=tuple(collector.found),
         code=tuple(collector.code),
-        bomb=collector.bomb,
-        broken=script.broken,
-        overlong=collector.overlong,
+        fork_bomb=collector.bomb,
+        invalid=script.invalid,
+        too_long=collector.overlong,
     )
 
 
@@ -177,7 +181,7 @@ def _embedded_commands(name: str, one: ParsedCommand) -> Iterator[str]:
             if re.fullmatch(r"-\w*[ec]|--exec|--sh-exec", word):
                 yield value
     else:
-        for text in (*args, one.fed or ""):
+        for text in (*args, one.stdin or ""):
             yield from _MAKE_RECIPE.findall(text) if "\n" in text or ";" in text else ()
 
 
@@ -199,12 +203,12 @@ def _shell_inputs(one: ParsedCommand) -> Iterator[ShellText]:
     args = one.argv[1:]
     yield from _shell_option_texts(args)
     names = [word for word in args if not word.startswith(("-", "+"))]
-    if one.fed is None:
+    if one.stdin is None:
         return
     if any(re.fullmatch(r"-[A-Za-z]*s[A-Za-z]*", word) for word in args):
-        yield one.fed, [one.name, *names]
+        yield one.stdin, [one.name, *names]
     elif not names or names[0] in _STDIN:
-        yield one.fed, names or [one.name]
+        yield one.stdin, names or [one.name]
 
 
 def _shell_option_texts(args: Sequence[str]) -> Iterator[ShellText]:

@@ -35,7 +35,7 @@ class ShellContext(Struct, frozen=True):
 
     folder: str
     home: str
-    ours: str = ""
+    hermes_home: str = ""
 
 
 class ParsedCommand(Struct, frozen=True, kw_only=True):
@@ -47,11 +47,11 @@ class ParsedCommand(Struct, frozen=True, kw_only=True):
 
     argv: tuple[str, ...]
     folder: str
-    fed: KnownText = None
+    stdin: KnownText = None
     piped: bool = False
     targets: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    known: Mapping[str, str] = {}
+    variables: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -61,16 +61,16 @@ class ParsedCommand(Struct, frozen=True, kw_only=True):
 class ParsedScript(Struct, frozen=True, kw_only=True):
     """`bomb` is a function that calls itself endlessly; `broken` text does not parse."""
 
-    found: tuple[ParsedCommand, ...] = ()
-    bomb: bool = False
-    broken: bool = False
-    overlong: bool = False
+    commands: tuple[ParsedCommand, ...] = ()
+    fork_bomb: bool = False
+    invalid: bool = False
+    too_long: bool = False
 
 
 class CommandInput(Struct, frozen=True):
     """Input and redirections; `words` follow a redirection and belong to the command."""
 
-    fed: KnownText = None
+    stdin: KnownText = None
     piped: bool = False
     targets: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -91,18 +91,18 @@ def parse_script(
     walker = _ScriptWalker(source, context, known or {})
     broken = root.has_error
     try:
-        walker.see(root, _NO_INPUT)
+        walker.visit(root, _NO_INPUT)
     except RecursionError:
         broken = True
     if broken:
-        walker.guess(text)
+        walker.scan_lines(text)
         if (plain := _EXTENDED_GLOB.sub("*", text)) != text:
-            walker.guess(plain)
+            walker.scan_lines(plain)
     return ParsedScript(
-        found=tuple(walker.found),
-        bomb=walker.bomb or walker.forks_recursively(),
-        broken=broken,
-        overlong=overlong or len(walker.found) >= MAX_COMMANDS or walker.known.full,
+        commands=tuple(walker.found),
+        fork_bomb=walker.bomb or walker.forks_recursively(),
+        invalid=broken,
+        too_long=overlong or len(walker.found) >= MAX_COMMANDS or walker.known.exceeded,
     )
 
 
@@ -129,7 +129,7 @@ class _ScriptWalker(WordReader):
         self.found: list[ParsedCommand] = []
         self.bomb = False
 
-    def see(self, node: "Node", feed: CommandInput) -> KnownText:  # noqa: PLR0911 - one for each kind of node
+    def visit(self, node: "Node", feed: CommandInput) -> KnownText:  # noqa: PLR0911 - one for each kind of node
         """Visit a node and return what it prints, if known."""
         if len(self.found) >= MAX_COMMANDS:
             return None
@@ -147,26 +147,26 @@ class _ScriptWalker(WordReader):
             case "for_statement":
                 return self._loop(node)
             case "string" | "raw_string":
-                return self._counted(self._value(node))
+                return self._scan_index(self._value(node))
             case "subshell" | "command_substitution" | "process_substitution":
                 return self._walk_subshell(node, feed)
             case _:
-                return self._all(node.named_children, feed)
+                return self._visit_all(node.named_children, feed)
 
-    def guess(self, text: str) -> None:
+    def scan_lines(self, text: str) -> None:
         """Look for commands line by line in text that does not parse."""
         for line in re.split(r"[;&|\n()]+", text):
             spread = [one for word in _split_words(line) for one in expand_braces(word)]
             if spread:
-                self._found(spread, _NO_INPUT)
+                self._add_command(spread, _NO_INPUT)
 
-    def _all(self, nodes: "Sequence[Node]", feed: CommandInput) -> KnownText:
-        outputs = [self.see(node, feed) for node in nodes if node.type not in _SKIPPED_NODES]
+    def _visit_all(self, nodes: "Sequence[Node]", feed: CommandInput) -> KnownText:
+        outputs = [self.visit(node, feed) for node in nodes if node.type not in _SKIPPED_NODES]
         return None if any(one is None for one in outputs) else "".join(filter(None, outputs))
 
     def _walk_subshell(self, node: "Node", feed: CommandInput) -> KnownText:
         folder, known = self._folder, self.known.snapshot()
-        output = self._all(node.named_children, feed)
+        output = self._visit_all(node.named_children, feed)
         self._folder = folder
         self.known.restore_snapshot(known)
         return output
@@ -175,12 +175,12 @@ class _ScriptWalker(WordReader):
         return self._walk_subshell(node, _NO_INPUT)
 
     def _add_shell_text(self, text: str) -> None:
-        self._found(["eval", text], _NO_INPUT)
+        self._add_command(["eval", text], _NO_INPUT)
 
     def _pipeline(self, node: "Node", feed: CommandInput) -> KnownText:
         output: KnownText = None
         for number, child in enumerate(node.named_children):
-            output = self.see(child, CommandInput(output, piped=True) if number else feed)
+            output = self.visit(child, CommandInput(output, piped=True) if number else feed)
         return output
 
     def _redirected(self, node: "Node", feed: CommandInput) -> KnownText:
@@ -190,10 +190,10 @@ class _ScriptWalker(WordReader):
             feed = self._with_redirect(one, feed)
         more, feed = list(feed.words), structs.replace(feed, words=())
         if body is None:
-            output = self._found(more, feed)
+            output = self._add_command(more, feed)
         else:
             self._more[last_command(body).id] = more
-            output = self.see(body, feed)
+            output = self.visit(body, feed)
         for one in redirects:
             # A heredoc stands between its command and the rest of the pipeline.
             for rest in one.named_children:
@@ -204,7 +204,7 @@ class _ScriptWalker(WordReader):
     def _pipe_through(self, node: "Node", fed: KnownText) -> KnownText:
         stages = node.named_children if node.type == "pipeline" else [node]
         for stage in stages:
-            fed = self.see(stage, CommandInput(fed, piped=True))
+            fed = self.visit(stage, CommandInput(fed, piped=True))
         return fed
 
     def _with_redirect(self, node: "Node", feed: CommandInput) -> CommandInput:
@@ -256,10 +256,10 @@ class _ScriptWalker(WordReader):
             self.known.set_list(self._text(name), words, more=more)
             return ""
         text = "" if value is None else self._value(value)
-        self._counted(text)
+        self._scan_index(text)
         if name.type == "subscript":
             self._add_backticks(self._text(name))
-            key, _, at = self._spelled(name).partition("[")
+            key, _, at = self._expanded_text(name).partition("[")
             self.known.set_item(key, at.removesuffix("]"), text)
             return ""
         called = self._text(name)
@@ -295,34 +295,34 @@ class _ScriptWalker(WordReader):
             for other in calls if other != name
         )  # fmt: skip
 
-    def _called(self, words: Sequence[str], feed: CommandInput) -> None:
+    def _call(self, words: Sequence[str], feed: CommandInput) -> None:
         """Walk the body of a called function or alias with the arguments given here."""
         name, given = words[0], list(words[1:])
         if self._nested >= MAX_CALL_DEPTH:
             return
         self._nested += 1
         if (body := self._functions.get(name)) is not None:
-            before = self.known.given()
-            self.known.give(given)
-            self.see(body, feed)
+            before = self.known.arguments()
+            self.known.set_arguments(given)
+            self.visit(body, feed)
             # Variables it sets persist; its arguments do not.
-            self.known.give(before)
+            self.known.set_arguments(before)
         elif (value := self._aliases.get(name)) is not None:
-            self._found([*_split_words(value), *given], feed)
+            self._add_command([*_split_words(value), *given], feed)
         self._nested -= 1
 
     def _loop(self, node: "Node") -> KnownText:
         name, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         values = [w for one in node.children_by_field_name("value") for w in self._words(one)]
         if name is None or body is None:
-            return self._all(node.named_children, _NO_INPUT)
+            return self._visit_all(node.named_children, _NO_INPUT)
         self._looping += 1
         for number, value in enumerate(values[:MAX_LOOP_WORDS] or [UNKNOWN]):
             many = self._looping > 1 or len(self.found) > MAX_COMMANDS // 4
             if number >= MAX_NESTED_LOOP_WORDS and many:
                 break
             self.known.set(self._text(name), value)
-            self.see(body, _NO_INPUT)
+            self.visit(body, _NO_INPUT)
         self._looping -= 1
         return None
 
@@ -343,19 +343,19 @@ class _ScriptWalker(WordReader):
                 words += more
             end = child.end_byte if child.is_named else -1
         words += [*self._more.get(node.id, ()), *feed.words]
-        return self._found(words, structs.replace(feed, words=()) if feed.words else feed)
+        return self._add_command(words, structs.replace(feed, words=()) if feed.words else feed)
 
-    def _found(self, words: list[str], feed: CommandInput) -> KnownText:
+    def _add_command(self, words: list[str], feed: CommandInput) -> KnownText:
         if words or feed.targets or feed.sources:
             self.found.append(
                 ParsedCommand(
                     argv=tuple(words),
                     folder=self._folder,
-                    fed=feed.fed,
+                    stdin=feed.stdin,
                     piped=feed.piped,
                     targets=feed.targets,
                     sources=feed.sources,
-                    known=self.known.snapshot(),
+                    variables=self.known.snapshot(),
                 )
             )
         match words:
@@ -364,16 +364,16 @@ class _ScriptWalker(WordReader):
                 back = [self.known.get("OLDPWD")] if "-" in rest else []
                 target = (folders or [one for one in back if one] or [self._home])[0]
                 self._folder = posixpath.join(self._folder, target)
-                self.known.moved(self._folder)
+                self.known.set_folder(self._folder)
             case ["pwd", *_]:
                 return posixpath.normpath(self._folder)
             case ["alias", *rest]:
                 self._aliases |= {one.partition("=")[0]: one.partition("=")[2] for one in rest}
             case [name, *_] if name in self._functions or name in self._aliases:
-                self._called(words, feed)
+                self._call(words, feed)
             case _:
-                self.known.learn(words, feed.fed)
-        return predict_output(words, feed.fed)
+                self.known.record_command(words, feed.stdin)
+        return predict_output(words, feed.stdin)
 
 
 def _split_words(text: str) -> list[str]:

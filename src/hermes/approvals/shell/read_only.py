@@ -34,9 +34,9 @@ def is_private_path(path: str, folder: str = "") -> bool:
 def _is_in_hermes_home(path: str, folder: str, context: ShellContext) -> bool:
     """Whether it is in the agent's own home, outside its workspace."""
     full = posixpath.normpath(posixpath.join(folder, path)) if path else folder
-    inside = bool(context.ours) and f"{full}/".startswith(f"{context.ours}/")
+    inside = bool(context.hermes_home) and f"{full}/".startswith(f"{context.hermes_home}/")
     return inside and not re.match(
-        r"(profiles/[^/]+/)?workspace(/|$)", full[len(context.ours) + 1 :]
+        r"(profiles/[^/]+/)?workspace(/|$)", full[len(context.hermes_home) + 1 :]
     )
 
 

@@ -269,17 +269,17 @@ def risk_reason(analysis: CommandAnalysis) -> str:
     """Describe the risk in a few words; empty if there is none."""
     if any(_RISKY_CODE.search(code) for code in analysis.code):
         return "runs code that starts programs or deletes files"
-    for found in analysis.found:
+    for found in analysis.commands:
         if why := _command_risk(found):
             return why
-    if _runs_download(analysis.found):
+    if _runs_download(analysis.commands):
         return "runs what it has just downloaded"
-    if _sends_secrets(analysis.found):
+    if _sends_secrets(analysis.commands):
         return "may send secrets over the network"
-    for found in analysis.found:
+    for found in analysis.commands:
         if why := outside_effect(found):
             return why
-    return "cannot be parsed as a command" if analysis.broken and not analysis.found else ""
+    return "cannot be parsed as a command" if analysis.invalid and not analysis.commands else ""
 
 
 def _command_risk(found: ParsedCommand) -> str:
@@ -303,7 +303,7 @@ def _runs_unknown(found: ParsedCommand) -> bool:
     if any(UNKNOWN in one for one in found.argv[1:]):
         return True
     named = [one for one in found.argv[1:] if not one.startswith("-")]
-    return found.piped and found.fed is None and not named
+    return found.piped and found.stdin is None and not named
 
 
 def _runs_download(found: Sequence[ParsedCommand]) -> bool:

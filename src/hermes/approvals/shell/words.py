@@ -32,47 +32,49 @@ class ShellVariables:
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = dict(known)
-        self._lent = False
-        self._left = MAX_ASSIGNMENTS
-        self._room = MAX_EXPANDED
-        self.full = False
+        self._shared = False
+        self._remaining_assignments = MAX_ASSIGNMENTS
+        self._remaining_length = MAX_EXPANDED
+        self.exceeded = False
 
     def snapshot(self) -> Mapping[str, str]:
-        self._lent = True
+        self._shared = True
         return self._known
 
     def restore_snapshot(self, known: Mapping[str, str]) -> None:
         """Restore the variables from before a subshell."""
         if known is not self._known:
             self._known = dict(known)
-            self._lent = False
+            self._shared = False
 
     def get(self, name: str, default: str = "") -> str:
         return self._known.get(name, default)
 
     def set(self, name: str, value: str) -> None:
-        if self._lent:
-            self._known, self._lent = dict(self._known), False
-        self._left -= 1
+        if self._shared:
+            self._known, self._shared = dict(self._known), False
+        self._remaining_assignments -= 1
         if len(value) > MAX_VALUE:
-            value, self.full = UNKNOWN, True
-        if self._left > 0 and (len(self._known) < MAX_VARIABLES or name in self._known):
+            value, self.exceeded = UNKNOWN, True
+        if self._remaining_assignments > 0 and (
+            len(self._known) < MAX_VARIABLES or name in self._known
+        ):
             self._known[name] = value
         else:
-            self.full = True
+            self.exceeded = True
 
     def set_list(self, name: str, words: Sequence[str], *, more: bool = False) -> None:
-        if self.full:
+        if self.exceeded:
             return
         before = self._items(name) if more else []
         for number, word in enumerate(words, len(before)):
             self.set(f"{name}[{number}]", word)
-        if not self.full:
+        if not self.exceeded:
             self.set(name, " ".join([*before, *words]))
 
     def set_item(self, name: str, key: str, value: str) -> None:
         self.set(f"{name}[{key}]", value)
-        if self.full:
+        if self.exceeded:
             return
         self.set(name, " ".join(self._items(name)))
 
@@ -81,7 +83,7 @@ class ShellVariables:
         items = [value for key, value in self._known.items() if key.startswith(start)]
         return items or [one for one in [self._known.get(name, "")] if one]
 
-    def give(self, words: Sequence[str]) -> None:
+    def set_arguments(self, words: Sequence[str]) -> None:
         """Set the positional parameters `$1`, `$2`, …."""
         for name in [one for one in self._known if one.isdecimal() and one != "0"]:
             self.set(name, "")
@@ -90,7 +92,7 @@ class ShellVariables:
         self.set("@", " ".join(words))
         self.set("#", str(len(words)))
 
-    def given(self) -> list[str]:
+    def arguments(self) -> list[str]:
         count = self._known.get("#", "")
         return [self.get(str(one + 1)) for one in range(int(count) if count.isdecimal() else 0)]
 
@@ -99,9 +101,9 @@ class ShellVariables:
         value = expand_parameter(text, self._known)
         if (found := _ASSIGN_DEFAULT.match(text)) and self.get(found[1], UNKNOWN) in {"", UNKNOWN}:
             self.set(found[1], value)
-        self._room -= len(value)
-        if self._room < 0:
-            self.full = True
+        self._remaining_length -= len(value)
+        if self._remaining_length < 0:
+            self.exceeded = True
             return UNKNOWN
         return value
 
@@ -112,11 +114,11 @@ class ShellVariables:
             return value.split()
         return [one for one in re.split(f"[{re.escape(separators)}]+", value) if one]
 
-    def moved(self, folder: str) -> None:
+    def set_folder(self, folder: str) -> None:
         self.set("OLDPWD", self.get("PWD"))
         self.set("PWD", posixpath.normpath(folder))
 
-    def tilde(self, text: str, home: str) -> str:
+    def expand_tilde(self, text: str, home: str) -> str:
         """Expand `~` and `~name` at the beginning of a word."""
         name, slash, rest = text[1:].partition("/")
         match name:
@@ -133,16 +135,16 @@ class ShellVariables:
             case _:
                 return text
 
-    def learn(self, words: Sequence[str], fed: KnownText) -> None:
+    def record_command(self, words: Sequence[str], fed: KnownText) -> None:
         """Record what commands assign to variables."""
         match words:
             case ["set", "--", *rest]:
-                self.give(rest)
+                self.set_arguments(rest)
             case ["set", first, *rest] if not first.startswith(("-", "+")):
-                self.give([first, *rest])
+                self.set_arguments([first, *rest])
             case ["shift", *rest]:
                 count = int(rest[0]) if rest and rest[0].isdecimal() else 1
-                self.give(self.given()[count:])
+                self.set_arguments(self.arguments()[count:])
             case ["printf", "-v", name, *rest]:
                 output = predict_output(["printf", *rest], None)
                 self.set(name, UNKNOWN if output is None else output)
@@ -207,7 +209,7 @@ class WordReader(ABC):
     def _add_shell_text(self, text: str) -> None:
         """Add shell text that is run as well."""
 
-    def _hidden(self, node: "Node") -> None:
+    def _scan_nested(self, node: "Node") -> None:
         """Find commands inside defaults, arithmetic and paths."""
         text = self._text(node)
         if "$(" in text or "<(" in text or ">(" in text:
@@ -215,7 +217,7 @@ class WordReader(ABC):
                 self._output_of_commands(one)
         self._add_backticks(text)
 
-    def _counted(self, text: str) -> str:
+    def _scan_index(self, text: str) -> str:
         """Find commands in text that the shell may evaluate as a number; prints nothing."""
         if "[" in text and (found := INDEXED_SUBSTITUTION.match(text)):
             self._add_shell_text(f": {found['text']}")
@@ -256,22 +258,22 @@ class WordReader(ABC):
                 output = self._output_of_commands(node)
                 return UNKNOWN if output is None else output.rstrip("\n")
             case "arithmetic_expansion":
-                self._hidden(node)
+                self._scan_nested(node)
                 return UNKNOWN
             case "concatenation" | "command_name" | "heredoc_body":
                 return self._joined(node, quoted=node.type == "heredoc_body")
             case _:
-                return self._bare(text)
+                return self._bare_word(text)
 
     def _expanded(self, node: "Node", text: str) -> str:
         self._add_backticks(text)
-        value = self.known.expand(self._spelled(node))
+        value = self.known.expand(self._expanded_text(node))
         if text.endswith("@P}"):
             name = text.removeprefix("${").removesuffix("@P}")
             self._add_shell_text(f': "{self.known.get(name)}"')
         return value
 
-    def _spelled(self, node: "Node") -> str:
+    def _expanded_text(self, node: "Node") -> str:
         """The text of a node with the values of what it contains."""
         pieces: list[str] = []
         at = node.start_byte
@@ -282,7 +284,7 @@ class WordReader(ABC):
                 or child.type in _QUOTES
                 or child.type == "process_substitution"
             )
-            pieces.append(self._value(child) if inner else self._spelled(child))
+            pieces.append(self._value(child) if inner else self._expanded_text(child))
             at = child.end_byte
         pieces.append(rest := self._source[at : node.end_byte].decode("utf-8", "replace"))
         if not node.children and "$(" in rest:
@@ -290,8 +292,8 @@ class WordReader(ABC):
             self._add_shell_text(f": {rest[rest.index('$(') :]}")
         return "".join(pieces)
 
-    def _bare(self, text: str) -> str:
-        return unescape(self.known.tilde(text, self._home) if text.startswith("~") else text)
+    def _bare_word(self, text: str) -> str:
+        return unescape(self.known.expand_tilde(text, self._home) if text.startswith("~") else text)
 
     def _joined(self, node: "Node", *, quoted: bool) -> str:
         """Join the parts of a word with the text between them."""

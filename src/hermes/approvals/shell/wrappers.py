@@ -61,7 +61,7 @@ def wrapped_commands(one: ParsedCommand) -> Iterator[ParsedCommand]:
     if one.name == "env":
         yield from _env_command(one)
         return
-    for argv in _commands_behind(one.name, one.argv[1:], one.fed or ""):
+    for argv in _commands_behind(one.name, one.argv[1:], one.stdin or ""):
         yield _with_argv(one, argv)
 
 
@@ -94,7 +94,7 @@ def _commands_behind_verb(args: Sequence[str], verbs: Mapping[str, int]) -> Iter
 
 def _env_command(one: ParsedCommand) -> Iterator[ParsedCommand]:
     """Parse `env` with its options and assignments."""
-    rest, folder, known = list(one.argv[1:]), one.folder, dict(one.known)
+    rest, folder, known = list(one.argv[1:]), one.folder, dict(one.variables)
     while rest:
         word = rest.pop(0)
         short = _ENV.fullmatch(word)

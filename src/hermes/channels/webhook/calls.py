@@ -77,7 +77,7 @@ class ListenerInfo(Protocol):
 class CallHandler(Protocol):
     """One profile's side of the listener."""
 
-    def stands_at(self, place: ListenerInfo) -> None: ...
+    def attached_to(self, listener: ListenerInfo) -> None: ...
 
     def check(self, route: str) -> None:
         """Raises `CallRefused` before the body is read if calls are refused anyway."""
@@ -110,14 +110,14 @@ class RecentCalls:
     def __init__(self, most: int, seconds: float = float("inf")) -> None:
         self._most = most
         self._seconds = seconds
-        self._words: dict[str, tuple[str, float]] = {}
+        self._values: dict[str, tuple[str, float]] = {}
 
     def remember(self, name: str, value: str, now: float) -> None:
-        self._words.pop(name, None)
-        self._words[name] = (value, now)
-        while len(self._words) > self._most:
-            del self._words[next(iter(self._words))]
+        self._values.pop(name, None)
+        self._values[name] = (value, now)
+        while len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
 
     def recall(self, name: str, now: float) -> str | None:
-        value, at = self._words.get(name, (None, now))
+        value, at = self._values.get(name, (None, now))
         return value if now - at <= self._seconds else None

@@ -83,13 +83,13 @@ class _VerifiedCall(Struct, frozen=True):
 class WebhookChannel:
     """Implements `Channel` and `SupportsLiveness`, and `CallHandler` for the listener."""
 
-    def __init__(self, book: RouteTable, clock: Clock, per_minute: int = PER_MINUTE) -> None:
-        self._book = book
+    def __init__(self, routes: RouteTable, clock: Clock, per_minute: int = PER_MINUTE) -> None:
+        self._routes = routes
         self._clock = clock
         self._per_minute = per_minute
         self._deliver: HandleInbound | None = None
-        self._place: ListenerInfo | None = None
-        self._heard: datetime | None = None
+        self._listener: ListenerInfo | None = None
+        self._last_seen: datetime | None = None
         self._windows: dict[str, CallWindow] = {}
         self._accepted = RecentCalls(2 * MAX_REMEMBERED)
         self._pending: dict[str, anyio.Event] = {}
@@ -99,7 +99,7 @@ class WebhookChannel:
         return ChannelCapabilities(max_text=_MAX_TEXT, direct=False)
 
     async def run(self, deliver: HandleInbound) -> None:
-        if self._place is None or not self._place.serving:
+        if self._listener is None or not self._listener.serving:
             raise Offline("The webhook listener is not open.")
         self._deliver = deliver
         try:
@@ -117,16 +117,16 @@ class WebhookChannel:
         log.info("webhook %s, call %s: %s", route, delivery, one_line(text, _MAX_TEXT))
         return Receipt(to, new_id("log"))
 
-    def heard_at(self) -> datetime | None:
-        if self._place is not None and self._place.serving:
-            self._heard = self._clock.now()
-        return self._heard
+    def last_seen_at(self) -> datetime | None:
+        if self._listener is not None and self._listener.serving:
+            self._last_seen = self._clock.now()
+        return self._last_seen
 
-    def stands_at(self, place: ListenerInfo) -> None:
-        self._place = place
-        if place.loopback:
+    def attached_to(self, listener: ListenerInfo) -> None:
+        self._listener = listener
+        if listener.loopback:
             return
-        for name, route in self._book.routes().items():
+        for name, route in self._routes.routes().items():
             if route.insecure:
                 log.warning("webhook route %s is not served: %s", name, _UNSIGNED_PUBLIC)
 
@@ -158,7 +158,7 @@ class WebhookChannel:
         return await self._take(_VerifiedCall(route, inbound, delivery, name))
 
     def _route(self, name: str) -> Route:
-        route = self._book.routes().get(name)
+        route = self._routes.routes().get(name)
         if route is None:
             raise CallRefused(404, "not_found", "There is no such webhook route.")
         if not route.enabled:
@@ -170,7 +170,7 @@ class WebhookChannel:
     def _proof(self, route: Route, call: Call) -> Proof | None:
         if not route.insecure:
             return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
-        if self._place is None or not self._place.loopback:
+        if self._listener is None or not self._listener.loopback:
             log.warning("webhook route %s: %s", route.name, _UNSIGNED_PUBLIC)
             raise CallRefused(
                 403, "insecure", "This route has no secret and only serves local calls."
@@ -193,13 +193,13 @@ class WebhookChannel:
         done = anyio.Event()
         self._pending.update(dict.fromkeys(verified.names, done))
         try:
-            return await self._hand_on(verified)
+            return await self._deliver_call(verified)
         finally:
             for name in verified.names:
                 del self._pending[name]
             done.set()
 
-    async def _hand_on(self, verified: _VerifiedCall) -> CallResponse:
+    async def _deliver_call(self, verified: _VerifiedCall) -> CallResponse:
         if known := self._known(verified):
             return _answer(200, "duplicate", verified, known)
         if self._deliver is None:
@@ -242,7 +242,7 @@ class WebhookChannel:
 
     def _window(self, route: str) -> CallWindow:
         if route not in self._windows:
-            known = self._book.routes()
+            known = self._routes.routes()
             self._windows = {name: one for name, one in self._windows.items() if name in known}
             self._windows[route] = CallWindow(self._per_minute)
         return self._windows[route]
@@ -260,7 +260,7 @@ def _delivery(call: Call, proof: Proof | None) -> str:
         return plain if _PLAIN_ID.fullmatch(plain) else _hash(plain.encode(errors="replace"))
     if proof is None:
         return new_id("call")
-    return proof.once[:32] or _hash(call.body)
+    return proof.digest[:32] or _hash(call.body)
 
 
 def _signed_key(route: Route, proof: Proof | None) -> str:
@@ -269,11 +269,11 @@ def _signed_key(route: Route, proof: Proof | None) -> str:
     Empty if the id can be trusted: it is signed, nothing is signed, or the route allows repeats.
     Routes that share a secret share the key, or a call could be replayed at another route.
     """
-    if proof is None or not proof.once or (proof.id and not route.shares):
+    if proof is None or not proof.digest or (proof.id and not route.shares):
         return ""
     if route.repeats and proof.scheme in BODY_ONLY:
         return ""
-    return f"{min(route.shares, default=route.name)}:{proof.once}"
+    return f"{min(route.shares, default=route.name)}:{proof.digest}"
 
 
 def _hash(data: bytes) -> str:
@@ -316,8 +316,8 @@ async def open_channel(parts: ChannelDeps) -> AsyncGenerator[WebhookChannel]:
     """Open the channel; the first profile's settings decide where the shared listener is."""
     settings = read_settings(parts.settings.extra, parts.env)
     channel = webhook_channel(settings, parts.home / FILE, parts.clock)
-    listener = await parts.shares.once(NAME, lambda: _listener(settings, parts.clock))
-    if (listener.host, listener.asked) != (settings.host, settings.port):
+    listener = await parts.shared.get_or_open(NAME, lambda: _listener(settings, parts.clock))
+    if (listener.host, listener.requested_port) != (settings.host, settings.port):
         log.warning(
             "the webhooks of profile %s are served at %s:%d, like those of all profiles",
             parts.profile,

@@ -39,14 +39,14 @@ class GroupKind(StrEnum):
 
 class FieldTest(Struct, frozen=True):
     field: str
-    word: Operator
+    operator: Operator
     value: object
 
 
 class Group(Struct, frozen=True):
     """`not` holds when none of its tests holds."""
 
-    every: GroupKind
+    kind: GroupKind
     tests: "tuple[Filter, ...]"
 
 
@@ -91,7 +91,7 @@ def _matches(filter_: Filter, facts: FilterInput) -> bool:
     if isinstance(filter_, FieldTest):
         return _passes(filter_, *facts.find(filter_.field))
     outcomes = (_matches(test, facts) for test in filter_.tests)
-    match filter_.every:
+    match filter_.kind:
         case GroupKind.ALL:
             return all(outcomes)
         case GroupKind.ANY:
@@ -103,7 +103,7 @@ def _matches(filter_: Filter, facts: FilterInput) -> bool:
 
 
 def _passes(test: FieldTest, found: bool, value: object) -> bool:
-    match test.word:
+    match test.operator:
         case Operator.EXISTS:
             return found is bool(test.value)
         case Operator.MISSING:

@@ -72,10 +72,10 @@ class _HttpLog(logging.Logger):
 class _Connection(RequestHandler):
     def __init__(self, server: web.Server, among: Connections, **options: Any) -> None:
         super().__init__(server, **options)
-        self._among = among
+        self._connections = among
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._among.lost(self)
+        self._connections.lost(self)
         super().connection_lost(exc)
 
 
@@ -107,9 +107,9 @@ class Listener:
     ) -> None:
         self._clock = clock
         self.host = host
-        self.asked = port
+        self.requested_port = port
         self._limits = limits or ListenerLimits()
-        self._doors: dict[str, CallHandler] = {}
+        self._handlers: dict[str, CallHandler] = {}
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._busy = 0
@@ -131,17 +131,17 @@ class Listener:
     def port(self) -> int:
         """The bound port, also when the system chose it."""
         if self._server is None or not self._server.sockets:
-            return self.asked
+            return self.requested_port
         return int(self._server.sockets[0].getsockname()[1])
 
     def attach(self, profile: str, handler: CallHandler) -> None:
-        if profile in self._doors:
+        if profile in self._handlers:
             raise ValueError(f"Profile {profile} is already attached.")
-        self._doors[profile] = handler
-        handler.stands_at(self)
+        self._handlers[profile] = handler
+        handler.attached_to(self)
 
     def detach(self, profile: str) -> None:
-        self._doors.pop(profile, None)
+        self._handlers.pop(profile, None)
 
     async def __aenter__(self) -> Self:
         runner = self._app_runner()
@@ -169,8 +169,8 @@ class Listener:
     def _app_runner(self) -> web.AppRunner:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/health", self._health)
-        app.router.add_post("/webhooks/{route}", self._called)
-        app.router.add_post("/p/{profile}/webhooks/{route}", self._called)
+        app.router.add_post("/webhooks/{route}", self._handle_call)
+        app.router.add_post("/p/{profile}/webhooks/{route}", self._handle_call)
         return web.AppRunner(
             app,
             access_log=None,
@@ -181,10 +181,10 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                self._connection, self.host, self.asked, backlog=ACCEPTED_AT_ONCE
+                self._connection, self.host, self.requested_port, backlog=ACCEPTED_AT_ONCE
             )
         except OSError as error:
-            raise listen_error("webhook", self.host, self.asked, error) from error
+            raise listen_error("webhook", self.host, self.requested_port, error) from error
         wait_in_kernel(server.sockets)
         return server
 
@@ -237,11 +237,11 @@ class Listener:
     async def _health(self, request: web.Request) -> web.Response:
         return _response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
-    async def _called(self, request: web.Request) -> web.Response:
+    async def _handle_call(self, request: web.Request) -> web.Response:
         if not request.raw_path.startswith("/"):
             raise CallRefused(400, "target", "The request target must be a path, not a full URL.")
         route = request.match_info["route"]
-        call_handler = self._door(request.match_info.get("profile", ""))
+        call_handler = self._handler(request.match_info.get("profile", ""))
         if call_handler is None:
             raise CallRefused(404, "not_found", "There is no such webhook route.")
         if self._busy >= self._limits.requests:
@@ -256,10 +256,10 @@ class Listener:
         finally:
             self._busy -= 1
 
-    def _door(self, profile: str) -> CallHandler | None:
-        if profile or DEFAULT_PROFILE in self._doors or len(self._doors) != 1:
-            return self._doors.get(profile or DEFAULT_PROFILE)
-        return next(iter(self._doors.values()))
+    def _handler(self, profile: str) -> CallHandler | None:
+        if profile or DEFAULT_PROFILE in self._handlers or len(self._handlers) != 1:
+            return self._handlers.get(profile or DEFAULT_PROFILE)
+        return next(iter(self._handlers.values()))
 
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":

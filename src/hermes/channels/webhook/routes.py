@@ -221,7 +221,7 @@ def _notes(value: object, settings: _RouteSettings, secret: str) -> Iterator[str
     if unused := [name for name in settings.deliver_extra if name not in used]:
         yield f"Unused fields in deliver_extra: {', '.join(unused)}."
     if secret != INSECURE and len(secret) < _SHORT_SECRET:
-        yield f"Its secret is shorter than {_SHORT_SECRET} charactersand could be guessed."
+        yield f"Its secret is shorter than {_SHORT_SECRET} characters and could be guessed."
 
 
 _FIELDS = frozenset(_RouteSettings.__struct_fields__)

@@ -54,7 +54,7 @@ class Proof(Struct, frozen=True):
 
     scheme: Scheme
     id: str = ""
-    once: str = ""
+    digest: str = ""
 
 
 class _SignedCall(Struct, frozen=True):
@@ -154,18 +154,18 @@ def _check_v2(call: _SignedCall) -> Proof:
     signed = stamp.encode(errors="surrogateescape") + b"." + call.body
     _require_hex(call, Scheme.V2, signed)
     _require_fresh(stamp, call.now)
-    return Proof(Scheme.V2, once=_digest(signed))
+    return Proof(Scheme.V2, digest=_digest(signed))
 
 
 def _check_github(call: _SignedCall) -> Proof:
     given = call.header(_HEADERS[Scheme.GITHUB])
     _require(_same("sha256=" + _hex(call.secret, call.body), given))
-    return Proof(Scheme.GITHUB, once=_digest(call.body))
+    return Proof(Scheme.GITHUB, digest=_digest(call.body))
 
 
 def _check_legacy(call: _SignedCall) -> Proof:
     _require_hex(call, Scheme.LEGACY, call.body)
-    return Proof(Scheme.LEGACY, once=_digest(call.body))
+    return Proof(Scheme.LEGACY, digest=_digest(call.body))
 
 
 def _check_gitlab(call: _SignedCall) -> Proof:

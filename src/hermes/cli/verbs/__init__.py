@@ -1,1 +1,1 @@
-"""One module per verb: `add_arguments(parser)` and `run(args, context) -> exit code`."""
+"""One module or package per command, with `add_arguments(parser)` and `run(args, context)`."""

@@ -90,9 +90,9 @@ def _print_credentials(context: CliContext, source: Home, home: Home, everything
             f"It has a new {' and a new '.join(own.renewed)} in {_one_line(home.dotenv)}; "
             f"its clients must use that instead of the one of {source.profile}.\n"
         )
-    if own.left_out:
+    if own.removed:
         context.stdout.write(
-            f"Not copied (each profile needs its own): {_one_line(', '.join(own.left_out))}\n"
+            f"Not copied (each profile needs its own): {_one_line(', '.join(own.removed))}\n"
         )
 
 

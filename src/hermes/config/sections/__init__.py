@@ -1,1 +1,1 @@
-"""The sections of config.yaml, one typed Struct each, with the defaults beside the names."""
+"""The sections of config.yaml as Structs with their defaults."""

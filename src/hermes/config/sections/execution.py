@@ -1,4 +1,4 @@
-"""How the agent works: its turns, its tools, its shell, and the limits on them."""
+"""Settings for turns, tools, the terminal and limits."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -18,7 +18,7 @@ from hermes.config.sections.types import (
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """The turn: its budget, its timeouts, and what the prompt says about working."""
+    """Budget, timeouts and prompt of a turn."""
 
     max_turns: Count = 90
     gateway_timeout: Seconds = 1800
@@ -52,7 +52,7 @@ class Agent(Struct, frozen=True, kw_only=True):
 class Terminal(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """Where commands run. `ssh_*` and the images matter only to the backend they name.
 
-    `auto` is the strongest wall this machine can put up; `backend_by_platform` names
+    `auto` is the strongest sandbox available on this machine; `backend_by_platform` names
     another backend for some channels, such as `docker` for `telegram`. `network` says whether
     commands have it unasked, `network_by_platform` the same for some channels. `unix_sockets`
     lets commands use Unix sockets, also those of other programs that bubblewrap does not hide.
@@ -152,7 +152,7 @@ class ToolLoopGuardrails(Struct, frozen=True, kw_only=True):
 
 
 class ToolSearch(Struct, frozen=True, kw_only=True):
-    """When tools of servers and plugins are looked for instead of told of in every request.
+    """When tools of servers and plugins are found by search instead of listed in every request.
 
     `auto`: when they would take more than `threshold_pct` of the window, or all tools together
     more than `max_bytes` of a request.
@@ -249,7 +249,7 @@ class Lsp(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class ShellHook(Struct, frozen=True, kw_only=True):
-    """A command that is told of an event."""
+    """A command that runs on an event."""
 
     command: str = ""
     matcher: str = ""
@@ -257,7 +257,7 @@ class ShellHook(Struct, frozen=True, kw_only=True):
 
 
 class QuickCommand(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A slash command of the user's own: a shell command, or another name for one of ours."""
+    """A custom slash command: a shell command, or an alias."""
 
     type: str = "exec"
     command: str = ""
@@ -286,7 +286,7 @@ class McpSampling(Struct, frozen=True, kw_only=True):
 class McpServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """An MCP server: a command to start, or a URL to call.
 
-    `sandbox` puts the command behind the wall that holds back the commands of the agent.
+    `sandbox` runs the command in the sandbox of the agent's commands.
     """
 
     enabled: bool = True
@@ -311,9 +311,9 @@ class McpServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What may be spent, in dollars; None is no limit. A model of unknown price counts nothing.
+    """Spending limits in dollars; None means no limit. Models of unknown price count as free.
 
-    A day begins at midnight UTC; `usd_per_principal` is for each person and day.
+    A day begins at midnight UTC; `usd_per_principal` is per user and day.
     """
 
     usd_per_session: Dollars | None = None
@@ -322,6 +322,6 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Context(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Which engine keeps the conversation within the window."""
+    """The engine that keeps the conversation within the context window."""
 
     engine: str = "compressor"

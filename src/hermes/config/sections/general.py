@@ -1,4 +1,4 @@
-"""What people see and what keeps them safe: display, approvals, privacy, voice, upkeep."""
+"""Settings for display, approvals, privacy, speech and maintenance."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -22,7 +22,7 @@ class RuntimeFooter(Struct, frozen=True, kw_only=True):
 
 
 class DisplayPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """What one platform shows differently from the rest."""
+    """Display settings of one platform."""
 
     streaming: bool | None = None
     tool_progress: BoolOrMode | None = None
@@ -34,7 +34,7 @@ PLATFORM_STREAMING: Mapping[str, bool] = {"telegram": True, "discord": False}
 class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     busy_input_mode: Literal["interrupt", "queue", "steer", "collect"] = "interrupt"
     interface: Literal["auto", "tui", "cli", "plain"] = "auto"
-    """The whole screen, or line by line; `auto` takes the whole screen where it can be had."""
+    """Full screen or line by line; `auto` uses the full screen if possible."""
     streaming: bool = False
     show_reasoning: bool = True
     reasoning_full: bool = False
@@ -72,9 +72,9 @@ class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Approvals(Struct, frozen=True, kw_only=True):
-    """Who decides when a command wants to reach further than it may.
+    """Approval of commands that leave the sandbox.
 
-    `members` may answer for themselves; else only the owner can.
+    With `members`, members may answer their own requests; else only owners can.
     """
 
     mode: Literal["manual", "smart", "off"] = "smart"
@@ -114,13 +114,13 @@ class Logging(Struct, frozen=True, kw_only=True):
 
 
 class Tts(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Speech. Each provider has a table of its own under its name."""
+    """Text to speech. Each provider has its own table."""
 
     provider: str = "edge"
 
 
 class Stt(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Hearing. Each provider has a table of its own under its name."""
+    """Speech to text. Each provider has its own table."""
 
     enabled: bool = True
     provider: str = "local"
@@ -141,7 +141,7 @@ class Dashboard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Secrets(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Outside stores from which secrets are taken."""
+    """External secret stores."""
 
     bitwarden: FreeTable = {}
     onepassword: FreeTable = {}

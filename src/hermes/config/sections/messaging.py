@@ -1,4 +1,4 @@
-"""The gateway and the platforms it speaks on: sessions, routes, delivery, streaming."""
+"""Settings for the gateway and its platforms: sessions, routes, delivery, streaming."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,7 +16,7 @@ from hermes.config.sections.types import (
 
 
 class SessionReset(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """When a chat begins a new session by itself."""
+    """When a chat starts a new session automatically."""
 
     mode: Literal["none", "idle", "daily", "both"] = "none"
     at_hour: Count = 4
@@ -27,7 +27,7 @@ class SessionReset(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class ProfileRoute(Struct, frozen=True, kw_only=True):
-    """Sends what matches every given field to a profile."""
+    """Routes messages that match all given fields to a profile."""
 
     name: str = ""
     platform: str = ""
@@ -43,7 +43,7 @@ class ApiServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class RestartLoopGuard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """How many restarts in what time are a loop."""
+    """Detection of restart loops."""
 
     enabled: bool = True
     max_restarts: Count = 3
@@ -51,7 +51,7 @@ class RestartLoopGuard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class RespawnStorm(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """How many starts in what time are a storm."""
+    """Limit of starts per time."""
 
     enabled: bool = True
     max_starts: Count = 5
@@ -68,9 +68,9 @@ class ScaleToZero(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Proxy(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """How patient the gateway is with the one that runs its turns; a total of 0 is any time.
+    """Timeouts for a remote gateway that runs the turns; a total of 0 means no limit.
 
-    `idle_timeout` is for a far side that says nothing, `link_timeout` for a link that is down.
+    `idle_timeout` applies while the remote is silent, `link_timeout` while it is unreachable.
     """
 
     connect_timeout: Seconds = 30
@@ -103,7 +103,7 @@ class Gateway(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Streaming(Struct, frozen=True, kw_only=True):
-    """How an answer grows in a chat while it is written."""
+    """Streaming of answers in chats."""
 
     enabled: bool = False
     transport: Literal["auto", "draft", "edit", "off"] = "auto"
@@ -134,7 +134,7 @@ class ChannelOverride(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """One entry of `platforms`: what every platform has, and `extra` for what only it has."""
+    """One entry of `platforms`; `extra` holds settings specific to the platform."""
 
     enabled: bool = False
     token: str = ""
@@ -149,7 +149,7 @@ class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A platform's section at the root of the file: how the agent behaves in its groups."""
+    """A platform's section at the root of the file: behaviour in groups."""
 
     require_mention: bool | None = None
     free_response_channels: NameList = ()

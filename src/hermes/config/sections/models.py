@@ -1,4 +1,4 @@
-"""Which models are asked, in what order, and with what settings."""
+"""Settings for models, providers and fallbacks."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -42,7 +42,7 @@ SLOT_TIMEOUTS: Mapping[str, float] = {
 
 
 class Model(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """The main model. In the file, a plain name stands for `default` alone."""
+    """The main model; in the file a bare name sets `default`."""
 
     default: str = ""
     provider: str = ""
@@ -58,7 +58,7 @@ class Model(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class DeviceLogin(Struct, frozen=True, kw_only=True):
-    """Where `hermes auth add NAME --oauth` logs in by the OAuth device flow."""
+    """Endpoints for the OAuth device flow of `hermes auth add NAME --oauth`."""
 
     device_url: str
     token_url: str
@@ -68,7 +68,7 @@ class DeviceLogin(Struct, frozen=True, kw_only=True):
 
 
 class Provider(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A provider by name; `enabled: false` takes it out of every choice."""
+    """A provider; `enabled: false` hides it."""
 
     enabled: bool = True
     name: str = ""
@@ -88,7 +88,7 @@ class Provider(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class Fallback(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """The model to ask when those before it could not answer."""
+    """A model to use when the previous ones fail."""
 
     provider: str = ""
     model: str = ""
@@ -99,7 +99,7 @@ class Fallback(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class AuxiliarySlot(Struct, frozen=True, kw_only=True):
-    """The model for one side task; `timeout` is filled in from the slot's own default."""
+    """The model for an auxiliary task; `timeout` defaults to the slot's own value."""
 
     provider: str = "auto"
     model: str = ""
@@ -116,7 +116,7 @@ class AuxiliarySlot(Struct, frozen=True, kw_only=True):
 
 
 class Auxiliary(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Side tasks, each with a model of its own when one is named."""
+    """Auxiliary tasks, each optionally with its own model."""
 
     transient_retries: Count = 2
     vision: AuxiliarySlot = AuxiliarySlot()
@@ -152,7 +152,7 @@ class PromptCaching(Struct, frozen=True, kw_only=True):
 
 
 class Compression(Struct, frozen=True, kw_only=True):
-    """When and how a long conversation is summarised."""
+    """When and how long conversations are compacted."""
 
     enabled: bool = True
     threshold: Fraction = 0.5
@@ -172,8 +172,8 @@ class Compression(Struct, frozen=True, kw_only=True):
 class Delegation(Struct, frozen=True, kw_only=True):
     """Subagents: their model and their limits.
 
-    Nobody can be asked while one works, so what needs leave is refused; with
-    `subagent_auto_approve` it is done, for the owner's own work.
+    Subagents cannot ask for approval, so what needs it is denied; with `subagent_auto_approve`
+    it is allowed for the owner's own work.
     """
 
     model: str = ""

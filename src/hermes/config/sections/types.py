@@ -1,4 +1,4 @@
-"""The words the sections are written in: bounded numbers, free tables, and what stays open."""
+"""Types used by the sections: bounded numbers and free-form tables."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias

@@ -58,7 +58,7 @@ class Ledger:
             await self._finish(change)
         return change
 
-    async def settle(self) -> None:
+    async def complete_interrupted(self) -> None:
         """Complete the changes that a crash interrupted."""
         for record in await self._store.records.abandoned(_CHANGE_KIND):
             try:
@@ -147,7 +147,7 @@ class Ledger:
             at=proposal.at,
             body=body,
         )
-        await self._store.commit(PutRecord(record, was=""))
+        await self._store.commit(PutRecord(record, expected_state=""))
 
     async def waiting(self, kind: str | None = None) -> Sequence[Proposal]:
         found = await self._store.records.find(_PROPOSAL_KIND, only_open=True)
@@ -160,7 +160,7 @@ class Ledger:
         found = await self._store.records.matching(_PROPOSAL_KIND, fields, limit=_MAX_EXAMINED)
         return [msgspec.json.decode(one.body, type=Proposal) for one in found]
 
-    async def refusals(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
+    async def refused(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
         """Changes of the agent that were undone, and its proposals that were rejected."""
         records, fields = self._store.records, {"kind": kind}
         undone = [
@@ -194,7 +194,7 @@ class Ledger:
             raise NotFound(f"There is no proposal {proposal.id}.")
         state = "accepted" if accepted else _REJECTED
         after = structs.replace(found, state=state, open=False, at=self._clock.now())
-        await self._store.commit(PutRecord(after, was=_WAITING))
+        await self._store.commit(PutRecord(after, expected_state=_WAITING))
 
     async def _finish(self, change: Change) -> None:
         try:
@@ -219,7 +219,7 @@ class Ledger:
             open=state is ChangeState.APPLYING,
             holder=process_id() if state is ChangeState.APPLYING else "",
         )
-        await self._store.commit(PutRecord(record, was=was))
+        await self._store.commit(PutRecord(record, expected_state=was))
 
 
 def _decode_entry(record: StateRecord) -> LedgerEntry:

@@ -23,7 +23,7 @@ class ChangeProvenance(Struct, frozen=True, kw_only=True):
     doubtful: bool
 
     @property
-    def said(self) -> str:
+    def note(self) -> str:
         """A note for people after the change; empty if only the person's text was involved."""
         words = self.origin.words
         return f" Content from others: {', '.join(words)}." if words else ""
@@ -36,9 +36,9 @@ def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) 
     """
     scope, sources = ctx.scope, ctx.sources(text)
     asker = () if scope.role is Role.OWNER else (f"asked by {scope.asker.name or scope.principal}",)
-    others = sources.strangers or (("others in this turn",) if ctx.foreign else ())
+    others = sources.untrusted or (("others in this turn",) if ctx.foreign else ())
     owners = not asker and asked_to_remember(entries, sources.own, explicitly=sources.quotes)
-    names = dict.fromkeys((*asker, *others, *sources.repeated, *sources.read))
+    names = dict.fromkeys((*asker, *others, *sources.quoted, *sources.trusted))
     return ChangeProvenance(
         author=Author.REVIEW if scope.source == REVIEW_SOURCE else Author.AGENT,
         origin=ChangeOrigin(
@@ -47,7 +47,7 @@ def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) 
             principal=scope.principal,
             words=tuple(names),
         ),
-        doubtful=bool(asker or others or sources.repeated) and not owners,
+        doubtful=bool(asker or others or sources.quoted) and not owners,
     )
 
 

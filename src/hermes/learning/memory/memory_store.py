@@ -46,7 +46,7 @@ class MemoryFile(Struct, frozen=True):
     entries: tuple[str, ...]
     data: bytes | None
     limit: int
-    odd: bool = False
+    irregular: bool = False
 
     @property
     def usage(self) -> str:
@@ -58,7 +58,7 @@ class MemoryFull(Exception):
 
     def __init__(self, file: MemoryFile, wanted: int) -> None:
         super().__init__(f"{wanted:,} characters do not fit into {file.limit:,}")
-        self.sheet = file
+        self.file = file
 
 
 class MemoryRequest(Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class MemoryStore:
         """Apply it. Raises `InvalidOperation`, `MemoryFull` or `FileConflict`, changing nothing."""
         for attempt in range(1, _MAX_TRIES + 1):
             file = await self.read(request.target)
-            if file.odd:
+            if file.irregular:
                 await anyio.to_thread.run_sync(self._set_aside, file)
                 raise FileConflict(
                     f"{request.target.file} was edited by hand and would lose content when "
@@ -140,7 +140,7 @@ class MemoryStore:
 
     async def was_refused(self, operations: Sequence[MemoryOperation]) -> bool:
         """Whether a person undid or rejected something in the same words."""
-        changes, proposals = await self._ledger.refusals(MEMORY_KIND)
+        changes, proposals = await self._ledger.refused(MEMORY_KIND)
         edits = [edit for change in changes for edit in change.edits]
         refused = {one for edit in edits for one in _decode_entries(edit.after)}
         refused -= {one for edit in edits for one in _decode_entries(edit.before)}
@@ -199,7 +199,7 @@ def _entries_without(edit: FileEdit, file: MemoryFile) -> list[str]:
     before, after = _decode_entries(edit.before), _decode_entries(edit.after)
     added = [one for one in after if one not in before]
     removed = [one for one in before if one not in after and one not in file.entries]
-    if file.odd or any(one not in file.entries for one in added):
+    if file.irregular or any(one not in file.entries for one in added):
         raise FileConflict(
             f"{edit.path} was changed again since, so this cannot be undone.",
             hint="Undo the later changes first, or edit the file.",

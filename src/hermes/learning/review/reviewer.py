@@ -79,22 +79,24 @@ class ReviewDeps(Struct, frozen=True, kw_only=True):
     price: PriceFunction
     ledger: Callable[[], Ledger]
     profile: str
-    seen: Callable[[Session, list[Message]], Awaitable[list[Message]]] = unchanged_messages
+    visible_messages: Callable[[Session, list[Message]], Awaitable[list[Message]]] = (
+        unchanged_messages
+    )
     model: Callable[[], Awaitable[Model | None]] = no_other_model
     steps: int = MAX_STEPS
 
 
 class Reviewer:
-    def __init__(self, parts: ReviewDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: ReviewDeps) -> None:
+        self._deps = deps
         self._holder = new_holder_id()
 
     async def review(self, turn: ReviewedTurn, due: DueReviews) -> ReviewResult:
-        parts = self._parts
+        parts = self._deps
         archive = parts.store.archive_for(OWNER)
         before = await archive.get(turn.session)
         transcript = [row.message for row in await archive.messages(before.id)]
-        messages = await parts.seen(before, list(transcript))
+        messages = await parts.visible_messages(before, list(transcript))
         session = self._session(before)
         plan = await parts.planner.plan(session, self._scope(session, turn), History(messages))
         if isinstance(plan, RuntimePlan) or ALLOWED_TOOLS.isdisjoint(plan.tools):
@@ -103,7 +105,7 @@ class Reviewer:
         return await self._findings(session.id)
 
     def _session(self, before: Session) -> Session:
-        now = self._parts.clock.now()
+        now = self._deps.clock.now()
         fresh = Session(
             id=new_session_id(now), started_at=now, source=REVIEW_SOURCE, principal=before.principal
         )
@@ -112,7 +114,7 @@ class Reviewer:
     def _scope(self, session: Session, turn: ReviewedTurn) -> Scope:
         """The scope of the turn, so that the same tools are offered."""
         return Scope(
-            profile=self._parts.profile,
+            profile=self._deps.profile,
             session=session.id,
             run=new_id("run"),
             workspace=session.cwd,
@@ -130,7 +132,7 @@ class Reviewer:
         due: DueReviews,
     ) -> tuple[Plan, User]:
         """Restrict the plan to memory and skills."""
-        other = await self._parts.model()
+        other = await self._deps.model()
         prompt, tools = review_prompt(due), _review_tools(plan.tools, transcript)
         if other is not None:
             # It has no context yet: show it the end of the conversation and only the usable tools.
@@ -142,7 +144,7 @@ class Reviewer:
             model=other or plan.model,
             history=History(messages if other is None else ()),
             tools=tools,
-            steps=min(plan.steps, self._parts.steps),
+            steps=min(plan.steps, self._deps.steps),
             steer=no_steering,
             handed=(),
             counsel=None,
@@ -152,23 +154,23 @@ class Reviewer:
         return review_plan, User(new_id("msg"), (Text(prompt),), Trust.PROGRAM)
 
     async def _run(self, session: Session, plan: Plan, asked: User) -> None:
-        store, clock = self._parts.store, self._parts.clock
+        store, clock = self._deps.store, self._deps.clock
         await store.commit(OpenSession(session))
         lease = Lease(store, session.id, self._holder)
-        await lease.take()
-        recorder = Recorder(store, clock, self._parts.price, plan.scope, lease)
+        await lease.acquire()
+        recorder = Recorder(store, clock, self._deps.price, plan.scope, lease)
         try:
             await run_turn(
                 plan, [asked], recorder.sink(AcceptedMessages(), _ignore_event, own=True)
             )
         finally:
-            await lease.give_back()
+            await lease.release_now()
             ended = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
             with anyio.CancelScope(shield=True):
                 await store.commit(ChangeSession(session.id, ended))
 
     async def _findings(self, session: str) -> ReviewResult:
-        ledger = self._parts.ledger()
+        ledger = self._deps.ledger()
         entries = await ledger.log(limit=200)
         return ReviewResult(
             changes=[one.change for one in entries if one.change.origin.session == session],

@@ -73,7 +73,7 @@ class ReviewRules(Struct, frozen=True, kw_only=True):
     memory: bool = True
     skills: bool = True
     timeout: float = 600.0
-    notifying: NotificationLevel = NotificationLevel.ON
+    notifications: NotificationLevel = NotificationLevel.ON
 
 
 class _SessionCounter(Struct):
@@ -89,31 +89,31 @@ class ReviewScheduler:
     """
 
     def __init__(
-        self, parts: ReviewDeps, rules: ReviewRules, tell: NotifyReview, group: TaskGroup
+        self, deps: ReviewDeps, rules: ReviewRules, notify: NotifyReview, group: TaskGroup
     ) -> None:
-        self._parts = parts
+        self._deps = deps
         self._rules = rules
-        self._tell = tell
+        self._notify = notify
         self._group = group
-        self._reviewer = Reviewer(parts)
+        self._reviewer = Reviewer(deps)
         self._waiting: deque[ReviewedTurn] = deque()
         self._workers = 0
         self._active: set[str] = set()
         self._counted: OrderedDict[str, _SessionCounter] = OrderedDict()
 
     @property
-    def at_work(self) -> frozenset[str]:
+    def active_sessions(self) -> frozenset[str]:
         """The sessions that are being reviewed or wait for it."""
         return frozenset(self._active)
 
-    def ended(self, turn: TurnRequest, outcome: Outcome) -> None:
+    def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
         """Call when a turn's answer is on its way. Only the owner's turns are reviewed."""
         source = turn.source or turn.session.source
         if not self._rules.intervals.memory and not self._rules.intervals.skills:
             return
         if outcome is not Outcome.DONE or turn.role is not Role.OWNER:
             return
-        if turn.bare or turn.handed:  # a program controls it, with its own tools
+        if turn.no_tools or turn.client_tools:  # a program controls it, with its own tools
             return
         if (
             source in EXCLUDED_SOURCES
@@ -154,14 +154,14 @@ class ReviewScheduler:
 
     async def _review(self, reviewed: ReviewedTurn, due: DueReviews) -> None:
         result = await self._reviewer.review(reviewed, due)
-        if text := review_notice(result, self._rules.notifying):
-            await self._tell(reviewed, text)
+        if text := review_notice(result, self._rules.notifications):
+            await self._notify(reviewed, text)
 
     async def _due(self, session: str) -> DueReviews:
         """Count on from the last check; of turns before this process only the last counts."""
         known = self._counted.pop(session, None)
         counter = known or _SessionCounter(ReviewTriggers(self._rules.intervals))
-        rows = await self._parts.store.archive_for(OWNER).messages(session, counter.seq)
+        rows = await self._deps.store.archive_for(OWNER).messages(session, counter.seq)
         found = replay_triggers(
             counter.triggers, rows, memory=self._rules.memory, skills=self._rules.skills
         )

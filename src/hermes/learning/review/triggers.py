@@ -40,7 +40,7 @@ class ReviewTriggers:
         """Count one user turn."""
         self.turns += 1
 
-    def worked(self, iterations: int = 1) -> None:
+    def count_steps(self, iterations: int = 1) -> None:
         """Count steps in which tools were called."""
         self.iterations += iterations
 
@@ -59,14 +59,14 @@ class ReviewTriggers:
             self.iterations = 0
         return found
 
-    def take(self, messages: Sequence[Message]) -> None:
+    def count_messages(self, messages: Sequence[Message]) -> None:
         """Count all messages of one turn."""
         if any(isinstance(one, User) and one.trust is not Trust.PROGRAM for one in messages):
             self.count_turn()
         for answer in messages:
             if not isinstance(answer, Assistant) or not answer.calls:
                 continue
-            self.worked()
+            self.count_steps()
             if any(call.name == SKILL_TOOL for call in answer.calls):
                 self.reset_skills()
 
@@ -95,6 +95,6 @@ def replay_triggers(
     """Count these turns, and return what was due at the end of each."""
     found: list[DueReviews] = []
     for messages in messages_by_turn(rows):
-        triggers.take(messages)
+        triggers.count_messages(messages)
         found.append(triggers.due(memory=memory, skills=skills))
     return found

@@ -68,20 +68,20 @@ class SkillCatalog:
         self._folders = (own, *elsewhere, BUILTIN_SKILLS)
         self._snapshot = snapshot
         self._known: dict[str, _CachedSkill] | None = None
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     def skills(self) -> list[Skill]:
         """All skills by name. Cheap when nothing changed: one stat per file."""
         known = self._known if self._known is not None else self._load()
         seen: dict[str, _CachedSkill] = {}
         found: dict[str, Skill] = {}
-        self._troubles = {}
+        self._problems = {}
         for root in self._folders:
             for folder, stamp in _skill_folders(root):
                 file = f"{folder}/{SKILL_FILE}"
                 cached = seen[file] = _load_cached(file, stamp, known.get(file))
                 if cached.head is None:
-                    self._troubles[file] = cached.trouble
+                    self._problems[file] = cached.trouble
                     continue
                 skill = self._skill(root, folder, cached.head)
                 found.setdefault(skill.name, skill)
@@ -98,10 +98,10 @@ class SkillCatalog:
         folder = [skill for skill in skills if Path(skill.folder).name.lower() == wanted]
         return next(iter(exact or folder), None)
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Unusable files and the reasons."""
         self.skills()
-        return dict(self._troubles)
+        return dict(self._problems)
 
     def read(self, skill: Skill) -> SkillDocument:
         """Raises `InvalidSkill`."""

@@ -75,7 +75,7 @@ async def propose_merge(
 ) -> Proposal:
     by = Authorship(author=Author.CURATOR, why=f"{pair.drop} says nearly the same as {pair.keep}")
     # Before reading the text: a change in between makes the merge fail later.
-    seen = await editor.digest(pair.drop)
+    seen = await editor.text_digest(pair.drop)
     request = SkillRequest(
         action="delete",
         name=pair.drop,
@@ -112,14 +112,14 @@ class CurationLimits(Struct, frozen=True, kw_only=True):
 
     stale: int = 30
     archive: int = 90
-    keep: int = 5
+    backups: int = 5
 
 
 class SkillTransition(Struct, frozen=True):
     """The new state of a skill that was last used so many days ago."""
 
     name: str
-    becomes: str
+    new_state: str
     days: int
 
 
@@ -156,10 +156,10 @@ class Curator:
 
     def due(self, interval: timedelta) -> bool:
         """Whether the interval has passed since the last curation."""
-        last = self.last()
+        last = self.last_run()
         return last is None or self._clock.now() - last >= interval
 
-    def last(self) -> datetime | None:
+    def last_run(self) -> datetime | None:
         """When it was last done here, if ever."""
         try:
             last = datetime.fromisoformat(
@@ -169,7 +169,7 @@ class Curator:
             return None
         return last if last.tzinfo else last.astimezone()
 
-    async def judge(self, ages: CurationLimits) -> list[SkillTransition]:
+    async def preview(self, ages: CurationLimits) -> list[SkillTransition]:
         """What `curate` would do now."""
 
         def judge() -> list[SkillTransition]:
@@ -179,19 +179,19 @@ class Curator:
         return await anyio.to_thread.run_sync(judge)
 
     async def curate(self, ages: CurationLimits) -> list[SkillTransition]:
-        found = await self.judge(ages)
-        if ages.keep and any(one.becomes == ARCHIVED for one in found):
-            await anyio.to_thread.run_sync(self._write_backup, ages.keep)
+        found = await self.preview(ages)
+        if ages.backups and any(one.new_state == ARCHIVED for one in found):
+            await anyio.to_thread.run_sync(self._write_backup, ages.backups)
         for one in found:
-            if one.becomes == ARCHIVED:
+            if one.new_state == ARCHIVED:
                 by = Authorship(author=Author.CURATOR, why=f"not used for {one.days} days")
                 await self._editor.archive(one.name, by)
             else:
-                await anyio.to_thread.run_sync(self._usage.mark, one.name, one.becomes)
-        await anyio.to_thread.run_sync(self._note)
+                await anyio.to_thread.run_sync(self._usage.mark, one.name, one.new_state)
+        await anyio.to_thread.run_sync(self._record_run)
         return found
 
-    async def alike(self) -> list[SimilarSkills]:
+    async def similar_skills(self) -> list[SimilarSkills]:
         """The pairs that `propose_merges` would propose; none that was proposed before."""
         asked = await proposed_pairs(self._editor)
 
@@ -204,7 +204,7 @@ class Curator:
 
     async def propose_merges(self, keep: int) -> list[Proposal]:
         """Back up everything and propose merges; nothing changes until a person agrees."""
-        found = (await self.alike())[:MAX_MERGES]
+        found = (await self.similar_skills())[:MAX_MERGES]
         if keep and found:
             await anyio.to_thread.run_sync(self._write_backup, keep)
         return [
@@ -219,7 +219,7 @@ class Curator:
     def _body(self, skill: Skill) -> str:
         return self._catalog.read(skill).body
 
-    def _note(self) -> None:
+    def _record_run(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         stamp = self._clock.now().isoformat().encode()
         write_atomic(self._folder / _STATE_FILE, stamp, mode=0o600)

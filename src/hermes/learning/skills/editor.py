@@ -119,12 +119,12 @@ class SkillEditor:
         """Move a skill with all its files to the archive and return its new folder."""
         skill = await self._require_editable(name, by)
         target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
-        edits = await anyio.to_thread.run_sync(self._moved, skill, target)
+        edits = await anyio.to_thread.run_sync(self._move_edits, skill, target)
         await self._apply(skill.name, f"archive {skill.name}", edits, by)
         await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
         return target
 
-    async def digest(self, name: str) -> str:
+    async def text_digest(self, name: str) -> str:
         """A digest of the skill's text. Raises `InvalidSkill`."""
         skill = await self._find(name)
         if skill is None:
@@ -146,7 +146,7 @@ class SkillEditor:
                 f"{skill.name} has changed since it was proposed: nothing was merged.",
                 hint=f"Reject this proposal; merge them by hand if {skill.name} is still fine.",
             )
-        merge = partial(self._merged, skill, text, keep, target)
+        merge = partial(self._merge_edits, skill, text, keep, target)
         edits = await anyio.to_thread.run_sync(merge)
         await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
         await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
@@ -158,11 +158,11 @@ class SkillEditor:
         check_name(name)
         if await self._find(name) is not None:
             raise InvalidSkill(f"A skill {name} already exists: archive it first.")
-        source = await anyio.to_thread.run_sync(self._archived, name)
+        source = await anyio.to_thread.run_sync(self._latest_archive, name)
         if source is None:
             raise InvalidSkill(f"There is no archived skill {name}.")
         skill = await anyio.to_thread.run_sync(self._as_skill, name, source)
-        edits = await anyio.to_thread.run_sync(self._moved, skill, f"skills/{name}")
+        edits = await anyio.to_thread.run_sync(self._move_edits, skill, f"skills/{name}")
         await self._apply(name, f"restore {name}", edits, by)
         await self._run_in_thread(lambda: self._usage.used(name))
         return f"skills/{name}"
@@ -196,7 +196,7 @@ class SkillEditor:
 
     async def was_refused(self, name: str) -> bool:
         """Whether a person undid or rejected a skill of that name made by the agent."""
-        changes, proposals = await self._ledger.refusals(SKILL_KIND)
+        changes, proposals = await self._ledger.refused(SKILL_KIND)
         summary = f"create {name}"
         return any(one.summary == summary for one in (*changes, *proposals))
 
@@ -262,7 +262,7 @@ class SkillEditor:
         if why := injection_reason(content):
             raise InvalidSkill(f"This was not written: it {why}.")
 
-    def _moved(self, skill: Skill, target: str) -> list[FileEdit]:
+    def _move_edits(self, skill: Skill, target: str) -> list[FileEdit]:
         edits: list[FileEdit] = []
         root = Path(skill.folder)
         for file in sorted(path for path in root.rglob("*") if path.is_file()):
@@ -271,17 +271,19 @@ class SkillEditor:
             edits.append(FileEdit(self._below_home(file), data, None))
         return edits
 
-    def _merged(self, skill: Skill, text: bytes | None, keep: Skill, target: str) -> list[FileEdit]:
+    def _merge_edits(
+        self, skill: Skill, text: bytes | None, keep: Skill, target: str
+    ) -> list[FileEdit]:
         path = absorbed_path(skill.name)
         absorbed, main = Path(keep.folder) / path, read_if_present(keep.file) or b""
         line = f"\n\nMore of this kind, from the skill {skill.name} that was merged: {path}\n"
         return [
-            *self._moved(skill, target),
+            *self._move_edits(skill, target),
             FileEdit(self._below_home(absorbed), read_if_present(absorbed), text),
             FileEdit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
         ]
 
-    def _archived(self, name: str) -> Path | None:
+    def _latest_archive(self, name: str) -> Path | None:
         folder = self._home / "skills" / ARCHIVE_FOLDER
         stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
         found = sorted(path for path in folder.glob(f"{name}-{stamp}") if path.is_dir())

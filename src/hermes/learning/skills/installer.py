@@ -43,7 +43,7 @@ class LocalChanges(Struct, frozen=True, kw_only=True):
         return bool(self.changed or self.missing or self.added)
 
     @property
-    def touched(self) -> tuple[str, ...]:
+    def modified_files(self) -> tuple[str, ...]:
         """Files that were changed or added after the installation."""
         return (*self.changed, *self.added)
 
@@ -54,11 +54,11 @@ class PreparedInstall(Struct, frozen=True, kw_only=True):
     package: SkillPackage
     edits: tuple[FileEdit, ...]
     record: InstalledSkill
-    mine: tuple[str, ...] = ()
+    locally_changed: tuple[str, ...] = ()
     update: bool = False
 
     @property
-    def nothing_new(self) -> bool:
+    def is_unchanged(self) -> bool:
         return all(edit.before == edit.after for edit in self.edits)
 
 
@@ -76,7 +76,7 @@ class SkillInstaller:
         """Raises `InvalidSkill` when the list cannot be read."""
         return self._read_installed()[0]
 
-    def deviation(self, record: InstalledSkill) -> LocalChanges:
+    def local_changes(self, record: InstalledSkill) -> LocalChanges:
         existing = self._files_in(record.folder)
         known = record.files
         return LocalChanges(
@@ -119,12 +119,12 @@ class SkillInstaller:
             files=digests,
             path=path,
         )
-        mine = self.deviation(record).changed if record is not None else ()
+        mine = self.local_changes(record).changed if record is not None else ()
         return PreparedInstall(
             package=package,
             edits=tuple(edits),
             record=installed_skill,
-            mine=mine,
+            locally_changed=mine,
             update=record is not None,
         )
 

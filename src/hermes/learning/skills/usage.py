@@ -37,7 +37,7 @@ class SkillUsage(Struct, frozen=True, kw_only=True):
     state: str = "active"
     archived_at: datetime | None = None
 
-    def marks(self, *, builtin: bool = False) -> tuple[str, ...]:
+    def labels(self, *, builtin: bool = False) -> tuple[str, ...]:
         """Labels of an existing skill for people: its origin and state."""
         labels = ["built in"] if builtin else []
         labels += ["by the agent"] if self.created_by == BY_AGENT else []

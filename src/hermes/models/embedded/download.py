@@ -60,17 +60,17 @@ class DamagedFile(SourceFailed):
 
 
 async def download_weights(
-    weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
+    weights: Weights, folder: ModelFolder, deps: DownloadDeps, report: ReportDownload
 ) -> Path:
     """Return the verified file. Raises `ConfigError` (disk full) or `Unreachable`."""
-    target = place.weights(weights)
-    if place.has(weights):
+    target = folder.weights_path(weights)
+    if folder.has_weights(weights):
         return target
-    place.folder.mkdir(parents=True, exist_ok=True)
-    async with file_lock(place.folder / f".{weights.name}.lock", weights, tell):
+    folder.folder.mkdir(parents=True, exist_ok=True)
+    async with file_lock(folder.folder / f".{weights.name}.lock", weights, report):
         # Another process may have downloaded it while we waited.
-        if not place.has(weights):
-            await _download(weights, place, means, tell)
+        if not folder.has_weights(weights):
+            await _download(weights, folder, deps, report)
     return target
 
 
@@ -87,7 +87,7 @@ async def _download(
         except SourceFailed as failure:
             reasons.append(f"{source}: {failure}")
             continue
-        await run_sync(finish_file, partial_file, folder.weights(weights))
+        await run_sync(finish_file, partial_file, folder.weights_path(weights))
         return
     resume = (
         "resume the download" if size_of(partial_file) else "nothing was kept, so start it again"
@@ -150,15 +150,15 @@ def _no_link_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
-def check_disk_space(weights: Weights, place: ModelFolder, also: int = 0) -> None:
+def check_disk_space(weights: Weights, folder: ModelFolder, extra_bytes: int = 0) -> None:
     """Raise `ConfigError` unless the rest of the file and `also` bytes fit on the disk."""
-    have = size_of(place.partial_file(weights))
+    have = size_of(folder.partial_file(weights))
     largest = weights.packages.step if weights.packages else 0
-    needed = weights.size - have + 2 * largest + also + DISK_RESERVE
-    free = free_disk(place.folder)
+    needed = weights.size - have + 2 * largest + extra_bytes + DISK_RESERVE
+    free = free_disk(folder.folder)
     if free < needed:
         raise ConfigError(
-            f"not enough disk space for {weights.title}: {place.folder} needs "
+            f"not enough disk space for {weights.title}: {folder.folder} needs "
             f"{format_size(needed)}, but only {format_size(free)} are free",
             hint="Free some space, or choose another model: hermes model",
         )
@@ -186,12 +186,12 @@ def finish_file(partial_file: Path, target: Path) -> None:
 
 
 @asynccontextmanager
-async def file_lock(lock: Path, weights: Weights, tell: ReportDownload) -> AsyncGenerator[None]:
+async def file_lock(lock: Path, weights: Weights, report: ReportDownload) -> AsyncGenerator[None]:
     """Let one process at a time download; the others wait."""
     handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         while not _try_lock(handle):
-            tell(DownloadProgress("waiting", 0, weights.size))
+            report(DownloadProgress("waiting", 0, weights.size))
             await anyio.sleep(_POLL_INTERVAL)
         yield
     finally:

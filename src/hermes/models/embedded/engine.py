@@ -64,8 +64,8 @@ class EngineDeps(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     threads: int
     python: str = sys.executable
-    patience: EngineTimeouts = EngineTimeouts()
-    free: Callable[[], int] = free_memory
+    timeouts: EngineTimeouts = EngineTimeouts()
+    available_memory: Callable[[], int] = free_memory
 
 
 ReserveMemory = Callable[["ModelEngine"], AbstractAsyncContextManager[None]]
@@ -88,19 +88,19 @@ class EngineProcess:
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
-        self.ear: EngineAddress | None = None
+        self.address: EngineAddress | None = None
         self.pid = 0
         self.dead = anyio.Event()
-        self.heard = anyio.Event()
+        self.ready = anyio.Event()
         """Set when the process is ready, or dead."""
         self.stop_requested = anyio.Event()
-        self.used = anyio.current_time()
-        self.said: deque[str] = deque(maxlen=_KEPT_LINES)
-        self.trouble = ""
+        self.last_used = anyio.current_time()
+        self.output: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.error = ""
 
     def failure(self, *, when: str) -> ModelError:
-        last = next((line for line in reversed(self.said) if line.strip()), "")
-        reason = self.trouble or last or "no output"
+        last = next((line for line in reversed(self.output) if line.strip()), "")
+        reason = self.error or last or "no output"
         return Unreachable(
             f"the process of {self.weights.name} ended {when}: {reason}", hint=_MEMORY_HINT
         )
@@ -112,16 +112,16 @@ class ModelEngine:
     def __init__(
         self,
         weights: Weights,
-        place: ModelFolder,
-        parts: EngineDeps,
+        folder: ModelFolder,
+        deps: EngineDeps,
         group: TaskGroup,
-        room: ReserveMemory,
+        reserve_memory: ReserveMemory,
     ) -> None:
         self._weights = weights
-        self._folder = place
-        self._deps = parts
+        self._folder = folder
+        self._deps = deps
         self._group = group
-        self._reserve_memory = room
+        self._reserve_memory = reserve_memory
         self._queue = anyio.Lock()
         self._running: EngineProcess | None = None
         self.started = 0
@@ -142,7 +142,7 @@ class ModelEngine:
     def loading(self) -> int:
         """Bytes that it is about to allocate."""
         running = self._running
-        is_loading = running is not None and running.ear is None and not running.dead.is_set()
+        is_loading = running is not None and running.address is None and not running.dead.is_set()
         return self.memory if is_loading else 0
 
     @property
@@ -151,22 +151,22 @@ class ModelEngine:
         running = self._running
         return (
             running is not None
-            and running.ear is not None
+            and running.address is not None
             and not running.dead.is_set()
             and not running.stop_requested.is_set()
         )
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[EngineProcess]:
+    async def acquire(self) -> AsyncGenerator[EngineProcess]:
         """Wait for the turn of this request, in order of arrival. Raises `ModelError`."""
         async with self._queue:
             running = await self._ready()
             try:
                 yield running
             finally:
-                running.used = anyio.current_time()
+                running.last_used = anyio.current_time()
 
-    async def let_go(self) -> None:
+    async def unload(self) -> None:
         """Free the memory, after the requests that were queued before.
 
         If the process ends by itself, return at once: the next request in the queue may be waiting
@@ -198,7 +198,7 @@ class ModelEngine:
             return await self._loaded(running)
 
     def _check(self) -> None:
-        if not self._folder.has(self._weights):
+        if not self._folder.has_weights(self._weights):
             raise NotRunning(
                 f"the model {self._weights.name} is not installed on this machine", hint=_FETCH_HINT
             )
@@ -207,12 +207,12 @@ class ModelEngine:
 
     async def _loaded(self, running: EngineProcess) -> EngineProcess:
         """Wait until it is ready. It keeps loading if the first caller gives up."""
-        with anyio.move_on_after(self._deps.patience.load) as limit:
-            await running.heard.wait()
+        with anyio.move_on_after(self._deps.timeouts.load) as limit:
+            await running.ready.wait()
         if limit.cancelled_caught:
-            running.trouble = f"it was not ready within {self._deps.patience.load:g} s"
+            running.error = f"it was not ready within {self._deps.timeouts.load:g} s"
             running.stop_requested.set()
-        if running.ear is None:
+        if running.address is None:
             raise running.failure(when="before it was ready")
         return running
 
@@ -221,19 +221,19 @@ class ModelEngine:
         try:
             async with self._deps.launch(self._command()) as process:
                 running.pid = process.pid
-                await process.feed(self._options(token))
+                await process.write_stdin(self._options(token))
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._listen, running, process, token)
                     await self._wait_for_end(running)
                     group.cancel_scope.cancel()
         except SandboxError as error:
-            running.trouble = str(error)
+            running.error = str(error)
         except Exception as error:  # The boundary of a background task.
             log.exception("the process of the embedded model failed")
-            running.trouble = str(error)
+            running.error = str(error)
         finally:
             running.dead.set()
-            running.heard.set()
+            running.ready.set()
 
     async def _listen(self, running: EngineProcess, process: Process, token: str) -> None:
         rest = b""
@@ -244,30 +244,30 @@ class ModelEngine:
                 self._read_line(running, line.decode("utf-8", "replace"), process, token)
         code = (await process.wait()).exit_code
         if not running.stop_requested.is_set():
-            running.trouble = running.trouble or _exit_reason(code, running.said)
-            log.warning("the embedded model's process ended: %s", running.trouble)
+            running.error = running.error or _exit_reason(code, running.output)
+            log.warning("the embedded model's process ended: %s", running.error)
         running.dead.set()
-        running.heard.set()
+        running.ready.set()
 
     def _read_line(self, running: EngineProcess, line: str, process: Process, token: str) -> None:
         if not line.startswith(READY):
-            running.said.append(line[:500])
+            running.output.append(line[:500])
             return
         try:
             ready = msgspec.json.decode(line.removeprefix(READY), type=_Ready)
         except msgspec.DecodeError:
             return
         running.pid = process.pid
-        running.ear = EngineAddress(f"{ready.address.rstrip('/')}/v1", token)
-        running.used = anyio.current_time()
-        running.heard.set()
+        running.address = EngineAddress(f"{ready.address.rstrip('/')}/v1", token)
+        running.last_used = anyio.current_time()
+        running.ready.set()
 
     async def _wait_for_end(self, running: EngineProcess) -> None:
         """Wait until the process is dead, or request its stop when it is idle for too long."""
-        idle = self._deps.patience.idle
+        idle = self._deps.timeouts.idle
         while not running.dead.is_set() and not running.stop_requested.is_set():
-            quiet = anyio.current_time() - running.used
-            if self._queue.locked() or running.ear is None:
+            quiet = anyio.current_time() - running.last_used
+            if self._queue.locked() or running.address is None:
                 quiet = 0.0
             if quiet >= idle:
                 log.info("unloading the embedded model after %.0f s without a request", quiet)
@@ -285,10 +285,10 @@ class ModelEngine:
 
     def _options(self, token: str) -> bytes:
         weights, folder = self._weights, self._folder
-        own = folder.engine.is_dir()
+        own = folder.engine_folder.is_dir()
         options = {
-            "engine": str(folder.engine) if own else "",
-            "weights": str(folder.weights(weights)),
+            "engine": str(folder.engine_folder) if own else "",
+            "weights": str(folder.weights_path(weights)),
             "window": weights.context,
             "threads": self._deps.threads,
             "cache": CACHE_MB,
@@ -317,35 +317,35 @@ async def _wait_for_either(one: anyio.Event, other: anyio.Event) -> None:
 class EnginePool:
     """Implements `model.EngineQueue`."""
 
-    def __init__(self, parts: EngineDeps, group: TaskGroup) -> None:
-        self._deps = parts
+    def __init__(self, deps: EngineDeps, group: TaskGroup) -> None:
+        self._deps = deps
         self._group = group
         self._engines: dict[Path, ModelEngine] = {}
         self._loading = anyio.Lock()
 
-    def of(self, weights: Weights, place: ModelFolder) -> ModelEngine:
+    def engine_for(self, weights: Weights, folder: ModelFolder) -> ModelEngine:
         """Find an engine by file: two homes may share one."""
-        path = place.weights(weights).resolve()
+        path = folder.weights_path(weights).resolve()
         if path not in self._engines:
             self._engines[path] = ModelEngine(
-                weights, place, self._deps, self._group, self._reserve_memory
+                weights, folder, self._deps, self._group, self._reserve_memory
             )
         return self._engines[path]
 
-    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
-        return self.of(weights, place).is_loaded
+    def is_loaded(self, weights: Weights, folder: ModelFolder) -> bool:
+        return self.engine_for(weights, folder).is_loaded
 
     @asynccontextmanager
-    async def turn(self, weights: Weights, place: ModelFolder) -> AsyncGenerator[EngineProcess]:
+    async def acquire(self, weights: Weights, folder: ModelFolder) -> AsyncGenerator[EngineProcess]:
         """Wait in the queue of this model. Raises `ModelError`."""
-        async with self.of(weights, place).turn() as running:
+        async with self.engine_for(weights, folder).acquire() as running:
             yield running
 
-    async def let_go(self, but: ModelEngine | None = None) -> None:
+    async def unload_all(self, except_for: ModelEngine | None = None) -> None:
         """Unload all engines, each after the answer it is giving."""
         for engine in tuple(self._engines.values()):
-            if engine is not but:
-                await engine.let_go()
+            if engine is not except_for:
+                await engine.unload()
 
     @asynccontextmanager
     async def _reserve_memory(self, engine: ModelEngine) -> AsyncGenerator[None]:
@@ -355,13 +355,13 @@ class EnginePool:
         """
         async with self._loading:
             promised = sum(one.loading for one in self._engines.values())
-            if self._deps.free() - promised < engine.memory:
-                await self.let_go(but=engine)
+            if self._deps.available_memory() - promised < engine.memory:
+                await self.unload_all(except_for=engine)
             yield
 
 
 @asynccontextmanager
-async def open_engine_pool(parts: EngineDeps) -> AsyncGenerator[EnginePool]:
+async def open_engine_pool(deps: EngineDeps) -> AsyncGenerator[EnginePool]:
     """Open a pool; all processes end with the block."""
     async with background_tasks() as group:
-        yield EnginePool(parts, group)
+        yield EnginePool(deps, group)

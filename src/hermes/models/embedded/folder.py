@@ -31,36 +31,36 @@ class ModelFolder(Struct, frozen=True):
 
     folder: Path
 
-    def weights(self, one: Weights) -> Path:
+    def weights_path(self, one: Weights) -> Path:
         return self.folder / one.file
 
     def partial_file(self, one: Weights) -> Path:
         """The path of an incomplete download."""
         return self.folder / f".{one.file}.partial"
 
-    def has(self, one: Weights) -> bool:
+    def has_weights(self, one: Weights) -> bool:
         """Check name and size: the digest was verified before the file got that name.
 
         A link does not count, since its target was never verified.
         """
         try:
-            found = self.weights(one).lstat()
+            found = self.weights_path(one).lstat()
         except OSError:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size == one.size
 
-    def present(self) -> Mapping[str, int | None]:
+    def installed_models(self) -> Mapping[str, int | None]:
         """Return the installed models with their context windows."""
-        return {one.name: one.window for one in weights_catalog() if self.has(one)}
+        return {one.name: one.window for one in weights_catalog() if self.has_weights(one)}
 
     @property
-    def engine(self) -> Path:
+    def engine_folder(self) -> Path:
         """The folder of the engine; its name changes with the pinned version."""
         return self.folder / f"engine-{_engine_version()}"
 
     @property
     def has_engine(self) -> bool:
-        return (self.engine / ENGINE_PACKAGE).is_dir() or has_engine_package()
+        return (self.engine_folder / ENGINE_PACKAGE).is_dir() or has_engine_package()
 
     @property
     def url(self) -> str:

@@ -24,7 +24,7 @@ _WHOLE, _REST, _NOTHING_LEFT = 200, 206, 416
 
 
 async def download_from_hub(
-    weights: Weights, means: DownloadDeps, tell: ReportDownload, partial_file: Path
+    weights: Weights, deps: DownloadDeps, report: ReportDownload, partial_file: Path
 ) -> None:
     """Raises `SourceFailed`; downloaded data is kept."""
     have = await run_sync(size_of, partial_file)
@@ -34,13 +34,13 @@ async def download_from_hub(
         total=None, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
     )
     headers = {"accept-encoding": "identity"} | ({"range": f"bytes={have}-"} if have else {})
-    tell(DownloadProgress("fetching", have, weights.size, HUB))
+    report(DownloadProgress("fetching", have, weights.size, HUB))
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(weights.hub, headers=headers, proxy=means.proxy or None) as response,
+            session.get(weights.hub, headers=headers, proxy=deps.proxy or None) as response,
         ):
-            await _save_response(response, have, weights, tell, partial_file)
+            await _save_response(response, have, weights, report, partial_file)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise SourceFailed(str(error) or "no response") from error
 

@@ -42,10 +42,10 @@ IDLE_TIMEOUT = 900.0
 class EngineQueue(Protocol):
     """The part of the engine pool that a model needs."""
 
-    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool: ...
+    def is_loaded(self, weights: Weights, folder: ModelFolder) -> bool: ...
 
-    def turn(
-        self, weights: Weights, place: ModelFolder
+    def acquire(
+        self, weights: Weights, folder: ModelFolder
     ) -> AbstractAsyncContextManager[EngineProcess]: ...
 
 
@@ -55,13 +55,13 @@ class EmbeddedModel:
     def __init__(
         self,
         weights: Weights,
-        place: ModelFolder,
+        folder: ModelFolder,
         engine: Callable[[], EngineQueue],
         images: ImageUrls,
         clock: Clock,
     ) -> None:
         self._weights = weights
-        self._folder = place
+        self._folder = folder
         self._engine = engine
         self._images = images
         self._clock = clock
@@ -99,10 +99,10 @@ class EmbeddedModel:
             return
         engine = self._engine()
         loaded = engine.is_loaded(self._weights, self._folder)
-        if not loaded and self._folder.has(self._weights):
+        if not loaded and self._folder.has_weights(self._weights):
             yield Notice(f"Loading the model {self.name} ...", passing=True)
         async with (
-            engine.turn(self._weights, self._folder) as running,
+            engine.acquire(self._weights, self._folder) as running,
             aclosing(self._answer(running, request)) as chunks,
         ):
             async for chunk in chunks:
@@ -115,11 +115,11 @@ class EmbeddedModel:
 
         If the model repeats a call it just made, it is asked again for something else.
         """
-        if running.ear is None:
+        if running.address is None:
             raise running.failure(when="before it was asked")
         try:
             again: Sequence[ToolCall] = ()
-            async with self._connect(running.ear, request) as chunks:
+            async with self._connect(running.address, request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant) and repeats_calls(request, chunk):
                         again = chunk.calls
@@ -127,7 +127,7 @@ class EmbeddedModel:
                     for one in append_missing(request, chunk):
                         yield one
             if again:
-                async with self._connect(running.ear, request, again) as chunks:
+                async with self._connect(running.address, request, again) as chunks:
                     async for chunk in chunks:
                         for one in append_missing(request, chunk):
                             yield one
@@ -159,7 +159,7 @@ def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelCh
     if not isinstance(chunk, Assistant) or chunk.calls or chunk.stop is not Stop.END:
         return [chunk]
     turn = turn_state_of(request.messages)
-    found = turn.lacking(chunk.text)
+    found = turn.missing_results(chunk.text)
     # Markdown would join separate lines.
     found = fenced(found) if "\n" in found else found
     more = [found, *(PAGE_NOT_OPENED.format(page=one) for one in turn.unopened_pages)]
@@ -174,7 +174,7 @@ def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelCh
 
 def _forces_call(request: ModelRequest) -> bool:
     """Return whether a call is required."""
-    return request.calling.must or bool(request.calling.name)
+    return request.constraints.required or bool(request.constraints.name)
 
 
 async def _has_exited(running: EngineProcess) -> bool:

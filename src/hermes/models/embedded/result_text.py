@@ -27,17 +27,17 @@ def shorten_text(text: str, limit: int = MAX_TEXT) -> str:
     return f"{text[: limit - tail]}\n[… {len(text) - limit} characters left out …]\n{text[-tail:]}"
 
 
-def recent_messages(messages: Sequence[Message], most: int = MAX_HISTORY) -> Sequence[Message]:
+def recent_messages(messages: Sequence[Message], limit: int = MAX_HISTORY) -> Sequence[Message]:
     """Start at a question; the last one is always included, however long its turn is."""
     sizes = [_size(one) for one in messages]
     questions = [at for at, one in enumerate(messages) if isinstance(one, User)]
     start, total = 0, 0
     for at, size in enumerate(sizes):
         total += size
-        if total <= most:
+        if total <= limit:
             continue
         ahead = [later for later in questions if start < later <= at]
-        fits = (later for later in ahead if sum(sizes[later : at + 1]) <= most // 2)
+        fits = (later for later in ahead if sum(sizes[later : at + 1]) <= limit // 2)
         start = next(fits, ahead[-1] if ahead else start)
         total = sum(sizes[start : at + 1])
     return messages[start:]
@@ -100,9 +100,9 @@ def plain_result(result: Result) -> tuple[str, bool]:
     return text, result.failed or text.startswith(_CODE)
 
 
-def has_no_output(told: str) -> bool:
+def has_no_output(text: str) -> bool:
     """Return whether the step succeeded without output."""
-    return told.startswith((WORKED, WRITTEN, CHANGED))
+    return text.startswith((WORKED, WRITTEN, CHANGED))
 
 
 def _output_text(result: _ToolOutput) -> str:

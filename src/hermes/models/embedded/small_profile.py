@@ -52,11 +52,11 @@ def answer_format() -> str:
 
 def reminder(turn: TurnState) -> str:
     """Return what follows a result: usually the question again."""
-    asked, last = turn.asked, turn.steps[-1]
+    asked, last = turn.question, turn.steps[-1]
     if last.failed:
         return f"Try another way: {asked}"
-    if turn.left:
-        return f"{asked}\nNot done yet: {', '.join(turn.left)}. Take the next step."
+    if turn.untouched_names:
+        return f"{asked}\nNot done yet: {', '.join(turn.untouched_names)}. Take the next step."
     if last.silent:
         return "If nothing is left to do, reply in a sentence what you did."
     if turn.is_known and "?" not in asked:

@@ -30,7 +30,7 @@ def chosen_weights(name: str, folder: str) -> Weights:
     if name:
         return find_weights(name)
     models = folder_at(folder)
-    installed = [one for one in weights_catalog() if models.has(one)]
+    installed = [one for one in weights_catalog() if models.has_weights(one)]
     return installed[0] if installed else best_fit(free_memory(), free_disk(models.folder))
 
 
@@ -55,8 +55,8 @@ def local_server_under(root: Path) -> Sequence[LocalServer]:
     return local_server_in(folder_under(root))
 
 
-def local_server_in(place: ModelFolder) -> Sequence[LocalServer]:
-    models = place.present()
-    if not models or not place.has_engine:
+def local_server_in(folder: ModelFolder) -> Sequence[LocalServer]:
+    models = folder.installed_models()
+    if not models or not folder.has_engine:
         return ()
-    return [LocalServer(provider=PROVIDER, base_url=place.url, models=models)]
+    return [LocalServer(provider=PROVIDER, base_url=folder.url, models=models)]

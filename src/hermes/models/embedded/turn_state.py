@@ -40,30 +40,30 @@ _ASKS_TO_REMEMBER = re.compile(
 )
 
 
-def names_in(asked: str) -> list[str]:
+def names_in(question: str) -> list[str]:
     """Return the files and quoted words, all of which must occur in the steps of the turn."""
     found = (
-        (one["file"] or next(filter(None, one.groups()), "")) for one in _NAMED.finditer(asked)
+        (one["file"] or next(filter(None, one.groups()), "")) for one in _NAMED.finditer(question)
     )
     return list(dict.fromkeys(filter(None, found)))
 
 
-def urls_in(asked: str) -> list[str]:
+def urls_in(question: str) -> list[str]:
     """Return the URLs."""
-    return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(asked)))
+    return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(question)))
 
 
-def asks_for_information(asked: str) -> bool:
-    return _ASKS_FOR_INFORMATION.search(asked) is not None
+def asks_for_information(question: str) -> bool:
+    return _ASKS_FOR_INFORMATION.search(question) is not None
 
 
-def asks_for_action(asked: str) -> bool:
-    return _ASKS_FOR_ACTION.search(asked) is not None
+def asks_for_action(question: str) -> bool:
+    return _ASKS_FOR_ACTION.search(question) is not None
 
 
-def asks_to_remember(asked: str) -> bool:
+def asks_to_remember(question: str) -> bool:
     """Return whether later conversations should know something."""
-    return _ASKS_TO_REMEMBER.search(asked) is not None
+    return _ASKS_TO_REMEMBER.search(question) is not None
 
 
 MAX_EARLIER_RESULTS = 800
@@ -86,13 +86,13 @@ class ToolStep(Struct, frozen=True):
     """A call and its result as plain text."""
 
     call: ToolCall
-    told: str
+    output: str
     failed: bool = False
 
     @property
     def silent(self) -> bool:
         """Whether the step succeeded without output."""
-        return has_no_output(self.told)
+        return has_no_output(self.output)
 
     @property
     def label(self) -> str:
@@ -118,14 +118,14 @@ class TurnState:
     `holds` says whether there are file tools at all, so that names can be checked.
     """
 
-    def __init__(self, asked: str = "", *, holds: bool = True) -> None:
-        self.asked = shorten_text(asked, MAX_QUESTION)
-        self._named = names_in(self.asked) if holds else []
-        self._pages = urls_in(asked)
+    def __init__(self, question: str = "", *, has_file_tools: bool = True) -> None:
+        self.question = shorten_text(question, MAX_QUESTION)
+        self._named = names_in(self.question) if has_file_tools else []
+        self._pages = urls_in(question)
         self.steps: list[ToolStep] = []
         self.calls: list[ToolCall] = []
 
-    def end(self, result: Result) -> ToolStep:
+    def add_result(self, result: Result) -> ToolStep:
         matching = (one for one in self.calls if one.id == result.call)
         call = next(matching, ToolCall(result.call, "", Raw(b"{}")))
         output, failed = plain_result(result)
@@ -134,17 +134,17 @@ class TurnState:
         return step
 
     @property
-    def left(self) -> list[str]:
+    def untouched_names(self) -> list[str]:
         """Names in the question that no step has touched; empty before the first step."""
         if not self.steps or self.steps[-1].failed or len(self.steps) >= MAX_CHECKED_STEPS:
             return []
         if (
-            asks_for_information(self.asked)
-            and [self.steps[-1].told.removeprefix("./")] == self._named
+            asks_for_information(self.question)
+            and [self.steps[-1].output.removeprefix("./")] == self._named
         ):
             # It found the name of the file, which was known already, but not its content.
             return self._named
-        touched = "\n".join(f"{bytes(one.call.args).decode()}\n{one.told}" for one in self.steps)
+        touched = "\n".join(f"{bytes(one.call.args).decode()}\n{one.output}" for one in self.steps)
         return [name for name in self._named if name not in touched]
 
     @property
@@ -153,17 +153,19 @@ class TurnState:
         last = self.steps[-1] if self.steps else None
         if last is None or last.failed or last.call.name != "read_file":
             return False
-        if _file_name(last.call) not in self.asked:
+        if _file_name(last.call) not in self.question:
             return False
         return (
-            asks_for_information(self.asked) and not asks_for_action(self.asked) and not self.left
+            asks_for_information(self.question)
+            and not asks_for_action(self.question)
+            and not self.untouched_names
         )
 
     @property
-    def before(self) -> str:
+    def earlier_results(self) -> str:
         """Earlier results, if they are short: they may belong together."""
         found = [one for one in self._found if one is not self.steps[-1]]
-        text = "\n".join(f"{one.label} {one.told}" for one in found)
+        text = "\n".join(f"{one.label} {one.output}" for one in found)
         return text if len(text) <= MAX_EARLIER_RESULTS else ""
 
     @property
@@ -198,30 +200,30 @@ class TurnState:
     def is_not_remembered(self) -> bool:
         """Whether something was to be remembered, but not saved in a named file."""
         done = any(one.silent and not one.failed for one in self.steps)
-        return asks_to_remember(self.asked) and not (done and self._named)
+        return asks_to_remember(self.question) and not (done and self._named)
 
-    def lacking(self, reply: str) -> str:
+    def missing_results(self, reply: str) -> str:
         """Return the results if the reply mentions nothing of them beyond the question."""
-        known, replied = _significant_words(self.asked), _significant_words(reply)
-        news = [(one, _significant_words(one.told) - known) for one in self._found]
+        known, replied = _significant_words(self.question), _significant_words(reply)
+        news = [(one, _significant_words(one.output) - known) for one in self._found]
         if not self._found or self.steps[-1].silent or any(words & replied for _, words in news):
             return ""
         return "\n".join(
-            shorten_text(one.told, MAX_EARLIER_RESULTS) for one, words in news if words
+            shorten_text(one.output, MAX_EARLIER_RESULTS) for one, words in news if words
         )
 
 
-def turn_state_of(messages: Sequence[Message], *, holds: bool = True) -> TurnState:
+def turn_state_of(messages: Sequence[Message], *, has_file_tools: bool = True) -> TurnState:
     """Return the state of the current turn."""
     turn = TurnState()
     for message in messages:
         match message:
             case User():
-                turn = TurnState(text_of(message), holds=holds)
+                turn = TurnState(text_of(message), has_file_tools=has_file_tools)
             case Assistant():
                 turn.calls += message.calls
             case Result():
-                turn.end(message)
+                turn.add_result(message)
     return turn
 
 

@@ -45,13 +45,13 @@ class EmbeddedWire:
     """Implements `wire.stream.Wire` for one request: its tools decide how it is answered."""
 
     def __init__(
-        self, served: ServedModel, request: ModelRequest, again: Sequence[ToolCall] = ()
+        self, served: ServedModel, request: ModelRequest, repeated: Sequence[ToolCall] = ()
     ) -> None:
         """`again` are calls that the model tried to repeat; it must answer differently."""
         self._served = served
-        self._again = again
+        self._again = repeated
         self._short_tools = [short_tool(spec) for spec in request.tools]
-        self._holds = any(one.name in small_profile().tools for one in self._short_tools)
+        self._has_file_tools = any(one.name in small_profile().tools for one in self._short_tools)
         self._replaces_paths = has_no_such_path(request.messages)
         self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
 
@@ -69,19 +69,21 @@ class EmbeddedWire:
         messages = self._messages(recent_messages(request.messages))
         return msgspec.json.encode({**self._head(request), "messages": [system, *messages]})
 
-    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
+    def body_pieces(
+        self, request: ModelRequest, images: ImageUrlMap | None = None
+    ) -> Sequence[bytes]:
         return [self.body(request, images)]
 
-    def learn(self, refusal: str) -> bool:
+    def drop_refused(self, refusal: str) -> bool:
         return False
 
-    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Do nothing: the engine has its own cache."""
 
     def stream(self) -> ChatStream:
         if not self._short_tools:
             return ChatStream(self._decoder)
-        return ChoiceStream(self._decoder, grounds=self._replaces_paths)
+        return ChoiceStream(self._decoder, replace_paths=self._replaces_paths)
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {
@@ -99,13 +101,16 @@ class EmbeddedWire:
 
     def _offered(self, request: ModelRequest) -> tuple[Sequence[ShortTool], OutputConstraints]:
         """Require a call while something is left to do, a reply when all is read or it loops."""
-        calling, turn = request.calling, turn_state_of(request.messages, holds=self._holds)
-        if calling.must or calling.name:
+        calling, turn = (
+            request.constraints,
+            turn_state_of(request.messages, has_file_tools=self._has_file_tools),
+        )
+        if calling.required or calling.name:
             return self._short_tools, calling
         used = {one.name for one in self._again}
         others = [one for one in self._short_tools if one.name not in used]
         stuck = bool(self._again) and turn.has_failed
-        if (turn.left or stuck) and others and not turn.is_looping:
+        if (turn.untouched_names or stuck) and others and not turn.is_looping:
             return others, structs.replace(calling, must=True)
         done = self._again or turn.is_known or turn.is_looping
         return [] if done else self._short_tools, calling
@@ -116,7 +121,7 @@ class EmbeddedWire:
         for message in messages:
             match message:
                 case User():
-                    turn = TurnState(text_of(message), holds=self._holds)
+                    turn = TurnState(text_of(message), has_file_tools=self._has_file_tools)
                     yield EngineMessage(
                         "user", shorten_text("\n".join(map(part_text, message.parts)))
                     )
@@ -130,11 +135,11 @@ class EmbeddedWire:
                     assert_never(message)
 
     def _result_text(self, result: Result, turn: TurnState) -> str:
-        step = turn.end(result)
-        text = f"{step.label}\n{step.told}"
+        step = turn.add_result(result)
+        text = f"{step.label}\n{step.output}"
         if not self._short_tools:
             return text
-        before = f"Found before:\n{turn.before}" if turn.before else ""
+        before = f"Found before:\n{turn.earlier_results}" if turn.earlier_results else ""
         return "\n\n".join(one for one in (text, before, reminder(turn)) if one)
 
     def _answer_text(self, message: Assistant) -> str:
@@ -148,7 +153,7 @@ class EmbeddedWire:
 
 def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
     """Return whether the answer repeats calls whose results it already has."""
-    if request.calling.must or request.calling.name:
+    if request.constraints.required or request.constraints.name:
         return False
     turn = turn_state_of(request.messages)
     used = {one.name for one in answer.calls}
@@ -170,7 +175,7 @@ def answer_schema(shorts: Sequence[ShortTool], calling: OutputConstraints) -> di
     """Return the schema of an answer: a call of one of the tools, or a reply if allowed."""
     offered = [one for one in shorts if calling.name in ("", one.name)]
     branches = [_object({TOOL: {"const": one.name}, ARGS: one.schema}) for one in offered]
-    if not calling.must and not calling.name:
+    if not calling.required and not calling.name:
         branches.append(_object({REPLY: {"type": "string"}}))
     return {"oneOf": branches}
 
@@ -188,11 +193,11 @@ class ChoiceStream(ChatStream):
     """A chat stream whose content is a JSON choice."""
 
     def __init__(
-        self, decoder: msgspec.json.Decoder[StreamChunk], *, grounds: bool = False
+        self, decoder: msgspec.json.Decoder[StreamChunk], *, replace_paths: bool = False
     ) -> None:
         """With `grounds`, example paths are replaced by names in the current folder."""
         super().__init__(decoder)
-        self._replaces_paths = grounds
+        self._replaces_paths = replace_paths
         self._parser = AnswerParser()
         self._made = 0
 

@@ -15,21 +15,21 @@ AnswerPart: TypeAlias = Text | Reasoning | ToolCall
 
 class BlockKind(Enum):
     TEXT = auto()
-    THOUGHT = auto()
+    REASONING = auto()
     CALL = auto()
 
 
 class Block:
     """`seal` is the provider's signature for reasoning, which must be sent back unchanged."""
 
-    __slots__ = ("id", "kind", "name", "pieces", "seal")
+    __slots__ = ("id", "kind", "name", "pieces", "signature")
 
     def __init__(self, kind: BlockKind, identity: str = "", name: str = "") -> None:
         self.kind = kind
         self.id = identity
         self.name = name
         self.pieces: list[str] = []
-        self.seal = ""
+        self.signature = ""
 
     @property
     def text(self) -> str:
@@ -74,7 +74,7 @@ class AnswerBuilder:
     def last(self) -> Block | None:
         return self._blocks[-1] if self._blocks else None
 
-    def grow(self, block: Block, text: str) -> None:
+    def append(self, block: Block, text: str) -> None:
         """Append text to a block; text and reasoning are also emitted as deltas."""
         if not text:
             return
@@ -84,7 +84,7 @@ class AnswerBuilder:
         text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
         self._length += len(text)
         block.pieces.append(text)
-        self._deltas.add(text, thought=block.kind is BlockKind.THOUGHT)
+        self._deltas.add(text, reasoning=block.kind is BlockKind.REASONING)
 
     def _add_arguments(self, block: Block, text: str) -> None:
         if self._argument_size + len(text) > MAX_ARGUMENTS:
@@ -93,16 +93,16 @@ class AnswerBuilder:
         self._argument_size += len(text)
         block.pieces.append(text)
 
-    def seal(self, block: Block, seal: str) -> None:
-        self._length += len(seal)
+    def sign(self, block: Block, signature: str) -> None:
+        self._length += len(signature)
         if self._length <= MAX_ANSWER:
-            block.seal = seal
+            block.signature = signature
 
-    def settle(self, block: Block, text: str) -> None:
+    def set_text(self, block: Block, text: str) -> None:
         """Set the complete text of a block, emitting what was not streamed yet."""
         streamed = block.text
         if text.startswith(streamed):
-            self.grow(block, text[len(streamed) :])
+            self.append(block, text[len(streamed) :])
         elif block.kind is BlockKind.CALL and text:
             self._argument_size -= len(streamed)
             block.pieces = []
@@ -110,11 +110,11 @@ class AnswerBuilder:
         elif text:
             block.pieces = [text[:MAX_ANSWER]]
 
-    def reorder(self, places: dict[int, int]) -> None:
+    def reorder(self, positions: dict[int, int]) -> None:
         """Sort by the positions the provider gives (by `id` of a block); the others come last."""
-        self._blocks.sort(key=lambda block: places.get(id(block), _LAST_POSITION))
+        self._blocks.sort(key=lambda block: positions.get(id(block), _LAST_POSITION))
 
-    def take(self) -> list[StreamDelta]:
+    def take_deltas(self) -> list[StreamDelta]:
         return self._deltas.take()
 
     def finish(self, *, cut: bool) -> list[AnswerPart]:
@@ -126,8 +126,8 @@ class AnswerBuilder:
             match block.kind:
                 case BlockKind.TEXT if text:
                     parts.append(Text(text))
-                case BlockKind.THOUGHT if text or block.seal:
-                    parts.append(Reasoning(text, block.seal or None))
+                case BlockKind.REASONING if text or block.signature:
+                    parts.append(Reasoning(text, block.signature or None))
                 case BlockKind.CALL if block.name or block.pieces:
                     parts.append(_call(block, text, taken, cut=cut))
                 case _:
@@ -152,7 +152,7 @@ class BlockStream:
         return self._builder.runaway
 
     def close(self) -> list[StreamDelta]:
-        return self._builder.take()
+        return self._builder.take_deltas()
 
 
 def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
@@ -163,12 +163,12 @@ def _call(block: Block, text: str, taken: set[str], *, cut: bool) -> ToolCall:
 
 
 def build_answer(
-    parts: AnswerBuilder, told: Stop, usage: Usage, model: str, provider: str
+    builder: AnswerBuilder, stop_reason: Stop, usage: Usage, model: str, provider: str
 ) -> Assistant:
     """Build the answer; the calls in it decide between `END` and `TOOLS`."""
-    cut = bool(parts.runaway) or told is Stop.LENGTH
-    finished = parts.finish(cut=cut)
-    stop = Stop.LENGTH if cut else told
+    cut = bool(builder.runaway) or stop_reason is Stop.LENGTH
+    finished = builder.finish(cut=cut)
+    stop = Stop.LENGTH if cut else stop_reason
     if stop in {Stop.END, Stop.TOOLS}:
         has_calls = any(isinstance(part, ToolCall) for part in finished)
         stop = Stop.TOOLS if has_calls else Stop.END

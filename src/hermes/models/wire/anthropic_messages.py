@@ -50,7 +50,7 @@ class RoleMessage(Struct):
 class AnthropicRequestCodec(RequestCodec):
     """Encodes request bodies for one model of a provider."""
 
-    complaints: ClassVar[Mapping[str, str]] = {
+    refusal_patterns: ClassVar[Mapping[str, str]] = {
         "display": r"display",
         "output_config": r"output_config|effort",
         "thinking": r"(?:not support|unsupported|not permitted).{0,60}thinking"
@@ -77,15 +77,15 @@ class AnthropicRequestCodec(RequestCodec):
         )
 
     def _head(self, request: ModelRequest) -> Block:
-        limit = request.max_output or self._max_output or self._profile.most_output
+        limit = request.max_output or self._max_output or self._profile.default_max_output
         head: Block = {"model": self._model, "max_tokens": limit, "stream": True}
         if request.effort and self._allows_thinking(request):
             head |= self._effort(request.effort, limit)
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": self._mark}]
         if request.tools:
-            head["tools"] = self._offered(request.tools)
-            head |= _tool_choice(request.calling)
+            head["tools"] = self._tool_encoder(request.tools)
+            head |= _tool_choice(request.constraints)
         return head | self._extra
 
     @staticmethod
@@ -94,7 +94,7 @@ class AnthropicRequestCodec(RequestCodec):
 
     def _effort(self, wanted: str, limit: int) -> Block:
         profile = self._profile
-        if wanted == "none" or not self._optional.takes("thinking"):
+        if wanted == "none" or not self._optional.is_accepted("thinking"):
             return {}
         if profile.effort is EffortFormat.BUDGET:
             budget = profile.budget(wanted)
@@ -103,10 +103,10 @@ class AnthropicRequestCodec(RequestCodec):
         if profile.effort is not EffortFormat.ADAPTIVE:
             return {}
         head: Block = {"thinking": {"type": "adaptive"}}
-        if self._optional.takes("display"):
+        if self._optional.is_accepted("display"):
             head["thinking"]["display"] = "summarized"
         nearest = nearest_effort(wanted, profile.efforts)
-        if nearest and self._optional.takes("output_config"):
+        if nearest and self._optional.is_accepted("output_config"):
             head["output_config"] = {"effort": nearest}
         return head
 
@@ -116,7 +116,7 @@ class AnthropicRequestCodec(RequestCodec):
         It conflicts with a forced call, and the API requires reasoning before every call since
         the last user message.
         """
-        if request.calling.must or request.calling.name:
+        if request.constraints.required or request.constraints.name:
             return False
         for message in reversed(request.messages):
             if isinstance(message, User):
@@ -178,7 +178,7 @@ class AnthropicRequestCodec(RequestCodec):
     def _content_blocks(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Block]:
         blocks: list[Block] = []
         for part in parts:
-            if isinstance(part, Media) and self._shows(part):
+            if isinstance(part, Media) and self._sends_image(part):
                 blocks.append(_image(part, images))
             elif (text := part_text(part)).strip():
                 blocks.append(_text(text))
@@ -251,9 +251,9 @@ def _tool_choice(wanted: OutputConstraints) -> Block:
     choice: Block = {"type": "auto"}
     if wanted.name:
         choice = {"type": "tool", "name": wanted.name}
-    elif wanted.must:
+    elif wanted.required:
         choice = {"type": "any"}
-    if wanted.one:
+    if wanted.single:
         choice["disable_parallel_tool_use"] = True
     return {} if choice == {"type": "auto"} else {"tool_choice": choice}
 

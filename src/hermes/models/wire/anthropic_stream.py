@@ -115,7 +115,7 @@ class AnthropicStream(BlockStream):
                     continue
                 raise InvalidChunk(str(error)) from error
             self._take(event, data)
-        return self._builder.take()
+        return self._builder.take_deltas()
 
     def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
@@ -125,7 +125,7 @@ class AnthropicStream(BlockStream):
             case "content_block_start":
                 self._begin(event.index, event.content_block or WireBlock())
             case "content_block_stop":
-                self._seal(event.index)
+                self._close_block(event.index)
             case "message_start":
                 self._count(event.message and event.message.usage)
             case "message_delta":
@@ -142,36 +142,36 @@ class AnthropicStream(BlockStream):
                 return
 
     def _begin(self, index: int, started: WireBlock) -> None:
-        self._seal(index)
+        self._close_block(index)
         match started.type:
             case "text":
                 block = self._builder.begin(BlockKind.TEXT)
-                self._builder.grow(block, started.text)
+                self._builder.append(block, started.text)
             case "thinking":
-                block = self._builder.begin(BlockKind.THOUGHT)
-                self._builder.grow(block, started.thinking)
+                block = self._builder.begin(BlockKind.REASONING)
+                self._builder.append(block, started.thinking)
                 self._signatures[index] = started.signature
             case "redacted_thinking":
-                block = self._builder.begin(BlockKind.THOUGHT)
-                self._builder.seal(
+                block = self._builder.begin(BlockKind.REASONING)
+                self._builder.sign(
                     block, _encode_signature(ReasoningSignature(REDACTED, data=started.data))
                 )
             case "tool_use":
                 block = self._builder.begin(BlockKind.CALL, started.id, started.name)
-                self._builder.grow(block, _initial_arguments(started.input))
+                self._builder.append(block, _initial_arguments(started.input))
             case _:
                 return
         self._open[index] = block
 
     def _grow(self, index: int, delta: WireDelta) -> None:
         if delta.text is not None:
-            self._builder.grow(self._block(index, BlockKind.TEXT), delta.text)
+            self._builder.append(self._block(index, BlockKind.TEXT), delta.text)
         elif delta.partial_json is not None:
-            self._builder.grow(self._block(index, BlockKind.CALL), delta.partial_json)
+            self._builder.append(self._block(index, BlockKind.CALL), delta.partial_json)
         elif delta.thinking is not None:
-            self._builder.grow(self._block(index, BlockKind.THOUGHT), delta.thinking)
+            self._builder.append(self._block(index, BlockKind.REASONING), delta.thinking)
         elif delta.signature is not None:
-            self._block(index, BlockKind.THOUGHT)
+            self._block(index, BlockKind.REASONING)
             self._signatures[index] = self._signatures.get(index, "") + delta.signature
 
     def _block(self, index: int, kind: BlockKind) -> Block:
@@ -181,11 +181,11 @@ class AnthropicStream(BlockStream):
             block = self._open[index] = self._builder.begin(kind)
         return block
 
-    def _seal(self, index: int) -> None:
+    def _close_block(self, index: int) -> None:
         block = self._open.pop(index, None)
         signature = self._signatures.pop(index, "")
         if block is not None and signature:
-            self._builder.seal(
+            self._builder.sign(
                 block, _encode_signature(ReasoningSignature(THINKING, signature=signature))
             )
 
@@ -202,14 +202,14 @@ class AnthropicStream(BlockStream):
     def _message(self, event: StreamEvent) -> None:
         for index, block in enumerate(event.content or ()):
             self._begin(index, block)
-            self._seal(index)
+            self._close_block(index)
         self._count(event.usage)
         self._stop(event.stop_reason or "end_turn")
         self.ended = True
 
     def close(self) -> list[StreamDelta]:
         for index in list(self._open):
-            self._seal(index)
+            self._close_block(index)
         return super().close()
 
     def answer(self, model: str, provider: str) -> Assistant:

@@ -86,7 +86,7 @@ class CallBuilder:
         slot.pieces.append(arguments)
 
     def _slot_for(self, piece: CallDelta, name: str) -> _PartialCall | None:
-        found = self._known(piece, name)
+        found = self._find_slot(piece, name)
         if found is not None and not (name and self._starts_new_call(found, piece)):
             return found
         if len(self._slots) >= MAX_CALLS:
@@ -95,7 +95,7 @@ class CallBuilder:
         self._slots.append(slot)
         return slot
 
-    def _known(self, piece: CallDelta, name: str) -> _PartialCall | None:
+    def _find_slot(self, piece: CallDelta, name: str) -> _PartialCall | None:
         newest_first = reversed(self._slots)
         if piece.index is not None:
             return next((slot for slot in newest_first if slot.index == piece.index), None)

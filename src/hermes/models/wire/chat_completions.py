@@ -94,7 +94,7 @@ MAX_CONVERSATIONS = 8
 class ChatRequestCodec(RequestCodec):
     """Encodes request bodies for one model of a provider."""
 
-    complaints: ClassVar[Mapping[str, str]] = {
+    refusal_patterns: ClassVar[Mapping[str, str]] = {
         "stream_options": r"stream_options",
         "effort": r"reasoning_effort|enable_thinking|chat_template_kwargs",
     }
@@ -109,36 +109,36 @@ class ChatRequestCodec(RequestCodec):
     ) -> None:
         super().__init__(model, provider, profile, max_output, extra)
         self._last_system = ("", b"")
-        self._written: OrderedDict[str, _EncodedConversation] = OrderedDict()
+        self._encoded: OrderedDict[str, _EncodedConversation] = OrderedDict()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         """Return the whole body. `images` holds those named by `images_in`, as far as found.
 
         None means that there are none.
         """
-        return b"".join(self.pieces(request, images))
+        return b"".join(self.body_pieces(request, images))
 
-    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> list[bytes]:
+    def body_pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> list[bytes]:
         """Return the body in pieces; requests share the same bytes objects where possible."""
-        head = self._beginning(request)
+        head = self._prefix(request)
         if images is not None:
             encoded = self._encoder.encode(self.messages(request, images))
             return [*head, b',"messages":', encoded, b"}"]
         system = self._system(request.system) if request.system else b""
-        encoded = b",".join(filter(None, self._rewritten(request.messages)))
+        encoded = b",".join(filter(None, self._encode_messages(request.messages)))
         between = b"," if system and encoded else b""
         return [*head, b',"messages":[', system, between, encoded, b"]}"]
 
-    def _beginning(self, request: ModelRequest) -> list[bytes]:
+    def _prefix(self, request: ModelRequest) -> list[bytes]:
         """Return everything before the messages, with the tools as a separate piece."""
         encode, head = self._encoder.encode, self._head(request)
         if not request.tools:
             return [encode(head)[:-1]]
-        calling = _tool_choice(request.calling)
+        calling = _tool_choice(request.constraints)
         for name in ("tools", *calling):
             head.pop(name, None)
         wanted = [b",", encode(calling)[1:-1]] if calling else []
-        return [encode(head)[:-1], b',"tools":', self._offered.written(request.tools), *wanted]
+        return [encode(head)[:-1], b',"tools":', self._tool_encoder.encode(request.tools), *wanted]
 
     def _system(self, system: str) -> bytes:
         """Encode the system prompt, reusing the last result for the same object."""
@@ -146,18 +146,18 @@ class ChatRequestCodec(RequestCodec):
             self._last_system = system, self._encoder.encode(SystemMessage(system))
         return self._last_system[1]
 
-    def _rewritten(self, messages: Sequence[Message]) -> list[bytes]:
+    def _encode_messages(self, messages: Sequence[Message]) -> list[bytes]:
         """Encode each message, reusing the prefix of the conversation's last request."""
         last, same = self._last(messages)
         written = last.pieces[:same]
         for message in messages[same:]:
-            one = self._one(message, {})
+            one = self._message(message, {})
             written.append(self._encoder.encode(one) if one else b"")
         conversation = messages[0].id if messages else ""
-        self._written[conversation] = _EncodedConversation(messages, written)
-        self._written.move_to_end(conversation)
-        if len(self._written) > MAX_CONVERSATIONS:
-            self._written.popitem(last=False)
+        self._encoded[conversation] = _EncodedConversation(messages, written)
+        self._encoded.move_to_end(conversation)
+        if len(self._encoded) > MAX_CONVERSATIONS:
+            self._encoded.popitem(last=False)
         return written
 
     def messages(self, request: ModelRequest, images: ImageUrlMap) -> list[WireMessage]:
@@ -169,13 +169,13 @@ class ChatRequestCodec(RequestCodec):
                 shown = []
             if isinstance(message, Result):
                 shown += self._images(message.parts)
-            if one := self._one(message, images):
+            if one := self._message(message, images):
                 written.append(one)
         if shown:
             written.append(self._shown(shown, images))
         return written
 
-    def _one(self, message: Message, images: ImageUrlMap) -> WireMessage | None:
+    def _message(self, message: Message, images: ImageUrlMap) -> WireMessage | None:
         match message:
             case User():
                 return UserMessage(self._content(message.parts, images))
@@ -188,7 +188,7 @@ class ChatRequestCodec(RequestCodec):
 
     def _last(self, messages: Sequence[Message]) -> tuple[_EncodedConversation, int]:
         """Return the conversation's last request, and the length of the common prefix."""
-        last = self._written.get(messages[0].id, _NO_CONVERSATION) if messages else _NO_CONVERSATION
+        last = self._encoded.get(messages[0].id, _NO_CONVERSATION) if messages else _NO_CONVERSATION
         same = 0
         for old, new in zip(last.messages, messages, strict=False):
             if old is not new:
@@ -203,15 +203,15 @@ class ChatRequestCodec(RequestCodec):
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {"model": self._model, "stream": True}
-        if self._profile.stream_usage and self._optional.takes("stream_options"):
+        if self._profile.stream_usage and self._optional.is_accepted("stream_options"):
             head["stream_options"] = {"include_usage": True}
         limit = request.max_output or self._max_output
         if limit:
             head[self._profile.max_tokens_field] = limit
-        if request.effort and self._optional.takes("effort"):
+        if request.effort and self._optional.is_accepted("effort"):
             head |= _effort(request.effort, self._profile)
-        if request.calling.form is not None:
-            head["response_format"] = _response_format(request.calling.form)
+        if request.constraints.format is not None:
+            head["response_format"] = _response_format(request.constraints.format)
         return head | self._extra
 
     @staticmethod
@@ -238,7 +238,7 @@ class ChatRequestCodec(RequestCodec):
         calls = [self._call(part) for part in message.parts if isinstance(part, ToolCall)]
         if not text and not calls:
             return None
-        answer = AssistantMessage(text or self._profile.no_text)
+        answer = AssistantMessage(text or self._profile.empty_content)
         if calls:
             answer.tool_calls = calls
         if self._profile.replay is not ReasoningReplay.NEVER:
@@ -313,9 +313,9 @@ def _tool_choice(wanted: OutputConstraints) -> dict[str, Any]:
     head: dict[str, Any] = {}
     if wanted.name:
         head["tool_choice"] = {"type": "function", "function": {"name": wanted.name}}
-    elif wanted.must:
+    elif wanted.required:
         head["tool_choice"] = "required"
-    if wanted.one:
+    if wanted.single:
         head["parallel_tool_calls"] = False
     return head
 
@@ -333,9 +333,7 @@ def _effort(wanted: str, profile: ModelProfile) -> dict[str, Any]:
     thinks = wanted != "none"
     nearest = nearest_effort(wanted, profile.efforts)
     match profile.effort:
-        case (
-            EffortFormat.NOWHERE | EffortFormat.BUDGET | EffortFormat.ADAPTIVE | EffortFormat.LEVEL
-        ):
+        case EffortFormat.NONE | EffortFormat.BUDGET | EffortFormat.ADAPTIVE | EffortFormat.LEVEL:
             return {}
         case EffortFormat.FIELD:
             return {"reasoning_effort": nearest} if nearest else {}

@@ -177,23 +177,23 @@ class ChatStream:
     def _pieces(self, pieces: list[TextPiece]) -> None:
         for piece in pieces:
             match piece.kind:
-                case PieceKind.SPOKEN:
+                case PieceKind.TEXT:
                     self._add_text(piece.text)
-                case PieceKind.THOUGHT:
+                case PieceKind.REASONING:
                     self._add_thought(piece.text)
-                case PieceKind.TAKEN_BACK:
+                case PieceKind.RECLASSIFIED:
                     self._thoughts += self._texts
                     self._texts = []
                     self._deltas.reset("that was thinking")
-                    self._deltas.add("".join(self._thoughts), thought=True)
+                    self._deltas.add("".join(self._thoughts), reasoning=True)
 
     def _add_text(self, text: str) -> None:
         self._texts.append(text)
-        self._deltas.add(text, thought=False)
+        self._deltas.add(text, reasoning=False)
 
     def _add_thought(self, text: str) -> None:
         self._thoughts.append(text)
-        self._deltas.add(text, thought=True)
+        self._deltas.add(text, reasoning=True)
 
     def answer(self, model: str, provider: str) -> Assistant:
         cut = bool(self.runaway) or _STOPS.get(self.finish_reason) is Stop.LENGTH

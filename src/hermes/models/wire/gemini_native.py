@@ -40,15 +40,15 @@ class Content(Struct):
 class GeminiRequestCodec(RequestCodec):
     """Encodes request bodies for one model of a provider."""
 
-    complaints: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
+    refusal_patterns: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head: Part = {"contents": self._contents(request.messages, images or {})}
         if request.system:
             head["systemInstruction"] = {"parts": [{"text": request.system}], "role": "user"}
         if request.tools:
-            head["tools"] = [{"functionDeclarations": self._offered(request.tools)}]
-            head |= _tool_config(request.calling)
+            head["tools"] = [{"functionDeclarations": self._tool_encoder(request.tools)}]
+            head |= _tool_config(request.constraints)
         if generation := self._generation(request):
             head["generationConfig"] = generation
         return self._encoder.encode(head | self._extra)
@@ -65,7 +65,7 @@ class GeminiRequestCodec(RequestCodec):
         generation: Part = {}
         if limit := request.max_output or self._max_output:
             generation["maxOutputTokens"] = limit
-        effort = request.effort if self._optional.takes("thinking") else None
+        effort = request.effort if self._optional.is_accepted("thinking") else None
         if effort and (thinking := _effort(effort, self._profile)):
             generation["thinkingConfig"] = thinking
         return generation
@@ -103,7 +103,7 @@ class GeminiRequestCodec(RequestCodec):
     def _content_parts(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Part]:
         return [
             _image(part, images)
-            if isinstance(part, Media) and self._shows(part)
+            if isinstance(part, Media) and self._sends_image(part)
             else {"text": part_text(part)}
             for part in parts
             if part != Text("")
@@ -111,7 +111,7 @@ class GeminiRequestCodec(RequestCodec):
 
     def _result(self, result: Result, images: ImageUrlMap, name: str) -> list[Part]:
         """Return a result; its images follow as separate parts."""
-        shown = [one for one in result.parts if isinstance(one, Media) and self._shows(one)]
+        shown = [one for one in result.parts if isinstance(one, Media) and self._sends_image(one)]
         text = "\n".join(
             f"[the image {part.name or part.media_type} follows]"
             if isinstance(part, Media) and part in shown
@@ -180,7 +180,7 @@ def _read_signature(signature: str | None) -> str:
 
 
 def _tool_config(wanted: OutputConstraints) -> Part:
-    if not (wanted.must or wanted.name):
+    if not (wanted.required or wanted.name):
         return {}
     config: Part = {"mode": "ANY"}
     if wanted.name:

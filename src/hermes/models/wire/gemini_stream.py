@@ -38,7 +38,7 @@ class WireCall(Struct):
 class WirePart(Struct):
     text: str | None = None
     thought: bool = False
-    seal: str | None = field(default=None, name="thoughtSignature")
+    signature: str | None = field(default=None, name="thoughtSignature")
     call: WireCall | None = field(default=None, name="functionCall")
 
 
@@ -97,7 +97,7 @@ class GeminiStream(BlockStream):
             if event.error:
                 raise StreamError(data)
             self._take(event)
-        return self._builder.take()
+        return self._builder.take_deltas()
 
     def _take(self, event: StreamEvent) -> None:
         if event.usage_metadata is not None:
@@ -112,31 +112,33 @@ class GeminiStream(BlockStream):
 
     def _part(self, part: WirePart) -> None:
         if part.call is not None:
-            self._add_signature(part.seal)
+            self._add_signature(part.signature)
             call = part.call
             block = self._builder.begin(BlockKind.CALL, call.id or new_id("call"), call.name)
-            self._builder.grow(block, bytes(call.args).decode())
+            self._builder.append(block, bytes(call.args).decode())
         elif part.thought:
-            block = self._growing(BlockKind.THOUGHT)
-            self._builder.grow(block, part.text or "")
-            if part.seal:
-                self._builder.seal(block, _encode_signature(part.seal))
-        elif part.seal:
+            block = self._growing(BlockKind.REASONING)
+            self._builder.append(block, part.text or "")
+            if part.signature:
+                self._builder.sign(block, _encode_signature(part.signature))
+        elif part.signature:
             # A signed part must be sent back unchanged, so it is not merged with others.
-            self._add_signature(part.seal)
-            self._builder.grow(self._builder.begin(BlockKind.TEXT), part.text or "")
+            self._add_signature(part.signature)
+            self._builder.append(self._builder.begin(BlockKind.TEXT), part.text or "")
         elif part.text:
-            self._builder.grow(self._growing(BlockKind.TEXT), part.text)
+            self._builder.append(self._growing(BlockKind.TEXT), part.text)
 
     def _growing(self, kind: BlockKind) -> Block:
         last = self._builder.last
-        if last is None or last.kind is not kind or last.seal:
+        if last is None or last.kind is not kind or last.signature:
             return self._builder.begin(kind)
         return last
 
     def _add_signature(self, signature: str | None) -> None:
         if signature:
-            self._builder.seal(self._builder.begin(BlockKind.THOUGHT), _encode_signature(signature))
+            self._builder.sign(
+                self._builder.begin(BlockKind.REASONING), _encode_signature(signature)
+            )
 
     def answer(self, model: str, provider: str) -> Assistant:
         stop = _STOPS.get(self.finish_reason, Stop.END)

@@ -49,18 +49,18 @@ class _PreviousResponse(Struct, frozen=True):
 class PreviousResponses:
     """Maps answers to stored responses; disabled unless the server stores them."""
 
-    def __init__(self, *, on: bool) -> None:
-        self.on = on
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
         self._known: OrderedDict[str, _PreviousResponse] = OrderedDict()
 
-    def remember(self, answer: Assistant, asked: Sequence[Message], response: str) -> None:
-        if not self.on or not response:
+    def remember(self, answer: Assistant, messages: Sequence[Message], response: str) -> None:
+        if not self.enabled or not response:
             return
-        self._known[answer.id] = _PreviousResponse(response, _history_digest([*asked, answer]))
+        self._known[answer.id] = _PreviousResponse(response, _history_digest([*messages, answer]))
         if len(self._known) > MAX_RESPONSES:
             self._known.popitem(last=False)
 
-    def place(self, messages: Sequence[Message]) -> tuple[str, int]:
+    def continue_from(self, messages: Sequence[Message]) -> tuple[str, int]:
         """Return the response to continue from and the next message's index, else `("", 0)`."""
         if not self._known:
             return "", 0
@@ -71,9 +71,9 @@ class PreviousResponses:
                 return (kept.response, at + 1) if same else ("", 0)
         return "", 0
 
-    def learn(self, refusal: str) -> bool:
+    def drop_refused(self, refusal: str) -> bool:
         """Forget refused responses; return whether the refusal was about one."""
-        if not self.on or not _MISSING_RESPONSE.search(refusal):
+        if not self.enabled or not _MISSING_RESPONSE.search(refusal):
             return False
         named = _RESPONSE_ID.search(refusal)
         gone = [key for key, kept in self._known.items() if named and kept.response == named[0]]
@@ -82,7 +82,7 @@ class PreviousResponses:
         for key in gone:
             del self._known[key]
         if _NOT_SUPPORTED.search(refusal):
-            self.on = False
+            self.enabled = False
         return bool(gone)
 
 
@@ -97,21 +97,21 @@ Item: TypeAlias = dict[str, Any]
 class ResponsesRequestCodec(RequestCodec):
     """Encodes request bodies for one model of a provider."""
 
-    complaints: ClassVar[Mapping[str, str]] = {
+    refusal_patterns: ClassVar[Mapping[str, str]] = {
         "summary": r"reasoning[.\s_']*summar",
         "cache_key": r"prompt_cache_key",
         "reasoning": r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
     }
 
     @cached_property
-    def kept(self) -> PreviousResponses:
-        return PreviousResponses(on=self._profile.keeps)
+    def previous_responses(self) -> PreviousResponses:
+        return PreviousResponses(enabled=self._profile.stores_responses)
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head, messages = self._head(request), request.messages
-        if self.kept.on:
+        if self.previous_responses.enabled:
             head["store"] = True
-            response, first = self.kept.place(messages)
+            response, first = self.previous_responses.continue_from(messages)
             if response:
                 head["previous_response_id"] = response
                 messages = messages[first:]
@@ -119,28 +119,30 @@ class ResponsesRequestCodec(RequestCodec):
         return self._encoder.encode(head | {"input": items})
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        return super().images_in(messages[self.kept.place(messages)[1] :])
+        return super().images_in(messages[self.previous_responses.continue_from(messages)[1] :])
 
     def _head(self, request: ModelRequest) -> Item:
         head: Item = {"model": self._model, "stream": True, "store": False}
         if request.system:
             head["instructions"] = request.system
-        if request.messages and self._optional.takes("cache_key"):
+        if request.messages and self._optional.is_accepted("cache_key"):
             head["prompt_cache_key"] = request.messages[0].id
-        if self._profile.effort is not EffortFormat.NOWHERE and self._optional.takes("reasoning"):
+        if self._profile.effort is not EffortFormat.NONE and self._optional.is_accepted(
+            "reasoning"
+        ):
             head["include"] = ["reasoning.encrypted_content"]
             head |= self._effort(request.effort)
         if limit := request.max_output or self._max_output:
             head["max_output_tokens"] = limit
         if request.tools:
-            head["tools"] = self._offered(request.tools)
-            head |= _tool_choice(request.calling)
-        if request.calling.form is not None:
-            head["text"] = {"format": _text_format(request.calling.form)}
+            head["tools"] = self._tool_encoder(request.tools)
+            head |= _tool_choice(request.constraints)
+        if request.constraints.format is not None:
+            head["text"] = {"format": _text_format(request.constraints.format)}
         return head | self._extra
 
-    def learn(self, refusal: str) -> bool:
-        return self.kept.learn(refusal) or super().learn(refusal)
+    def drop_refused(self, refusal: str) -> bool:
+        return self.previous_responses.drop_refused(refusal) or super().drop_refused(refusal)
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class ResponsesRequestCodec(RequestCodec):
     def _effort(self, wanted: str | None) -> Item:
         nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
         reasoning: Item = {"effort": nearest} if nearest else {}
-        if self._optional.takes("summary"):
+        if self._optional.is_accepted("summary"):
             reasoning["summary"] = "auto"
         return {"reasoning": reasoning} if reasoning else {}
 
@@ -173,12 +175,12 @@ class ResponsesRequestCodec(RequestCodec):
                 assert_never(message)
 
     def _content(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> str | list[Item]:
-        if not any(isinstance(part, Media) and self._shows(part) for part in parts):
+        if not any(isinstance(part, Media) and self._sends_image(part) for part in parts):
             return "\n".join(map(part_text, parts))
         return [self._part(part, images) for part in parts]
 
     def _part(self, part: Text | Media, images: ImageUrlMap) -> Item:
-        if isinstance(part, Text) or not self._shows(part):
+        if isinstance(part, Text) or not self._sends_image(part):
             return {"type": "input_text", "text": part_text(part)}
         url = images.get(part.digest)
         if not url:
@@ -242,9 +244,9 @@ def _tool_choice(wanted: OutputConstraints) -> Item:
     head: Item = {}
     if wanted.name:
         head["tool_choice"] = {"type": "function", "name": wanted.name}
-    elif wanted.must:
+    elif wanted.required:
         head["tool_choice"] = "required"
-    if wanted.one:
+    if wanted.single:
         head["parallel_tool_calls"] = False
     return head
 
@@ -264,9 +266,9 @@ class ResponsesWire(ResponsesRequestCodec):
     def headers(self, key: str, base_url: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         if isinstance(stream, ResponsesStream) and stream.finish_reason == "completed":
-            self.kept.remember(answer, request.messages, stream.response)
+            self.previous_responses.remember(answer, request.messages, stream.response)
 
     def stream(self) -> ResponsesStream:
         return ResponsesStream(self._decoder)

@@ -18,14 +18,14 @@ from hermes.schema.tools import ToolSpec
 
 
 class ToolEncoder:
-    def __init__(self, write: Callable[[ToolSpec], dict[str, Any]]) -> None:
-        self._write = write
+    def __init__(self, encode_tool: Callable[[ToolSpec], dict[str, Any]]) -> None:
+        self._write = encode_tool
         self._last: tuple[Sequence[ToolSpec], bytes] = ((), b"[]")
 
     def __call__(self, specs: Sequence[ToolSpec]) -> Raw:
-        return Raw(self.written(specs))
+        return Raw(self.encode(specs))
 
-    def written(self, specs: Sequence[ToolSpec]) -> bytes:
+    def encode(self, specs: Sequence[ToolSpec]) -> bytes:
         """Encode the tools, reusing the last result for the same objects."""
         last, encoded = self._last
         if len(last) != len(specs) or not all(map(is_, last, specs)):
@@ -41,7 +41,7 @@ class OptionalFields:
         self._complaints = complaints
         self._refused: set[str] = set()
 
-    def learn(self, refusal: str) -> bool:
+    def drop_refused(self, refusal: str) -> bool:
         """Return whether a refusal was about one of the fields, which is omitted from now on."""
         for name, complaint in self._complaints.items():
             if name not in self._refused and re.search(complaint, refusal, re.IGNORECASE):
@@ -49,7 +49,7 @@ class OptionalFields:
                 return True
         return False
 
-    def takes(self, name: str) -> bool:
+    def is_accepted(self, name: str) -> bool:
         return name not in self._refused
 
 
@@ -69,7 +69,7 @@ class RequestCodec:
     `complaints` maps optional fields to patterns of the refusals they may cause.
     """
 
-    complaints: ClassVar[Mapping[str, str]] = {}
+    refusal_patterns: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -84,14 +84,16 @@ class RequestCodec:
         self._profile = profile
         self._max_output = max_output
         self._extra = dict(extra or {})
-        self._optional = OptionalFields(**self.complaints)
-        self._offered = ToolEncoder(self._tool)
+        self._optional = OptionalFields(**self.refusal_patterns)
+        self._tool_encoder = ToolEncoder(self._tool)
         self._encoder = msgspec.json.Encoder()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         raise NotImplementedError
 
-    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
+    def body_pieces(
+        self, request: ModelRequest, images: ImageUrlMap | None = None
+    ) -> Sequence[bytes]:
         return [self.body(request, images)]
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
@@ -101,14 +103,14 @@ class RequestCodec:
             for message in messages
             if not isinstance(message, Assistant)
             for part in message.parts
-            if isinstance(part, Media) and self._shows(part)
+            if isinstance(part, Media) and self._sends_image(part)
         ]
 
-    def learn(self, refusal: str) -> bool:
+    def drop_refused(self, refusal: str) -> bool:
         """Return whether a refused field can be omitted; the next body is without it."""
-        return self._optional.learn(refusal)
+        return self._optional.drop_refused(refusal)
 
-    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Do nothing by default."""
 
     @staticmethod
@@ -116,7 +118,7 @@ class RequestCodec:
         """Encode one tool."""
         raise NotImplementedError
 
-    def _shows(self, media: Media) -> bool:
+    def _sends_image(self, media: Media) -> bool:
         return self._profile.images and is_image(media)
 
     def _owns(self, answer: Assistant) -> bool:

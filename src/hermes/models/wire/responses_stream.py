@@ -14,7 +14,7 @@ REASONING = "reasoning"
 
 _ITEM_KINDS = {
     "message": BlockKind.TEXT,
-    REASONING: BlockKind.THOUGHT,
+    REASONING: BlockKind.REASONING,
     "function_call": BlockKind.CALL,
 }
 _STOPS = {
@@ -27,8 +27,8 @@ _DELTA_KINDS = {
     "response.output_text.delta": BlockKind.TEXT,
     "response.refusal.delta": BlockKind.TEXT,
     "response.function_call_arguments.delta": BlockKind.CALL,
-    "response.reasoning_summary_text.delta": BlockKind.THOUGHT,
-    "response.reasoning_text.delta": BlockKind.THOUGHT,
+    "response.reasoning_summary_text.delta": BlockKind.REASONING,
+    "response.reasoning_text.delta": BlockKind.REASONING,
 }
 
 
@@ -143,10 +143,10 @@ class ResponsesStream(BlockStream):
             kind = _DELTA_KINDS.get(event.type)
             if kind is not None:
                 self._refused |= event.type == "response.refusal.delta"
-                self._builder.grow(self._block(event, kind), event.delta or "")
+                self._builder.append(self._block(event, kind), event.delta or "")
             elif event.type:
                 self._take(event, data)
-        return self._builder.take()
+        return self._builder.take_deltas()
 
     def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
@@ -157,8 +157,8 @@ class ResponsesStream(BlockStream):
                 if event.item is not None and event.item.type in _ITEM_KINDS:
                     self._done(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
             case "response.reasoning_summary_part.added":
-                block = self._block(event, BlockKind.THOUGHT)
-                self._builder.grow(block, "\n\n" if block.pieces else "")
+                block = self._block(event, BlockKind.REASONING)
+                self._builder.append(block, "\n\n" if block.pieces else "")
             case "response.completed" | "response.incomplete" | "response.done":
                 self._finish(event.response or WireResponse())
             case "response.failed":
@@ -191,14 +191,14 @@ class ResponsesStream(BlockStream):
         self._name(block, item)
         match block.kind:
             case BlockKind.CALL:
-                self._builder.settle(block, item.arguments)
+                self._builder.set_text(block, item.arguments)
             case BlockKind.TEXT:
                 self._refused |= any(part.refusal for part in item.content or ())
-                self._builder.settle(block, _text(item))
-            case BlockKind.THOUGHT:
-                self._builder.settle(block, _thought(item))
-                if item.encrypted_content and not block.seal:
-                    self._builder.seal(block, _encrypted_reasoning(item, item.encrypted_content))
+                self._builder.set_text(block, _text(item))
+            case BlockKind.REASONING:
+                self._builder.set_text(block, _thought(item))
+                if item.encrypted_content and not block.signature:
+                    self._builder.sign(block, _encrypted_reasoning(item, item.encrypted_content))
 
     def _finish(self, response: WireResponse) -> None:
         for index, item in enumerate(response.output or ()):

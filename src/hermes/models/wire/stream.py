@@ -21,10 +21,10 @@ class DeltaBuffer:
         self._pieces: list[str] = []
         self._thought = False
 
-    def add(self, text: str, *, thought: bool) -> None:
-        if thought is not self._thought:
+    def add(self, text: str, *, reasoning: bool) -> None:
+        if reasoning is not self._thought:
             self._flush()
-            self._thought = thought
+            self._thought = reasoning
         self._pieces.append(text)
 
     def reset(self, reason: str) -> None:
@@ -126,16 +126,18 @@ class Wire(Protocol):
         """Return the whole body. `images` holds those named by `images_in`, as far as found."""
         ...
 
-    def pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> Sequence[bytes]:
+    def body_pieces(
+        self, request: ModelRequest, images: ImageUrlMap | None = None
+    ) -> Sequence[bytes]:
         """Return the body in pieces; requests may share the same bytes objects."""
         ...
 
-    def learn(self, refusal: str) -> bool:
+    def drop_refused(self, refusal: str) -> bool:
         """Return whether a refused field can be omitted; the next body is without it."""
         ...
 
     def stream(self) -> WireStream: ...
 
-    def heard(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Called with the complete answer, to remember what later requests need."""
         ...

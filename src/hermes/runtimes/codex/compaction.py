@@ -25,12 +25,12 @@ class ThreadCompaction:
     `retire` means that the process should not be used again.
     """
 
-    def __init__(self, server: AppServer, thread: OpenThread, patience: CodexTimeouts) -> None:
+    def __init__(self, server: AppServer, thread: OpenThread, timeouts: CodexTimeouts) -> None:
         self._server = server
         self._thread = thread
-        self._patience = patience
+        self._timeouts = timeouts
         self._mapper = EventMapper(thread.model, thread.provider)
-        self._mapper.spending.total = server.spent.get(thread.id)
+        self._mapper.usage_meter.total = server.token_totals.get(thread.id)
         self._before = thread.filled.tokens
         self.retire = False
 
@@ -40,32 +40,32 @@ class ThreadCompaction:
 
     @property
     def filled(self) -> ContextFill:
-        return self._mapper.spending.filled
+        return self._mapper.usage_meter.filled
 
     async def run(self) -> RuntimeCompaction:
         """Raises `ModelError`; the thread is unchanged then."""
         mapper = self._mapper
         params: Json = {"threadId": self._thread.id}
-        with self._server.listening(self._thread.id) as incoming:
+        with self._server.subscribe(self._thread.id) as incoming:
             try:
-                await self._server.call(protocol.THREAD_COMPACT, params, self._patience.turn)
-                with anyio.move_on_after(self._patience.deadline):
+                await self._server.call(protocol.THREAD_COMPACT, params, self._timeouts.turn)
+                with anyio.move_on_after(self._timeouts.deadline):
                     await self._follow(incoming)
             finally:
                 if mapper.end is None:
                     await self._cancel()
         if mapper.end is None:
-            raise request_timed_out(protocol.THREAD_COMPACT, self._patience.deadline)
+            raise request_timed_out(protocol.THREAD_COMPACT, self._timeouts.deadline)
         if mapper.end.status != "completed":
             raise turn_failed(
-                mapper.end.error or mapper.trouble or CodexError(), await self._server.said()
+                mapper.end.error or mapper.last_error or CodexError(), await self._server.log_tail()
             )
-        if mapper.spending.total is not None:
-            self._server.spent[self._thread.id] = mapper.spending.total
+        if mapper.usage_meter.total is not None:
+            self._server.token_totals[self._thread.id] = mapper.usage_meter.total
         return RuntimeCompaction(
             before=self._before,
             after=self.filled.tokens,
-            usage=mapper.spending.take(),
+            usage=mapper.usage_meter.take(),
             model=self._thread.model,
             provider=self._thread.provider,
         )
@@ -76,7 +76,7 @@ class ThreadCompaction:
                 message = await incoming.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError):
                 self.retire = True
-                raise process_ended(await self._server.said()) from None
+                raise process_ended(await self._server.log_tail()) from None
             if message.id is not None:
                 await self._server.refuse(message.id, "the thread is being compacted")
                 continue
@@ -94,7 +94,7 @@ class ThreadCompaction:
         params: Json = {"threadId": self._thread.id, "turnId": self.turn}
         with anyio.CancelScope(shield=True):
             try:
-                await self._server.call(protocol.TURN_INTERRUPT, params, self._patience.interrupt)
+                await self._server.call(protocol.TURN_INTERRUPT, params, self._timeouts.interrupt)
             except ModelError as error:
                 log.warning("codex did not stop compacting a thread: %s", error)
                 self.retire = True

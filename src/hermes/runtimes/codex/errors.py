@@ -75,36 +75,36 @@ def is_login_error(text: str) -> bool:
     return _LOGIN_WORDS.search(text) is not None
 
 
-def turn_failed(told: CodexError, said: str = "") -> ModelError:
+def turn_failed(error: CodexError, log_tail: str = "") -> ModelError:
     """Return the error of a failed turn; `said` is the end of codex's log."""
-    message = told.message or told.additional_details or "no reason given"
+    message = error.message or error.additional_details or "no reason given"
     # The log also contains unrelated errors, such as an MCP server's, so it only counts if codex
     # itself gives no reason.
-    logged = said if told.kind in {"", "other"} else ""
-    if told.kind == "unauthorized" or is_login_error(
-        f"{message}\n{told.additional_details}\n{logged}"
+    logged = log_tail if error.kind in {"", "other"} else ""
+    if error.kind == "unauthorized" or is_login_error(
+        f"{message}\n{error.additional_details}\n{logged}"
     ):
         return login_required(message)
-    kind = _ERRORS_BY_KIND.get(told.kind, ModelError)
+    kind = _ERRORS_BY_KIND.get(error.kind, ModelError)
     return kind(f"⚠️ Codex could not answer: {quote(message)}", hint=RETRY_HINT)
 
 
-def login_required(words: str) -> ModelError:
+def login_required(message: str) -> ModelError:
     return Unauthorized(
-        f"⚠️ Codex is not logged in, or its login has expired ({quote(words)}).", hint=LOGIN_HINT
+        f"⚠️ Codex is not logged in, or its login has expired ({quote(message)}).", hint=LOGIN_HINT
     )
 
 
-def process_ended(said: str) -> ModelError:
-    if is_login_error(said):
-        return login_required(_last_line(said))
-    why = f" Its last output: {quote(_last_line(said))}" if said.strip() else ""
+def process_ended(log_tail: str) -> ModelError:
+    if is_login_error(log_tail):
+        return login_required(_last_line(log_tail))
+    why = f" Its last output: {quote(_last_line(log_tail))}" if log_tail.strip() else ""
     return Unreachable(f"⚠️ The codex process ended unexpectedly.{why}", hint=RETRY_HINT)
 
 
-def request_refused(what: str, message: str, said: str = "") -> ModelError:
+def request_refused(what: str, message: str, log_tail: str = "") -> ModelError:
     """Return the error for a request that codex answered with an error."""
-    if is_login_error(f"{message}\n{said}"):
+    if is_login_error(f"{message}\n{log_tail}"):
         return login_required(message)
     return ModelError(f"⚠️ Codex refused {what}: {quote(message)}", hint=RETRY_HINT)
 
@@ -113,15 +113,15 @@ def request_timed_out(what: str, seconds: float) -> ModelError:
     return Overloaded(f"⚠️ Codex did not answer {what} in {seconds:g} s.", hint=RETRY_HINT)
 
 
-def start_failed(why: str) -> ModelError:
+def start_failed(reason: str) -> ModelError:
     return Unreachable(
-        f"⚠️ Codex could not be started: {quote(why)}",
+        f"⚠️ Codex could not be started: {quote(reason)}",
         hint=f"Install it (npm package @openai/codex) or set CODEX_PATH; {FALLBACK_HINT}.",
     )
 
 
-def quote(words: str) -> str:
-    line = one_line(words, MAX_QUOTED)
+def quote(text: str) -> str:
+    line = one_line(text, MAX_QUOTED)
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 

@@ -76,11 +76,11 @@ class WatchedCommand(Protocol):
 class _OpenCall:
     """A call that has started; it is reported when no earlier call is still open."""
 
-    def __init__(self, work: CodexCall, *, strange: bool) -> None:
-        self.work = work
-        self.strange = strange
-        self.told = False
-        self.came: CallOutcome | None = None
+    def __init__(self, work: CodexCall, *, untrusted: bool) -> None:
+        self.call = work
+        self.untrusted = untrusted
+        self.emitted = False
+        self.outcome: CallOutcome | None = None
 
 
 class EventMapper:
@@ -93,7 +93,7 @@ class EventMapper:
         self._thoughts: list[str] = []
         self._text = ""
         self._partial: dict[str, str] = {}
-        self.spending = UsageMeter()
+        self.usage_meter = UsageMeter()
         self._steered: dict[str, User] = {}
         self._shown_diff = ""
         self._trouble = CodexError()
@@ -110,14 +110,14 @@ class EventMapper:
         """File changes by item, for approval requests."""
         self.iterations = 0
         self._foreign = False
-        self._moment = 0.0
+        self._last_time = 0.0
         self._running: dict[str, WatchedCommand] = {}
         self._unsandboxed: set[str] = set()
         self._handlers: Mapping[str, Callable[[Raw], list[RuntimeEvent]]] = {
             protocol.ITEM_STARTED: self._begin,
             protocol.ITEM_COMPLETED: self._complete,
-            protocol.TERMINAL_INPUT: self._type,
-            protocol.USAGE_UPDATED: self._spend,
+            protocol.TERMINAL_INPUT: self._on_terminal_input,
+            protocol.USAGE_UPDATED: self._on_usage,
             protocol.PLAN_UPDATED: self._plan,
             protocol.DIFF_UPDATED: self._diff,
             protocol.ERROR: self._on_error,
@@ -127,27 +127,27 @@ class EventMapper:
         }
 
     @property
-    def foreign(self) -> bool:
+    def has_untrusted_text(self) -> bool:
         """Whether codex has seen untrusted text, from its tools or from steering messages."""
         return self._foreign
 
-    @foreign.setter
-    def foreign(self, heard: bool) -> None:
+    @has_untrusted_text.setter
+    def has_untrusted_text(self, heard: bool) -> None:
         """Codex may write what it has read, also through a command that is still running."""
         if heard and not self._foreign:
             for running in self._running.values():
                 running.brings()
         self._foreign = heard
 
-    def steered(self, message: User) -> None:
+    def add_steering(self, message: User) -> None:
         """Track a steering message; it is emitted once codex has read it."""
         self._steered[message.id] = message
-        self.foreign |= has_untrusted_text(message)
+        self.has_untrusted_text |= has_untrusted_text(message)
 
     def forget_steered(self, message: User) -> None:
         self._steered.pop(message.id, None)
 
-    def begun(self, note: RpcMessage) -> tuple[ThreadItem, float | None] | None:
+    def started_item(self, note: RpcMessage) -> tuple[ThreadItem, float | None] | None:
         """Return the item of a command, an edit or an agent that starts here, and since when.
 
         Codex starts a program before it reports it, but after the end of the previous item.
@@ -163,37 +163,37 @@ class EventMapper:
         if found.item.type not in {"commandExecution", "fileChange", *protocol.AGENT_ITEMS}:
             return None
         reported = found.started_at_ms / 1000
-        return found.item, max(reported - MAX_START_DELAY, self._moment) if reported else None
+        return found.item, max(reported - MAX_START_DELAY, self._last_time) if reported else None
 
     def _typed(self, note: DeltaNotification) -> tuple[ThreadItem, float | None] | None:
         """Return input to a program of an earlier turn, which is no longer watched."""
         if note.item_id in self._running:
             return None
         item = ThreadItem(type="commandExecution", id=note.item_id, command=note.stdin)
-        return item, self._moment or None
+        return item, self._last_time or None
 
-    def watched(self, item: str, running: WatchedCommand) -> None:
+    def watch_command(self, item: str, running: WatchedCommand) -> None:
         """The command of an item has started; codex may read its output long before its end."""
         unsandboxed = not self._unsandboxed.isdisjoint({item, ALL_ITEMS})
-        if self.foreign or unsandboxed:
+        if self.has_untrusted_text or unsandboxed:
             running.brings()
-        self.foreign |= running.shown or unsandboxed
+        self.has_untrusted_text |= running.shown or unsandboxed
         self._running[item] = running
 
     def allow_unsandboxed(self, item: str) -> None:
         """Allow the command of an item, or of `ALL_ITEMS`, to leave the sandbox."""
         self._unsandboxed.add(item)
         found = [one for key, one in self._running.items() if item in {key, ALL_ITEMS}]
-        for running in found if self.foreign else ():
+        for running in found if self.has_untrusted_text else ():
             running.brings()
-        self.foreign |= bool(found)
+        self.has_untrusted_text |= bool(found)
 
     @property
-    def unheard(self) -> tuple[User, ...]:
+    def unread_steering(self) -> tuple[User, ...]:
         return tuple(self._steered.values())
 
     @property
-    def trouble(self) -> CodexError:
+    def last_error(self) -> CodexError:
         """The last error reported in the turn."""
         return self._trouble
 
@@ -202,7 +202,7 @@ class EventMapper:
         try:
             return self._feed(note)
         except (msgspec.DecodeError, RecursionError):
-            self.foreign |= note.method == protocol.ITEM_COMPLETED
+            self.has_untrusted_text |= note.method == protocol.ITEM_COMPLETED
             return []
 
     def _feed(self, note: RpcMessage) -> list[RuntimeEvent]:
@@ -222,25 +222,27 @@ class EventMapper:
             case protocol.OUTPUT_DELTA | protocol.MCP_PROGRESS:
                 found = self._open.get(note.item_id)
                 text = note.delta or note.message
-                return [ToolProgress(found.work.id, text)] if found and found.told and text else []
+                return (
+                    [ToolProgress(found.call.id, text)] if found and found.emitted and text else []
+                )
             case _:
                 return [ReasoningDelta(note.delta)]
 
     def _begin(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
-        item, self._moment = note.item, max(self._moment, note.started_at_ms / 1000)
+        item, self._last_time = note.item, max(self._last_time, note.started_at_ms / 1000)
         self.tool_ended = False
         if item.type == "fileChange":
             self.changes[item.id] = item
         work = call_of_item(item)
         if work is None or item.id in self._open:
             return []
-        self._open[item.id] = _OpenCall(work, strange=outcome_of_item(item).foreign)
+        self._open[item.id] = _OpenCall(work, untrusted=outcome_of_item(item).foreign)
         return self._open_events()
 
     def _complete(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
-        item, self._moment = note.item, max(self._moment, note.completed_at_ms / 1000)
+        item, self._last_time = note.item, max(self._last_time, note.completed_at_ms / 1000)
         self.tool_ended = False
         match item.type:
             case "agentMessage":
@@ -269,14 +271,14 @@ class EventMapper:
         if item.type == "commandExecution" and item.id not in self._open:
             # It started in an earlier turn: what it read meanwhile is unknown.
             outcome = structs.replace(outcome, foreign=True)
-        found = self._open.setdefault(item.id, _OpenCall(work, strange=outcome.foreign))
-        found.came = self._marked(item.id, outcome)
+        found = self._open.setdefault(item.id, _OpenCall(work, untrusted=outcome.foreign))
+        found.outcome = self._with_trust(item.id, outcome)
         if item.type not in protocol.AGENT_ITEMS and (running := self._running.pop(item.id, None)):
             running.over()
-        self.foreign |= found.came.foreign
+        self.has_untrusted_text |= found.outcome.foreign
         return self._open_events()
 
-    def _marked(self, item: str, outcome: CallOutcome) -> CallOutcome:
+    def _with_trust(self, item: str, outcome: CallOutcome) -> CallOutcome:
         running = self._running.get(item)
         shown = item in self._unsandboxed
         if running is not None:
@@ -288,14 +290,14 @@ class EventMapper:
         """Return the calls in the order in which they started, each with its result."""
         events: list[RuntimeEvent] = []
         for key, one in list(self._open.items()):
-            if not one.told:
-                one.told = True
-                work = one.work
+            if not one.emitted:
+                one.emitted = True
+                work = one.call
                 call = ToolCall(work.id, work.name, work.args)
                 events += [self._message((call,), Stop.TOOLS), ToolStarted(call, work.effect)]
-            if one.came is None:
+            if one.outcome is None:
                 break
-            events.append(self._result(one.work, one.came))
+            events.append(self._result(one.call, one.outcome))
             del self._open[key]
         return events
 
@@ -333,24 +335,24 @@ class EventMapper:
         self.last = message.id
         return events
 
-    def _type(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_terminal_input(self, params: Raw) -> list[RuntimeEvent]:
         """Input to a running program; what it causes is not reported."""
         note = msgspec.json.decode(params, type=DeltaNotification)
         if note.stdin or note.item_id not in self._open:
             self.allow_unsandboxed(note.item_id)
-            self.foreign = True
+            self.has_untrusted_text = True
         return []
 
-    def _spend(self, params: Raw) -> list[RuntimeEvent]:
-        self.spending.feed(params, self.turn)
+    def _on_usage(self, params: Raw) -> list[RuntimeEvent]:
+        self.usage_meter.feed(params, self.turn)
         return []
 
     def _plan(self, params: Raw) -> list[RuntimeEvent]:
-        text = msgspec.json.decode(params, type=PlanNotification).words
+        text = msgspec.json.decode(params, type=PlanNotification).description
         return [Notice(text)] if text else []
 
     def _diff(self, params: Raw) -> list[RuntimeEvent]:
-        text = msgspec.json.decode(params, type=DiffNotification).words
+        text = msgspec.json.decode(params, type=DiffNotification).description
         if not text or text == self._shown_diff:
             return []
         self._shown_diff = text
@@ -384,9 +386,9 @@ class EventMapper:
         cut = self.end is None or self.end.status != "completed"
         events: list[RuntimeEvent] = []
         for key, one in self._open.items():
-            if one.came is None:
-                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.strange)
-                one.came = self._marked(key, outcome)
+            if one.outcome is None:
+                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.untrusted)
+                one.outcome = self._with_trust(key, outcome)
         for running in self._running.values():
             running.over()
         self._running.clear()
@@ -414,7 +416,7 @@ class EventMapper:
             new_id("msg"),
             (*thoughts, *text, *calls),
             stop,
-            self.spending.take(),
+            self.usage_meter.take(),
             self._model,
             self._provider,
         )

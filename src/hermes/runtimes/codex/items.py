@@ -26,11 +26,11 @@ class FileChange(Struct):
     diff: str = ""
 
     @property
-    def what(self) -> str:
+    def action(self) -> str:
         return self.kind if isinstance(self.kind, str) else self.kind.type
 
     @property
-    def moved(self) -> str:
+    def new_path(self) -> str:
         """The new path; empty if it is not moved."""
         return "" if isinstance(self.kind, str) else self.kind.move_path or ""
 
@@ -98,7 +98,7 @@ def call_of_item(item: ThreadItem) -> CodexCall | None:
             args = {"command": item.command or "", "cwd": item.cwd or ""}
             return _make_call(item, "exec_command", args, Effect.OUTSIDE)
         case "fileChange":
-            changes = [{"kind": one.what, "path": one.path} for one in item.changes]
+            changes = [{"kind": one.action, "path": one.path} for one in item.changes]
             return _make_call(item, "apply_patch", {"changes": changes}, Effect.WRITE)
         case "mcpToolCall":
             name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
@@ -137,7 +137,7 @@ def reasoning_text(item: ThreadItem) -> str:
 
 
 def changed_paths(changes: Sequence[FileChange]) -> str:
-    return ", ".join(f"{one.what or 'change'} {one.path}" for one in changes)
+    return ", ".join(f"{one.action or 'change'} {one.path}" for one in changes)
 
 
 def _read_call(item: ThreadItem) -> CodexCall:
@@ -176,7 +176,7 @@ def _patch_outcome(item: ThreadItem) -> CallOutcome:
         return CallOutcome("Declined: nothing was changed.", failed=True)
     done = item.status == "completed"
     text = f"apply_patch status={item.status}, {len(item.changes)} change(s): "
-    shown = "\n".join(f"{one.what} {one.path}\n{one.diff}" for one in item.changes)
+    shown = "\n".join(f"{one.action} {one.path}\n{one.diff}" for one in item.changes)
     return CallOutcome(
         text + changed_paths(item.changes), failed=not done, shown=head_and_tail(shown, MAX_RESULT)
     )

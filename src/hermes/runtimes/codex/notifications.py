@@ -35,7 +35,7 @@ class PlanNotification(Struct):
     plan: list[_PlanStep] = []
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Empty if there is no plan."""
         lines = [f"{_STEP_MARKS.get(one.status, '[ ]')} {one.step}" for one in self.plan]
         return "Plan: " + "; ".join(lines) if lines else ""
@@ -45,7 +45,7 @@ class DiffNotification(Struct):
     diff: str = ""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Empty if nothing has changed."""
         lines = self.diff.splitlines()
         files = sum(line.startswith("diff --git") for line in lines)

@@ -30,8 +30,8 @@ class CodexDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     settings: ThreadSettings = ThreadSettings()
     blobs: Blobs | None = None
-    counsel: Approvals | None = None
-    look: WatchCommand | None = None
+    approvals: Approvals | None = None
+    watch_command: WatchCommand | None = None
 
 
 class CodexRuntime:
@@ -39,44 +39,48 @@ class CodexRuntime:
 
     name = "Codex"
 
-    def __init__(self, parts: CodexDeps) -> None:
-        self.parts = parts
-        patience = parts.service.patience
-        self.last: CodexTurn | None = None
+    def __init__(self, deps: CodexDeps) -> None:
+        self.deps = deps
+        patience = deps.service.timeouts
+        self.last_turn: CodexTurn | None = None
         """The most recent turn."""
-        self._kept = ThreadStore(parts.store, parts.clock)
-        self._threads = Threads(self._kept, parts.settings, patience)
+        self._store = ThreadStore(deps.store, deps.clock)
+        self._threads = Threads(self._store, deps.settings, patience)
         self._turn_deps = CodexTurnDeps(
-            clock=parts.clock,
-            keep=self._kept.put,
-            patience=patience,
-            model=parts.settings.model,
-            effort=parts.settings.effort,
-            blobs=parts.blobs,
-            counsel=parts.counsel,
-            look=parts.look,
+            clock=deps.clock,
+            save_thread=self._store.put,
+            timeouts=patience,
+            model=deps.settings.model,
+            effort=deps.settings.effort,
+            blobs=deps.blobs,
+            approvals=deps.approvals,
+            watch_command=deps.watch_command,
         )
 
     async def open(self, runtime_request: RuntimeRequest) -> str:
         """Open the session's thread and return its id."""
-        async with self.parts.service.server() as server:
+        async with self.deps.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             seen = runtime_request.messages[-1].id if runtime_request.messages else ""
-            await self._kept.put(runtime_request.scope.session, thread.kept(seen, thread.filled))
+            await self._store.put(
+                runtime_request.scope.session, thread.to_stored(seen, thread.filled)
+            )
             return thread.id
 
     async def compact(self, runtime_request: RuntimeRequest) -> RuntimeCompaction:
         """Compact the session's thread. Raises `ModelError`."""
-        async with self.parts.service.server() as server:
+        async with self.deps.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             return (await self._compact(server, thread, runtime_request))[1]
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        async with self.parts.service.server() as server:
+        async with self.deps.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
-            if 0 < self.parts.settings.compact_at <= thread.filled.share:
+            if 0 < self.deps.settings.compact_at <= thread.filled.share:
                 thread = await self._compact_before_turn(server, thread, runtime_request, tell)
-            turn = self.last = CodexTurn(self._turn_deps, server, thread, runtime_request, tell)
+            turn = self.last_turn = CodexTurn(
+                self._turn_deps, server, thread, runtime_request, tell
+            )
             return await self._run(turn, server)
 
     async def _run(self, turn: CodexTurn, server: AppServer) -> TurnEnd:
@@ -90,7 +94,7 @@ class CodexRuntime:
             if turn.retire:
                 server.retire()
             with anyio.CancelScope(shield=True):
-                await turn.keep()
+                await turn.save()
 
     async def _compact_before_turn(
         self,
@@ -113,14 +117,14 @@ class CodexRuntime:
     async def _compact(
         self, server: AppServer, thread: OpenThread, runtime_request: RuntimeRequest
     ) -> tuple[OpenThread, RuntimeCompaction]:
-        compacting = ThreadCompaction(server, thread, self.parts.service.patience)
+        compacting = ThreadCompaction(server, thread, self.deps.service.timeouts)
         try:
             done = await compacting.run()
         finally:
             if compacting.retire:
                 server.retire()
-        kept = thread.kept(thread.known, compacting.filled, compacting.turn)
-        await self._kept.put(runtime_request.scope.session, kept)
+        kept = thread.to_stored(thread.known, compacting.filled, compacting.turn)
+        await self._store.put(runtime_request.scope.session, kept)
         return structs.replace(thread, marks=kept.marks, filled=kept.filled), done
 
     async def close(self) -> None:

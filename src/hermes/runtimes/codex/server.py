@@ -42,7 +42,7 @@ class _LimitWindow(Struct, rename="camel"):
     window_duration_mins: int | None = None
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         hours, minutes = divmod(self.window_duration_mins or 0, 60)
         span = f"{hours // 24} d" if hours >= 48 else f"{hours} h" if hours else f"{minutes} min"
         return f"{self.used_percent:g} %" + (f" of {span}" if hours or minutes else "")
@@ -60,10 +60,10 @@ class AccountLimits(Struct):
         return max((one.used_percent for one in windows if one is not None), default=0.0)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """A description for users; empty if unknown."""
         windows = (self.primary, self.secondary)
-        return ", ".join(one.words for one in windows if one is not None)
+        return ", ".join(one.description for one in windows if one is not None)
 
 
 class _LimitsNotification(Struct, rename="camel"):
@@ -86,25 +86,25 @@ class _PendingCall:
 class AppServer:
     """Run `serve` for its whole lifetime; `said` reads the end of its log."""
 
-    def __init__(self, process: Process, said: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, process: Process, log_tail: Callable[[], Awaitable[str]]) -> None:
         self._process = process
-        self.said = said
+        self.log_tail = log_tail
         self._calls: dict[RpcId, _PendingCall] = {}
         self._listeners: dict[str, MemoryObjectSendStream[RpcMessage]] = {}
         self._number = 0
         self._writing = anyio.Lock()
-        self._noise = 0
+        self._invalid_lines = 0
         self.dead = False
         self.retired = False
         self.threads: dict[str, tuple[str, str]] = {}
         """The open threads of this process, with model and provider."""
-        self.spent: dict[str, int] = {}
+        self.token_totals: dict[str, int] = {}
         """The last reported token total of each thread."""
         self.limits = AccountLimits()
         """The last reported account limits."""
         self._users = 0
-        self._left = anyio.current_time()
-        self.over = anyio.Event()
+        self._last_used = anyio.current_time()
+        self.ended = anyio.Event()
         """Set when it is dead, or retired and no longer in use."""
 
     @property
@@ -119,24 +119,24 @@ class AppServer:
         """Start nothing new with it, and end it once it is no longer in use."""
         self.retired = True
         if not self._users:
-            self.over.set()
+            self.ended.set()
 
     @property
     def idle(self) -> float:
         """Seconds since it was last in use."""
-        return 0.0 if self._users else anyio.current_time() - self._left
+        return 0.0 if self._users else anyio.current_time() - self._last_used
 
     @contextmanager
-    def used(self) -> Generator[None]:
+    def in_use(self) -> Generator[None]:
         """Keep it running while the block is active."""
         self._users += 1
         try:
             yield
         finally:
             self._users -= 1
-            self._left = anyio.current_time()
+            self._last_used = anyio.current_time()
             if self.retired and not self._users:
-                self.over.set()
+                self.ended.set()
 
     async def serve(self) -> None:
         """Read its output to the end, then fail all pending calls."""
@@ -150,7 +150,7 @@ class AppServer:
 
     def _fail_pending(self) -> None:
         self.dead = True
-        self.over.set()
+        self.ended.set()
         for call in self._calls.values():
             call.done.set()
         for listener in self._listeners.values():
@@ -171,9 +171,9 @@ class AppServer:
         if limit.cancelled_caught:
             raise request_timed_out(method, seconds)
         if call.answer is None:
-            raise process_ended(await self.said())
+            raise process_ended(await self.log_tail())
         if call.answer.error is not None:
-            raise request_refused(method, call.answer.error.message, await self.said())
+            raise request_refused(method, call.answer.error.message, await self.log_tail())
         return call.answer.result
 
     async def initialized(self) -> None:
@@ -182,11 +182,11 @@ class AppServer:
     async def answer(self, number: RpcId, result: object) -> None:
         await self._write(encode_result(number, result))
 
-    async def refuse(self, number: RpcId, why: str) -> None:
-        await self._write(encode_error(number, why))
+    async def refuse(self, number: RpcId, reason: str) -> None:
+        await self._write(encode_error(number, reason))
 
     @contextmanager
-    def listening(self, thread: str) -> Generator[MemoryObjectReceiveStream[RpcMessage]]:
+    def subscribe(self, thread: str) -> Generator[MemoryObjectReceiveStream[RpcMessage]]:
         """Receive the messages of a thread while the block is active."""
         send, receive = anyio.create_memory_object_stream[RpcMessage](MAX_WAITING)
         self._listeners[thread] = send
@@ -207,7 +207,7 @@ class AppServer:
         async with self._writing:
             # A partial line would corrupt the next one, so cancellation must not interrupt it.
             with anyio.move_on_after(WRITE_TIMEOUT, shield=True) as limit:
-                await self._process.feed(line)
+                await self._process.write_stdin(line)
             if limit.cancelled_caught:
                 log.warning("codex does not read its input")
                 self.retire()
@@ -228,11 +228,11 @@ class AppServer:
     def _on_usage(self, message: RpcMessage) -> None:
         """A thread that was reopened reports its usage."""
         if (total := thread_total(message.params)) is not None:
-            self.spent[message.thread] = total
+            self.token_totals[message.thread] = total
 
     def _log_noise(self, line: bytes) -> None:
-        self._noise += 1
-        if self._noise <= MAX_LOGGED_NOISE:
+        self._invalid_lines += 1
+        if self._invalid_lines <= MAX_LOGGED_NOISE:
             log.info("invalid message from codex: %s", line[:200].decode("utf-8", "replace"))
 
     async def _dispatch(self, message: RpcMessage) -> None:

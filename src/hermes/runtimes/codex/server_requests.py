@@ -59,8 +59,8 @@ def describe_changes(changes: Sequence[FileChange]) -> tuple[str, str]:
 
 
 def _describe_change(change: FileChange) -> str:
-    name = f"{change.what or 'change'} {change.path}"
-    return f"{name} -> {change.moved}" if change.moved else name
+    name = f"{change.action or 'change'} {change.path}"
+    return f"{name} -> {change.new_path}" if change.new_path else name
 
 
 ACCEPT, DECLINE = "accept", "decline"
@@ -162,19 +162,19 @@ class ServerRequestHandler:
 
     def __init__(
         self,
-        counsel: Approvals | None,
+        approvals: Approvals | None,
         clock: Clock,
         runtime_request: RuntimeRequest,
-        tell: EmitRuntimeEvent,
+        emit: EmitRuntimeEvent,
         mapper: EventMapper,
     ) -> None:
-        self._approvals = counsel
+        self._approvals = approvals
         self._clock = clock
         self._runtime_request = runtime_request
-        self._emit = tell
+        self._emit = emit
         self._mapper = mapper
         self._untrusted_tools = {spec.name for spec in runtime_request.tools if spec.foreign}
-        mapper.foreign |= runtime_request.foreign or self._has_untrusted_history()
+        mapper.has_untrusted_text |= runtime_request.foreign or self._has_untrusted_history()
 
     def _has_untrusted_history(self) -> bool:
         """Return whether there is untrusted text since the last question, for resumed turns."""
@@ -191,7 +191,7 @@ class ServerRequestHandler:
                         return True
         return False
 
-    async def to(self, asked: RpcMessage) -> Json:
+    async def answer(self, request: RpcMessage) -> Json:
         """Return the result. Raises `UnknownRequest`, or `DecodeError` for invalid parameters."""
         handlers: Mapping[str, Callable[[Raw], Awaitable[Json]]] = {
             protocol.COMMAND_APPROVAL: self._command,
@@ -202,9 +202,9 @@ class ServerRequestHandler:
             protocol.TOOL_CALL_REQUEST: self._tool,
             protocol.TIME_REQUEST: self._time,
         }
-        if asked.method not in handlers:
-            raise UnknownRequest(f"{asked.method} is not supported")
-        return await handlers[asked.method](asked.params)
+        if request.method not in handlers:
+            raise UnknownRequest(f"{request.method} is not supported")
+        return await handlers[request.method](request.params)
 
     async def _time(self, params: Raw) -> Json:
         return {"currentTimeAt": int(self._clock.now().timestamp())}
@@ -326,10 +326,10 @@ class ServerRequestHandler:
         for event in self._mapper.flush():
             await self._emit(event)
         await self._emit(MessageAdded(Assistant(new_id("msg"), (call,), Stop.TOOLS)))
-        if self._mapper.foreign:
-            self._runtime_request.strangers_heard()
+        if self._mapper.has_untrusted_text:
+            self._runtime_request.mark_untrusted()
         try:
-            result = await self._runtime_request.use(call)
+            result = await self._runtime_request.run_tool(call)
         except ToolError as error:
             result = _failed_result(call, error.sentence)
         except anyio.get_cancelled_exc_class():
@@ -339,7 +339,7 @@ class ServerRequestHandler:
         await self._emit(MessageAdded(result))
         self._mapper.last = result.id
         self._mapper.iterations += 1
-        self._mapper.foreign |= result.foreign or call.name in self._untrusted_tools
+        self._mapper.has_untrusted_text |= result.foreign or call.name in self._untrusted_tools
         text = "".join(part.text for part in result.parts if isinstance(part, Text))
         content = [{"type": "inputText", "text": text or "(no output)"}]
         return {"contentItems": content, "success": not result.failed}
@@ -347,14 +347,16 @@ class ServerRequestHandler:
     async def _is_allowed(self, approval: ApprovalRequest) -> bool:
         if self._approvals is None:
             return False
-        approval = structs.replace(approval, foreign=self._mapper.foreign)
-        decision = await self._approvals.rule(self._runtime_request.scope, approval, self._show)
+        approval = structs.replace(approval, foreign=self._mapper.has_untrusted_text)
+        decision = await self._approvals.decide(self._runtime_request.scope, approval, self._show)
         return decision.allowed
 
     async def _inquire(self, text: str, choices: Sequence[str]) -> str | None:
         if self._approvals is None:
             return None
-        return await self._approvals.inquire(self._runtime_request.scope, text, choices, self._show)
+        return await self._approvals.ask_person(
+            self._runtime_request.scope, text, choices, self._show
+        )
 
     async def _show(self, event: Event) -> None:
         if isinstance(event, QuestionAsked | QuestionAnswered):

@@ -65,14 +65,14 @@ class CodexServiceDeps(Struct, frozen=True, kw_only=True):
     cwd: str
     log: Path
     redactor: Redactor
-    patience: CodexTimeouts = CodexTimeouts()
+    timeouts: CodexTimeouts = CodexTimeouts()
 
 
 class CodexService:
     """Runs one process for all threads of a profile."""
 
-    def __init__(self, parts: CodexServiceDeps, group: TaskGroup) -> None:
-        self._deps = parts
+    def __init__(self, deps: CodexServiceDeps, group: TaskGroup) -> None:
+        self._deps = deps
         self._group = group
         self._server: AppServer | None = None
         self._starting = anyio.Lock()
@@ -80,8 +80,8 @@ class CodexService:
         """The number of processes started."""
 
     @property
-    def patience(self) -> CodexTimeouts:
-        return self._deps.patience
+    def timeouts(self) -> CodexTimeouts:
+        return self._deps.timeouts
 
     @property
     def limits(self) -> AccountLimits:
@@ -98,7 +98,7 @@ class CodexService:
                     server = await self._start()
                 else:
                     await run_sync(self._prepare_log)
-                stack.enter_context(server.used())
+                stack.enter_context(server.in_use())
             yield server
 
     async def _start(self) -> AppServer:
@@ -137,13 +137,13 @@ class CodexService:
             "capabilities": {"experimentalApi": True},
         }
         try:
-            await server.call(protocol.INITIALIZE, params, self.patience.start)
+            await server.call(protocol.INITIALIZE, params, self.timeouts.start)
         except ModelError as error:
             ready.failure = start_failed(str(error)) if server.dead else error
             server.retire()
         else:
             # The idle time starts now, however long the start took.
-            with server.used():
+            with server.in_use():
                 await server.initialized()
             # If the caller was cancelled meanwhile, the next one uses this server.
             server.limits = self.limits
@@ -152,10 +152,10 @@ class CodexService:
 
     async def _wait_for_end(self, server: AppServer) -> None:
         """End an idle process, which needs 200 MB; its threads are on disk."""
-        while not server.over.is_set():
-            with anyio.move_on_after(max(0.01, self.patience.idle - server.idle)):
-                await server.over.wait()
-            if server.idle >= self.patience.idle:
+        while not server.ended.is_set():
+            with anyio.move_on_after(max(0.01, self.timeouts.idle - server.idle)):
+                await server.ended.wait()
+            if server.idle >= self.timeouts.idle:
                 server.retire()
 
     def _command(self) -> ProcessCommand:
@@ -200,7 +200,7 @@ class _StartResult:
 
 
 @asynccontextmanager
-async def open_service(parts: CodexServiceDeps) -> AsyncGenerator[CodexService]:
+async def open_service(deps: CodexServiceDeps) -> AsyncGenerator[CodexService]:
     """Open the service; all processes end with the block."""
     async with background_tasks() as group:
-        yield CodexService(parts, group)
+        yield CodexService(deps, group)

@@ -48,14 +48,14 @@ class StoredThread(Struct, frozen=True):
     marks: Sequence[ForkPoint] = ()
     filled: ContextFill = ContextFill()
 
-    def marked(self, turn: str) -> Sequence[ForkPoint]:
+    def with_fork_point(self, turn: str) -> Sequence[ForkPoint]:
         """Return the fork points plus the end of a turn, which replaces one at the same message."""
         if not turn or not self.seen:
             return self.marks
         kept = [mark for mark in self.marks if mark.message != self.seen]
         return [*kept, ForkPoint(self.seen, turn)][-MAX_FORK_POINTS:]
 
-    def shared(self, messages: Sequence[Message]) -> Sequence[ForkPoint]:
+    def common_fork_points(self, messages: Sequence[Message]) -> Sequence[ForkPoint]:
         """Return the fork points up to the last one contained in these messages."""
         ids = {message.id for message in messages}
         for index in range(len(self.marks) - 1, -1, -1):
@@ -72,7 +72,7 @@ class ThreadStore:
         self._clock = clock
         self._known: dict[str, StoredThread] = {}
 
-    async def of(self, session: str) -> StoredThread | None:
+    async def get(self, session: str) -> StoredThread | None:
         if self._store is None:
             return self._known.get(session)
         try:
@@ -82,9 +82,9 @@ class ThreadStore:
             log.warning("cannot read the codex thread of session %s: %s", session, error)
             return None
 
-    async def put(self, session: str, kept: StoredThread) -> None:
+    async def put(self, session: str, thread: StoredThread) -> None:
         if self._store is None:
-            self._known[session] = kept
+            self._known[session] = thread
             return
         record = StateRecord(
             kind=THREAD_KIND,
@@ -92,7 +92,7 @@ class ThreadStore:
             session=session,
             state="kept",
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(kept)),
+            body=Raw(msgspec.json.encode(thread)),
             open=False,
         )
         try:
@@ -100,12 +100,12 @@ class ThreadStore:
         except StoreError as error:
             log.warning("cannot store the codex thread of session %s: %s", session, error)
 
-    async def before(self, parent: str | None) -> StoredThread | None:
+    async def nearest_ancestor(self, parent: str | None) -> StoredThread | None:
         """Return the thread of the nearest ancestor that has one."""
         for _ in range(MAX_ANCESTORS):
             if not parent:
                 return None
-            if (kept := await self.of(parent)) is not None:
+            if (kept := await self.get(parent)) is not None:
                 return kept
             parent = await self._parent(parent)
         return None

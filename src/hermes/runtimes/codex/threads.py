@@ -54,15 +54,15 @@ class OpenThread(Struct, frozen=True):
     id: str
     model: str = ""
     provider: str = ""
-    asked: Sequence[User] = ()
+    questions: Sequence[User] = ()
     known: str = ""
     marks: Sequence[ForkPoint] = ()
     filled: ContextFill = ContextFill()
 
-    def kept(self, seen: str, filled: ContextFill, turn: str = "") -> StoredThread:
+    def to_stored(self, seen: str, filled: ContextFill, turn: str = "") -> StoredThread:
         """Return what to store; `turn` is one that has ended."""
         kept = StoredThread(self.id, seen, self.marks, filled)
-        return structs.replace(kept, marks=kept.marked(turn))
+        return structs.replace(kept, marks=kept.with_fork_point(turn))
 
 
 class _ThreadRef(Struct, rename="camel"):
@@ -98,11 +98,11 @@ class Threads:
     """Opens threads; the store lets them outlive both processes."""
 
     def __init__(
-        self, kept: ThreadStore, settings: ThreadSettings, patience: CodexTimeouts
+        self, store: ThreadStore, settings: ThreadSettings, timeouts: CodexTimeouts
     ) -> None:
-        self._kept = kept
+        self._store = store
         self._settings = settings
-        self._patience = patience
+        self._timeouts = timeouts
 
     async def open(self, server: AppServer, runtime_request: RuntimeRequest) -> OpenThread:
         """Open the session's thread, a fork of it or of its parent's, or a new one.
@@ -114,21 +114,21 @@ class Threads:
         await self._unsubscribe_idle(server)
         before = len(runtime_request.messages) - len(asked)
         known = runtime_request.messages[before - 1].id if before else ""
-        return structs.replace(opened, asked=asked, known=known)
+        return structs.replace(opened, questions=asked, known=known)
 
     async def _open(
         self, server: AppServer, runtime_request: RuntimeRequest
     ) -> tuple[OpenThread, tuple[Sequence[Message], Sequence[User]]]:
         """Return the thread with the messages it has missed."""
         messages = runtime_request.messages
-        kept = await self._kept.of(runtime_request.scope.session)
+        kept = await self._store.get(runtime_request.scope.session)
         unknown = messages_since(messages, kept.seen) if kept is not None else None
         if kept is not None and unknown is not None:
             if (opened := await self._resume_thread(server, runtime_request, kept)) is not None:
                 return opened, unknown
         else:
-            kept = kept or await self._kept.before(self._settings.parent)
-            marks = kept.shared(messages) if kept is not None else ()
+            kept = kept or await self._store.nearest_ancestor(self._settings.parent)
+            marks = kept.common_fork_points(messages) if kept is not None else ()
             unknown = messages_since(messages, marks[-1].message) if marks else None
             if kept is not None and unknown is not None:
                 opened = await self._fork(server, runtime_request, kept.thread, marks)
@@ -141,10 +141,10 @@ class Threads:
         quiet = [thread for thread in server.threads if not server.has_listener(thread)]
         for thread in quiet[: max(0, len(server.threads) - MAX_OPEN_THREADS)]:
             del server.threads[thread]
-            server.spent.pop(thread, None)
+            server.token_totals.pop(thread, None)
             try:
                 params: Json = {"threadId": thread}
-                await server.call(protocol.THREAD_UNSUBSCRIBE, params, self._patience.thread)
+                await server.call(protocol.THREAD_UNSUBSCRIBE, params, self._timeouts.thread)
             except ModelError as error:
                 log.info("codex did not unsubscribe thread %s: %s", thread, error)
 
@@ -188,7 +188,7 @@ class Threads:
         params = await self._params(server, runtime_request)
         params |= {**source, "excludeTurns": True}
         try:
-            return await server.call(method, params, self._patience.thread)
+            return await server.call(method, params, self._timeouts.thread)
         except ModelError as error:
             if server.dead:
                 raise
@@ -199,7 +199,7 @@ class Threads:
         params = await self._params(server, runtime_request)
         if runtime_request.tools:
             params["dynamicTools"] = [_dynamic_tool(spec) for spec in runtime_request.tools]
-        response = await server.call(protocol.THREAD_START, params, self._patience.thread)
+        response = await server.call(protocol.THREAD_START, params, self._timeouts.thread)
         return _open_thread(response, server)
 
     async def _params(self, server: AppServer, runtime_request: RuntimeRequest) -> Json:
@@ -219,7 +219,7 @@ class Threads:
     async def _has_sandbox(self, server: AppServer, cwd: str) -> bool:
         """Return whether the user chose a sandbox in codex's own settings."""
         try:
-            response = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._patience.thread)
+            response = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._timeouts.thread)
             chosen = msgspec.json.decode(response, type=_ConfigRead).config
         except (ModelError, msgspec.DecodeError) as error:
             log.info("cannot read the settings of codex: %s", error)
@@ -232,7 +232,7 @@ class Threads:
         items = [item for message in messages if (item := _history_item(message)) is not None]
         if items:
             params: Json = {"threadId": thread, "items": items}
-            await server.call(protocol.THREAD_INJECT, params, self._patience.thread)
+            await server.call(protocol.THREAD_INJECT, params, self._timeouts.thread)
 
 
 def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> Json:

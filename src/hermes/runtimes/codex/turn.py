@@ -49,9 +49,9 @@ INTERRUPT_WAIT = 2.0
 class TurnTimedOut(Exception):
     """The turn was abandoned; `why` is for the user."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 WatchCommand = Callable[[str, str, float | None, str, Scope], WatchedCommand]
@@ -64,13 +64,13 @@ than the owner can influence it, and the scope of the turn.
 
 class CodexTurnDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
-    keep: Callable[[str, StoredThread], Awaitable[None]]
-    patience: CodexTimeouts
+    save_thread: Callable[[str, StoredThread], Awaitable[None]]
+    timeouts: CodexTimeouts
     model: str = ""
     effort: str = ""
     blobs: Blobs | None = None
-    counsel: Approvals | None = None
-    look: WatchCommand | None = None
+    approvals: Approvals | None = None
+    watch_command: WatchCommand | None = None
 
 
 class _TurnRef(Struct):
@@ -90,32 +90,32 @@ class CodexTurn:
 
     def __init__(
         self,
-        parts: CodexTurnDeps,
+        deps: CodexTurnDeps,
         server: AppServer,
         thread: OpenThread,
         runtime_request: RuntimeRequest,
-        tell: EmitRuntimeEvent,
+        emit: EmitRuntimeEvent,
     ) -> None:
-        self._deps = parts
+        self._deps = deps
         self._server = server
         self._thread = thread
         self.thread = thread.id
         self._runtime_request = runtime_request
-        self._emit = tell
-        self.mapper = EventMapper(parts.model or thread.model, thread.provider)
+        self._emit = emit
+        self.mapper = EventMapper(deps.model or thread.model, thread.provider)
         self.mapper.last = thread.known
-        self.mapper.spending = UsageMeter(server.spent.get(thread.id), thread.filled)
+        self.mapper.usage_meter = UsageMeter(server.token_totals.get(thread.id), thread.filled)
         self._request_handler = ServerRequestHandler(
-            parts.counsel, parts.clock, runtime_request, tell, self.mapper
+            deps.approvals, deps.clock, runtime_request, emit, self.mapper
         )
         self._pending_requests: dict[RpcId, anyio.CancelScope] = {}
-        self._deadline = anyio.current_time() + parts.patience.deadline
+        self._deadline = anyio.current_time() + deps.timeouts.deadline
         self._silence_deadline: float | None = None
         self.id = ""
         self.retire = False
 
     async def run(self) -> TurnEnd:
-        with self._server.listening(self._thread.id) as incoming:
+        with self._server.subscribe(self._thread.id) as incoming:
             try:
                 await self._begin()
                 await self._follow_and_steer(incoming)
@@ -123,7 +123,7 @@ class CodexTurn:
             except TurnTimedOut as error:
                 self.retire = True
                 await self._stop(incoming)
-                return await self._timed_out(error.why)
+                return await self._timed_out(error.reason)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await self._stop(incoming)
@@ -133,7 +133,7 @@ class CodexTurn:
         return await self._end()
 
     async def _begin(self) -> None:
-        asked = self._thread.asked
+        asked = self._thread.questions
         params: Json = {
             "threadId": self._thread.id,
             "input": await user_input(asked, self._deps.blobs),
@@ -148,11 +148,11 @@ class CodexTurn:
             # An interruption must know which turn to end.
             with anyio.CancelScope(shield=True):
                 response = await self._server.call(
-                    protocol.TURN_START, params, self._deps.patience.turn
+                    protocol.TURN_START, params, self._deps.timeouts.turn
                 )
                 self.id = msgspec.json.decode(response, type=_TurnStarted).turn.id
                 self.mapper.last = asked[-1].id if asked else self._thread.known
-                await self.keep()
+                await self.save()
         except msgspec.DecodeError as error:
             raise request_refused(
                 protocol.TURN_START, f"its response is invalid ({error})"
@@ -162,14 +162,14 @@ class CodexTurn:
             raise
         self.mapper.turn = self.id
 
-    async def keep(self) -> None:
+    async def save(self) -> None:
         """Store what the thread knows."""
         ended = self.id if self.mapper.end is not None else ""
-        spending = self.mapper.spending
+        spending = self.mapper.usage_meter
         if spending.total is not None:
-            self._server.spent[self._thread.id] = spending.total
-        kept = self._thread.kept(self.mapper.last, spending.filled, ended)
-        await self._deps.keep(self._runtime_request.scope.session, kept)
+            self._server.token_totals[self._thread.id] = spending.total
+        kept = self._thread.to_stored(self.mapper.last, spending.filled, ended)
+        await self._deps.save_thread(self._runtime_request.scope.session, kept)
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
         """Process messages to the end, while forwarding steering messages."""
@@ -194,7 +194,7 @@ class CodexTurn:
                     message = await incoming.receive()
                 except (anyio.EndOfStream, anyio.ClosedResourceError):
                     self.retire = True
-                    raise process_ended(await self._server.said()) from None
+                    raise process_ended(await self._server.log_tail()) from None
             if message is None:
                 self._check_deadlines()
             else:
@@ -211,29 +211,29 @@ class CodexTurn:
             await self._watch_command(message)
             for event in self.mapper.feed(message):
                 await self._emit(event)
-            self._watch(message.method)
+            self._expect_notification(message.method)
 
     async def _watch_command(self, message: RpcMessage) -> None:
-        look = self._deps.look
-        begun = self.mapper.begun(message) if look is not None else None
+        look = self._deps.watch_command
+        begun = self.mapper.started_item(message) if look is not None else None
         if look is None or begun is None:
             return
         item, began = begun
         scope = self._runtime_request.scope
-        own = scope.role is Role.OWNER and not self.mapper.foreign
+        own = scope.role is Role.OWNER and not self.mapper.has_untrusted_text
         if own and not item.command and item.type not in protocol.AGENT_ITEMS:
             return
         folder, others = item.cwd or scope.workspace, "" if own else scope.workspace
         running = await anyio.to_thread.run_sync(
             look, item.command or "", folder, began, others, scope
         )
-        self.mapper.watched(item.id, running)
+        self.mapper.watch_command(item.id, running)
 
-    def _watch(self, method: str) -> None:
+    def _expect_notification(self, method: str) -> None:
         """After the end of a tool, some notification has to follow."""
         if method not in protocol.NOTIFICATIONS:
             return
-        timeout = self._deps.patience.quiet
+        timeout = self._deps.timeouts.quiet
         self._silence_deadline = anyio.current_time() + timeout if self.mapper.tool_ended else None
 
     def _seconds_left(self) -> float:
@@ -248,7 +248,7 @@ class CodexTurn:
         return max(0.0, until - now)
 
     def _check_deadlines(self) -> None:
-        now, patience = anyio.current_time(), self._deps.patience
+        now, patience = anyio.current_time(), self._deps.timeouts
         if self._pending_requests:
             return
         if now >= self._deadline:
@@ -262,7 +262,7 @@ class CodexTurn:
         began = anyio.current_time()
         try:
             with scope:
-                await self._server.answer(number, await self._request_handler.to(asked))
+                await self._server.answer(number, await self._request_handler.answer(asked))
         except UnknownRequest as error:
             await self._server.refuse(number, str(error))
         except msgspec.DecodeError as error:
@@ -284,10 +284,10 @@ class CodexTurn:
     async def _forward_steering(self) -> None:
         while True:
             await self._deps.clock.sleep(STEERING_INTERVAL)
-            messages = await self._runtime_request.meanwhile()
+            messages = await self._runtime_request.read_steering()
             # Registered first, so that each message is answered by this turn or the next.
             for message in messages:
-                self.mapper.steered(message)
+                self.mapper.add_steering(message)
             for message in messages:
                 await self._steer(message)
 
@@ -299,7 +299,7 @@ class CodexTurn:
             "input": await user_input([message], self._deps.blobs),
         }
         try:
-            await self._server.call(protocol.TURN_STEER, params, self._deps.patience.turn)
+            await self._server.call(protocol.TURN_STEER, params, self._deps.timeouts.turn)
         except ModelError as error:
             log.info("codex did not accept a steering message: %s", error)
 
@@ -309,7 +309,7 @@ class CodexTurn:
 
     async def _emit_unread(self) -> None:
         """Add unread steering messages to the transcript, so that they are not lost."""
-        for message in self.mapper.unheard:
+        for message in self.mapper.unread_steering:
             self.mapper.forget_steered(message)
             await self._emit(MessageAdded(message))
 
@@ -317,7 +317,7 @@ class CodexTurn:
         """End the turn and its running command, which an interrupt alone does not stop."""
         if self._server.dead or self.mapper.end is not None or not self.id:
             return
-        patience = self._deps.patience.interrupt
+        patience = self._deps.timeouts.interrupt
         thread: Json = {"threadId": self._thread.id}
         try:
             await self._server.call(
@@ -358,10 +358,10 @@ class CodexTurn:
         if (used := self._server.limits.used) >= LIMIT_NOTICE_PERCENT:
             await self._emit(Notice(f"Codex: {used:g} % of the account's limit is used."))
         if end is not None and end.status == "completed":
-            return TurnEnd(Outcome.DONE, unheard=mapper.unheard)
+            return TurnEnd(Outcome.DONE, late_messages=mapper.unread_steering)
         await self._emit_unread()
         if end is not None and end.status == "failed":
-            logged = await self._server.said()
-            raise turn_failed(end.error or mapper.trouble or CodexError(), logged)
+            logged = await self._server.log_tail()
+            raise turn_failed(end.error or mapper.last_error or CodexError(), logged)
         reason = f"⚠️ Codex stopped the turn. {RETRY_HINT}"
         return TurnEnd(Outcome.FAILED, reason, "cancelled")

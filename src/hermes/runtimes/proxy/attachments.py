@@ -32,7 +32,7 @@ class EncodedMessage(Struct, frozen=True):
     """`behind` are the names of files that could not be sent."""
 
     parts: Sequence[InputPart]
-    behind: Sequence[str] = ()
+    omitted: Sequence[str] = ()
 
 
 class MessageEncoder:
@@ -45,7 +45,7 @@ class MessageEncoder:
         self._bytes_left = MAX_FILE_BYTES
         self._files_left = MAX_FILES
 
-    async def pack(self, message: User) -> EncodedMessage:
+    async def encode(self, message: User) -> EncodedMessage:
         parts: list[InputPart] = []
         omitted: list[str] = []
         for part in message.parts:

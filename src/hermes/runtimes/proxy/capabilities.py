@@ -41,7 +41,7 @@ class RemoteCapabilities(Struct, frozen=True):
     """What the remote gateway supports; without runs, only plain chat completions."""
 
     runs: bool = False
-    steers: bool = False
+    steering: bool = False
     files: bool = False
     roles: bool = False
     """Whether it accepts the role of the requester."""
@@ -62,13 +62,13 @@ class CapabilityProbe:
     owner.
     """
 
-    def __init__(self, far: RemoteGateway, clock: Clock) -> None:
-        self._far = far
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
         self._clock = clock
         self._known: RemoteCapabilities | None = None
         self._until = 0.0
 
-    async def abilities(self) -> RemoteCapabilities:
+    async def capabilities(self) -> RemoteCapabilities:
         """Raises `ModelError` if it cannot be determined."""
         now = self._clock.monotonic()
         if self._known is not None and now < self._until:
@@ -77,24 +77,26 @@ class CapabilityProbe:
             capabilities = read_capabilities(await self._ask())
         except RequestRefused as error:
             if _is_transient(error.status):
-                return self._last_known(request_refused(error.status, error.body, self._far.key))
+                return self._last_known(request_refused(error.status, error.body, self._remote.key))
             if error.status not in UNSUPPORTED_STATUSES:
                 return RemoteCapabilities()
             capabilities = RemoteCapabilities()
         except LinkBroken as error:
-            return self._last_known(connection_error(error.cause, self._far.connect, self._far.key))
+            return self._last_known(
+                connection_error(error.cause, self._remote.connect, self._remote.key)
+            )
         except ModelError as error:
             return self._last_known(error)
         if capabilities != self._known:
-            log.info("the remote gateway at %s: %s", self._far.url, capabilities)
+            log.info("the remote gateway at %s: %s", self._remote.url, capabilities)
         self._known, self._until = capabilities, now + CACHE_SECONDS
         return capabilities
 
-    def _last_known(self, trouble: ModelError) -> RemoteCapabilities:
+    def _last_known(self, error: ModelError) -> RemoteCapabilities:
         """A broken link does not change what the server supports."""
-        log.info("cannot ask the remote gateway for its capabilities: %s", trouble)
+        log.info("cannot ask the remote gateway for its capabilities: %s", error)
         if self._known is None:
-            raise trouble
+            raise error
         return self._known
 
     async def is_chat_only(self) -> bool:
@@ -103,7 +105,7 @@ class CapabilityProbe:
         Raises `ModelError` if it cannot be determined.
         """
         self._forget()
-        capabilities = await self.abilities()
+        capabilities = await self.capabilities()
         return capabilities == self._known and not capabilities.runs
 
     def _forget(self) -> None:
@@ -111,7 +113,7 @@ class CapabilityProbe:
 
     async def _ask(self) -> bytes:
         """Try once if there is a cached result, else until the timeout."""
-        probe = structs.replace(self._far, alive=min(PROBE_TIMEOUT, self._far.alive))
+        probe = structs.replace(self._remote, alive=min(PROBE_TIMEOUT, self._remote.alive))
         retries = RetryTimer(probe, self._clock)
         async with GatewayClient(probe, self._clock) as client:
             while True:
@@ -138,7 +140,7 @@ def read_capabilities(body: bytes) -> RemoteCapabilities:
         return RemoteCapabilities()
     return RemoteCapabilities(
         runs=True,
-        steers="run_steer" in features,
+        steering="run_steer" in features,
         files="file_input" in features,
         roles="run_roles" in features,
         sessions="session_events_sse" in features,

@@ -129,12 +129,12 @@ class ChatStreamMapper:
         self.done = False
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the remote gateway marked the answer as complete."""
         return self.done or bool(self._finish)
 
     @property
-    def gave_up(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the answer ended with an error."""
         return self._finish in _FAILED_REASONS
 

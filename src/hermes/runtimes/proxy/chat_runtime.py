@@ -60,11 +60,11 @@ class ChatRuntime:
 
     name = "The remote gateway"
 
-    def __init__(self, far: RemoteGateway) -> None:
-        self._far = far
+    def __init__(self, remote: RemoteGateway) -> None:
+        self._remote = remote
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        mapper = ChatStreamMapper(self._far.one_event)
+        mapper = ChatStreamMapper(self._remote.one_event)
         try:
             await self._listen(runtime_request, mapper, tell)
         except BaseException:
@@ -82,7 +82,7 @@ class ChatRuntime:
         self, runtime_request: RuntimeRequest, mapper: ChatStreamMapper, tell: EmitRuntimeEvent
     ) -> None:
         """Read until the remote gateway marks the answer as complete. Raises `ModelError`."""
-        far = self._far
+        far = self._remote
         question = chat_request(runtime_request)
         async with self._post(question, self._headers(runtime_request)) as response:
             if response.status != 200:
@@ -95,7 +95,7 @@ class ChatRuntime:
                         if text := mapper.feed(piece):
                             await tell(TextDelta(text))
                 except _ReadFailed as error:
-                    if not mapper.whole:
+                    if not mapper.is_complete:
                         raise connection_error(error.cause, far.read, far.key) from error
                 except RemoteError as error:
                     raise stream_error(error.body, far.key) from error
@@ -107,7 +107,7 @@ class ChatRuntime:
 
     async def _next(self, pieces: AsyncGenerator[bytes], mapper: ChatStreamMapper) -> bytes:
         """Return empty bytes at the end; after a complete answer, wait only for `grace`."""
-        with anyio.move_on_after(self._far.grace if mapper.whole else None):
+        with anyio.move_on_after(self._remote.grace if mapper.is_complete else None):
             return await anext(pieces, b"")
         return b""
 
@@ -115,7 +115,7 @@ class ChatRuntime:
     async def _post(
         self, question: ChatRequest, headers: dict[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        far = self._far
+        far = self._remote
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.read)
         async with AsyncExitStack() as stack:
             try:
@@ -138,16 +138,16 @@ class ChatRuntime:
             "Accept-Encoding": "identity",
             "X-Hermes-Session-Id": remote_session_id(runtime_request.scope),
         }
-        if self._far.key:
-            headers["Authorization"] = f"Bearer {self._far.key}"
+        if self._remote.key:
+            headers["Authorization"] = f"Bearer {self._remote.key}"
         return headers
 
 
 def _check_complete(mapper: ChatStreamMapper) -> None:
-    if not mapper.whole:
+    if not mapper.is_complete:
         when = "after a part of the answer" if mapper.text else "before an answer"
         raise stream_broken(f"the stream of the remote gateway ended {when}")
-    if mapper.gave_up:
+    if mapper.has_failed:
         raise stream_broken("the remote gateway aborted the answer")
     if not mapper.text.strip():
         raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Try again.")

@@ -61,12 +61,12 @@ class _SessionMessage(Struct, frozen=True):
     run_id: str | None = None
 
 
-def followup_text(said: Sequence[Message]) -> str:
+def followup_text(messages: Sequence[Message]) -> str:
     """Return the text of the followups that wait for delivery."""
-    index = len(said)
-    while index and not isinstance(said[index - 1], Assistant):
+    index = len(messages)
+    while index and not isinstance(messages[index - 1], Assistant):
         index -= 1
-    return "\n\n".join(text_of(one) for one in said[index:] if is_followup(one))
+    return "\n\n".join(text_of(one) for one in messages[index:] if is_followup(one))
 
 
 def is_followup(message: Message) -> bool:
@@ -76,19 +76,21 @@ def is_followup(message: Message) -> bool:
 class RemoteFollowups:
     """Keep `run` running while chats are served."""
 
-    def __init__(self, far: RemoteGateway, clock: Clock, store: Store, later: Followups) -> None:
-        self._far = far
+    def __init__(
+        self, remote: RemoteGateway, clock: Clock, store: Store, followups: Followups
+    ) -> None:
+        self._remote = remote
         self._clock = clock
         self._store = store
-        self._later = later
+        self._followups = followups
         self._following: dict[str, anyio.CancelScope] = {}
         self._known: dict[str, FollowedSession] = {}
         self._wake_event = anyio.Event()
 
-    def knows(self, session: str) -> bool:
+    def is_followed(self, session: str) -> bool:
         return session in self._known
 
-    async def begun(self, scope: Scope, created: float) -> None:
+    async def follow(self, scope: Scope, created: float) -> None:
         """Follow the session of a turn that was started there at the remote time `created`."""
         session = remote_session_id(scope)
         known = self._known.pop(session, None) or await self._read(session)
@@ -151,7 +153,7 @@ class RemoteFollowups:
         self._following.pop(session, None)
 
     async def _listen(self, session: str) -> None:
-        async with GatewayClient(self._far, self._clock) as client:
+        async with GatewayClient(self._remote, self._clock) as client:
             after = self._known[session].after
             path = f"/api/sessions/{session}/events"
             async with aclosing(client.stream(path, after)) as events:
@@ -169,9 +171,9 @@ class RemoteFollowups:
         moved = msgspec.structs.replace(known, after=max(known.after, message.seq))
         if message.seq > known.after and await self._is_late_message(client, message, known):
             text = message.content if isinstance(message.content, str) else ""
-            changes = self._later.brought(known.scope, f"{FOLLOWUP_PREFIX}{message.id}", text)
+            changes = self._followups.rows(known.scope, f"{FOLLOWUP_PREFIX}{message.id}", text)
             await self._store.commit(*changes, self._put(moved))
-            self._later.ring(known.scope)
+            self._followups.wake(known.scope)
         if (now := self._known.get(session)) is not None:
             self._known[session] = msgspec.structs.replace(now, after=moved.after)
 

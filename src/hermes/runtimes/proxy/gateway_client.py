@@ -52,19 +52,19 @@ class RequestRefused(Exception):
 class RetryTimer:
     """Waits between two attempts with a growing delay, up to a limit."""
 
-    def __init__(self, far: RemoteGateway, clock: Clock) -> None:
-        self._far = far
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
         self._clock = clock
         self._attempts = 0
         self._since = 0.0
 
-    def calm(self) -> None:
+    def reset(self) -> None:
         """Reset after progress."""
         self._attempts = 0
 
     async def wait(self, error: LinkBroken | RequestRefused) -> None:
         """Raises the matching `ModelError` when retrying is pointless."""
-        now, far = self._clock.monotonic(), self._far
+        now, far = self._clock.monotonic(), self._remote
         if not self._attempts:
             self._since = now
         self._attempts += 1
@@ -82,14 +82,14 @@ class RetryTimer:
 class GatewayClient:
     """Serves one turn; reconnects whenever the connection breaks."""
 
-    def __init__(self, far: RemoteGateway, clock: Clock) -> None:
-        self._far = far
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
         self._clock = clock
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        far = self._far
+        far = self._remote
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.alive)
         session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         self._session = await self._stack.enter_async_context(session)
@@ -121,7 +121,7 @@ class GatewayClient:
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> bytes:
         """Retry until it succeeds: only for idempotent requests. Raises `ModelError`."""
-        retries = RetryTimer(self._far, self._clock)
+        retries = RetryTimer(self._remote, self._clock)
         while True:
             try:
                 return await self.call(method, path, body, **headers)
@@ -134,7 +134,7 @@ class GatewayClient:
 
     async def stream(self, path: str, after: int) -> AsyncGenerator[SseEvent]:
         """Stream what follows that number. Raises `LinkBroken` or `RequestRefused`."""
-        reader = SseReader(self._far.one_event)
+        reader = SseReader(self._remote.one_event)
         headers = {"Accept": "text/event-stream", "Last_Event_ID": str(after)}
         try:
             async with self._request("GET", path, None, headers) as response:
@@ -160,10 +160,10 @@ class GatewayClient:
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        if self._far.key:
-            headers["Authorization"] = f"Bearer {self._far.key}"
+        if self._remote.key:
+            headers["Authorization"] = f"Bearer {self._remote.key}"
         async with self._session.request(
-            method, self._far.url + path, data=body, headers=headers, allow_redirects=False
+            method, self._remote.url + path, data=body, headers=headers, allow_redirects=False
         ) as response:
             yield response
 

@@ -20,10 +20,10 @@ class RemoteRuntime:
 
     name = "The remote gateway"
 
-    def __init__(self, parts: RemoteTurnDeps) -> None:
-        self._deps = parts
-        self._plain = ChatRuntime(parts.far)
-        self._probe = CapabilityProbe(parts.far, parts.clock)
+    def __init__(self, deps: RemoteTurnDeps) -> None:
+        self._deps = deps
+        self._plain = ChatRuntime(deps.remote)
+        self._probe = CapabilityProbe(deps.remote, deps.clock)
 
     async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         late = followup_text(runtime_request.messages)
@@ -45,7 +45,7 @@ class RemoteRuntime:
         return await self._run(runtime_request, emit_after_followups)
 
     async def _run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
-        capabilities = await self._probe.abilities()
+        capabilities = await self._probe.capabilities()
         if capabilities.runs:
             try:
                 return await RemoteTurn(self._deps, capabilities, runtime_request, tell).run()

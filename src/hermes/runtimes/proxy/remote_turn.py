@@ -84,27 +84,27 @@ class RunsUnsupported(Exception):
 class RemoteTurnDeps(Struct, frozen=True, kw_only=True):
     """The dependencies of all turns. `counsel` asks people the remote questions."""
 
-    far: RemoteGateway
+    remote: RemoteGateway
     clock: Clock
     blobs: Blobs
-    counsel: Approvals | None = None
-    afterwards: RemoteFollowups | None = None
+    approvals: Approvals | None = None
+    followups: RemoteFollowups | None = None
 
 
 class RemoteTurn:
     def __init__(
         self,
-        parts: RemoteTurnDeps,
-        able: RemoteCapabilities,
+        deps: RemoteTurnDeps,
+        capabilities: RemoteCapabilities,
         runtime_request: RuntimeRequest,
-        tell: EmitRuntimeEvent,
+        emit: EmitRuntimeEvent,
     ) -> None:
-        self._deps = parts
-        self._far = parts.far
-        self._capabilities = able
+        self._deps = deps
+        self._remote = deps.remote
+        self._capabilities = capabilities
         self._runtime_request = runtime_request
-        self._emit = tell
-        self._client = GatewayClient(parts.far, parts.clock)
+        self._emit = emit
+        self._client = GatewayClient(deps.remote, deps.clock)
         self._mapper = RunEventMapper()
         self._steered = SteeringTracker()
         self._body = b""
@@ -126,11 +126,11 @@ class RemoteTurn:
         return await self._end()
 
     async def _run_with_deadline(self) -> None:
-        with anyio.move_on_after(self._far.total or None) as limit:
+        with anyio.move_on_after(self._remote.total or None) as limit:
             await self._begin()
             await self._follow_and_steer()
         if limit.cancelled_caught:
-            raise turn_timed_out(self._far.total)
+            raise turn_timed_out(self._remote.total)
 
     async def _begin(self) -> None:
         encoder = MessageEncoder(self._deps.blobs, files=self._capabilities.files)
@@ -147,14 +147,14 @@ class RemoteTurn:
             last = number == len(keys)
             if last or (await self._state()).status != "cancelled":
                 break
-        if self._is_followed and (afterwards := self._deps.afterwards) is not None:
+        if self._is_followed and (afterwards := self._deps.followups) is not None:
             scope = self._runtime_request.scope
-            known = afterwards.knows(remote_session_id(scope))
-            await afterwards.begun(scope, 0.0 if known else (await self._state()).created_at)
+            known = afterwards.is_followed(remote_session_id(scope))
+            await afterwards.follow(scope, 0.0 if known else (await self._state()).created_at)
 
     @property
     def _is_followed(self) -> bool:
-        return self._capabilities.sessions and self._deps.afterwards is not None
+        return self._capabilities.sessions and self._deps.followups is not None
 
     def _idempotency_keys(self) -> Sequence[str]:
         """Return the key of the question, then one for each time the turn was resumed.
@@ -197,12 +197,12 @@ class RemoteTurn:
     async def _follow_and_steer(self) -> None:
         """Process events to the end, while forwarding steering messages."""
         async with background_tasks() as group:
-            if self._capabilities.steers:
+            if self._capabilities.steering:
                 group.start_soon(self._forward_steering)
             await self._follow(group)
 
     async def _follow(self, group: TaskGroup) -> None:
-        retries = RetryTimer(self._far, self._deps.clock)
+        retries = RetryTimer(self._remote, self._deps.clock)
         notified = False
         while self._mapper.end is None:
             try:
@@ -234,7 +234,7 @@ class RemoteTurn:
                     raise stream_broken(
                         f"the remote gateway sent an invalid stream: {error}"
                     ) from error
-                retries.calm()
+                retries.reset()
                 for one in emitted:
                     await self._emit(one)
                 self._steered.applied(mapper.applied)
@@ -255,15 +255,15 @@ class RemoteTurn:
     async def _forward_steering(self) -> None:
         while True:
             await self._deps.clock.sleep(STEERING_INTERVAL)
-            messages = await self._runtime_request.meanwhile()
+            messages = await self._runtime_request.read_steering()
             # Registered first, so that each message is answered by this run or the next.
             for message in messages:
-                self._steered.gave(message)
+                self._steered.add(message)
             for message in messages:
                 await self._steer(message)
 
     async def _steer(self, message: User) -> None:
-        encoded = await MessageEncoder(self._deps.blobs, files=self._capabilities.files).pack(
+        encoded = await MessageEncoder(self._deps.blobs, files=self._capabilities.files).encode(
             message
         )
         body = msgspec.json.encode({"input": [input_message(encoded)]})
@@ -275,8 +275,8 @@ class RemoteTurn:
 
     def _forward_questions(self, group: TaskGroup) -> None:
         """Ask remote questions here, unless they are answered already."""
-        mapper, approvals = self._mapper, self._deps.counsel
-        for question in mapper.leave:
+        mapper, approvals = self._mapper, self._deps.approvals
+        for question in mapper.questions:
             if approvals is None or question.question in self._open_questions:
                 continue
             if len(self._open_questions) >= MAX_OPEN_QUESTIONS:
@@ -284,11 +284,11 @@ class RemoteTurn:
                 continue
             scope = self._open_questions[question.question] = anyio.CancelScope()
             group.start_soon(self._ask_people, approvals, question, scope)
-        for question_id in mapper.settled:
+        for question_id in mapper.answered:
             if question_id in self._open_questions:
                 self._open_questions[question_id].cancel()
-        mapper.leave.clear()
-        mapper.settled.clear()
+        mapper.questions.clear()
+        mapper.answered.clear()
 
     async def _ask_people(
         self, approvals: Approvals, question: RemoteQuestion, scope: anyio.CancelScope
@@ -333,7 +333,7 @@ class RemoteTurn:
         # The question id makes it recognisable if it is asked again.
         scope = structs.replace(self._runtime_request.scope, call=question.question)
         if question.open:
-            text = await approvals.inquire(scope, question.text, question.choices, self._show)
+            text = await approvals.ask_person(scope, question.text, question.choices, self._show)
             return ClarifyBody(text, question.question) if text else None
         request = ApprovalRequest(
             tool=REMOTE_TOOL,
@@ -341,7 +341,7 @@ class RemoteTurn:
             reaching=Isolation.BEYOND,
             reason=question.reason,
         )
-        decision = await approvals.rule(scope, request, self._show)
+        decision = await approvals.decide(scope, request, self._show)
         choice = ApprovalChoice.ONCE if decision.allowed else ApprovalChoice.DENY
         return ApprovalBody(choice.value, question.question)
 
@@ -353,7 +353,7 @@ class RemoteTurn:
         """Stop the run; if it is unknown whether it started, find out first."""
         if self._mapper.end is not None or not self._may_be_running:
             return
-        with anyio.move_on_after(self._far.grace) as limit:
+        with anyio.move_on_after(self._remote.grace) as limit:
             try:
                 self._run = self._run or await self._post()
                 await self._client.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/stop")
@@ -363,26 +363,26 @@ class RemoteTurn:
             log.warning("cannot stop the run of the remote gateway in time")
 
     async def _record_partial(self) -> None:
-        for message in self._steered.heard:
+        for message in self._steered.read:
             await self._emit(MessageAdded(message))
         if self._mapper.text.strip():
-            await self._emit(MessageAdded(self._mapper.said(Stop.CANCELLED)))
+            await self._emit(MessageAdded(self._mapper.message(Stop.CANCELLED)))
 
     async def _end(self) -> TurnEnd:
         end, mapper = self._mapper.end, self._mapper
         if end is None or end.event != COMPLETED:
             await self._record_partial()
-            return _failed_end(end, self._far.key)
+            return _failed_end(end, self._remote.key)
         if not mapper.text.strip():
             raise ModelError("⚠️ Proxy error: the answer is empty.", hint="Try again.")
         # Only now, since a resumed turn must find its question last.
-        for message in self._steered.heard:
+        for message in self._steered.read:
             await self._emit(MessageAdded(message))
-        await self._emit(MessageAdded(mapper.said(Stop.END)))
+        await self._emit(MessageAdded(mapper.message(Stop.END)))
         if end.partial or end.error:
             reason = end.error if isinstance(end.error, str) else "The answer is incomplete."
-            return TurnEnd(Outcome.EXHAUSTED, quote(reason, self._far.key), end.error_code)
-        return TurnEnd(Outcome.DONE, unheard=self._steered.unheard)
+            return TurnEnd(Outcome.EXHAUSTED, quote(reason, self._remote.key), end.error_code)
+        return TurnEnd(Outcome.DONE, late_messages=self._steered.unread)
 
 
 def _failed_end(end: RemoteEvent | None, key: str) -> TurnEnd:

@@ -156,7 +156,7 @@ class ClarifyBody(Struct, frozen=True, omit_defaults=True):
 
 
 async def run_body(
-    runtime_request: RuntimeRequest, packer: MessageEncoder, *, later: bool = False
+    runtime_request: RuntimeRequest, encoder: MessageEncoder, *, later: bool = False
 ) -> tuple[RunBody, Sequence[str]]:
     """Return the body, and the names of files that are not sent."""
     messages = [message for message in runtime_request.messages if not is_program_note(message)]
@@ -165,7 +165,7 @@ async def run_body(
         messages = list(runtime_request.messages)
     first = _tail_start(messages)
     packed = [
-        await packer.pack(message) for message in messages[first:] if isinstance(message, User)
+        await encoder.encode(message) for message in messages[first:] if isinstance(message, User)
     ]
     if not any(one.parts for one in packed):
         raise UsageError("There is nothing to answer.", hint="Say something first.")
@@ -177,7 +177,7 @@ async def run_body(
         role=runtime_request.scope.role,
         brought=any(isinstance(one, User) and one.trust is Trust.DATA for one in messages[first:]),
     )
-    return begin, [name for one in packed for name in one.behind]
+    return begin, [name for one in packed for name in one.omitted]
 
 
 def input_message(packed: EncodedMessage) -> InputMessage:
@@ -233,11 +233,11 @@ class RunEventMapper:
         self.last = 0
         """The number of the last event, after which a reconnect continues."""
         self.end: RemoteEvent | None = None
-        self.leave: list[RemoteQuestion] = []
+        self.questions: list[RemoteQuestion] = []
         """Questions that are not handled yet."""
-        self._questions: set[str] = set()
-        self._asked = 0
-        self.settled: list[str] = []
+        self._seen_questions: set[str] = set()
+        self._question_count = 0
+        self.answered: list[str] = []
         """Questions that were answered, here or there."""
         self.applied: list[str] = []
         """Steering messages that the run has read."""
@@ -266,7 +266,7 @@ class RunEventMapper:
             )
         )
 
-    def said(self, stop: Stop) -> Assistant:
+    def message(self, stop: Stop) -> Assistant:
         """Return the text so far as a message."""
         tokens = (self.end.usage if self.end else None) or RunTokens()
         usage = Usage(tokens.input_tokens, tokens.output_tokens)
@@ -283,9 +283,9 @@ class RunEventMapper:
             case name if name in _APPROVAL_EVENTS or name in _CLARIFY_EVENTS:
                 if not self._is_new(event.question_id):
                     return ()
-                self.leave.append(_remote_question(event))
+                self.questions.append(_remote_question(event))
             case name if name in _ANSWERED_EVENTS:
-                self.settled.append(event.question_id)
+                self.answered.append(event.question_id)
             case name if name in _END_EVENTS:
                 return self._ended(event)
             case _:
@@ -295,11 +295,11 @@ class RunEventMapper:
 
     def _is_new(self, question: str) -> bool:
         """Return whether a question is new and within the limit; some have no id."""
-        if question in self._questions or self._asked >= MAX_QUESTIONS:
+        if question in self._seen_questions or self._question_count >= MAX_QUESTIONS:
             return False
-        self._asked += 1
+        self._question_count += 1
         if question:
-            self._questions.add(question)
+            self._seen_questions.add(question)
         return True
 
     def _ended(self, event: RemoteEvent) -> Sequence[RuntimeEvent]:
@@ -331,9 +331,9 @@ class SteeringTracker:
 
     def __init__(self) -> None:
         self._open: list[User] = []
-        self.heard: list[User] = []
+        self.read: list[User] = []
 
-    def gave(self, message: User) -> None:
+    def add(self, message: User) -> None:
         self._open.append(message)
 
     def applied(self, texts: Sequence[str]) -> None:
@@ -341,10 +341,10 @@ class SteeringTracker:
             same = (one for one in self._open if text_of(one) == text)
             if (found := next(same, self._open[0] if self._open else None)) is not None:
                 self._open.remove(found)
-                self.heard.append(found)
+                self.read.append(found)
 
     @property
-    def unheard(self) -> tuple[User, ...]:
+    def unread(self) -> tuple[User, ...]:
         return tuple(self._open)
 
 

@@ -151,11 +151,11 @@ class QueuesContract:
     async def test_what_is_left_is_all_of_topics_with_a_claim(self, store: Store) -> None:
         for key, topic in [("k1", "a"), ("k2", "b"), ("k3", "a"), ("k4", "a")]:
             await store.queues.put(queue_item(key, topic=topic))
-        assert list(await store.queues.left("inbox", 10)) == []
+        assert list(await store.queues.unfinished("inbox", 10)) == []
         await store.queues.claim("inbox", "a", "me", MINUTE)
         await store.commit(CompleteItem("k4"))
         for _ in range(2):
-            assert [one.key for one in await store.queues.left("inbox", 10)] == ["k1", "k3"]
+            assert [one.key for one in await store.queues.unfinished("inbox", 10)] == ["k1", "k3"]
 
     async def test_parked_ones_are_shown_with_their_reason(self, store: Store) -> None:
         await store.queues.put(queue_item("k1"))
@@ -170,17 +170,17 @@ class QueuesContract:
     ) -> None:
         for key in ("k1", "k2", "k3"):
             await store.queues.put(queue_item(key))
-        assert await store.queues.fate("k1") == (ItemStatus.WAITING, "")
+        assert await store.queues.status("k1") == (ItemStatus.WAITING, "")
         await store.queues.claim("inbox", None, "me", timedelta(minutes=1))
-        assert await store.queues.fate("k1") == (ItemStatus.WAITING, "")
+        assert await store.queues.status("k1") == (ItemStatus.WAITING, "")
         await store.commit(CompleteItem("k1"))
         await store.queues.park("k2", "no such chat")
         await store.queues.retry("k3", clock.now(), "too much at once")
-        assert await store.queues.fate("k1") == (ItemStatus.DONE, "")
-        assert await store.queues.fate("k2") == (ItemStatus.PARKED, "no such chat")
-        assert await store.queues.fate("k3") == (ItemStatus.WAITING, "too much at once")
+        assert await store.queues.status("k1") == (ItemStatus.DONE, "")
+        assert await store.queues.status("k2") == (ItemStatus.PARKED, "no such chat")
+        assert await store.queues.status("k3") == (ItemStatus.WAITING, "too much at once")
         with pytest.raises(NotFound):
-            await store.queues.fate("k4")
+            await store.queues.status("k4")
 
     async def test_what_a_parcel_holds_can_change_until_it_is_done(self, store: Store) -> None:
         await store.queues.put(queue_item("k1"))

@@ -26,7 +26,7 @@ def next_state(
 class RecordsContract:
     async def test_what_was_put_comes_back(self, store: Store) -> None:
         matter = structs.replace(RECORD, holder="somebody", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
-        await store.commit(PutRecord(matter, was=""))
+        await store.commit(PutRecord(matter, expected_state=""))
         found = await store.records.get("question", "1")
         assert found is not None
         assert bytes(found.body) == bytes(matter.body)
@@ -35,28 +35,29 @@ class RecordsContract:
         assert await store.records.get("grant", "1") is None
 
     async def test_only_one_is_the_first(self, store: Store) -> None:
-        await store.commit(PutRecord(RECORD, was=""))
+        await store.commit(PutRecord(RECORD, expected_state=""))
         with pytest.raises(StateConflict):
-            await store.commit(PutRecord(RECORD, was=""))
-        await store.commit(PutRecord(structs.replace(RECORD, kind="grant"), was=""))
+            await store.commit(PutRecord(RECORD, expected_state=""))
+        await store.commit(PutRecord(structs.replace(RECORD, kind="grant"), expected_state=""))
 
     async def test_only_one_follows(self, store: Store) -> None:
-        await store.commit(PutRecord(RECORD, was=""))
-        await store.commit(PutRecord(next_state(RECORD, "answered"), was="open"))
+        await store.commit(PutRecord(RECORD, expected_state=""))
+        await store.commit(PutRecord(next_state(RECORD, "answered"), expected_state="open"))
         with pytest.raises(StateConflict):
-            await store.commit(PutRecord(next_state(RECORD, "lapsed"), was="open"))
+            await store.commit(PutRecord(next_state(RECORD, "lapsed"), expected_state="open"))
         found = await store.records.get("question", "1")
         assert found is not None
         assert (found.state, found.open) == ("answered", False)
         with pytest.raises(StateConflict):
-            await store.commit(PutRecord(structs.replace(RECORD, id="2"), was="open"))
+            await store.commit(PutRecord(structs.replace(RECORD, id="2"), expected_state="open"))
 
     async def test_who_comes_too_late_writes_nothing_at_all(self, store: Store) -> None:
-        await store.commit(PutRecord(RECORD, was=""))
+        await store.commit(PutRecord(RECORD, expected_state=""))
         other = structs.replace(RECORD, id="2")
         with pytest.raises(StateConflict):
             await store.commit(
-                PutRecord(other, was=""), PutRecord(next_state(RECORD, "x"), was="gone")
+                PutRecord(other, expected_state=""),
+                PutRecord(next_state(RECORD, "x"), expected_state="gone"),
             )
         assert await store.records.get("question", "2") is None
 
@@ -72,8 +73,10 @@ class RecordsContract:
             structs.replace(RECORD, id=str(n), session="ab"[n % 2], at=AT + timedelta(minutes=n))
             for n in range(6)
         ]
-        await store.commit(*(PutRecord(one, was="") for one in many))
-        await store.commit(PutRecord(structs.replace(many[4], state="x", open=False), was="open"))
+        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        await store.commit(
+            PutRecord(structs.replace(many[4], state="x", open=False), expected_state="open")
+        )
 
         async def ids(**how: object) -> str:
             found = await store.records.find("question", **how)  # pyright: ignore[reportArgumentType] - one of several ways
@@ -89,8 +92,10 @@ class RecordsContract:
     async def test_those_that_match(self, store: Store) -> None:
         bodies = [b'{"kind":"a","by":"x"}', b'{"kind":"a","by":"y"}', b'{"kind":"b"}', b'"a"']
         many = [structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)]
-        await store.commit(*(PutRecord(one, was="") for one in many))
-        await store.commit(PutRecord(structs.replace(many[1], state="x", open=False), was="open"))
+        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        await store.commit(
+            PutRecord(structs.replace(many[1], state="x", open=False), expected_state="open")
+        )
 
         async def ids(fields: dict[str, str], state: str | None = None, limit: int = 9) -> str:
             found = await store.records.matching("question", fields, state=state, limit=limit)
@@ -109,13 +114,13 @@ class RecordsContract:
         gone = f"{host}/{boot}/1/0"
         for number, holder in enumerate((process_id(), gone, "", "elsewhere/x/1/2")):
             one = structs.replace(RECORD, id=str(number), holder=holder)
-            await store.commit(PutRecord(one, was=""))
+            await store.commit(PutRecord(one, expected_state=""))
         left = await store.records.abandoned("question")
         assert [one.id for one in left] == ["1", "2"]
 
     async def test_what_is_over_can_be_forgotten(self, store: Store) -> None:
         over = structs.replace(RECORD, id="2", open=False, state="lapsed")
         recent = structs.replace(over, id="3", at=AT + timedelta(hours=2))
-        await store.commit(*(PutRecord(one, was="") for one in (RECORD, over, recent)))
+        await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, over, recent)))
         assert await store.records.forget("question", AT + timedelta(hours=1)) == 1
         assert [one.id for one in await store.records.find("question")] == ["1", "3"]

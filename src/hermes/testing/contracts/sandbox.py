@@ -216,9 +216,9 @@ class SandboxContract:
         async with sandbox.open(_shell(command, tmp_path)) as process:
             assert process.pid > 0
             for word in (b"one", b"two"):
-                await process.feed(word + b"\n")
+                await process.write_stdin(word + b"\n")
                 assert await _line(process) == b"got " + word + b"\n"
-            process.hang_up()
+            process.close_stdin()
             assert (await process.wait()).exit_code == 3
             assert await process.read() == b""
 
@@ -226,9 +226,9 @@ class SandboxContract:
         command = "test -t 0 && test -t 1 && test -t 2 && stty size && echo $TERM > /dev/tty; cat"
         async with sandbox.open(_shell(command, tmp_path), pty=True) as process:
             assert await _line(process, 2) == b"24 80\r\nxterm-256color\r\n"
-            await process.feed(b"hello\n")
+            await process.write_stdin(b"hello\n")
             assert await _line(process, 2) == b"hello\r\nhello\r\n"
-            process.hang_up()
+            process.close_stdin()
             assert (await process.wait()).exit_code == 0
             assert await process.read() == b""
 
@@ -241,7 +241,7 @@ class SandboxContract:
     async def test_a_key_at_the_terminal_interrupts(self, sandbox: Sandbox, tmp_path: Path) -> None:
         async with sandbox.open(_shell("echo up; sleep 1000", tmp_path), pty=True) as process:
             assert await _line(process) == b"up\r\n"
-            await process.feed(b"\x03")
+            await process.write_stdin(b"\x03")
             with anyio.fail_after(TEST_TIMEOUT):
                 assert (await process.wait()).exit_code in (-2, 130)
 
@@ -264,8 +264,8 @@ class SandboxContract:
         for pty in (False, True):
             async with sandbox.open(_job(("true",), tmp_path), pty=pty) as process:
                 assert (await process.wait()).exit_code == 0
-                await process.feed(b"x\n")
-                process.hang_up()
+                await process.write_stdin(b"x\n")
+                process.close_stdin()
 
 
 async def _line(process: Process, count: int = 1) -> bytes:

@@ -82,7 +82,7 @@ class PlatformChannel:
     async def react(self, to: Address, message: str, sign: str) -> None:
         await self._call("POST", "signs", Reaction(to.chat, message, sign))
 
-    def heard_at(self) -> datetime | None:
+    def last_seen_at(self) -> datetime | None:
         return self._heard
 
     async def _deliver(

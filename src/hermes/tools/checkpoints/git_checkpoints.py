@@ -74,10 +74,10 @@ class CheckpointDeps(Struct, frozen=True, kw_only=True):
     sandbox: Sandbox
     git: str | None
     folder: Path
-    places: SessionPaths
+    paths: SessionPaths
     clock: Clock
     home: Path
-    keeping: RetentionPolicy = RetentionPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
 
 
 class _CommitMessage(Struct, frozen=True, kw_only=True):
@@ -90,20 +90,20 @@ class _CommitMessage(Struct, frozen=True, kw_only=True):
 class _StoredCheckpoint(Struct, frozen=True):
     ref: str
     commit: str
-    note: _CommitMessage
+    message: _CommitMessage
 
 
 class GitCheckpoints:
-    def __init__(self, parts: CheckpointDeps) -> None:
-        self._parts = parts
-        self._git = ShadowRepository(parts.sandbox, parts.git, parts.folder / "store")
+    def __init__(self, deps: CheckpointDeps) -> None:
+        self._deps = deps
+        self._git = ShadowRepository(deps.sandbox, deps.git, deps.folder / "store")
         self._runs: LruMap[str, bool] = LruMap(MAX_RUNS)
         self._paused: LruMap[Path, float] = LruMap(MAX_RUNS)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
-    async def before(self, scope: Scope) -> str:
+    async def checkpoint_before(self, scope: Scope) -> str:
         workspace = Path(scope.workspace)
-        async with self._holding(scope.workspace):
+        async with self._locked(scope.workspace):
             if self._runs.get(scope.run) or self._is_paused(workspace):
                 return ""
             self._runs.put(scope.run, value=True)
@@ -111,25 +111,25 @@ class GitCheckpoints:
                 with anyio.fail_after(CHECKPOINT_TIMEOUT):
                     await self._take(scope.workspace, scope.session, run=scope.run)
             except (HermesError, OSError, TimeoutError) as error:
-                self._paused.put(workspace, self._parts.clock.monotonic() + RETRY_PAUSE)
+                self._paused.put(workspace, self._deps.clock.monotonic() + RETRY_PAUSE)
                 reason = str(error) or f"it took longer than {CHECKPOINT_TIMEOUT:g} s"
                 log.warning("no checkpoint of %s: %s", workspace, reason)
                 return f"No checkpoint was made of {workspace}: {reason}"
         return ""
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
-        async with self._holding(workspace):
+        async with self._locked(workspace):
             return await self._take(workspace, session, reason=reason)
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
-        await self._git.ready()
-        return [stored.note.checkpoint for stored in await self._kept(short_hash(workspace))]
+        await self._git.ensure_created()
+        return [stored.message.checkpoint for stored in await self._stored(short_hash(workspace))]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
-        async with self._holding(checkpoint.workspace):
+        async with self._locked(checkpoint.workspace):
             stored = {
-                one.note.checkpoint.id: one
-                for one in await self._kept(short_hash(checkpoint.workspace))
+                one.message.checkpoint.id: one
+                for one in await self._stored(short_hash(checkpoint.workspace))
             }
             then = stored.get(checkpoint.id)
             if then is None:
@@ -137,13 +137,13 @@ class GitCheckpoints:
             before = await self._take(checkpoint.workspace, session, reason="before a rollback")
             now = next(
                 one
-                for one in await self._kept(short_hash(checkpoint.workspace))
-                if one.note.checkpoint.id == before.id
+                for one in await self._stored(short_hash(checkpoint.workspace))
+                if one.message.checkpoint.id == before.id
             )
-            return await self._bring_back(now, then)
+            return await self._restore(now, then)
 
     @asynccontextmanager
-    async def _holding(self, workspace: str) -> "AsyncGenerator[None]":
+    async def _locked(self, workspace: str) -> "AsyncGenerator[None]":
         """Serialize work on a workspace: its checkpoints share an index."""
         lock = self._locks.setdefault(workspace, anyio.Lock())
         async with lock:
@@ -151,15 +151,15 @@ class GitCheckpoints:
 
     def _is_paused(self, workspace: Path) -> bool:
         until = self._paused.get(workspace)
-        return until is not None and self._parts.clock.monotonic() < until
+        return until is not None and self._deps.clock.monotonic() < until
 
     async def _take(
         self, workspace: str, session: str, *, run: str = "", reason: str = ""
     ) -> Checkpoint:
         folder = self._checked(workspace)
-        await self._git.ready()
-        clock, blocked = self._parts.clock, self._parts.places.closed(OWNER, workspace)
-        trees = TreeWriter(self._git, self._parts.keeping.limits, blocked.covers)
+        await self._git.ensure_created()
+        clock, blocked = self._deps.clock, self._deps.paths.blocked(OWNER, workspace)
+        trees = TreeWriter(self._git, self._deps.retention.limits, blocked.covers)
         at = clock.now()
         try:
             roots = await trees.write(folder, at.timestamp())
@@ -175,13 +175,13 @@ class GitCheckpoints:
             reason=reason,
         )
         await self._commit(_CommitMessage(checkpoint=checkpoint, roots=roots))
-        if self._parts.keeping.prune:
+        if self._deps.retention.prune:
             await self._prune(short_hash(workspace))
         return checkpoint
 
     def _checked(self, workspace: str) -> Path:
         folder = Path(workspace)
-        too_wide = {Path("/"), self._parts.home, self._parts.home.parent}
+        too_wide = {Path("/"), self._deps.home, self._deps.home.parent}
         if not folder.is_absolute() or folder.resolve() in {path.resolve() for path in too_wide}:
             raise UsageError(
                 f"{folder} is too broad for checkpoints.", hint="Work in a project folder."
@@ -206,7 +206,7 @@ class GitCheckpoints:
         projects.mkdir(exist_ok=True)
         write_atomic(projects / f"{project}.json", msgspec.json.encode(about))
 
-    async def _kept(self, project: str = "") -> "list[_StoredCheckpoint]":
+    async def _stored(self, project: str = "") -> "list[_StoredCheckpoint]":
         """Return the stored checkpoints, newest first, ignoring foreign refs."""
         where = f"{_REFS}/{project}" if project else _REFS
         form = "--format=%(refname)%00%(objectname)%00%(contents:subject)"
@@ -218,27 +218,27 @@ class GitCheckpoints:
             with suppress(msgspec.DecodeError):
                 note = msgspec.json.decode(message, type=_CommitMessage)
                 found.append(_StoredCheckpoint(ref.decode(), commit.decode(), note))
-        return sorted(found, key=lambda one: (one.note.checkpoint.at, one.ref), reverse=True)
+        return sorted(found, key=lambda one: (one.message.checkpoint.at, one.ref), reverse=True)
 
-    async def _bring_back(self, now: _StoredCheckpoint, then: _StoredCheckpoint) -> RestoreResult:
-        folder = self._checked(then.note.checkpoint.workspace)
-        present = {root.path: number for number, root in enumerate(now.note.roots)}
+    async def _restore(self, now: _StoredCheckpoint, then: _StoredCheckpoint) -> RestoreResult:
+        folder = self._checked(then.message.checkpoint.workspace)
+        present = {root.path: number for number, root in enumerate(now.message.roots)}
         written = removed = 0
         failed: list[str] = []
-        for number, root in enumerate(then.note.roots):
+        for number, root in enumerate(then.message.roots):
             work = folder / root.path
             have = f"{now.commit}:{present[root.path]}" if root.path in present else EMPTY_TREE
             todo = await restore_steps(self._git, have, f"{then.commit}:{number}", root.skipped)
-            gone = [step for step in todo if not step.blob]
-            errors = await self._each(gone, partial(self._remove, work))
-            removed += len(gone) - len(errors)
+            removals = [step for step in todo if not step.blob]
+            errors = await self._perform(removals, partial(self._remove, work))
+            removed += len(removals) - len(errors)
             failed += errors
-            wanted = [step for step in todo if step.blob]
-            errors = await self._write(work, wanted)
-            written += len(wanted) - len(errors)
+            writes = [step for step in todo if step.blob]
+            errors = await self._write(work, writes)
+            written += len(writes) - len(errors)
             failed += errors
         return RestoreResult(
-            before=now.note.checkpoint,
+            before=now.message.checkpoint,
             written=written,
             removed=removed,
             failed=tuple(failed[:MAX_FAILED]),
@@ -248,16 +248,16 @@ class GitCheckpoints:
         failed: list[str] = []
         for batch in await batches(self._git, wanted) if wanted else []:
             data = dict(zip(batch, await contents(self._git, batch), strict=True))
-            failed += await self._each(batch, partial(self._put, work, data))
+            failed += await self._perform(batch, partial(self._restore_file, work, data))
         return failed
 
-    def _put(self, work: Path, data: dict[RestoreStep, bytes], step: RestoreStep) -> None:
-        restore_file(work, step, data[step], self._parts.places.closed(OWNER, str(work)).forbids)
+    def _restore_file(self, work: Path, data: dict[RestoreStep, bytes], step: RestoreStep) -> None:
+        restore_file(work, step, data[step], self._deps.paths.blocked(OWNER, str(work)).forbids)
 
     def _remove(self, work: Path, step: RestoreStep) -> None:
-        remove_file(work, step, self._parts.places.closed(OWNER, str(work)).forbids)
+        remove_file(work, step, self._deps.paths.blocked(OWNER, str(work)).forbids)
 
-    async def _each(
+    async def _perform(
         self, wanted: Sequence[RestoreStep], do: Callable[[RestoreStep], None]
     ) -> "list[str]":
         """Perform the steps and return those that failed, with the reason."""
@@ -276,34 +276,34 @@ class GitCheckpoints:
 
     async def _prune(self, project: str) -> None:
         """Delete checkpoints beyond the limits, except the newest of each workspace."""
-        keeping = self._parts.keeping
-        oldest = self._parts.clock.now() - timedelta(days=keeping.days)
-        every = await self._kept()
-        dropped = [one for one in every if _is_old(one, oldest)]
-        mine = [one for one in every if one.ref.startswith(f"{_REFS}/{project}/")]
-        dropped += [one for one in mine[max(keeping.snapshots, 1) :] if one not in dropped]
-        dropped = [one for one in dropped if one not in mine[:1]]
-        await self._drop(dropped, every)
+        keeping = self._deps.retention
+        oldest = self._deps.clock.now() - timedelta(days=keeping.days)
+        stored = await self._stored()
+        dropped = [one for one in stored if _is_old(one, oldest)]
+        own = [one for one in stored if one.ref.startswith(f"{_REFS}/{project}/")]
+        dropped += [one for one in own[max(keeping.snapshots, 1) :] if one not in dropped]
+        dropped = [one for one in dropped if one not in own[:1]]
+        await self._drop(dropped, stored)
         size, loose = await self._size()
         if dropped or loose > MAX_LOOSE:
             await self._pack()
             size, _ = await self._size()
-        remaining = [one for one in every if one not in dropped and one not in mine[:1]]
+        remaining = [one for one in stored if one not in dropped and one not in own[:1]]
         while size > keeping.limits.total and remaining:
             half = remaining[len(remaining) // 2 :]
-            await self._drop(half, every)
+            await self._drop(half, stored)
             await self._pack()
             remaining = remaining[: len(remaining) // 2]
             size, _ = await self._size()
 
     async def _drop(
-        self, dropped: Sequence[_StoredCheckpoint], every: Sequence[_StoredCheckpoint]
+        self, dropped: Sequence[_StoredCheckpoint], stored: Sequence[_StoredCheckpoint]
     ) -> None:
         if not dropped:
             return
         listed = "".join(f"delete {one.ref}\n" for one in dropped)
         await self._git.run("update-ref", "--stdin", stdin=listed.encode())
-        remaining = {_project(one) for one in every if one not in dropped}
+        remaining = {_project(one) for one in stored if one not in dropped}
         for project in {_project(one) for one in dropped} - remaining:
             # An index without a checkpoint would refer to objects that are deleted now.
             for index in (self._git.store / "indexes").glob(f"{project}.*"):
@@ -321,7 +321,7 @@ class GitCheckpoints:
 
 
 def _is_old(stored: _StoredCheckpoint, oldest: datetime) -> bool:
-    return stored.note.checkpoint.at < oldest
+    return stored.message.checkpoint.at < oldest
 
 
 def _project(stored: _StoredCheckpoint) -> str:

@@ -53,7 +53,7 @@ class ShadowRepository:
         self._program = program
         self.store = store
 
-    async def ready(self) -> None:
+    async def ensure_created(self) -> None:
         """Create the repository if needed. Raises `UsageError` if git is missing."""
         if self._program is None:
             raise UsageError(
@@ -71,12 +71,12 @@ class ShadowRepository:
 
     async def run(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
         """Return the output including stderr. Raises `SandboxError`."""
-        return (await self._done(self._argv(args), where, stdin)).output
+        return (await self._run(self._argv(args), where, stdin)).output
 
     async def data(self, *args: str, where: WorkTree | None = None, stdin: bytes = b"") -> bytes:
         """Return standard output only. Raises `UsageError` if it is too long."""
         argv = ("/bin/sh", "-c", _WITHOUT_STDERR, *self._argv(args))
-        done = await self._done(argv, where, stdin)
+        done = await self._run(argv, where, stdin)
         if done.seam is not None:
             raise UsageError("The workspace has too many files for a checkpoint.")
         return done.output
@@ -91,7 +91,7 @@ class ShadowRepository:
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         return (self._program or "git", *settings, *args)
 
-    async def _done(
+    async def _run(
         self, argv: tuple[str, ...], where: WorkTree | None, stdin: bytes
     ) -> ProcessResult:
         job = ProcessSpec(
@@ -99,7 +99,7 @@ class ShadowRepository:
             cwd=str(where.work if where else self.store),
             env=self._env(where),
             timeout=TIMEOUT,
-            reach=ProcessPermissions(writable=(str(self.store),)),
+            permissions=ProcessPermissions(writable=(str(self.store),)),
             stdin=stdin,
             keep=MAX_OUTPUT,
         )
@@ -159,12 +159,12 @@ class TreeRoot(Struct, frozen=True):
 
 class TreeWriter:
     def __init__(
-        self, git: ShadowRepository, limits: CheckpointLimits, closed: Callable[[Path], bool]
+        self, git: ShadowRepository, limits: CheckpointLimits, is_blocked: Callable[[Path], bool]
     ) -> None:
-        """`closed` tells whether a file must not be copied."""
+        """`is_blocked` tells whether a file must not be copied."""
         self._git = git
         self._limits = limits
-        self._closed = closed
+        self._is_blocked = is_blocked
 
     async def write(self, workspace: Path, now: float) -> list[TreeRoot]:
         """Write the trees of a workspace. Raises `UsageError` if it exceeds the limits."""
@@ -201,7 +201,7 @@ class TreeWriter:
             )
         found = _TreeChanges()
         for name in names:
-            self._sort(where.work, name, found)
+            self._classify(where.work, name, found)
         if found.size > room:
             raise UsageError(
                 f"The workspace is larger than checkpoints may be ({self._limits.total >> 20} MB).",
@@ -210,7 +210,7 @@ class TreeWriter:
             )
         return found
 
-    def _sort(self, work: Path, name: str, found: "_TreeChanges") -> None:
+    def _classify(self, work: Path, name: str, found: "_TreeChanges") -> None:
         path = work / name
         if name.endswith("/"):
             if printable_name(name) == name:
@@ -221,26 +221,26 @@ class TreeWriter:
         except OSError:
             stat = None
         if stat is None or modes.S_ISDIR(stat.st_mode):
-            found.gone.append(name)
-        elif self._is_left_out(path, stat):
+            found.deleted.append(name)
+        elif self._is_skipped(path, stat):
             found.skipped.append(name)
         else:
             found.size += stat.st_size
-            found.kept.append(name)
+            found.saved.append(name)
 
-    def _is_left_out(self, path: Path, stat: os.stat_result) -> bool:
+    def _is_skipped(self, path: Path, stat: os.stat_result) -> bool:
         if modes.S_ISLNK(stat.st_mode):
             return False
         large = stat.st_size > self._limits.file
-        return large or self._closed(path) or not os.access(path, os.R_OK)
+        return large or self._is_blocked(path) or not os.access(path, os.R_OK)
 
     async def _tree(self, where: WorkTree, found: "_TreeChanges") -> str:
         if len(found.skipped) > MAX_SKIPPED:
             raise UsageError("The workspace has too many files that cannot be saved.")
-        if found.skipped or found.gone:
-            await self._update(["--force-remove"], [*found.skipped, *found.gone], where)
-        if found.kept:
-            await self._update(["--add", "--replace", "--remove"], found.kept, where)
+        if found.skipped or found.deleted:
+            await self._update(["--force-remove"], [*found.skipped, *found.deleted], where)
+        if found.saved:
+            await self._update(["--add", "--replace", "--remove"], found.saved, where)
         try:
             return await self._git.sha("write-tree", where=where)
         except SandboxError:
@@ -257,8 +257,8 @@ class _TreeChanges:
     """Differences between work tree and index, grouped by how they are handled."""
 
     def __init__(self) -> None:
-        self.kept: list[str] = []
-        self.gone: list[str] = []
+        self.saved: list[str] = []
+        self.deleted: list[str] = []
         self.skipped: list[str] = []
         self.nested: list[str] = []
         self.size = 0

@@ -49,8 +49,8 @@ async def restore_steps(
 
 async def batches(git: ShadowRepository, wanted: Sequence[RestoreStep]) -> list[list[RestoreStep]]:
     """Group steps so that the contents of each batch fit in memory."""
-    asked = "".join(f"{step.blob}\n" for step in wanted).encode()
-    sizes = await git.data("cat-file", "--batch-check=%(objectsize)", stdin=asked)
+    blobs = "".join(f"{step.blob}\n" for step in wanted).encode()
+    sizes = await git.data("cat-file", "--batch-check=%(objectsize)", stdin=blobs)
     found: list[list[RestoreStep]] = []
     room = 0
     for step, size in zip(wanted, sizes.split(), strict=True):
@@ -63,8 +63,8 @@ async def batches(git: ShadowRepository, wanted: Sequence[RestoreStep]) -> list[
 
 
 async def contents(git: ShadowRepository, wanted: Sequence[RestoreStep]) -> list[bytes]:
-    asked = "".join(f"{step.blob}\n" for step in wanted).encode()
-    raw = await git.data("cat-file", "--batch", stdin=asked)
+    blobs = "".join(f"{step.blob}\n" for step in wanted).encode()
+    raw = await git.data("cat-file", "--batch", stdin=blobs)
     found: list[bytes] = []
     at = 0
     for _ in wanted:

@@ -64,16 +64,16 @@ class PrintedText:
             whole = clean(self._begin + self._end)
             if len(whole) <= self._limit:
                 return whole
-            return self._joined(whole, whole)
+            return self._join_ends(whole, whole)
         begin = self._begin[
             : -min(len(self._begin) - self._begin.rfind("\n") - 1, CUT_MARGIN) or None
         ]
         line_end = self._end.find("\n") + 1
-        return self._joined(
+        return self._join_ends(
             clean(begin), clean(self._end[min(line_end or CUT_MARGIN, CUT_MARGIN) :])
         )
 
-    def _joined(self, begin: str, end: str) -> str:
+    def _join_ends(self, begin: str, end: str) -> str:
         """Join whole lines from both ends."""
         begin = begin[: int(self._limit * HEAD)]
         end = end[-(self._limit - len(begin)) :]
@@ -86,10 +86,10 @@ class PrintedText:
 class RunningProgram:
     """Exchanges messages with a running child; `calls` includes refused ones."""
 
-    def __init__(self, process: Process, call: CallTool, most_calls: int) -> None:
+    def __init__(self, process: Process, call: CallTool, max_calls: int) -> None:
         self._process = process
         self._call = call
-        self._most = most_calls
+        self._max_calls = max_calls
         self._decoder = msgspec.json.Decoder(ChildMessage)
         self.out = PrintedText(MAX_STDOUT)
         self.err = PrintedText(MAX_STDERR)
@@ -98,12 +98,12 @@ class RunningProgram:
 
     async def run(self, code: str, tools: dict[str, list[str]], limit: anyio.CancelScope) -> None:
         """Run until the program ends. Its time limit is suspended while a tool runs."""
-        await self._process.feed(msgspec.json.encode({"code": code, "tools": tools}) + b"\n")
+        await self._process.write_stdin(msgspec.json.encode({"code": code, "tools": tools}) + b"\n")
         rest = b""
         while data := await self._process.read():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                await self._hear(line, limit)
+                await self._handle(line, limit)
             if self.exit_code is not None:
                 return
             if len(rest) > MAX_LINE:
@@ -112,7 +112,7 @@ class RunningProgram:
         exit_ = await self._process.wait()
         self.exit_code = shell_exit_code(exit_.exit_code) or 1
 
-    async def _hear(self, data: bytes, limit: anyio.CancelScope) -> None:
+    async def _handle(self, data: bytes, limit: anyio.CancelScope) -> None:
         try:
             message = self._decoder.decode(data)
         except msgspec.DecodeError:
@@ -128,11 +128,13 @@ class RunningProgram:
             limit.deadline = float("inf")
             answer = await self._answer(message)
             limit.deadline = anyio.current_time() + left
-            await self._process.feed(msgspec.json.encode(answer) + b"\n")
+            await self._process.write_stdin(msgspec.json.encode(answer) + b"\n")
 
     async def _answer(self, message: ChildMessage) -> CallAnswer:
-        if self.calls >= self._most:
-            return CallAnswer(f"More than {self._most} tool calls in one program.", failed=True)
+        if self.calls >= self._max_calls:
+            return CallAnswer(
+                f"More than {self._max_calls} tool calls in one program.", failed=True
+            )
         self.calls += 1
         try:
             output = await self._call(message.call, message.args)

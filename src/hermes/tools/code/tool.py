@@ -69,7 +69,7 @@ class CodeDeps(Struct, frozen=True, kw_only=True):
 
     sandbox: Sandbox
     env: Callable[[Scope], dict[str, str]]
-    places: SessionPaths | RemotePaths
+    paths: SessionPaths | RemotePaths
     redact: Callable[[str], str]
     clock: Clock
     python: Callable[[Path], str]
@@ -78,14 +78,14 @@ class CodeDeps(Struct, frozen=True, kw_only=True):
     timeout: float = TIMEOUT
     calls: int = MAX_CALLS
     network: bool = False
-    origins: FileProvenance | None = None
+    provenance: FileProvenance | None = None
 
 
 class ExecuteCode:
     name = "execute_code"
 
-    def __init__(self, parts: CodeDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: CodeDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments(self.name, CodeArgs)
         self._child = Path(__file__).with_name("child.py").read_text("utf-8")
         self.spec = ToolSpec(
@@ -101,58 +101,58 @@ class ExecuteCode:
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         code = self._arguments.decode(args).code
         _check(code)
-        folder = self._parts.places.cwd(ctx.scope)
-        confinement = await self._parts.sandbox.confinement()
-        await self._may(code, folder, ctx, confinement)
+        folder = self._deps.paths.cwd(ctx.scope)
+        confinement = await self._deps.sandbox.confinement()
+        await self._require_approval(code, folder, ctx, confinement)
         isolated = default_isolation(confinement) is Isolation.INSIDE
-        look = partial(self._foreign, code, folder, ctx, walled=isolated)
+        look = partial(self._provenance, code, folder, ctx, walled=isolated)
         foreign = await anyio.to_thread.run_sync(look)
-        began = self._parts.clock.monotonic()
+        began = self._deps.clock.monotonic()
         try:
-            with record_fetches(self._parts.origins, foreign, MAX_BACKGROUND) as files:
+            with record_fetches(self._deps.provenance, foreign, MAX_BACKGROUND) as files:
                 calls = _CallProvenance(files)
-                async with self._parts.sandbox.open(
-                    self._job(folder, ctx.scope, confinement)
+                async with self._deps.sandbox.open(
+                    self._process_spec(folder, ctx.scope, confinement)
                 ) as process:
-                    program = RunningProgram(process, _limited_tools(ctx, calls), self._parts.calls)
-                    with anyio.move_on_after(self._parts.timeout) as limit:
+                    program = RunningProgram(process, _limited_tools(ctx, calls), self._deps.calls)
+                    with anyio.move_on_after(self._deps.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
-            note = reset_remote_folder(self._parts.places, ctx.scope.session)
+            note = reset_remote_folder(self._deps.paths, ctx.scope.session)
             hint = f"{error.hint} {note}".strip()
             raise ToolError(f"execute_code: {error}", hint=hint) from error
-        took = self._parts.clock.monotonic() - began
+        took = self._deps.clock.monotonic() - began
         output = self._output(program, took, late=limit.cancelled_caught)
         return structs.replace(
             output,
-            foreign=foreign.shown or calls.strangers,
+            foreign=foreign.shown or calls.foreign,
             unverified=foreign.unverified or calls.unverified,
         )
 
-    def _foreign(
+    def _provenance(
         self, code: str, folder: Path, ctx: ToolContext, *, walled: bool
     ) -> CommandProvenance:
         """In the sandbox only files and tools can bring in untrusted content."""
-        found = program_provenance(code, folder, self._parts.origins, walled=walled)
+        found = program_provenance(code, folder, self._deps.provenance, isolated=walled)
         online = self._online(ctx.scope)
-        brought = found.brought or online or ctx.quotes(code)
+        brought = found.fetched or online or ctx.quotes(code)
         unverified = self._may_show_unverified(code, folder, ctx.scope)
         return CommandProvenance(
-            found.shown or online, brought, found.where, untrusted_workspace(ctx), unverified
+            found.shown or online, brought, found.folders, untrusted_workspace(ctx), unverified
         )
 
     def _may_show_unverified(self, code: str, folder: Path, scope: Scope) -> bool:
-        if self._parts.origins is None:
+        if self._deps.provenance is None:
             return False
         from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - only needed to run programs
 
-        return UnverifiedReads(self._parts.origins, scope).by_program(code, folder)
+        return UnverifiedReads(self._deps.provenance, scope).by_program(code, folder)
 
     def _online(self, scope: Scope) -> bool:
         """Whether programs have network access without an approval; never for guests."""
-        return self._parts.network and scope.role is not Role.GUEST
+        return self._deps.network and scope.role is not Role.GUEST
 
-    async def _may(
+    async def _require_approval(
         self, code: str, folder: Path, ctx: ToolContext, confinement: Confinement
     ) -> None:
         request = ApprovalRequest(
@@ -164,28 +164,28 @@ class ExecuteCode:
             reason=outside_reason(confinement, ""),
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"execute_code: {decision.why}")
 
-    def _job(self, folder: Path, scope: Scope, confinement: Confinement) -> ProcessSpec:
+    def _process_spec(self, folder: Path, scope: Scope, confinement: Confinement) -> ProcessSpec:
         return ProcessSpec(
-            argv=(self._parts.python(folder), "-u", "-c", self._child),
+            argv=(self._deps.python(folder), "-u", "-c", self._child),
             cwd=str(folder),
-            env=self._parts.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
-            timeout=self._parts.timeout,
-            reach=ProcessPermissions(
-                writable=(scope.workspace, *self._parts.writable),
+            env=self._deps.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
+            timeout=self._deps.timeout,
+            permissions=ProcessPermissions(
+                writable=(scope.workspace, *self._deps.writable),
                 network=self._online(scope),
-                beyond=default_isolation(confinement) is Isolation.BEYOND,
-                wall=confinement.wall,
+                unsandboxed=default_isolation(confinement) is Isolation.BEYOND,
+                isolation=confinement.isolation,
             ),
             stdin=b"\n",
             principal=scope.principal,
         )
 
     def _tools(self) -> dict[str, list[str]]:
-        found = {name: self._parts.parameters(name) for name in CALLABLE_TOOLS}
+        found = {name: self._deps.parameters(name) for name in CALLABLE_TOOLS}
         return {name: list(names) for name, names in found.items() if names is not None}
 
     def _output(self, program: RunningProgram, took: float, *, late: bool) -> ToolOutput:
@@ -194,7 +194,7 @@ class ExecuteCode:
         shown = program.out.text(self._clean)
         problem = program.err.text(self._clean).strip()
         if late:
-            problem = f"The program was stopped after {self._parts.timeout:g} s.\n{problem}".strip()
+            problem = f"The program was stopped after {self._deps.timeout:g} s.\n{problem}".strip()
         answer = CodeResult(
             status=status,
             output=shown,
@@ -208,7 +208,7 @@ class ExecuteCode:
         return ToolOutput.text(encode_result(answer), shown=shown or problem, failed=code != 0)
 
     def _clean(self, text: str) -> str:
-        return self._parts.redact(strip_controls(text))
+        return self._deps.redact(strip_controls(text))
 
 
 class _CallProvenance:
@@ -216,14 +216,14 @@ class _CallProvenance:
 
     def __init__(self, files: FetchRecorder) -> None:
         self._files = files
-        self.strangers = False
+        self.foreign = False
         self.unverified = False
 
     def note(self, output: ToolOutput) -> ToolOutput:
         self.unverified |= output.unverified
         if output.foreign:
-            self.strangers = True
-            self._files.brings()
+            self.foreign = True
+            self._files.start()
         return output
 
 
@@ -236,7 +236,7 @@ def _limited_tools(ctx: ToolContext, calls: _CallProvenance) -> CallTool:
         given = msgspec.json.decode(args, type=dict[str, Raw])
         if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
             raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
-        return calls.note(await ctx.use(name, args))
+        return calls.note(await ctx.call_tool(name, args))
 
     return call
 

@@ -24,11 +24,11 @@ class Draft:
         self.before: bytes | None = None
         self.stat: os.stat_result | None = None
         self.old: str | None = None
-        self.dress = TextFormat()
+        self.text_format = TextFormat()
         self.mode: int | None = None
         if found is not None:
             self.before, self.stat = found
-            self.old, self.dress = decode_text(self.before, path)
+            self.old, self.text_format = decode_text(self.before, path)
             if self.old.count("\n") > MAX_LINES:
                 raise ToolError(
                     f"patch: {path} has more than {MAX_LINES:,} lines.",
@@ -42,19 +42,19 @@ class Draft:
             raise ToolError(f"patch: {self.path} does not exist. {suggest_path(self.path)}")
         return self.text
 
-    def create(self, text: str, dress: TextFormat, mode: int | None = None) -> None:
+    def create(self, text: str, text_format: TextFormat, mode: int | None = None) -> None:
         """`mode`: permissions of the file it is moved from."""
         if self.text is not None:
             raise ToolError(
                 f"patch: {self.path} exists already.", hint="Update it, or delete it first."
             )
         self.text = text
-        self.dress = dress
+        self.text_format = text_format
         self.mode = mode
 
     @property
     def change(self) -> FileChange:
-        after = None if self.text is None else self.dress.encode_text(self.text, self.path)
+        after = None if self.text is None else self.text_format.encode_text(self.text, self.path)
         return FileChange(self.path, self.before, after, self.stat, self.mode)
 
 

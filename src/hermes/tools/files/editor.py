@@ -40,7 +40,7 @@ class WriteProvenance(Struct, frozen=True):
     """
 
     foreign: frozenset[Path] = NO_PATHS
-    vouched: frozenset[Path] = NO_PATHS
+    trusted: frozenset[Path] = NO_PATHS
     whole: bool = False
 
 
@@ -49,32 +49,32 @@ class FileEditor:
 
     def __init__(
         self,
-        places: SessionPaths,
+        paths: SessionPaths,
         seen: SeenFiles,
-        aside: ThreadRunner,
+        threads: ThreadRunner,
         syntax: SyntaxChecker | None = None,
         locks: FileLocks | None = None,
-        origins: FileProvenance | None = None,
+        provenance: FileProvenance | None = None,
     ) -> None:
-        self.origins = origins
+        self.provenance = provenance
         self.syntax = syntax
         self.locks = locks or FileLocks()
-        self.places = places
+        self.paths = paths
         self.seen = seen
-        self.aside = aside
+        self.threads = threads
 
-    async def place(self, ctx: ToolContext, name: str, tool: str, content: str) -> Path:
+    async def resolve_writable(self, ctx: ToolContext, name: str, tool: str, content: str) -> Path:
         """Resolve a path and ask to write it. Raises `ToolError` if that is denied.
 
         `content` is shown to the approver.
         """
-        asked = self.places.find(ctx.scope, name)
-        blocked = self.places.blocked_for(ctx.scope)
-        real = await self.aside.run(partial(self.places.guard, asked, blocked))
-        await require_write_approval(ctx, self.places, real, tool, content)
+        path = self.paths.resolve(ctx.scope, name)
+        blocked = self.paths.blocked_for(ctx.scope)
+        real = await self.threads.run(partial(self.paths.guard, path, blocked))
+        await require_write_approval(ctx, self.paths, real, tool, content)
         return real
 
-    async def whose(
+    async def provenance_of(
         self, ctx: ToolContext, paths: Collection[Path], text: str, *, whole: bool
     ) -> "WriteProvenance":
         """Determine the provenance of a text about to be written, in a thread since it may be long.
@@ -82,34 +82,36 @@ class FileEditor:
         An instruction file must come from the owner's turn without untrusted content. `whole` means
         that nothing remains of the previous content.
         """
-        workspace = await self.aside.run(partial(resolve_or_same, Path(ctx.scope.workspace)))
+        workspace = await self.threads.run(partial(resolve_or_same, Path(ctx.scope.workspace)))
         if untrusted_workspace(ctx):
-            await self.aside.run(partial(self._record_untrusted_work, workspace, paths))
+            await self.threads.run(partial(self._record_untrusted_work, workspace, paths))
         if await anyio.to_thread.run_sync(ctx.quotes, text):
             return WriteProvenance(foreign=frozenset(paths))
-        instructions = await self.aside.run(partial(instruction_files_among, paths, workspace))
+        instructions = await self.threads.run(partial(instruction_files_among, paths, workspace))
         if not instructions:
             return WriteProvenance()
         sources = await anyio.to_thread.run_sync(ctx.sources, text)
-        untrusted = ctx.foreign or sources.strangers or sources.repeated
+        untrusted = ctx.foreign or sources.untrusted or sources.quoted
         if ctx.scope.role is not Role.OWNER or untrusted:
             return WriteProvenance(foreign=instructions)
         return WriteProvenance(
-            foreign=self._theirs(instructions, whole=whole), vouched=instructions, whole=whole
+            foreign=self._mostly_untrusted(instructions, whole=whole),
+            trusted=instructions,
+            whole=whole,
         )
 
     def _record_untrusted_work(self, workspace: Path, paths: Collection[Path]) -> None:
         """Record untrusted work in a folder: it may become an instruction file later."""
-        if self.origins is not None:
+        if self.provenance is not None:
             beyond = (path.parent for path in paths if not path.is_relative_to(workspace))
             for folder in dict.fromkeys([workspace, *beyond]):
-                self.origins.record_untrusted_work(folder)
+                self.provenance.record_untrusted_work(folder)
 
-    def _theirs(self, paths: Collection[Path], *, whole: bool) -> frozenset[Path]:
+    def _mostly_untrusted(self, paths: Collection[Path], *, whole: bool) -> frozenset[Path]:
         """Return the files that remain mostly what others wrote."""
-        if whole or self.origins is None:
+        if whole or self.provenance is None:
             return NO_PATHS
-        return frozenset(path for path in paths if not self.origins.may_instruct(path))
+        return frozenset(path for path in paths if not self.provenance.may_instruct(path))
 
     async def lint(self, lint: LintResult, path: Path, text: str, before: str | None) -> LintResult:
         """Run an external checker if the built-in one does not know the language."""
@@ -128,7 +130,7 @@ class FileEditor:
         Once started it runs to the end, even if the caller is cancelled.
         """
         session = scope.session
-        work = partial(apply_changes, changes, self.places.blocked_for(scope).forbids)
+        work = partial(apply_changes, changes, self.paths.blocked_for(scope).forbids)
         try:
             made = await anyio.to_thread.run_sync(work)
         except OSError as error:
@@ -139,7 +141,7 @@ class FileEditor:
                 self.seen.forget(session, change.path)
             else:
                 self._remember(session, change.path)
-                self._mark(change, provenance or WriteProvenance())
+                self._record_provenance(change, provenance or WriteProvenance())
         return made
 
     def _remember(self, session: str, path: Path) -> None:
@@ -149,17 +151,17 @@ class FileEditor:
             # It was moved since: what is there next is not what we have seen.
             self.seen.forget(session, path)
 
-    def _mark(self, change: FileChange, provenance: "WriteProvenance") -> None:
-        origins, path = self.origins, change.path
+    def _record_provenance(self, change: FileChange, provenance: "WriteProvenance") -> None:
+        origins, path = self.provenance, change.path
         if origins is None:
             return
         origins.record_write(path, foreign=path in provenance.foreign)
         if path in provenance.foreign and change.after is not None:
             origins.refuse(path, change.after)
-        if path in provenance.vouched - provenance.foreign and change.after is not None:
+        if path in provenance.trusted - provenance.foreign and change.after is not None:
             before, trusted = change.before, origins.trusted
-            if provenance.whole or before is None or trusted.knows(path, before):
-                trusted.vouch(path, change.after)
+            if provenance.whole or before is None or trusted.is_trusted(path, before):
+                trusted.trust(path, change.after)
 
 
 def read_bytes(

@@ -116,8 +116,8 @@ def _copy_metadata(handle: int, change: FileChange, present: os.stat_result | No
     """Copy owner and permissions of the old file; the owner first, as it resets the mode."""
     mode = modes.S_IMODE(present.st_mode) if present is not None else NEW_MODE
     if present is not None:
-        mine = os.fstat(handle)
-        if (mine.st_uid, mine.st_gid) != (present.st_uid, present.st_gid):
+        created = os.fstat(handle)
+        if (created.st_uid, created.st_gid) != (present.st_uid, present.st_gid):
             mode = _copy_owner(handle, present, mode)
     os.fchmod(handle, change.mode if change.mode is not None else mode)
 

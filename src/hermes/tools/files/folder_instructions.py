@@ -76,16 +76,16 @@ class FolderInstructions:
 
     def __init__(
         self,
-        places: SessionPaths,
-        origins: FileProvenance,
-        aside: ThreadRunner,
+        paths: SessionPaths,
+        provenance: FileProvenance,
+        threads: ThreadRunner,
         redact: Callable[[str], str],
     ) -> None:
-        self._places = places
-        self._origins = origins
-        self._aside = aside
+        self._paths = paths
+        self._provenance = provenance
+        self._threads = threads
         self._redact = redact
-        self._told: LruMap[tuple[str, str], set[str]] = LruMap(MAX_SESSIONS)
+        self._shown: LruMap[tuple[str, str], set[str]] = LruMap(MAX_SESSIONS)
         self._lengths: LruMap[tuple[str, str], int] = LruMap(MAX_SESSIONS)
         self._tools: set[str] = set()
 
@@ -99,14 +99,14 @@ class FolderInstructions:
         paths = [arguments.path, *_PATCHED_FILE.findall(arguments.patch)]
         shown = self._shown_in(scope.session)
         try:
-            found = await self._aside.run(partial(self._look, scope, paths, shown))
+            found = await self._threads.run(partial(self._find_new, scope, paths, shown))
         except (ToolError, OSError):
             return ""
         self._remember(scope.session, tool, [guide.folder for guide in found])
-        texts = [await self._told_of(guide, ctx) for guide in found if guide.name]
+        texts = [await self._render(guide, ctx) for guide in found if guide.name]
         return "".join(f"\n\n{text}" for text in texts)
 
-    async def _told_of(self, guide: _InstructionFile, ctx: ToolContext) -> str:
+    async def _render(self, guide: _InstructionFile, ctx: ToolContext) -> str:
         text = self._redact(head_and_tail(block_injections(guide.text), MAX_SHOWN))
         if not guide.trusted:
             if len(guide.text) > MAX_ASKED or len(text) > MAX_ASKED:
@@ -121,10 +121,10 @@ class FolderInstructions:
         if ctx.scope.role is not Role.OWNER:
             return False
         path = f"{guide.folder}/{guide.name}"
-        answer = await ctx.inquire(f"May I follow {path}? It says:\n\n{shown}", (YES, NO))
+        answer = await ctx.ask_person(f"May I follow {path}? It says:\n\n{shown}", (YES, NO))
         if answer is None or answer.strip().lower() not in {YES.lower(), "yes", "y", "1"}:
             return False
-        self._origins.trusted.vouch(guide.real, guide.data)
+        self._provenance.trusted.trust(guide.real, guide.data)
         return True
 
     def restore(self, session: str, tool: str, messages: Sequence[Message]) -> None:
@@ -133,7 +133,7 @@ class FolderInstructions:
         If the history has only grown, the current state is already right.
         """
         key = (session, tool)
-        before = self._lengths.get(key) if self._told.get(key) is not None else None
+        before = self._lengths.get(key) if self._shown.get(key) is not None else None
         self._lengths.put(key, len(messages))
         if before is not None and before <= len(messages):
             return
@@ -144,23 +144,25 @@ class FolderInstructions:
             for folder in filter(None, found)
         }
         self._tools.add(tool)
-        self._told.put(key, seen)
+        self._shown.put(key, seen)
 
     def _shown_in(self, session: str) -> set[str]:
-        return {one for tool in self._tools for one in self._told.get((session, tool)) or ()}
+        return {one for tool in self._tools for one in self._shown.get((session, tool)) or ()}
 
     def _remember(self, session: str, tool: str, folders: Sequence[str]) -> None:
         self._tools.add(tool)
-        known = self._told.get((session, tool)) or set[str]()
-        self._told.put((session, tool), known | {*folders})
+        known = self._shown.get((session, tool)) or set[str]()
+        self._shown.put((session, tool), known | {*folders})
 
-    def _look(self, scope: Scope, paths: Sequence[str], shown: set[str]) -> list[_InstructionFile]:
+    def _find_new(
+        self, scope: Scope, paths: Sequence[str], shown: set[str]
+    ) -> list[_InstructionFile]:
         """Find new instruction files, outermost folders first."""
         workspace = Path(os.path.realpath(scope.workspace))
         folders: dict[Path, None] = {}
         touched: set[Path] = set()
         for path in filter(None, paths):
-            real = Path(os.path.realpath(self._places.find(scope, path)))
+            real = Path(os.path.realpath(self._paths.resolve(scope, path)))
             touched.add(real)
             folders |= dict.fromkeys(_folders_between(workspace, real))
         found: list[_InstructionFile] = []
@@ -182,16 +184,16 @@ class FolderInstructions:
         for name in INSTRUCTION_FILES:
             try:
                 # A link must not expose our files, nor untrusted content become instructions.
-                blocked = self._places.blocked_for(scope, private=True)
-                real = self._places.guard(folder / name, blocked)
+                blocked = self._paths.blocked_for(scope, private=True)
+                real = self._paths.guard(folder / name, blocked)
                 if not real.is_relative_to(workspace):
                     continue
                 data = read_regular_file(real, MAX_INSTRUCTIONS)
             except (OSError, ToolError):
                 continue
-            trusted = self._origins.trusted.knows(real, data)
+            trusted = self._provenance.trusted.is_trusted(real, data)
             guide = _InstructionFile(folder_name, name, real, data, trusted)
-            if guide.text and (trusted or not self._origins.is_known_untrusted(scope, real)):
+            if guide.text and (trusted or not self._provenance.is_known_untrusted(scope, real)):
                 return guide
         return None
 
@@ -204,9 +206,9 @@ def _escape_name(folder: Path) -> str:
 class InstructedTool:
     """A file tool that appends the instructions of the folders it touches."""
 
-    def __init__(self, tool: Tool, guides: FolderInstructions) -> None:
+    def __init__(self, tool: Tool, instructions: FolderInstructions) -> None:
         self._tool = tool
-        self._guides = guides
+        self._instructions = instructions
 
     @property
     def spec(self) -> ToolSpec:
@@ -216,14 +218,14 @@ class InstructedTool:
         output = await self._tool.run(args, ctx)
         if output.failed or ctx.within:
             return output
-        text = await self._guides.new_instructions(self.spec.name, args, ctx)
+        text = await self._instructions.new_instructions(self.spec.name, args, ctx)
         if not text:
             return output
         parts = (*output.parts, Text(text))
         return structs.replace(output, parts=parts)
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        self._guides.restore(session, self.spec.name, messages)
+        self._instructions.restore(session, self.spec.name, messages)
         if isinstance(self._tool, SupportsRestore):
             self._tool.restore(session, messages)
 

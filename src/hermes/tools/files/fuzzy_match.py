@@ -47,7 +47,7 @@ class TextEdit(Struct, frozen=True):
 
 class TextMatches(Struct, frozen=True):
     strategy: str
-    places: list[TextEdit]
+    edits: list[TextEdit]
 
 
 class _Search(Struct, frozen=True):
@@ -81,11 +81,11 @@ def find_matches(text: str, old: str, new: str) -> TextMatches | None:
     return None
 
 
-def replace(text: str, places: list[TextEdit]) -> str:
+def replace(text: str, edits: list[TextEdit]) -> str:
     """Apply the edits; of overlapping ones the first counts, as in `str.replace`."""
     pieces: list[str] = []
     at = 0
-    for edit in places:
+    for edit in edits:
         if edit.start >= at:
             pieces += [text[at : edit.start], edit.new]
             at = edit.end

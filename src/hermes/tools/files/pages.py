@@ -40,14 +40,14 @@ class Page(Struct, frozen=True, kw_only=True):
     encoding: str
 
     @property
-    def beyond(self) -> int:
+    def next_line(self) -> int:
         """Number of the line after the page."""
         return self.first + len(self.lines)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Number of lines after the page."""
-        return (0 if self.total is None else self.total + 1) - self.beyond
+        return (0 if self.total is None else self.total + 1) - self.next_line
 
 
 class TailPosition(Struct, frozen=True):
@@ -79,7 +79,7 @@ def read_page(
     file: BinaryIO,
     size: int,
     offset: int,
-    caps: OutputLimits,
+    limits: OutputLimits,
     redact: Redact,
     counted: int = MAX_COUNTED,
 ) -> Page:
@@ -92,7 +92,7 @@ def read_page(
     file.seek(0)
     wide = wide_encoding(file.read(4))
     file.seek(0)
-    shown = _PageBuilder(caps, redact)
+    shown = _PageBuilder(limits, redact)
     if wide is not None:
         first, total = _read_wide(file, wide, offset, shown)
     elif offset < 0 and size > counted and (tail := _find_tail(file, size, -offset)):

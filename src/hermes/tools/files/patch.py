@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.text import head_and_tail
 from hermes.ports.tool import ToolContext, ToolOutput
@@ -69,55 +69,59 @@ class Patch:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if len(asked.patch) + len(asked.old_string) + len(asked.new_string) > MAX_PATCH:
+        arguments = self._arguments.decode(args)
+        if len(arguments.patch) + len(arguments.old_string) + len(arguments.new_string) > MAX_PATCH:
             raise ToolError(
                 f"patch: more than {MAX_PATCH:,} characters in one call.",
                 hint="Send it in parts, or use write_file.",
             )
-        if asked.mode == "patch" or (asked.patch and not asked.old_string):
-            operations = parse_patch(asked.patch)
+        if arguments.mode == "patch" or (arguments.patch and not arguments.old_string):
+            operations = parse_patch(arguments.patch)
             names = _named_paths(operations)
             if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
             files = {
-                name: await self._editor.place(ctx, name, "patch", asked.patch) for name in names
+                name: await self._editor.resolve_writable(ctx, name, "patch", arguments.patch)
+                for name in names
             }
 
             def work() -> _PreparedPatch:
                 return _apply(operations, files, self._drafts(ctx))
         else:
-            _check(asked)
-            shown = _preview(asked)
-            files = {asked.path: await self._editor.place(ctx, asked.path, "patch", shown)}
+            _check(arguments)
+            shown = _preview(arguments)
+            files = {
+                arguments.path: await self._editor.resolve_writable(ctx, arguments.path, "patch", shown)
+            }
 
             def work() -> _PreparedPatch:
-                return _replace(files[asked.path], asked, self._drafts(ctx))
+                return _replace(files[arguments.path], arguments, self._drafts(ctx))
 
         async with self._editor.locks.holding(files.values()):
-            done = await self._editor.aside.run(work)
-            text, paths = asked.patch or asked.new_string, [*files.values()]
-            provenance = await self._editor.whose(ctx, paths, text, whole=False)
-            provenance = self._with_others(provenance, paths, moves=MOVE in asked.patch)
+            done = await self._editor.threads.run(work)
+            text, paths = arguments.patch or arguments.new_string, [*files.values()]
+            provenance = await self._editor.provenance_of(ctx, paths, text, whole=False)
+            provenance = self._with_others(provenance, paths, moves=MOVE in arguments.patch)
             return await self._write(done, paths[0], ctx.scope, provenance)
 
     def _drafts(self, ctx: ToolContext) -> Drafts:
-        return Drafts(self._editor.places.blocked_for(ctx.scope).forbids)
+        return Drafts(self._editor.paths.blocked_for(ctx.scope).forbids)
 
     def _with_others(
         self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
         """Keep partly changed and moved files marked as untrusted if they were."""
-        origins = self._editor.origins
+        origins = self._editor.provenance
         others = frozenset(
             path for path in paths if origins is not None and origins.was_fetched(path)
         )
         if moves:
-            others, provenance = (
-                frozenset(paths if others else ()),
-                structs.replace(provenance, vouched=NO_PATHS),
-            )
-        return structs.replace(provenance, foreign=provenance.foreign | others)
+            others = frozenset(paths if others else ())
+        return WriteProvenance(
+            foreign=provenance.foreign | others,
+            vouched=NO_PATHS if moves else provenance.vouched,
+            whole=provenance.whole,
+        )
 
     async def _write(
         self, done: "_PreparedPatch", first: Path, scope: Scope, provenance: WriteProvenance
@@ -154,49 +158,49 @@ class _PreparedPatch(Struct, frozen=True):
     count: int = 1
 
 
-def _preview(asked: PatchArgs) -> str:
+def _preview(arguments: PatchArgs) -> str:
     """The change as shown to the approver."""
-    old = [f"-{line}" for line in asked.old_string.split("\n")]
-    new = [f"+{line}" for line in asked.new_string.split("\n")]
-    return "\n".join([*old, *new, *(["everywhere in the file"] if asked.replace_all else [])])
+    old = [f"-{line}" for line in arguments.old_string.split("\n")]
+    new = [f"+{line}" for line in arguments.new_string.split("\n")]
+    return "\n".join([*old, *new, *(["everywhere in the file"] if arguments.replace_all else [])])
 
 
-def _check(asked: PatchArgs) -> None:
-    if not asked.path:
+def _check(arguments: PatchArgs) -> None:
+    if not arguments.path:
         raise ToolError("patch: the parameter `path` (text) is missing")
-    if not asked.old_string:
+    if not arguments.old_string:
         raise ToolError(
             "patch: the parameter `old_string` (text) is missing.",
             hint="To write a whole file use write_file.",
         )
-    if asked.old_string == asked.new_string:
+    if arguments.old_string == arguments.new_string:
         raise ToolError("patch: `old_string` and `new_string` are the same")
 
 
-def _replace(path: Path, asked: PatchArgs, drafts: Drafts) -> _PreparedPatch:
+def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch:
     draft = drafts.open(path)
-    text, format_ = draft.existing(), draft.dress
-    old, new = asked.old_string, asked.new_string
+    text, format_ = draft.existing(), draft.text_format
+    old, new = arguments.old_string, arguments.new_string
     if format_.newline != "\n":
         old = old if old in text else format_.with_newlines(old)
         new = format_.with_newlines(new)
     found = find_matches(text, old, new)
     if found is None:
-        near = nearest_lines(text, asked.old_string)
+        near = nearest_lines(text, arguments.old_string)
         shown = f" The nearest lines are:\n{near}" if near else ""
         raise ToolError(f"patch: `old_string` is not in {path}.{shown}")
-    _check_unique(found, text, asked, path)
-    draft.text = replace(text, found.places)
-    count = len(found.places) if asked.replace_all else 1
+    _check_unique(found, text, arguments, path)
+    draft.text = replace(text, found.edits)
+    count = len(found.edits) if arguments.replace_all else 1
     return _PreparedPatch(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
 
 
-def _check_unique(found: TextMatches, text: str, asked: PatchArgs, path: Path) -> None:
-    if len(found.places) == 1 or (asked.replace_all and found.strategy != ANCHORED):
+def _check_unique(found: TextMatches, text: str, arguments: PatchArgs, path: Path) -> None:
+    if len(found.edits) == 1 or (arguments.replace_all and found.strategy != ANCHORED):
         return
-    numbers = ", ".join(str(line_number(text, place.start)) for place in found.places[:10])
+    numbers = ", ".join(str(line_number(text, place.start)) for place in found.edits[:10])
     raise ToolError(
-        f"patch: `old_string` occurs {len(found.places)} times in {path} (lines {numbers}).",
+        f"patch: `old_string` occurs {len(found.edits)} times in {path} (lines {numbers}).",
         hint="Include more surrounding lines, or set replace_all.",
     )
 
@@ -217,13 +221,13 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
                 draft.existing()
                 draft.text = None
             case Update():
-                edited = apply_update(draft.existing(), operation, draft.dress.newline)
+                edited = apply_update(draft.existing(), operation, draft.text_format.newline)
                 strategies.append(edited.strategy)
                 draft.text = edited.text
                 if operation.move_to:
                     mode = modes.S_IMODE(draft.stat.st_mode) if draft.stat else None
                     moved = drafts.open(files[operation.move_to])
-                    moved.create(edited.text, draft.dress, mode)
+                    moved.create(edited.text, draft.text_format, mode)
                     draft.text = None
             case _:
                 assert_never(operation)

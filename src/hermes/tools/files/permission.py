@@ -10,7 +10,7 @@ from hermes.tools.paths import SessionPaths
 
 async def require_read_approval(ctx: ToolContext, real: Path) -> None:
     """Ask to read one of the user's secret files. Raises `ToolError` if it is denied."""
-    decision = await ctx.ask(
+    decision = await ctx.request_approval(
         ApprovalRequest(
             tool="read_file",
             action=str(real),
@@ -26,13 +26,13 @@ async def require_read_approval(ctx: ToolContext, real: Path) -> None:
 
 
 async def require_write_approval(
-    ctx: ToolContext, places: SessionPaths, real: Path, tool: str, content: str = ""
+    ctx: ToolContext, paths: SessionPaths, real: Path, tool: str, content: str = ""
 ) -> None:
     """Ask to write `content` to `real`, a path without links.
 
     Raises `ToolError` if it is denied.
     """
-    beyond = places.beyond(ctx.scope, real)
+    beyond = paths.needs_write_approval(ctx.scope, real)
     request = ApprovalRequest(
         tool=tool,
         action=str(real),
@@ -41,9 +41,9 @@ async def require_write_approval(
         foreign=ctx.foreign,
         detail=content if beyond else "",
     )
-    decision = await ctx.ask(request)
+    decision = await ctx.request_approval(request)
     if not decision.allowed:
-        existing = "existing folders of " if places.holds_home(ctx.scope) else ""
+        existing = "existing folders of " if paths.holds_home(ctx.scope) else ""
         raise ToolError(
             f"{real} was not written. {decision.why}".strip(),
             hint=f"Files in {existing}{ctx.scope.workspace} and /tmp need no approval."

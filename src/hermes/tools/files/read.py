@@ -70,15 +70,15 @@ class ReadResult(Struct, frozen=True, kw_only=True):
 
 
 class ReadDeps(Struct, frozen=True, kw_only=True):
-    places: SessionPaths
+    paths: SessionPaths
     seen: SeenFiles
     blobs: Blobs
     redact: Callable[[str], str]
-    aside: ThreadRunner
+    threads: ThreadRunner
     documents: DocumentReader | None = None
-    origins: FileProvenance | None = None
-    patience: float = READ_TIMEOUT
-    caps: OutputLimits = DEFAULT_LIMITS
+    provenance: FileProvenance | None = None
+    timeout: float = READ_TIMEOUT
+    limits: OutputLimits = DEFAULT_LIMITS
 
 
 class _FileData(Struct, frozen=True, kw_only=True):
@@ -93,8 +93,8 @@ class _FileData(Struct, frozen=True, kw_only=True):
 
 
 class ReadFile:
-    def __init__(self, parts: ReadDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: ReadDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments("read_file", ReadArgs)
         self.spec = ToolSpec(
             "read_file",
@@ -106,44 +106,46 @@ class ReadFile:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        places = self._parts.places
-        path = places.find(ctx.scope, asked.path)
+        arguments = self._arguments.decode(args)
+        places = self._deps.paths
+        path = places.resolve(ctx.scope, arguments.path)
         try:
-            found = await self._find(path, asked, places.blocked_for(ctx.scope, private=True))
+            found = await self._find(path, arguments, places.blocked_for(ctx.scope, private=True))
         except PathBlocked:
             blocked = places.blocked_for(ctx.scope)
             await require_read_approval(ctx, places.guard(path, blocked))
-            found = await self._find(path, asked, blocked)
-        output = await self._shown(found, asked, ctx)
+            found = await self._find(path, arguments, blocked)
+        output = await self._output(found, arguments, ctx)
         judge = partial(self._provenance_of, ctx.scope, found.path)
-        foreign, unverified = await self._parts.aside.run(judge)
+        foreign, unverified = await self._deps.threads.run(judge)
         return structs.replace(output, foreign=foreign, unverified=unverified)
 
-    async def _shown(self, found: _FileData, asked: ReadArgs, ctx: ToolContext) -> ToolOutput:
+    async def _output(self, found: _FileData, arguments: ReadArgs, ctx: ToolContext) -> ToolOutput:
         if found.media_type:
-            return await self._picture(found)
-        self._parts.seen.note(ctx.scope.session, found.path, found.stat)
+            return await self._image(found)
+        self._deps.seen.note(ctx.scope.session, found.path, found.stat)
         if found.page is not None:
-            return self._text(found.page, found.stat.st_size, asked)
-        return await self._document(found, asked)
+            return self._text(found.page, found.stat.st_size, arguments)
+        return await self._document(found, arguments)
 
     def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
         """Whether the file is foreign, and whether it is unverified, as every foreign file is."""
-        origins = self._parts.origins
+        origins = self._deps.provenance
         if origins is None:
             return False, False
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
 
-    async def _find(self, path: Path, asked: ReadArgs, blocked: BlockedPaths) -> _FileData:
+    async def _find(self, path: Path, arguments: ReadArgs, blocked: BlockedPaths) -> _FileData:
         gone = Event()
         try:
-            with anyio.fail_after(self._parts.patience):
-                return await self._parts.aside.run(partial(self._read, path, asked, blocked, gone))
+            with anyio.fail_after(self._deps.timeout):
+                return await self._deps.threads.run(
+                    partial(self._read, path, arguments, blocked, gone)
+                )
         except TimeoutError as error:
             raise ToolError(
-                f"read_file: {path} did not respond within {self._parts.patience:g} s.",
+                f"read_file: {path} did not respond within {self._deps.timeout:g} s.",
                 hint="Try it in the terminal, with a timeout.",
             ) from error
         except OSError as error:
@@ -151,15 +153,17 @@ class ReadFile:
         finally:
             gone.set()
 
-    def _read(self, path: Path, asked: ReadArgs, blocked: BlockedPaths, gone: Event) -> _FileData:
-        real = self._parts.places.guard(path, blocked)
+    def _read(
+        self, path: Path, arguments: ReadArgs, blocked: BlockedPaths, gone: Event
+    ) -> _FileData:
+        real = self._deps.paths.guard(path, blocked)
         with _open_file(real, blocked.forbids, gone) as file:
             stat = os.fstat(file.fileno())
             head = os.read(file.fileno(), 8_192)
             if media_type := image_type(head):
                 data = _read_whole(file, real, MAX_IMAGE_BYTES, "image")
                 return _FileData(path=real, stat=stat, media_type=media_type, data=data)
-            kind = document_type(real, head) if self._parts.documents else ""
+            kind = document_type(real, head) if self._deps.documents else ""
             if kind:
                 data = _read_whole(file, real, MAX_DOCUMENT, "document")
                 return _FileData(path=real, stat=stat, document=kind, data=data)
@@ -167,51 +171,53 @@ class ReadFile:
             source: BinaryIO = (
                 file if stat.st_size else BytesIO(head + (file.read(MAX_UNSIZED) or b""))
             )
-            page = self._page(source, stat.st_size or MAX_UNSIZED, asked)
+            page = self._page(source, stat.st_size or MAX_UNSIZED, arguments)
             return _FileData(path=real, stat=stat, page=page)
 
-    def _page(self, source: BinaryIO, size: int, asked: ReadArgs) -> Page:
-        most = self._parts.caps
-        caps = structs.replace(most, lines=min(asked.limit, most.lines))
-        return read_page(source, size, asked.offset, caps, self._parts.redact)
+    def _page(self, source: BinaryIO, size: int, arguments: ReadArgs) -> Page:
+        most = self._deps.limits
+        caps = structs.replace(most, lines=min(arguments.limit, most.lines))
+        return read_page(source, size, arguments.offset, caps, self._deps.redact)
 
-    async def _document(self, found: _FileData, asked: ReadArgs) -> ToolOutput:
-        documents, stat = self._parts.documents, found.stat
+    async def _document(self, found: _FileData, arguments: ReadArgs) -> ToolOutput:
+        documents, stat = self._deps.documents, found.stat
         if documents is None:
             raise ToolError(f"read_file: {found.path} is a document, which cannot be read here")
         stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
         extract = await documents.text(found.document, found.data, found.path, stamp)
         text = extract.text.encode("utf-8", "replace")
-        page = await self._parts.aside.run(partial(self._page, BytesIO(text), len(text), asked))
-        return self._text(page, stat.st_size, asked, extract.note)
+        page = await self._deps.threads.run(partial(self._page, BytesIO(text), len(text), arguments))
+        return self._text(page, stat.st_size, arguments, extract.note)
 
-    def _text(self, page: Page, size: int, asked: ReadArgs, note: str = "") -> ToolOutput:
+    def _text(self, page: Page, size: int, arguments: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
             raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
-        content = self._parts.redact(plain)
+        content = self._deps.redact(plain)
         notes: list[str] = [note] if note else []
         if page.total is None:
             notes.append(_NUMBERED_FROM_END)
-        if page.left > 0:
-            notes.append(f"{plural(page.left, 'line')} left; continue with offset={page.beyond}.")
+        if page.remaining > 0:
+            notes.append(
+                f"{plural(page.remaining, 'line')} left; continue with offset={page.next_line}."
+            )
         if page.masked or content != plain:
             notes.append(_SECRETS_MASKED)
         answer = ReadResult(
             content=content,
             total_lines=page.total,
             file_size=size,
-            truncated=page.left > 0,
+            truncated=page.remaining > 0,
             encoding=page.encoding if page.encoding != "utf-8" else UNSET,
             note=" ".join(notes) or UNSET,
         )
         return ToolOutput.text(
-            encode_result(answer), shown=f"{asked.path}: {plural(len(page.lines), 'line')}"
+            encode_result(answer), shown=f"{arguments.path}: {plural(len(page.lines), 'line')}"
         )
 
-    async def _picture(self, found: _FileData) -> ToolOutput:
+    async def _image(self, found: _FileData) -> ToolOutput:
         name = found.path.name
-        media = await self._parts.blobs.put(found.data, found.media_type, name)
+        media = await self._deps.blobs.put(found.data, found.media_type, name)
         answer = ReadResult(
             content="",
             total_lines=0,

@@ -47,17 +47,17 @@ class WriteFile:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if len(asked.content) > MAX_CONTENT:
+        arguments = self._arguments.decode(args)
+        if len(arguments.content) > MAX_CONTENT:
             raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
-        path = await self._editor.place(ctx, asked.path, "write_file", asked.content)
+        path = await self._editor.resolve_writable(ctx, arguments.path, "write_file", arguments.content)
         async with self._editor.locks.holding([path]):
-            return await self._write(path, asked.content, ctx)
+            return await self._write(path, arguments.content, ctx)
 
     async def _write(self, path: Path, content: str, ctx: ToolContext) -> ToolOutput:
         session = ctx.scope.session
-        forbids = self._editor.places.blocked_for(ctx.scope).forbids
-        draft = await self._editor.aside.run(partial(_draft, path, content, forbids))
+        forbids = self._editor.paths.blocked_for(ctx.scope).forbids
+        draft = await self._editor.threads.run(partial(_draft, path, content, forbids))
         seen, known = self._editor.seen, self._editor.seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
             raise ToolError(
@@ -65,7 +65,7 @@ class WriteFile:
                 "nothing was written.",
                 hint="Read it again, then write with those changes kept.",
             )
-        provenance = await self._editor.whose(ctx, [path], content, whole=True)
+        provenance = await self._editor.provenance_of(ctx, [path], content, whole=True)
         made = await self._editor.apply(ctx.scope, [draft.change], provenance)
         lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
         answer = WriteResult(
@@ -85,7 +85,7 @@ class _Draft(Struct, frozen=True, kw_only=True):
     old: str | None
     stat: os.stat_result | None
     lint: LintResult
-    dress: TextFormat
+    text_format: TextFormat
     diff: str
 
 
@@ -100,7 +100,7 @@ def _draft(path: Path, content: str, forbids: Forbids) -> _Draft:
         old=old,
         stat=stat,
         lint=check_syntax(path, text, old),
-        dress=dress,
+        text_format=dress,
         diff=diff_text(old, text, path.name),
     )
 
@@ -117,7 +117,7 @@ def _format_of(path: Path, before: bytes | None) -> tuple[str | None, TextFormat
 
 def _note(draft: _Draft, *, known: bool) -> str:
     notes: list[str] = []
-    dress = draft.dress
+    dress = draft.text_format
     if draft.change.before == draft.change.after:
         notes.append("The file already had exactly this content.")
     elif draft.stat is not None and not known:

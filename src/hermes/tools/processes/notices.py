@@ -89,7 +89,7 @@ class NoticeLimit:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._given: deque[float] = deque()
+        self._sent: deque[float] = deque()
         self._silent_until = float("-inf")
 
     def allows(self) -> bool:
@@ -97,30 +97,30 @@ class NoticeLimit:
         now = self._clock.monotonic()
         if now < self._silent_until:
             return False
-        while self._given and now - self._given[0] >= NOTICE_PERIOD:
-            self._given.popleft()
-        if len(self._given) >= MAX_NOTICES:
+        while self._sent and now - self._sent[0] >= NOTICE_PERIOD:
+            self._sent.popleft()
+        if len(self._sent) >= MAX_NOTICES:
             self._silent_until = now + COOLDOWN
             return False
-        self._given.append(now)
+        self._sent.append(now)
         return True
 
 
 class WatchAction(Enum):
     """What to do about a match: send a notice, ignore it, or end the watch."""
 
-    TELL = auto()
+    NOTIFY = auto()
     IGNORE = auto()
-    GIVE_UP = auto()
+    END = auto()
 
 
 class OutputWatch:
     """Watches the output of one process for literal patterns."""
 
-    def __init__(self, patterns: tuple[str, ...], clock: Clock, crowd: NoticeLimit) -> None:
+    def __init__(self, patterns: tuple[str, ...], clock: Clock, limit: NoticeLimit) -> None:
         self._patterns = patterns
         self._clock = clock
-        self._crowd = crowd
+        self._limit = limit
         self._window_ends = float("-inf")
         self._strikes = 0
         self._struck = False
@@ -142,14 +142,14 @@ class OutputWatch:
         now = self._clock.monotonic()
         if now < self._window_ends:
             return self._strike(lines)
-        if not self._crowd.allows():
+        if not self._limit.allows():
             self.left_out += lines
             return WatchAction.IGNORE
         if not self._struck:
             self._strikes = 0
         self._struck = False
         self._window_ends = now + NOTICE_WINDOW
-        return WatchAction.TELL
+        return WatchAction.NOTIFY
 
     def _strike(self, lines: int) -> WatchAction:
         self.left_out += lines
@@ -159,4 +159,4 @@ class OutputWatch:
         if self._strikes < MAX_STRIKES:
             return WatchAction.IGNORE
         self._patterns = ()
-        return WatchAction.GIVE_UP
+        return WatchAction.END

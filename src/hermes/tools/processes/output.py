@@ -28,7 +28,7 @@ class ProcessOutput:
     """Turns bytes into readable, redacted lines; an incomplete line is held back."""
 
     def __init__(self, redact: Callable[[str], str], file: Path | None) -> None:
-        self.lost = 0
+        self.dropped = 0
         """Characters that are no longer in memory."""
         self._cleaner = StreamCleaner(lambda text: redact(strip_controls(text)))
         self._file = file
@@ -77,7 +77,7 @@ class ProcessOutput:
             return ""
         self._write(text)
         kept = text[-MAX_KEPT:]
-        self.lost += len(text) - len(kept)
+        self.dropped += len(text) - len(kept)
         self._size += len(kept)
         if self._pieces and len(self._pieces[-1]) + len(kept) <= _JOINED_SIZE:
             self._pieces[-1] += kept
@@ -86,7 +86,7 @@ class ProcessOutput:
         while self._size - len(self._pieces[0]) >= MAX_KEPT:
             gone = len(self._pieces.popleft())
             self._size -= gone
-            self.lost += gone
+            self.dropped += gone
         return text
 
     def _write(self, text: str) -> None:

@@ -65,22 +65,22 @@ async def unchanged_scope(scope: Scope) -> Scope:
 
 
 class ProcessDeps(Struct, frozen=True, kw_only=True):
-    """`present` maps a scope to where its conversation continues now; `logs` is a folder."""
+    """`current_scope` maps a scope to where its conversation continues now; `logs` is a folder."""
 
     store: Store
     clock: Clock
-    later: Followups
+    followups: Followups
     redact: Callable[[str], str]
     logs: Path
-    present: Callable[[Scope], Awaitable[Scope]] = unchanged_scope
-    most: int = MAX_PROCESSES
+    current_scope: Callable[[Scope], Awaitable[Scope]] = unchanged_scope
+    max_processes: int = MAX_PROCESSES
 
 
 class ProcessRequest(Struct, frozen=True, kw_only=True):
     """A process to start.
 
     `foreign` means that it may print untrusted content, `unverified` that it could read files
-    of others; `over` is called when it has ended.
+    of others; `on_end` is called when it has ended.
     """
 
     sandbox: Sandbox
@@ -91,7 +91,7 @@ class ProcessRequest(Struct, frozen=True, kw_only=True):
     reaching: Isolation = Isolation.INSIDE
     foreign: bool = False
     unverified: bool = False
-    over: Callable[[], None] = lambda: None
+    on_end: Callable[[], None] = lambda: None
     notify: bool = False
     watch: tuple[str, ...] = ()
 
@@ -100,43 +100,43 @@ class LiveProcess:
     """A process that runs in this program, or ran here recently."""
 
     def __init__(
-        self, process: Process, record: BackgroundProcess, said: ProcessOutput, watch: OutputWatch
+        self, process: Process, record: BackgroundProcess, output: ProcessOutput, watch: OutputWatch
     ) -> None:
         self.process = process
         self.record = record
-        self.said = said
+        self.output = output
         self.watch = watch
         self.source = ""
-        self.over = anyio.Event()
-        self.silent = anyio.Event()
+        self.ended = anyio.Event()
+        self.output_closed = anyio.Event()
 
 
 class ProcessRegistry:
     """Created by `open_process_registry`, which owns its tasks."""
 
-    def __init__(self, parts: ProcessDeps, group: TaskGroup) -> None:
-        self._parts = parts
+    def __init__(self, deps: ProcessDeps, group: TaskGroup) -> None:
+        self._deps = deps
         self._group = group
         self._holder = new_holder_id()
-        self._crowd = NoticeLimit(parts.clock)
-        self._lives: dict[str, LiveProcess] = {}
-        self._beginning = 0
+        self._notice_limit = NoticeLimit(deps.clock)
+        self._processes: dict[str, LiveProcess] = {}
+        self._starting = 0
 
-    async def begin(self, request: ProcessRequest) -> BackgroundProcess:
+    async def start(self, request: ProcessRequest) -> BackgroundProcess:
         """Start a process. Raises `ToolError` if there are too many, and `SandboxError`."""
         await self._make_room()
-        self._beginning += 1
+        self._starting += 1
         try:
-            live: LiveProcess = await self._group.start(self._live, request)
+            live: LiveProcess = await self._group.start(self._run, request)
         finally:
-            self._beginning -= 1
+            self._starting -= 1
         return live.record
 
-    async def of(self, owner: ProcessOwner) -> Sequence[BackgroundProcess]:
+    async def list_for(self, owner: ProcessOwner) -> Sequence[BackgroundProcess]:
         """Return a session's processes, oldest first: running, or ended recently."""
-        await self._forget()
+        await self._prune()
         known: dict[str, BackgroundProcess] = {}
-        for row in await self._parts.store.records.find(PROCESS_KIND):
+        for row in await self._deps.store.records.find(PROCESS_KIND):
             try:
                 record = from_record(row)
             except msgspec.DecodeError as error:
@@ -145,7 +145,9 @@ class ProcessRegistry:
             if record.belongs_to(owner):
                 known[record.id] = record
         known |= {
-            name: live.record for name, live in self._lives.items() if live.record.belongs_to(owner)
+            name: live.record
+            for name, live in self._processes.items()
+            if live.record.belongs_to(owner)
         }
         return list(known.values())
 
@@ -153,10 +155,10 @@ class ProcessRegistry:
         self, owner: ProcessOwner, name: str
     ) -> tuple[BackgroundProcess, LiveProcess | None]:
         """Raises `ToolError` if there is none, or it belongs to another session."""
-        live = self._lives.get(name)
+        live = self._processes.get(name)
         if live is not None and live.record.belongs_to(owner):
             return live.record, live
-        row = await self._parts.store.records.get(PROCESS_KIND, name)
+        row = await self._deps.store.records.get(PROCESS_KIND, name)
         record = from_record(row) if row is not None else None
         if record is None or not record.belongs_to(owner):
             raise ToolError(
@@ -167,33 +169,33 @@ class ProcessRegistry:
 
     async def end(self, live: LiveProcess, source: str) -> BackgroundProcess:
         """End a process with its children; return once the record says so."""
-        if not live.over.is_set():
+        if not live.ended.is_set():
             live.source = live.source or source
             await live.process.end()
-            await live.over.wait()
+            await live.ended.wait()
         return live.record
 
     async def end_all(self, owner: ProcessOwner, source: str) -> int:
         """End all processes of a session."""
-        mine = [
+        processes = [
             live
-            for live in self._lives.values()
-            if live.record.belongs_to(owner) and not live.over.is_set()
+            for live in self._processes.values()
+            if live.record.belongs_to(owner) and not live.ended.is_set()
         ]
         async with anyio.create_task_group() as group:
-            for live in mine:
+            for live in processes:
                 group.start_soon(self.end, live, source)
-        return len(mine)
+        return len(processes)
 
     @property
     def running(self) -> Sequence[BackgroundProcess]:
         """Processes running in this program, of all sessions."""
-        return [live.record for live in self._lives.values() if not live.over.is_set()]
+        return [live.record for live in self._processes.values() if not live.ended.is_set()]
 
     async def recover(self) -> int:
         """Close the processes of programs that died and return their number."""
         lost = 0
-        for row in await self._parts.store.records.abandoned(PROCESS_KIND):
+        for row in await self._deps.store.records.abandoned(PROCESS_KIND):
             try:
                 record = from_record(row)
             except msgspec.DecodeError as error:
@@ -207,27 +209,27 @@ class ProcessRegistry:
         return lost
 
     async def _make_room(self) -> None:
-        await self._forget()
-        rows = await self._parts.store.records.find(PROCESS_KIND, only_open=True)
+        await self._prune()
+        rows = await self._deps.store.records.find(PROCESS_KIND, only_open=True)
         elsewhere = sum(row.holder != self._holder for row in rows)
-        if len(self.running) + self._beginning + elsewhere >= self._parts.most:
+        if len(self.running) + self._starting + elsewhere >= self._deps.max_processes:
             raise ToolError(
-                f"terminal: {self._parts.most} background processes are running already.",
+                f"terminal: {self._deps.max_processes} background processes are running already.",
                 hint="End some with `process` first; its action `list` shows them.",
             )
 
-    async def _forget(self) -> None:
-        before = self._parts.clock.now() - RETENTION
+    async def _prune(self) -> None:
+        before = self._deps.clock.now() - RETENTION
         ended = [
-            (live.record.ended, name) for name, live in self._lives.items() if live.record.ended
+            (live.record.ended, name) for name, live in self._processes.items() if live.record.ended
         ]
         ended.sort(reverse=True)
         for index, (when, name) in enumerate(ended):
             if when < before or index >= MAX_REMEMBERED:
-                del self._lives[name]
-        await self._parts.store.records.forget(PROCESS_KIND, before)
+                del self._processes[name]
+        await self._deps.store.records.forget(PROCESS_KIND, before)
 
-    async def _live(self, request: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
+    async def _run(self, request: ProcessRequest, *, task_status: TaskStatus[LiveProcess]) -> None:
         """Run one process from start to report. Its failures do not affect the others."""
         live: LiveProcess | None = None
         state, ended = ProcessState.KILLED, None
@@ -235,31 +237,31 @@ class ProcessRegistry:
             async with request.sandbox.open(request.job, pty=request.pty) as process:
                 if not process.pid:
                     await process.wait()
-                live = await self._enter(request, process)
+                live = await self._register(request, process)
                 live.source = INTERRUPTED
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 live.source = ""
                 task_status.started(live)
-                ended = await self._attend(live)
+                ended = await self._wait_for_exit(live)
                 state = ProcessState.KILLED if live.source else ProcessState.EXITED
         except Exception as error:
             if live is None:
                 raise
             state, live.source = ProcessState.KILLED, _failure_reason(live.record.id, error)
         finally:
-            request.over()
+            request.on_end()
             if live is not None:
                 with anyio.CancelScope(shield=True):
-                    await self._part(live, state, ended)
+                    await self._finish(live, state, ended)
 
-    async def _enter(self, request: ProcessRequest, process: Process) -> LiveProcess:
+    async def _register(self, request: ProcessRequest, process: Process) -> LiveProcess:
         """Record the process before anything else; if that fails, it is ended."""
         name = f"proc_{secrets.token_hex(6)}"
-        file = principal_folder(self._parts.logs, request.scope.principal) / f"{name}.log"
-        now = self._parts.clock.now()
+        file = principal_folder(self._deps.logs, request.scope.principal) / f"{name}.log"
+        now = self._deps.clock.now()
         record = BackgroundProcess(
             id=name,
-            command=self._parts.redact(request.command),
+            command=self._deps.redact(request.command),
             folder=request.job.cwd,
             scope=request.scope,
             started=now,
@@ -272,39 +274,39 @@ class ProcessRegistry:
             watch=request.watch,
             log=str(file),
         )
-        watch = OutputWatch(request.watch, self._parts.clock, self._crowd)
-        live = LiveProcess(process, record, ProcessOutput(self._parts.redact, file), watch)
-        prune_logs(self._parts.logs, {one.record.log for one in self._lives.values()})
-        put = PutRecord(to_record(record, now, self._holder), was="")
+        watch = OutputWatch(request.watch, self._deps.clock, self._notice_limit)
+        live = LiveProcess(process, record, ProcessOutput(self._deps.redact, file), watch)
+        prune_logs(self._deps.logs, {one.record.log for one in self._processes.values()})
+        put = PutRecord(to_record(record, now, self._holder), expected_state="")
         # Shielded: if the caller is cancelled, the row being written must still be closed later.
         with anyio.CancelScope(shield=True):
-            await self._parts.store.commit(put)
-        self._lives[name] = live
+            await self._deps.store.commit(put)
+        self._processes[name] = live
         return live
 
-    async def _attend(self, live: LiveProcess) -> ProcessExit:
+    async def _wait_for_exit(self, live: LiveProcess) -> ProcessExit:
         ended: ProcessExit | SandboxError = ProcessExit(0)
         async with anyio.create_task_group() as group:
-            group.start_soon(self._listen, live)
+            group.start_soon(self._read_output, live)
             try:
                 ended = await live.process.wait()
             except SandboxError as error:
                 ended = error
             with anyio.move_on_after(DRAIN_SECONDS):
-                await live.silent.wait()
+                await live.output_closed.wait()
             group.cancel_scope.cancel()
         if isinstance(ended, SandboxError):
             raise ended
         return ended
 
-    async def _listen(self, live: LiveProcess) -> None:
+    async def _read_output(self, live: LiveProcess) -> None:
         while data := await live.process.read():
-            text = live.said.add(data)
+            text = live.output.add(data)
             if live.watch.patterns and text:
-                await self._hear(live, text)
-        live.silent.set()
+                await self._check_watch(live, text)
+        live.output_closed.set()
 
-    async def _hear(self, live: LiveProcess, text: str) -> None:
+    async def _check_watch(self, live: LiveProcess, text: str) -> None:
         patterns = live.watch.patterns
         lines = live.watch.matches(text)
         if not lines:
@@ -312,47 +314,47 @@ class ProcessRegistry:
         match live.watch.judge(len(lines)):
             case WatchAction.IGNORE:
                 return
-            case WatchAction.TELL:
+            case WatchAction.NOTIFY:
                 notice = notices.match_notice(live.record, patterns, lines, live.watch.left_out)
                 changed = structs.replace(live.record, notices=live.record.notices + 1)
                 live.watch.left_out = 0
-            case WatchAction.GIVE_UP:
+            case WatchAction.END:
                 notice = notices.watch_ended_notice(live.record, patterns)
                 count = live.record.notices + 1
                 changed = structs.replace(live.record, notices=count, notify=True, watch=())
         try:
-            await self._tell(changed, f"{changed.id}:{changed.notices}", notice)
+            await self._store_with_notice(changed, f"{changed.id}:{changed.notices}", notice)
         except StoreError as error:
             log.warning("a notice about %s was lost: %s", live.record.id, error)
             return
         live.record = changed
 
-    async def _part(
+    async def _finish(
         self, live: LiveProcess, state: ProcessState, ended: ProcessExit | None
     ) -> None:
         """Record and report the end in one commit."""
-        text = live.said.finish()
+        text = live.output.finish()
         if text and live.watch.patterns:
-            await self._hear(live, text)
+            await self._check_watch(live, text)
         closed = structs.replace(
             live.record,
             state=state,
             source=live.source or ("" if ended else "Hermes was shut down"),
             exit_code=shell_exit_code(ended.exit_code) if ended else None,
             meaning=background_exit_meaning(ended, live.record.command) if ended else "",
-            output=live.said.tail(MAX_STORED_OUTPUT),
-            log=live.said.file,
+            output=live.output.tail(MAX_STORED_OUTPUT),
+            log=live.output.file,
         )
         try:
             await self._close(closed)
         except StoreError:
             log.exception("the end of %s could not be recorded", closed.id)
-        live.record = structs.replace(closed, ended=self._parts.clock.now())
-        live.over.set()
+        live.record = structs.replace(closed, ended=self._deps.clock.now())
+        live.ended.set()
 
     async def _close(self, record: BackgroundProcess) -> bool:
         """Return False if it is closed already. Raises `StoreError` if the store keeps failing."""
-        record = structs.replace(record, ended=self._parts.clock.now())
+        record = structs.replace(record, ended=self._deps.clock.now())
         reported = record.notify or bool(record.watch) or record.state is not ProcessState.EXITED
         notice = (
             notices.end_notice(record)
@@ -370,36 +372,38 @@ class ProcessRegistry:
         """Retry, so that a store that is full or locked for a while does not lose a report."""
         for attempt in range(1, 6):
             try:
-                await self._tell(record, f"{record.id}:end", notice)
+                await self._store_with_notice(record, f"{record.id}:end", notice)
             except StateConflict:
                 raise
             except StoreError as error:
                 log.warning("the end of %s is not recorded yet: %s", record.id, error)
                 if attempt == 5:
                     raise
-                await self._parts.clock.sleep(RETRY.delay(attempt))
+                await self._deps.clock.sleep(RETRY.delay(attempt))
             else:
                 return
 
-    async def _tell(self, record: BackgroundProcess, key: str, text: str) -> None:
+    async def _store_with_notice(self, record: BackgroundProcess, key: str, text: str) -> None:
         """Store the record and its notice in one commit."""
         writes: list[Write] = []
         scope = record.scope
         if text and scope.later:
-            scope = await self._parts.present(scope)
-            writes += self._parts.later.brought(scope, key, text)
-        row = to_record(record, self._parts.clock.now(), self._holder)
-        await self._parts.store.commit(PutRecord(row, was=ProcessState.RUNNING.value), *writes)
+            scope = await self._deps.current_scope(scope)
+            writes += self._deps.followups.rows(scope, key, text)
+        row = to_record(record, self._deps.clock.now(), self._holder)
+        await self._deps.store.commit(
+            PutRecord(row, expected_state=ProcessState.RUNNING.value), *writes
+        )
         if writes:
             failpoint("processes.brought")
-            self._parts.later.ring(scope)
+            self._deps.followups.wake(scope)
 
 
 @asynccontextmanager
-async def open_process_registry(parts: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
+async def open_process_registry(deps: ProcessDeps) -> AsyncGenerator[ProcessRegistry]:
     """Open the registry; leaving the block ends every process and records that."""
     async with background_tasks() as group:
-        registry = ProcessRegistry(parts, group)
+        registry = ProcessRegistry(deps, group)
         group.start_soon(_recover, registry)
         yield registry
 

@@ -83,15 +83,15 @@ class ProcessTool:
         self,
         registry: ProcessRegistry,
         clock: Clock,
-        origins: FileProvenance | None = None,
-        most: int = DEFAULT_LIMITS.output,
+        provenance: FileProvenance | None = None,
+        max_output: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most`: characters of output shown per call."""
-        self._most = most
+        """`max_output`: characters of output shown per call."""
+        self._max_output = max_output
         self._registry = registry
         self._clock = clock
-        self._origins = origins
-        self._typed: WeakKeyDictionary[LiveProcess, PendingInput] = WeakKeyDictionary()
+        self._provenance = provenance
+        self._pending_input: WeakKeyDictionary[LiveProcess, PendingInput] = WeakKeyDictionary()
         self._arguments = Arguments("process", ProcessArgs)
         self.spec = ToolSpec(
             "process",
@@ -103,16 +103,16 @@ class ProcessTool:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
+        arguments = self._arguments.decode(args)
         await anyio.lowlevel.checkpoint()
-        if asked.action == "list":
-            records = await self._registry.of(ctx.scope)
+        if arguments.action == "list":
+            records = await self._registry.list_for(ctx.scope)
             text = encode_result(ListResult([self._listed(record) for record in records]))
             return ToolOutput.text(text, shown=f"{len(records)} processes")
-        if not asked.session_id:
-            raise ToolError(f"process: `session_id` is missing for {asked.action}.")
-        record, live = await self._registry.find(ctx.scope, asked.session_id)
-        answer = await self._answer(asked, ctx, record, live)
+        if not arguments.session_id:
+            raise ToolError(f"process: `session_id` is missing for {arguments.action}.")
+        record, live = await self._registry.find(ctx.scope, arguments.session_id)
+        answer = await self._answer(arguments, ctx, record, live)
         record = live.record if live else record
         shown = answer.output if isinstance(answer.output, str) else answer.output_preview
         foreign = record.foreign or record.reaching in {Isolation.NETWORK, Isolation.BEYOND}
@@ -121,22 +121,22 @@ class ProcessTool:
 
     async def _answer(
         self,
-        asked: ProcessArgs,
+        arguments: ProcessArgs,
         ctx: ToolContext,
         record: BackgroundProcess,
         live: LiveProcess | None,
     ) -> ProcessAnswer:
-        match asked.action:
+        match arguments.action:
             case "log":
-                return self._logged(record, live, asked)
+                return self._log(record, live, arguments)
             case "wait":
-                return await self._waited(record, live, asked.timeout or DEFAULT_WAIT)
+                return await self._wait(record, live, arguments.timeout or DEFAULT_WAIT)
             case "kill":
-                return await self._killed(record, live)
+                return await self._kill(record, live)
             case "write" | "submit" | "close":
-                return await self._fed(_require_running(record, live), asked, ctx)
+                return await self._write(_require_running(record, live), arguments, ctx)
             case _:
-                return self._polled(record, live)
+                return self._poll(record, live)
 
     def _listed(self, record: BackgroundProcess) -> ListedProcess:
         return ListedProcess(
@@ -150,7 +150,9 @@ class ProcessTool:
             notify_on_complete=True if record.notify else UNSET,
         )
 
-    def _about(self, record: BackgroundProcess, **more: str | int | UnsetType) -> ProcessAnswer:
+    def _answer_for(
+        self, record: BackgroundProcess, **more: str | int | UnsetType
+    ) -> ProcessAnswer:
         ended = not record.is_running
         return ProcessAnswer(
             session_id=record.id,
@@ -169,60 +171,62 @@ class ProcessTool:
         until = record.ended or self._clock.now()
         return max(0, round((until - record.started).total_seconds()))
 
-    def _polled(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
-        return self._about(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
+    def _poll(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
+        return self._answer_for(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
-    def _logged(
-        self, record: BackgroundProcess, live: LiveProcess | None, asked: ProcessArgs
+    def _log(
+        self, record: BackgroundProcess, live: LiveProcess | None, arguments: ProcessArgs
     ) -> ProcessAnswer:
-        lines = (live.said.text if live else record.output).splitlines()
-        limit = asked.limit or DEFAULT_LINES
-        first = asked.offset - 1 if asked.offset else max(0, len(lines) - limit)
+        lines = (live.output.text if live else record.output).splitlines()
+        limit = arguments.limit or DEFAULT_LINES
+        first = arguments.offset - 1 if arguments.offset else max(0, len(lines) - limit)
         some = lines[first : first + limit]
         text = "\n".join(some)
-        short = bool(live and live.said.lost) or (live is None and bool(record.log))
-        return self._about(
+        short = bool(live and live.output.dropped) or (live is None and bool(record.log))
+        return self._answer_for(
             record,
-            output=text[-self._most :],
+            output=text[-self._max_output :],
             total_lines=len(lines),
             showing=f"lines {first + 1} to {first + len(some)}" if some else "no lines",
-            full_output=record.log if short or len(text) > self._most else UNSET,
+            full_output=record.log if short or len(text) > self._max_output else UNSET,
         )
 
-    async def _waited(
+    async def _wait(
         self, record: BackgroundProcess, live: LiveProcess | None, seconds: int
     ) -> ProcessAnswer:
         if live is not None:
             with anyio.move_on_after(seconds):
-                await live.over.wait()
+                await live.ended.wait()
             record = live.record
         note = f"It is still running after {seconds} s." if record.is_running else UNSET
-        return self._about(record, output=_tail(record, live, self._most), note=note)
+        return self._answer_for(record, output=_tail(record, live, self._max_output), note=note)
 
-    async def _killed(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
+    async def _kill(self, record: BackgroundProcess, live: LiveProcess | None) -> ProcessAnswer:
         if live is None and record.is_running:
             raise _runs_elsewhere(record)
         if live is not None:
             record = await self._registry.end(live, "process kill")
-        return self._about(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
+        return self._answer_for(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
 
-    async def _fed(self, live: LiveProcess, asked: ProcessArgs, ctx: ToolContext) -> ProcessAnswer:
-        if asked.action == "close":
-            live.process.hang_up()
-            return self._polled(live.record, live)
-        data = asked.data + ("\n" if asked.action == "submit" else "")
-        typed = self._typed.setdefault(live, PendingInput())
+    async def _write(
+        self, live: LiveProcess, arguments: ProcessArgs, ctx: ToolContext
+    ) -> ProcessAnswer:
+        if arguments.action == "close":
+            live.process.close_stdin()
+            return self._poll(live.record, live)
+        data = arguments.data + ("\n" if arguments.action == "submit" else "")
+        typed = self._pending_input.setdefault(live, PendingInput())
         # Concurrent writes would be approved separately but read as one line.
         async with typed.lock:
             if data != INTERRUPT:
                 line = typed.with_more(data)
-                await self._allowed(live.record, line, ctx)
-                await anyio.to_thread.run_sync(self._look, live, line, ctx)
+                await self._require_approval(live.record, line, ctx)
+                await anyio.to_thread.run_sync(self._judge_input, live, line, ctx)
             typed.add(data)
             await self._feed(live, data)
-        return self._polled(live.record, live)
+        return self._poll(live.record, live)
 
-    def _look(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
+    def _judge_input(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
         """Judge whether the process may print or write untrusted content from now on.
 
         It is unknown when the input takes effect, so changes in the following minutes count.
@@ -236,24 +240,26 @@ class ProcessTool:
 
         record = live.record
         judge = online_provenance if record.reaching is Isolation.OPEN else offline_provenance
-        found = judge(line, Path(record.folder), self._origins)
-        brought = found.brought or ctx.quotes(line)
-        if brought and self._origins is not None:
-            self._origins.note_begin(self._origins.now(), MAX_FOREGROUND, found.where)
-        if (others := untrusted_workspace(ctx)) and self._origins is not None:
-            self._origins.record_untrusted_work(others)
+        found = judge(line, Path(record.folder), self._provenance)
+        brought = found.fetched or ctx.quotes(line)
+        if brought and self._provenance is not None:
+            self._provenance.note_begin(self._provenance.now(), MAX_FOREGROUND, found.folders)
+        if (others := untrusted_workspace(ctx)) and self._provenance is not None:
+            self._provenance.record_untrusted_work(others)
         if found.shown or brought:
             live.record = structs.replace(live.record, foreign=True)
-        if may_show_unverified(line, Path(record.folder), ctx.scope, self._origins):
+        if may_show_unverified(line, Path(record.folder), ctx.scope, self._provenance):
             live.record = structs.replace(live.record, unverified=True)
 
     async def _feed(self, live: LiveProcess, data: str) -> None:
         with anyio.move_on_after(FEED_TIMEOUT) as timeout:
-            await live.process.feed(data.encode())
+            await live.process.write_stdin(data.encode())
         if timeout.cancelled_caught:
             raise ToolError("process: it does not read its input; not everything was written.")
 
-    async def _allowed(self, record: BackgroundProcess, line: str, ctx: ToolContext) -> None:
+    async def _require_approval(
+        self, record: BackgroundProcess, line: str, ctx: ToolContext
+    ) -> None:
         """Ask for approval: input to a shell is as powerful as a command.
 
         It is judged together with the unfinished line before it.
@@ -268,7 +274,7 @@ class ProcessTool:
             foreign=ctx.foreign,
             target=f"into {record.id}, which runs {record.command}:",
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"process: {decision.why}")
 
@@ -278,11 +284,11 @@ def _status(record: BackgroundProcess) -> str:
 
 
 def _tail(record: BackgroundProcess, live: LiveProcess | None, length: int) -> str:
-    return live.said.tail(length) if live else record.output[-length:]
+    return live.output.tail(length) if live else record.output[-length:]
 
 
 def _require_running(record: BackgroundProcess, live: LiveProcess | None) -> LiveProcess:
-    if live is not None and not live.over.is_set():
+    if live is not None and not live.ended.is_set():
         return live
     if record.state is ProcessState.RUNNING:
         raise _runs_elsewhere(record)

@@ -38,14 +38,14 @@ class CommandProvenance(Struct, frozen=True):
     """What untrusted content a command may involve.
 
     - `shown`: in its output.
-    - `brought`: in files it writes, most likely in the folders `where`.
+    - `fetched`: in files it writes, most likely in these `folders`.
     - `others`: the workspace, if others than the owner influence the command.
     - `unverified`: it could have read and shown a file that others wrote.
     """
 
     shown: bool = False
-    brought: bool = False
-    where: tuple[Path, ...] = ()
+    fetched: bool = False
+    folders: tuple[Path, ...] = ()
     others: Path | None = None
     unverified: bool = False
 
@@ -63,12 +63,12 @@ def online_provenance(
     from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
     from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
 
-    found = analyze_script(command, ShellContext(str(folder), "/")).found
+    found = analyze_script(command, ShellContext(str(folder), "/")).commands
     named = offline_provenance(command, folder, origins)
     return CommandProvenance(
         shown=named.shown or shows_untrusted(found),
-        brought=named.brought or downloads_files(found),
-        where=named.where,
+        fetched=named.fetched or downloads_files(found),
+        folders=named.folders,
     )
 
 
@@ -92,13 +92,13 @@ def offline_provenance(
     words, bases = command_words(command), command_folders(command, folder)
     where = target_folders(words, bases)
     if origins.names_untrusted(words, *bases):
-        return CommandProvenance(shown=True, brought=True, where=where)
+        return CommandProvenance(shown=True, fetched=True, folders=where)
     if any(word == "git" or word.endswith("/git") for word in words):
         fetched = any(map(origins.has_fetched_commits, bases))
         theirs = any(ref in word for word in words for ref in _REMOTE_REFS)
         shown = fetched and theirs and not _GIT_SHOWS.isdisjoint(words)
         return CommandProvenance(shown, fetched and not _GIT_WRITES.isdisjoint(words), where)
-    return CommandProvenance(where=where)
+    return CommandProvenance(folders=where)
 
 
 def target_folders(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, ...]:
@@ -116,16 +116,16 @@ class FetchRecorder:
         self._fetching: FetchRecord | None = None
         self.others: UntrustedWork | None = None
 
-    def brings(self) -> None:
+    def start(self) -> None:
         if self._fetching is None and self._begin is not None:
             self._fetching = self._begin()
 
-    def over(self) -> None:
+    def end(self) -> None:
         if self._fetching is not None:
-            self._fetching.over()
+            self._fetching.end()
             self._fetching = None
         if self.others is not None:
-            self.others.over()
+            self.others.end()
             self.others = None
 
 
@@ -135,16 +135,16 @@ def start_recorder(
     longest: float = MAX_FOREGROUND,
     at: float | None = None,
 ) -> FetchRecorder:
-    """Start recording a command that begins now, or began `at`; call `over` when it ends."""
+    """Start recording a command that begins now, or began `at`; call `end` when it ends."""
 
     def begin(origins: FileProvenance) -> FetchRecord:
-        return origins.fetching(foreign.where, longest, at)
+        return origins.start_fetch(foreign.folders, longest, at)
 
     recorder = FetchRecorder(None if origins is None else partial(begin, origins))
     if origins is not None and foreign.others is not None:
         recorder.others = origins.record_untrusted_work(foreign.others, at)
-    if foreign.brought:
-        recorder.brings()
+    if foreign.fetched:
+        recorder.start()
     return recorder
 
 
@@ -157,7 +157,7 @@ def record_fetches(
     try:
         yield recorder
     finally:
-        recorder.over()
+        recorder.end()
 
 
 class WatchedCommand:
@@ -175,13 +175,13 @@ class WatchedCommand:
         now = origins.now()
         began = now if began is None else min(max(began, now - MAX_FOREGROUND), now)
         found = structs.replace(online_provenance(command, Path(folder), origins), others=others)
-        self._bringing = start_recorder(origins, found, MAX_BACKGROUND, began)
+        self._recorder = start_recorder(origins, found, MAX_BACKGROUND, began)
         self.shown = found.shown
         self.unverified = scope is None or may_show_unverified(
             command, Path(folder), scope, origins
         )
-        self.brings = self._bringing.brings
-        self.over = self._bringing.over
+        self.start_recording = self._recorder.start
+        self.end = self._recorder.end
 
 
 _LISTS_FILES = re.compile(r"\b(?:r?glob|i?glob|walk|iterdir|listdir|scandir|copytree|fwalk)\b")
@@ -192,10 +192,10 @@ _USES_NETWORK = re.compile(
 
 
 def program_provenance(
-    code: str, folder: Path, origins: FileProvenance | None, *, walled: bool
+    code: str, folder: Path, origins: FileProvenance | None, *, isolated: bool
 ) -> CommandProvenance:
     """Judge a program; without a sandbox also by its network access."""
-    fetches = not walled and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
+    fetches = not isolated and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
     if origins is None:
         return CommandProvenance(fetches, fetches)
     words, bases = command_words(code), command_folders(code, folder)
@@ -210,4 +210,4 @@ def _fetches(code: str, folder: Path) -> bool:
     from hermes.approvals.shell.outside_effects import downloads_files  # noqa: PLC0415 - only without a sandbox
     from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
 
-    return downloads_files(analyze_code(code, ShellContext(str(folder), "/")).found)
+    return downloads_files(analyze_code(code, ShellContext(str(folder), "/")).commands)

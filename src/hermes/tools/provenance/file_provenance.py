@@ -86,10 +86,10 @@ class FileProvenance:
     ) -> None:
         self._clock = clock
         self._own = tuple(_real(path) for path in own)
-        self._marks = ProvenanceLog(log)
+        self._log = ProvenanceLog(log)
         self.trusted = trusted or TrustStore()
         self._written: LruMap[Path, tuple[int, bool]] = LruMap(CACHE_SIZE)
-        self._begun: set[float] = set()
+        self._running: set[float] = set()
 
     def now(self) -> float:
         return self._clock.now().timestamp()
@@ -98,12 +98,12 @@ class FileProvenance:
         """Note that a command that may have fetched something has ended."""
         self.note_end(began, MAX_FOREGROUND, ())
 
-    def fetching(
+    def start_fetch(
         self, folders: Sequence[Path], longest: float = MAX_FOREGROUND, began: float | None = None
     ) -> "FetchRecord":
         """Start recording a command that may fetch something, most likely into these folders.
 
-        Call `over` on the result when it ends.
+        Call `end` on the result when it ends.
         """
         return FetchRecord(self, folders, longest, began)
 
@@ -111,16 +111,16 @@ class FileProvenance:
         """Note the start of work in a folder that others than the owner influence."""
         return UntrustedWork(self, folder, self.now() if began is None else began)
 
-    def begins(self, at: float | None) -> float:
+    def unique_start(self, at: float | None) -> float:
         """Return a unique start time, which identifies the command while it runs."""
         began = self.now() if at is None else at
-        while began in self._begun:
+        while began in self._running:
             began -= 1e-6
-        self._begun.add(began)
+        self._running.add(began)
         return began
 
-    def ended(self, began: float) -> None:
-        self._begun.discard(began)
+    def release_start(self, began: float) -> None:
+        self._running.discard(began)
 
     def note_untrusted_work(self, folder: Path, began: float) -> None:
         """Note others' work; first trust what the owner has there, so that it stays trusted."""
@@ -128,8 +128,8 @@ class FileProvenance:
             ProvenanceNote(min(began, self.now()) - CLOCK_GRANULARITY, others=encode_path(folder))
         )
         for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
-            if data.strip() and self.speaks(path, data, folder):
-                self.trusted.vouch(_real(path), data)
+            if data.strip() and self.may_be_followed(path, data, folder):
+                self.trusted.trust(_real(path), data)
 
     def note_begin(
         self, began: float, longest: float, folders: Sequence[Path], pid: int = 0
@@ -161,11 +161,11 @@ class FileProvenance:
         now = self.now()
         return min(began, now), max(began, min(now, began + longest))
 
-    def look_around(self, folders: Iterable[Path]) -> None:
+    def check_instructions(self, folders: Iterable[Path]) -> None:
         """Check instruction files in these folders, so that refused ones are known by content."""
         for folder in islice(dict.fromkeys(folders), MAX_FOLDERS):
             for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
-                self.speaks(path, data, folder)
+                self.may_be_followed(path, data, folder)
 
     def refuse(self, real: Path, data: bytes) -> None:
         """Refuse an instruction file, at this path and with this content anywhere."""
@@ -173,11 +173,11 @@ class FileProvenance:
         self._note_new(ProvenanceNote(when, file=encode_path(real), digest=content_digest(data)))
 
     def _note_new(self, note: ProvenanceNote) -> None:
-        if not self._marks.knows(note):
+        if not self._log.is_redundant(note):
             self._note(note)
 
     def _note(self, note: ProvenanceNote) -> None:
-        self._marks.add(note, self._oldest)
+        self._log.add(note, self._oldest)
 
     def record_write(self, path: Path, *, foreign: bool) -> None:
         """Note a file that one of our tools has just written."""
@@ -210,15 +210,15 @@ class FileProvenance:
         )
         return changed and not self.is_trusted_file(real)
 
-    def speaks(self, path: Path, data: bytes, workspace: Path) -> bool:
+    def may_be_followed(self, path: Path, data: bytes, workspace: Path) -> bool:
         """Whether an instruction file of the project, found at that path, may be followed.
 
         Yes if the owner trusts its content. No if it was fetched, refused
         before, or changed after others worked there, or if a link on the path was.
         """
         real, around = _real(path), _real(workspace)
-        if self.trusted.knows(real, data):
-            if self._marks.is_silent(real):
+        if self.trusted.is_trusted(real, data):
+            if self._log.is_refused_path(real):
                 self._note(ProvenanceNote(file=encode_path(real)))
             return True
         if self._is_untrusted_file(real, around, content_digest(data)):
@@ -232,7 +232,7 @@ class FileProvenance:
         shared = os.path.commonpath((real, around))
         if _is_untrusted_folder(real.relative_to(shared).parts[:-1]):
             return True
-        if self._marks.refused(real, digest, _changed_at(real, unknown=float("inf"))):
+        if self._log.was_refused(real, digest, _changed_at(real, unknown=float("inf"))):
             return True
         return self._may_be_untrusted(real, around)
 
@@ -241,24 +241,24 @@ class FileProvenance:
         return was_fetched or _has_other_owner(path, around) or self._changed_by_untrusted(path)
 
     def may_instruct(self, path: Path) -> bool:
-        """Like `speaks`, for the current content of a file."""
+        """Like `may_be_followed`, for the current content of a file."""
         try:
             data = read_regular_file(path, MAX_INSTRUCTIONS)
         except FileNotFoundError:
             return True
         except OSError:
             return False
-        return self.speaks(path, data, path.parent)
+        return self.may_be_followed(path, data, path.parent)
 
     def _changed_by_untrusted(self, path: Path) -> bool:
         try:
-            return self._marks.changed_by_untrusted(path, path.lstat().st_ctime)
+            return self._log.changed_by_untrusted(path, path.lstat().st_ctime)
         except OSError:
             return True
 
     def is_trusted_file(self, real: Path) -> bool:
         try:
-            return self.trusted.knows(real, read_regular_file(real, MAX_INSTRUCTIONS))
+            return self.trusted.is_trusted(real, read_regular_file(real, MAX_INSTRUCTIONS))
         except OSError:
             return False
 
@@ -300,7 +300,7 @@ class FileProvenance:
 
     def times(self) -> FetchTimes:
         """Return the known times of fetches."""
-        return self._marks.times()
+        return self._log.times()
 
     def is_unverified_entry(
         self, entry: os.DirEntry[str], users: Collection[int], times: FetchTimes
@@ -341,9 +341,9 @@ class FileProvenance:
         known = self._written.get(real)
         if known is not None and known[0] == stat.st_ctime_ns:
             return known[1]
-        if self._marks.written(real, stat):
+        if self._log.is_untrusted_write(real, stat):
             return True
-        return self._marks.covers(stat.st_ctime, self._oldest, late=late)
+        return self._log.covers(stat.st_ctime, self._oldest, late=late)
 
     def names_untrusted(self, words: Sequence[str], folder: Path, *more: Path) -> bool:
         """Whether a command touches fetched content, for example unpacks, copies or shows it.
@@ -351,7 +351,7 @@ class FileProvenance:
         It runs in `folder` and changes to `more`.
         """
         bases = (folder, *more)
-        known = bool(self._marks)
+        known = bool(self._log)
         if known and any(self._is_in_fetched_folder(_real(base)) for base in bases):
             return True
         likely = [word for word in words if known or _is_untrusted_folder(word.split("/"))]
@@ -374,11 +374,11 @@ class FileProvenance:
 
     def _is_in_fetched_folder(self, path: Path) -> bool:
         """Whether it is in a folder that was fetched as a whole."""
-        return any(path.is_relative_to(decode_path(one)) for one in self._marks.roots())
+        return any(path.is_relative_to(decode_path(one)) for one in self._log.roots())
 
     def _contains_fetched_folder(self, path: Path) -> bool:
         """Whether it contains a folder that was fetched as a whole."""
-        inner = (decode_path(one) for one in self._marks.roots())
+        inner = (decode_path(one) for one in self._log.roots())
         return any(one.is_relative_to(path) and os.path.isdir(one) for one in inner)  # noqa: PTH112 - as above
 
     @property
@@ -392,18 +392,18 @@ class FetchRecord:
     def __init__(
         self, origins: FileProvenance, folders: Sequence[Path], longest: float, began: float | None
     ) -> None:
-        self._origins = origins
+        self._provenance = origins
         self._longest = longest
-        self._began = origins.begins(began)
+        self._began = origins.unique_start(began)
         self._before: FolderNames = subfolders(dict.fromkeys(folders))
         origins.note_begin(self._began, longest, [*map(Path, self._before)], os.getpid())
 
-    def over(self) -> None:
+    def end(self) -> None:
         """Note the end: later changes do not count as fetched by it."""
         roots = new_subfolders(self._before)
-        self._origins.note_end(self._began, self._longest, roots)
-        self._origins.ended(self._began)
-        self._origins.look_around([*map(Path, self._before), *map(decode_path, roots)])
+        self._provenance.note_end(self._began, self._longest, roots)
+        self._provenance.release_start(self._began)
+        self._provenance.check_instructions([*map(Path, self._before), *map(decode_path, roots)])
 
 
 class UntrustedWork:
@@ -414,8 +414,8 @@ class UntrustedWork:
 
     def __init__(self, origins: FileProvenance, folder: Path, began: float) -> None:
         self._folder = _real(folder)
-        self.over = partial(origins.note_untrusted_work, self._folder, began)
-        self.over()
+        self.end = partial(origins.note_untrusted_work, self._folder, began)
+        self.end()
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

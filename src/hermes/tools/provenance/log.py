@@ -81,20 +81,20 @@ class ProvenanceLog:
     written are kept in memory and written with the next one.
     """
 
-    def __init__(self, log: Path | None, most: int = MAX_SPANS) -> None:
+    def __init__(self, log: Path | None, max_spans: int = MAX_SPANS) -> None:
         self._log = log
-        self._most = most
+        self._max_spans = max_spans
         self._lock = RLock()
-        self._unreadable = self._behind = False
+        self._unreadable = self._unsaved = False
         self._stamp: tuple[int, int, int] | None = None
         self._inode: int = 0
         self._offset = 0
         self._before = b""
         self._commands: dict[float, ProvenanceNote] = {}
         self._written: dict[tuple[int, int | str], ProvenanceNote] = {}
-        self._others: dict[str, ProvenanceNote] = {}
+        self._untrusted_work: dict[str, ProvenanceNote] = {}
         self._refused: dict[str, ProvenanceNote] = {}
-        self._silent: dict[str, ProvenanceNote] = {}
+        self._refused_paths: dict[str, ProvenanceNote] = {}
         self._spans: tuple[list[Span], list[Span]] | None = None
         self._roots: list[str] | None = None
         self._lines = 0
@@ -111,14 +111,20 @@ class ProvenanceLog:
             try:
                 self._write(self._log, note, oldest)
             except OSError:
-                self._behind = True
+                self._unsaved = True
 
     def _write(self, log: Path, note: ProvenanceNote, oldest: float) -> None:
         with open_locked(log) as file:
             append_line(file, msgspec.json.encode(note))
-            kinds = self._commands, self._others, self._written, self._refused, self._silent
+            kinds = (
+                self._commands,
+                self._untrusted_work,
+                self._written,
+                self._refused,
+                self._refused_paths,
+            )
             needed = sum(map(len, kinds))
-            if self._behind or self._lines > _SLACK * max(needed, 100):
+            if self._unsaved or self._lines > _SLACK * max(needed, 100):
                 self._rewrite(log, oldest)
 
     def __bool__(self) -> bool:
@@ -155,7 +161,7 @@ class ProvenanceLog:
                 note.pid and note.start <= when and pid_exists(note.pid) for note in known
             )
 
-    def written(self, path: Path, stat: os.stat_result) -> bool:
+    def is_untrusted_write(self, path: Path, stat: os.stat_result) -> bool:
         """Whether it is a file we wrote untrusted content into, unchanged since."""
         with self._lock:
             self._load()
@@ -171,29 +177,29 @@ class ProvenanceLog:
             self._load()
             return self._unreadable or any(
                 note.start <= when and path.is_relative_to(decode_path(note.others))
-                for note in self._others.values()
+                for note in self._untrusted_work.values()
             )
 
-    def knows(self, note: ProvenanceNote) -> bool:
+    def is_redundant(self, note: ProvenanceNote) -> bool:
         """Whether a note about others' work or a refusal adds nothing."""
         with self._lock:
             self._load()
             if note.others:
-                known = self._others.get(note.others)
+                known = self._untrusted_work.get(note.others)
                 return known is not None and known.start <= note.start
-            return note.digest in self._refused and note.file in self._silent
+            return note.digest in self._refused and note.file in self._refused_paths
 
-    def refused(self, path: Path, digest: str, when: float) -> bool:
+    def was_refused(self, path: Path, digest: str, when: float) -> bool:
         """Whether that content, or the file there, was refused before that time."""
         with self._lock:
             self._load()
-            found = self._refused.get(digest), self._silent.get(encode_path(path))
+            found = self._refused.get(digest), self._refused_paths.get(encode_path(path))
             return any(note is not None and note.start <= when for note in found)
 
-    def is_silent(self, path: Path) -> bool:
+    def is_refused_path(self, path: Path) -> bool:
         with self._lock:
             self._load()
-            return encode_path(path) in self._silent
+            return encode_path(path) in self._refused_paths
 
     def roots(self) -> list[str]:
         """Return the folders that were fetched as a whole."""
@@ -209,18 +215,18 @@ class ProvenanceLog:
     def _take(self, note: ProvenanceNote) -> None:
         if note.digest:
             _keep_earliest(self._refused, note.digest, note)
-            _keep_earliest(self._silent, note.file, note)
+            _keep_earliest(self._refused_paths, note.file, note)
         elif note.file and not note.changed:
-            self._silent.pop(note.file, None)
+            self._refused_paths.pop(note.file, None)
         elif note.file:
             self._written[note.changed, note.inode or note.file] = note
             while len(self._written) > MAX_WRITTEN:
                 del self._written[next(iter(self._written))]
         elif note.others:
-            _keep_earliest(self._others, note.others, note)
+            _keep_earliest(self._untrusted_work, note.others, note)
         else:
             self._commands[note.start] = note
-            while len(self._commands) > self._most:
+            while len(self._commands) > self._max_spans:
                 del self._commands[next(iter(self._commands))]
             self._spans = self._roots = None
 
@@ -269,10 +275,10 @@ class ProvenanceLog:
         refused = [structs.replace(note, file="") for note in self._refused.values()]
         return [
             *self._commands.values(),
-            *self._others.values(),
+            *self._untrusted_work.values(),
             *self._written.values(),
             *refused,
-            *self._silent.values(),
+            *self._refused_paths.values(),
         ]
 
     def _rewrite(self, log: Path, oldest: float) -> None:
@@ -283,7 +289,7 @@ class ProvenanceLog:
         self._forget(oldest)
         write_atomic(log, b"".join(msgspec.json.encode(note) + b"\n" for note in self._needed()))
         self._spans = self._roots = None
-        self._behind = False
+        self._unsaved = False
 
 
 def subfolders(folders: Iterable[Path]) -> FolderNames:

@@ -33,25 +33,25 @@ class TrustStore:
         self._lock = RLock()
         self._stamp: tuple[int, int, int] | None = None
         self._known: set[_TrustedFile] = set()
-        self._held: set[_TrustedFile] = set()
+        self._unsaved: set[_TrustedFile] = set()
         self._decoder = msgspec.json.Decoder(_TrustedFile)
 
-    def vouch(self, real: Path, data: bytes) -> None:
+    def trust(self, real: Path, data: bytes) -> None:
         """Trust a file because the owner said so, or wrote it in a turn without untrusted content.
 
         If it cannot be stored, it lasts as long as this program runs.
         """
         try:
-            self.keep(real, data)
+            self.trust_permanently(real, data)
         except OSError:
-            self._held.add(_trusted_file(real, data))
+            self._unsaved.add(_trusted_file(real, data))
 
-    def keep(self, real: Path, data: bytes) -> None:
+    def trust_permanently(self, real: Path, data: bytes) -> None:
         """Trust a file permanently. Raises `OSError`, without effect, if it cannot be stored."""
         entry = _trusted_file(real, data)
         with self._lock:
             if self._file is None:
-                self._held.add(entry)
+                self._unsaved.add(entry)
                 return
             self._load(self._file)
             if entry in self._known:
@@ -60,12 +60,12 @@ class TrustStore:
                 append_line(file, msgspec.json.encode(entry))
             self._known.add(entry)
 
-    def knows(self, real: Path, data: bytes) -> bool:
+    def is_trusted(self, real: Path, data: bytes) -> bool:
         entry = _trusted_file(real, data)
         with self._lock:
             if self._file is not None:
                 self._load(self._file)
-            return entry in self._known or entry in self._held
+            return entry in self._known or entry in self._unsaved
 
     def _load(self, path: Path) -> None:
         """Reload the file if another process changed it."""

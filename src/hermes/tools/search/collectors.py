@@ -34,10 +34,10 @@ class PageRange(Struct, frozen=True):
     offset: int
     limit: int
 
-    def holds(self, index: int) -> bool:
+    def contains(self, index: int) -> bool:
         return self.offset <= index < self.offset + self.limit
 
-    def enough(self, total: int) -> bool:
+    def is_exceeded(self, total: int) -> bool:
         return total >= self.offset + self.limit + MAX_COUNTED
 
 
@@ -52,14 +52,14 @@ class _LineCollector:
         self._verdicts: dict[str, bool] = {}
 
     @property
-    def complaints(self) -> str:
-        return self._records.complaints
+    def errors(self) -> str:
+        return self._records.errors
 
     def take(self, data: bytes) -> None:
         for record in self._records.take(data):
-            self._see(record)
+            self._handle(record)
 
-    def _see(self, record: RipgrepRecord) -> None:
+    def _handle(self, record: RipgrepRecord) -> None:
         raise NotImplementedError
 
     def _may_show(self, path: str) -> bool:
@@ -87,13 +87,13 @@ class HitCollector(_LineCollector):
 
     @property
     def full(self) -> bool:
-        return self._paging.enough(self.total)
+        return self._paging.is_exceeded(self.total)
 
     @property
     def paths(self) -> set[str]:
         return {hit.path for hit in self.hits}
 
-    def _see(self, record: RipgrepRecord) -> None:
+    def _handle(self, record: RipgrepRecord) -> None:
         if isinstance(record, Match | Context) and self._may_show(_name(record.data.path.path)):
             if isinstance(record, Match):
                 self._match(record.data)
@@ -101,7 +101,7 @@ class HitCollector(_LineCollector):
                 self._near(record.data)
 
     def _match(self, line: RipgrepLine) -> None:
-        wanted = self._paging.holds(self.total) and self._room > 0
+        wanted = self._paging.contains(self.total) and self._room > 0
         self.total += 1
         if wanted:
             for near in self._before:
@@ -154,7 +154,7 @@ class CountCollector(_LineCollector):
         chosen = list(self._counts.items())[self._paging.offset :][: self._paging.limit]
         return dict(chosen)
 
-    def _see(self, record: RipgrepRecord) -> None:
+    def _handle(self, record: RipgrepRecord) -> None:
         if isinstance(record, Match) and self._may_show(_name(record.data.path.path)):
             path = _name(str(record.data.path))
             self._counts[path] = self._counts.get(path, 0) + 1
@@ -165,7 +165,7 @@ class CountCollector(_LineCollector):
 class NameCollector:
     """Collects file names separated by NUL."""
 
-    complaints = ""
+    errors = ""
 
     def __init__(self, paging: PageRange, wanted: Allowed) -> None:
         self.names: list[str] = []
@@ -180,7 +180,7 @@ class NameCollector:
 
     @property
     def full(self) -> bool:
-        return self._paging.enough(self.total)
+        return self._paging.is_exceeded(self.total)
 
     @property
     def paths(self) -> set[str]:
@@ -190,7 +190,7 @@ class NameCollector:
         *names, self._rest = (self._rest + data).split(b"\0")
         for raw in names:
             if self._wanted(_name(os.fsdecode(raw))):
-                if self._paging.holds(self.total):
+                if self._paging.contains(self.total):
                     self.names.append(_name(raw.decode("utf-8", "replace")))
                 self.total += 1
 

@@ -114,7 +114,7 @@ class RecordReader:
     """Decodes JSON records; other lines are error messages from stderr."""
 
     def __init__(self) -> None:
-        self.complaints = ""
+        self.errors = ""
         self._decoder = msgspec.json.Decoder(RipgrepRecord)
         self._rest = bytearray()
         self._path = _RipgrepText()
@@ -144,7 +144,7 @@ class RecordReader:
     def _read(self, line: bytes) -> Iterator[RipgrepRecord]:
         record = self._record(line)
         if record is None:
-            self.complaints = (self.complaints + line.decode("utf-8", "replace") + "\n")[-2_000:]
+            self.errors = (self.errors + line.decode("utf-8", "replace") + "\n")[-2_000:]
             return
         if isinstance(record, Begin):
             self._path = record.data.path

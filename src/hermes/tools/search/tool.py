@@ -58,15 +58,15 @@ class SearchDeps(Struct, frozen=True, kw_only=True):
     """`rg` is the path of ripgrep, None if it is not installed."""
 
     sandbox: Sandbox
-    places: SessionPaths
+    paths: SessionPaths
     rg: str | None
     redact: Callable[[str], str]
-    origins: FileProvenance | None = None
+    provenance: FileProvenance | None = None
 
 
 class SearchFiles:
-    def __init__(self, parts: SearchDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: SearchDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments("search_files", SearchArgs)
         self.spec = ToolSpec(
             "search_files",
@@ -78,31 +78,31 @@ class SearchFiles:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if not asked.pattern:
+        arguments = self._arguments.decode(args)
+        if not arguments.pattern:
             raise ToolError("search_files: `pattern` is empty")
-        rg = self._parts.rg
+        rg = self._deps.rg
         if rg is None:
             raise ToolError(
                 "search_files: ripgrep (rg) is not installed.",
                 hint="Install ripgrep, or use grep and find in the terminal.",
             )
-        cwd = self._parts.places.cwd(ctx.scope)
-        root = self._parts.places.find(ctx.scope, asked.path)
-        blocked = self._parts.places.blocked_for(ctx.scope, private=True)
-        real = self._parts.places.guard(root, blocked)
+        cwd = self._deps.paths.cwd(ctx.scope)
+        root = self._deps.paths.resolve(ctx.scope, arguments.path)
+        blocked = self._deps.paths.blocked_for(ctx.scope, private=True)
+        real = self._deps.paths.guard(root, blocked)
         if not _exists(real):
             raise ToolError(f"search_files: {root} does not exist. {suggest_path(real)}")
         query = RipgrepQuery(
-            pattern=asked.pattern,
+            pattern=arguments.pattern,
             # Search the resolved path, which is the one that was checked.
             where=_relative(root if real == root else real, cwd),
-            glob=asked.file_glob,
-            context=asked.context if asked.output_mode == "content" else 0,
-            one_per_file=asked.output_mode == "files_only",
+            glob=arguments.file_glob,
+            context=arguments.context if arguments.output_mode == "content" else 0,
+            one_per_file=arguments.output_mode == "files_only",
         )
-        allowed = partial(self._is_open, cwd, blocked)
-        collector, argv = _collector(asked, query, allowed, self._parts.redact)
+        allowed = partial(self._is_allowed, cwd, blocked)
+        collector, argv = _collector(arguments, query, allowed, self._deps.redact)
         job = ProcessSpec(
             argv=(rg, *argv),
             cwd=str(cwd),
@@ -113,7 +113,7 @@ class SearchFiles:
         )
         done = await self._search(job, collector)
         _check(done, collector)
-        output = self._answer(asked, collector, done)
+        output = self._answer(arguments, collector, done)
         lines = isinstance(collector, HitCollector)
         paths = [cwd / path for path in sorted(collector.paths)]
         look = partial(self._provenance_of, ctx.scope, paths, lines=lines)
@@ -124,14 +124,14 @@ class SearchFiles:
         self, scope: Scope, paths: Sequence[Path], *, lines: bool
     ) -> tuple[bool, bool]:
         """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
-        origins = self._parts.origins
+        origins = self._deps.provenance
         if origins is None:
             return False, False
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
-    def _is_open(self, cwd: Path, blocked: BlockedPaths, path: str) -> bool:
-        return not self._parts.places.is_protected(cwd / path, blocked)
+    def _is_allowed(self, cwd: Path, blocked: BlockedPaths, path: str) -> bool:
+        return not self._deps.paths.is_protected(cwd / path, blocked)
 
     async def _search(self, job: ProcessSpec, collector: Collector) -> ProcessResult | None:
         """Return None if the collector had enough before the end."""
@@ -143,26 +143,26 @@ class SearchFiles:
                     enough.cancel()
 
             try:
-                return await self._parts.sandbox.run(job, on_output)
+                return await self._deps.sandbox.run(job, on_output)
             except SandboxError as error:
                 raise ToolError(f"search_files: {error}", hint=error.hint) from error
         return None
 
     def _answer(
-        self, asked: SearchArgs, collector: Collector, done: ProcessResult | None
+        self, arguments: SearchArgs, collector: Collector, done: ProcessResult | None
     ) -> ToolOutput:
         notes: list[str] = []
         if done is None:
             notes.append("Stopped counting here; there are more.")
         elif done.timed_out:
             notes.append(f"Stopped after {TIMEOUT:.0f} s; there may be more.")
-        next_offset = asked.offset + collector.shown
+        next_offset = arguments.offset + collector.shown
         if next_offset < collector.total:
             notes.append(f"Continue with offset={next_offset}.")
         match collector:
             case HitCollector():
                 answer = SearchResult(total_count=collector.total, matches=collector.hits)
-            case CountCollector() if asked.output_mode == "count":
+            case CountCollector() if arguments.output_mode == "count":
                 answer = SearchResult(total_count=collector.matched, counts=collector.page())
             case CountCollector():
                 answer = SearchResult(total_count=collector.total, files=list(collector.page()))
@@ -177,22 +177,22 @@ class SearchFiles:
 
 
 def _collector(
-    asked: SearchArgs,
+    arguments: SearchArgs,
     query: RipgrepQuery,
     allowed: Callable[[str], bool],
     redact: Callable[[str], str],
 ) -> tuple[Collector, tuple[str, ...]]:
-    paging = PageRange(asked.offset, min(asked.limit, MAX_LIMIT))
-    if asked.target == "files":
-        if asked.file_glob and not PurePath(asked.file_glob).parts:
+    paging = PageRange(arguments.offset, min(arguments.limit, MAX_LIMIT))
+    if arguments.target == "files":
+        if arguments.file_glob and not PurePath(arguments.file_glob).parts:
             raise ToolError("search_files: `file_glob` matches nothing; write it as *.py")
 
         def wanted(path: str) -> bool:
-            matches = not asked.file_glob or PurePath(path).match(asked.file_glob)
+            matches = not arguments.file_glob or PurePath(path).match(arguments.file_glob)
             return matches and allowed(path)
 
         return NameCollector(paging, wanted), files_args(query)
-    if asked.output_mode == "content":
+    if arguments.output_mode == "content":
         return HitCollector(paging, allowed, query.context, redact), content_args(query)
     return CountCollector(paging, allowed), content_args(query)
 
@@ -212,5 +212,5 @@ def _relative(root: Path, cwd: Path) -> str:
 def _check(done: ProcessResult | None, collector: Collector) -> None:
     if done is None or done.exit_code in {0, 1} or done.timed_out or collector.total:
         return
-    message = collector.complaints.strip() or done.output.decode("utf-8", "replace").strip()
+    message = collector.errors.strip() or done.output.decode("utf-8", "replace").strip()
     raise ToolError(f"search_files: {message.removeprefix('rg: ')}")

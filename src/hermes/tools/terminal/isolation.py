@@ -41,7 +41,7 @@ def default_isolation(confinement: Confinement) -> Isolation:
     """Return the isolation of a process that requests no escalation."""
     if confinement.failed:
         return Isolation.BEYOND
-    return Isolation.INSIDE if confinement.wall and confinement.complete else Isolation.OPEN
+    return Isolation.INSIDE if confinement.isolation and confinement.complete else Isolation.OPEN
 
 
 def outside_reason(confinement: Confinement, reason: str) -> str:

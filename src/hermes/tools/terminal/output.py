@@ -39,9 +39,9 @@ _BLOCK = 65_536
 class OutputFiles:
     """A folder that keeps only the newest files, separately for the owner and everyone else."""
 
-    def __init__(self, folder: Path, kept: int = MAX_FILES) -> None:
+    def __init__(self, folder: Path, max_files: int = MAX_FILES) -> None:
         self._folder = folder
-        self._kept = kept
+        self._max_files = max_files
 
     @contextmanager
     def opened(self, principal: str = OWNER) -> Generator["OutputFile | None"]:
@@ -60,7 +60,7 @@ class OutputFiles:
 
     def prune(self) -> None:
         for pattern in ("out_*", "of-*/out_*"):
-            for old in surplus_files(self._folder.glob(pattern), self._kept, MAX_TOTAL_BYTES):
+            for old in surplus_files(self._folder.glob(pattern), self._max_files, MAX_TOTAL_BYTES):
                 old.unlink(missing_ok=True)
 
 
@@ -143,12 +143,15 @@ class OutputViewer:
     """Cleans and shortens a command's output for the model and for progress messages."""
 
     def __init__(
-        self, redact: Callable[[str], str], spills: OutputFiles, most: int = DEFAULT_LIMITS.output
+        self,
+        redact: Callable[[str], str],
+        files: OutputFiles,
+        max_chars: int = DEFAULT_LIMITS.output,
     ) -> None:
-        """`most`: characters shown to the model, more from the end than from the beginning."""
+        """`max_chars`: characters shown to the model, more from the end than from the beginning."""
         self._redact = redact
-        self._spills = spills
-        self._most = most
+        self._files = files
+        self._max_chars = max_chars
 
     async def view(self, done: ProcessResult, spill: OutputFile | None) -> OutputView:
         """Return what the model sees, with a file of the full output if that was cut."""
@@ -156,31 +159,31 @@ class OutputViewer:
             first = _decode(done.output[: done.seam])
             begin = _without_end(first)
             end = _without_beginning(_decode(done.output[done.seam :]))
-            kept = await self._kept(partial(spill.keep, self._clean)) if spill else None
+            kept = await self._keep(partial(spill.keep, self._clean)) if spill else None
             mark = find_shell_exit(first, end)
-            shown = _join_ends(self._clean(begin), self._clean(end), done.total, self._most)
+            shown = _join_ends(self._clean(begin), self._clean(end), done.total, self._max_chars)
             return OutputView(shown, mark, True, kept)
         raw = _decode(done.output)
         text, mark = self._clean(raw), find_shell_exit(raw, raw)
-        if len(text) <= self._most:
+        if len(text) <= self._max_chars:
             return OutputView(text, mark)
-        kept = await self._kept(partial(spill.write_cleaned, text)) if spill else None
-        front = int(self._most * HEAD)
+        kept = await self._keep(partial(spill.write_cleaned, text)) if spill else None
+        front = int(self._max_chars * HEAD)
         return OutputView(
-            _join_ends(text[:front], text[front:], len(text), self._most), mark, True, kept
+            _join_ends(text[:front], text[front:], len(text), self._max_chars), mark, True, kept
         )
 
-    def progress(self, tell: Callable[[str], Awaitable[None]], clock: Clock) -> "ProgressReporter":
-        return ProgressReporter(tell, clock, self._clean)
+    def progress(self, send: Callable[[str], Awaitable[None]], clock: Clock) -> "ProgressReporter":
+        return ProgressReporter(send, clock, self._clean)
 
     def _clean(self, text: str) -> str:
         return self._redact(strip_controls(without_marks(text)))
 
-    async def _kept(self, write: Callable[[], Path]) -> Path | None:
+    async def _keep(self, write: Callable[[], Path]) -> Path | None:
         """Write the full output; None if the disk refuses."""
         try:
             path = await anyio.to_thread.run_sync(write)
-            self._spills.prune()
+            self._files.prune()
         except OSError as error:
             log.warning("the full output cannot be kept: %s", error)
             return None
@@ -191,32 +194,32 @@ class ProgressReporter:
     """Sends complete lines as progress, rate-limited."""
 
     def __init__(
-        self, tell: Callable[[str], Awaitable[None]], clock: Clock, clean: Callable[[str], str]
+        self, send: Callable[[str], Awaitable[None]], clock: Clock, clean: Callable[[str], str]
     ) -> None:
-        self._tell = tell
+        self._send = send
         self._clock = clock
         self._clean = clean
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._waiting = ""
-        self._torn = False
-        self._told = float("-inf")
+        self._pending = ""
+        self._cut = False
+        self._last_sent = float("-inf")
 
-    async def hear(self, data: bytes) -> None:
-        self._waiting += self._decoder.decode(data)
-        if len(self._waiting) > PROGRESS_KEPT:
-            self._waiting = self._waiting[-PROGRESS_KEPT:]
-            self._torn = True
+    async def feed(self, data: bytes) -> None:
+        self._pending += self._decoder.decode(data)
+        if len(self._pending) > PROGRESS_KEPT:
+            self._pending = self._pending[-PROGRESS_KEPT:]
+            self._cut = True
         now = self._clock.monotonic()
-        lines, newline, rest = self._waiting.rpartition("\n")
-        if not newline or now - self._told < PROGRESS_EVERY:
+        lines, newline, rest = self._pending.rpartition("\n")
+        if not newline or now - self._last_sent < PROGRESS_EVERY:
             return
-        if self._torn:
+        if self._cut:
             lines = lines.partition("\n")[2]
-        self._waiting, self._torn = rest, False
-        self._told = now
+        self._pending, self._cut = rest, False
+        self._last_sent = now
         text = self._clean(lines)[-PROGRESS_LENGTH:]
         if text.strip():
-            await self._tell(text)
+            await self._send(text)
 
 
 def _decode(data: bytes) -> str:

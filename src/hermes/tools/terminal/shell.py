@@ -34,14 +34,14 @@ follows it, which the lookahead excludes.
 class Shell(Struct, frozen=True):
     """A shell program; `bash` tells whether `path` is bash or plain sh.
 
-    `begins` are startup files sourced before each command, if they exist. `far` means a shell on
+    `startup_files` are sourced before each command, if they exist. `remote` means a shell on
     another machine, which uses bash if it is installed.
     """
 
     path: str
     bash: bool
-    begins: tuple[str, ...] = ()
-    far: bool = False
+    startup_files: tuple[str, ...] = ()
+    remote: bool = False
 
     def argv(self, command: str) -> tuple[str, ...]:
         """Build the command line; the mark goes to a copy of stdout, safe from redirections.
@@ -50,20 +50,20 @@ class Shell(Struct, frozen=True):
         """
         prologue = (_BASH if self.bash else _SH) + _MARK
         name = "bash" if self.bash else "sh"
-        return (*self._program, "-c", prologue + self._beginning + _COMMAND, name, command)
+        return (*self._program, "-c", prologue + self._source_startup + _COMMAND, name, command)
 
     def background_argv(self, command: str) -> tuple[str, ...]:
         """Build the command line of a background command, which reports no folder."""
-        return (*self._program, "-c", f"{self._beginning}{command}")
+        return (*self._program, "-c", f"{self._source_startup}{command}")
 
     @property
     def _program(self) -> tuple[str, ...]:
-        return (self.path, "-c", _BASH_IF_ANY, self.path) if self.far else (self.path,)
+        return (self.path, "-c", _BASH_IF_ANY, self.path) if self.remote else (self.path,)
 
     @property
-    def _beginning(self) -> str:
+    def _source_startup(self) -> str:
         """Source the startup files, without their output and without access to stdin."""
-        paths = map(_shell_path, self.begins)
+        paths = map(_shell_path, self.startup_files)
         return "".join(f"[ -r {path} ] && . {path} </dev/null >/dev/null 2>&1; " for path in paths)
 
 
@@ -74,15 +74,15 @@ def _shell_path(file: str) -> str:
     return shlex.quote(file)
 
 
-def find_shell(path: str, begins: tuple[str, ...] = ()) -> Shell:
+def find_shell(path: str, startup_files: tuple[str, ...] = ()) -> Shell:
     """Find bash on this PATH, or fall back to the system's sh."""
     bash = shutil.which("bash", path=path)
-    return Shell(bash or "/bin/sh", bash=bash is not None, begins=begins)
+    return Shell(bash or "/bin/sh", bash=bash is not None, startup_files=startup_files)
 
 
-def remote_shell(begins: tuple[str, ...] = ()) -> Shell:
+def remote_shell(startup_files: tuple[str, ...] = ()) -> Shell:
     """Return a shell for a machine or container with its own programs."""
-    return Shell("sh", bash=False, begins=begins, far=True)
+    return Shell("sh", bash=False, startup_files=startup_files, remote=True)
 
 
 class ShellExit(Struct, frozen=True):

@@ -118,22 +118,22 @@ class TerminalDeps(Struct, frozen=True, kw_only=True):
     - `processes`: None disables background processes.
     - `network`: whether commands have network access without an approval.
     - `writable`: folders besides the workspace that commands may write.
-    - `most`: characters of output shown to the model.
+    - `max_output`: characters of output shown to the model.
     """
 
     sandbox: Sandbox
     shell: Shell
     env: Callable[[Scope], dict[str, str]]
-    places: SessionPaths | RemotePaths
-    spills: OutputFiles
+    paths: SessionPaths | RemotePaths
+    output_files: OutputFiles
     redact: Callable[[str], str]
     clock: Clock
     timeout: float = 180.0
     processes: ProcessRegistry | None = None
     network: bool = False
     writable: tuple[str, ...] = ()
-    origins: FileProvenance | None = None
-    most: int = DEFAULT_LIMITS.output
+    provenance: FileProvenance | None = None
+    max_output: int = DEFAULT_LIMITS.output
 
 
 class _Permit(Struct, frozen=True):
@@ -141,14 +141,14 @@ class _Permit(Struct, frozen=True):
 
     sandbox: Sandbox
     reaching: Isolation
-    reach: ProcessPermissions
-    said: str = ""
+    permissions: ProcessPermissions
+    approval: str = ""
     foreign: CommandProvenance = CommandProvenance()
 
 
 class Terminal:
-    def __init__(self, parts: TerminalDeps) -> None:
-        self._parts = parts
+    def __init__(self, deps: TerminalDeps) -> None:
+        self._deps = deps
         self._arguments = Arguments("terminal", TerminalArgs)
         self.spec = ToolSpec(
             "terminal",
@@ -160,20 +160,20 @@ class Terminal:
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        _check(asked)
-        if not asked.timeout:
-            asked = structs.replace(asked, timeout=max(1, round(self._parts.timeout)))
-        folder = self._folder(ctx.scope, asked.workdir)
+        arguments = self._arguments.decode(args)
+        _check(arguments)
+        if not arguments.timeout:
+            arguments = structs.replace(arguments, timeout=max(1, round(self._deps.timeout)))
+        folder = self._folder(ctx.scope, arguments.workdir)
         try:
-            permit = await self._permit(asked, ctx, folder)
-            if asked.background:
-                return await self._run_in_background(asked, ctx, folder, permit)
-            return await self._run(asked, ctx, folder, permit)
+            permit = await self._permit(arguments, ctx, folder)
+            if arguments.background:
+                return await self._run_in_background(arguments, ctx, folder, permit)
+            return await self._run(arguments, ctx, folder, permit)
         except SandboxError as error:
-            note = (
-                "" if asked.workdir else reset_remote_folder(self._parts.places, ctx.scope.session)
-            )
+            note = ""
+                if arguments.workdir
+                else reset_remote_folder(self._deps.paths, ctx.scope.session)
             raise ToolError(f"terminal: {error}", hint=f"{error.hint} {note}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
@@ -183,165 +183,167 @@ class Terminal:
             for message in earlier_results(self.spec.name, messages)
         )
         last = next((Path(folder) for folder in folders if folder), None)
-        exists = self._parts.places.is_folder
-        self._parts.places.move(session, last if last and exists(last) else None)
+        exists = self._deps.paths.is_folder
+        self._deps.paths.set_folder(session, last if last and exists(last) else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
-            return self._parts.places.cwd(scope)
-        folder = self._parts.places.find(scope, workdir)
-        if not self._parts.places.is_folder(folder):
+            return self._deps.paths.cwd(scope)
+        folder = self._deps.paths.resolve(scope, workdir)
+        if not self._deps.paths.is_folder(folder):
             raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
         return folder
 
-    async def _permit(self, asked: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
+    async def _permit(self, arguments: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
         """Ask for every command. Raises `ToolError` if it is denied."""
-        sandbox = self._parts.sandbox
+        sandbox = self._deps.sandbox
         confinement = await sandbox.confinement()
-        reaching = _isolation_for(asked, confinement)
+        reaching = _isolation_for(arguments, confinement)
         request = ApprovalRequest(  # noqa: S604 - says that it is for a shell, and runs nothing
             tool=self.spec.name,
-            action=asked.command,
+            action=arguments.command,
             reaching=reaching,
             shell=True,
             folder=str(folder),
-            reason=outside_reason(confinement, asked.reason),
+            reason=outside_reason(confinement, arguments.reason),
             foreign=ctx.foreign,
         )
-        decision = await ctx.ask(request)
+        decision = await ctx.request_approval(request)
         if not decision.allowed:
             raise ToolError(f"terminal: {decision.why}")
         reach = ProcessPermissions(
-            writable=(ctx.scope.workspace, *self._parts.writable),
+            writable=(ctx.scope.workspace, *self._deps.writable),
             network=self._online(ctx.scope) or reaching is Isolation.NETWORK,
-            beyond=reaching is Isolation.BEYOND,
-            wall=confinement.wall,
+            unsandboxed=reaching is Isolation.BEYOND,
+            isolation=confinement.isolation,
         )
-        look = partial(self._foreign, asked.command, folder, ctx, reaching)
+        look = partial(self._provenance, arguments.command, folder, ctx, reaching)
         return _Permit(sandbox, reaching, reach, decision.why, await anyio.to_thread.run_sync(look))
 
-    def _foreign(
+    def _provenance(
         self, command: str, folder: Path, ctx: ToolContext, reaching: Isolation
     ) -> CommandProvenance:
         """In the sandbox untrusted content comes from files only, outside also from fetching."""
-        network, origins = self._online(ctx.scope), self._parts.origins
+        network, origins = self._online(ctx.scope), self._deps.provenance
         if reaching in {Isolation.NETWORK, Isolation.BEYOND}:
-            where = offline_provenance(command, folder, origins).where
+            where = offline_provenance(command, folder, origins).folders
             return CommandProvenance(
-                shown=True, brought=True, where=where, others=untrusted_workspace(ctx)
+                shown=True, fetched=True, folders=where, others=untrusted_workspace(ctx)
             )
-        open_ = network or reaching is Isolation.OPEN
-        found = (online_provenance if open_ else offline_provenance)(command, folder, origins)
-        shown, brought = found.shown or network, found.brought or ctx.quotes(command)
+        online = network or reaching is Isolation.OPEN
+        found = (online_provenance if online else offline_provenance)(command, folder, origins)
+        shown, brought = found.shown or network, found.fetched or ctx.quotes(command)
         unverified = shown or may_show_unverified(command, folder, ctx.scope, origins)
-        return CommandProvenance(shown, brought, found.where, untrusted_workspace(ctx), unverified)
+        return CommandProvenance(
+            shown, brought, found.folders, untrusted_workspace(ctx), unverified
+        )
 
     def _online(self, scope: Scope) -> bool:
         """Whether commands have network access without an approval; never for guests."""
-        return self._parts.network and scope.role is not Role.GUEST
+        return self._deps.network and scope.role is not Role.GUEST
 
     async def _run(
-        self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
+        self, arguments: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
     ) -> ToolOutput:
-        parts = self._parts
-        viewing = OutputViewer(parts.redact, parts.spills, parts.most)
-        with parts.spills.opened(ctx.scope.principal) as spill:
+        parts = self._deps
+        viewing = OutputViewer(parts.redact, parts.output_files, parts.max_output)
+        with parts.output_files.opened(ctx.scope.principal) as spill:
             job = ProcessSpec(
-                argv=parts.shell.argv(asked.command),
+                argv=parts.shell.argv(arguments.command),
                 cwd=str(folder),
                 env=parts.env(ctx.scope),
-                timeout=asked.timeout,
-                reach=permit.reach,
-                keep=parts.most * MAX_CHARACTER_BYTES,
-                spill=spill.path if spill else None,
+                timeout=arguments.timeout,
+                permissions=permit.permissions,
+                keep=parts.max_output * MAX_CHARACTER_BYTES,
+                overflow_file=spill.path if spill else None,
                 principal=ctx.scope.principal,
             )
-            hear = viewing.progress(ctx.progress, parts.clock).hear
-            with record_fetches(parts.origins, permit.foreign):
-                done = await permit.sandbox.run(job, hear, pty=asked.pty)
-            seen = await viewing.view(done, spill)
-        ended_in = seen.mark.folder if seen.mark else folder
-        exists = ended_in.is_absolute() and parts.places.is_folder(ended_in)
-        moved = ended_in if exists and ended_in != folder and not asked.workdir else None
+            hear = viewing.progress(ctx.progress, parts.clock).feed
+            with record_fetches(parts.provenance, permit.foreign):
+                done = await permit.sandbox.run(job, hear, pty=arguments.pty)
+            view = await viewing.view(done, spill)
+        ended_in = view.mark.folder if view.mark else folder
+        exists = ended_in.is_absolute() and parts.paths.is_folder(ended_in)
+        moved = ended_in if exists and ended_in != folder and not arguments.workdir else None
         if moved is not None:
-            parts.places.move(ctx.scope.session, moved)
-        return self._output(asked, done, seen, moved, permit)
+            parts.paths.set_folder(ctx.scope.session, moved)
+        return self._output(arguments, done, view, moved, permit)
 
     def _output(
         self,
-        asked: TerminalArgs,
+        arguments: TerminalArgs,
         done: ProcessResult,
-        seen: OutputView,
+        view: OutputView,
         moved: Path | None,
         permit: _Permit,
     ) -> ToolOutput:
         code = shell_exit_code(done.exit_code)
-        cause = exit_cause(done, asked.command, seen.mark.code if seen.mark else None)
-        explained = exit_meaning(asked.command, code, cause)
-        error = f"The command was stopped after {asked.timeout} s." if done.timed_out else None
-        failed = not is_benign(asked.command, code)
+        cause = exit_cause(done, arguments.command, view.mark.code if view.mark else None)
+        explained = exit_meaning(arguments.command, code, cause)
+        error = f"The command was stopped after {arguments.timeout} s." if done.timed_out else None
+        failed = not is_benign(arguments.command, code)
         notes = [_left_running_note(done.left)] if done.left else []
         if failed:
-            notes.append(denial_hint(seen.text, permit.sandbox.wall, permit.reaching))
+            notes.append(denial_hint(view.text, permit.sandbox.isolation, permit.reaching))
         answer = TerminalResult(
-            output=seen.text,
+            output=view.text,
             exit_code=code,
             error=error,
             exit_code_meaning=explained if explained and not error else UNSET,
             cwd=str(moved) if moved else UNSET,
-            truncated=True if seen.cut else UNSET,
-            full_output=str(seen.full) if seen.full else UNSET,
-            approval=permit.said or UNSET,
+            truncated=True if view.cut else UNSET,
+            full_output=str(view.full) if view.full else UNSET,
+            approval=permit.approval or UNSET,
             note=" ".join(filter(None, notes)) or UNSET,
         )
         return ToolOutput(
             (Text(encode_result(answer)),),
-            seen.text,
+            view.text,
             failed,
             permit.foreign.shown,
             permit.foreign.unverified,
         )
 
     async def _run_in_background(
-        self, asked: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
+        self, arguments: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
     ) -> ToolOutput:
-        if self._parts.processes is None:
+        if self._deps.processes is None:
             raise ToolError("terminal: background processes are not available here.")
         later = ctx.scope.later
-        recorder = start_recorder(self._parts.origins, permit.foreign, MAX_BACKGROUND)
+        recorder = start_recorder(self._deps.provenance, permit.foreign, MAX_BACKGROUND)
         request = ProcessRequest(
             sandbox=permit.sandbox,
             job=ProcessSpec(
-                argv=self._parts.shell.background_argv(asked.command),
+                argv=self._deps.shell.background_argv(arguments.command),
                 cwd=str(folder),
-                env=self._parts.env(ctx.scope),
+                env=self._deps.env(ctx.scope),
                 timeout=0.0,
-                reach=permit.reach,
+                permissions=permit.permissions,
                 principal=ctx.scope.principal,
             ),
-            command=asked.command,
+            command=arguments.command,
             scope=ctx.scope,
-            pty=asked.pty,
+            pty=arguments.pty,
             reaching=permit.reaching,
-            foreign=permit.foreign.shown or permit.foreign.brought,
+            foreign=permit.foreign.shown or permit.foreign.fetched,
             unverified=permit.foreign.unverified,
-            over=recorder.over,
-            notify=asked.notify_on_complete and later,
-            watch=asked.watch_patterns if later and not asked.notify_on_complete else (),
+            on_end=recorder.end,
+            notify=arguments.notify_on_complete and later,
+            watch=arguments.watch_patterns if later and not arguments.notify_on_complete else (),
         )
         try:
-            record = await self._parts.processes.begin(request)
+            record = await self._deps.processes.start(request)
         except BaseException:
-            recorder.over()
+            recorder.end()
             raise
-        answer = _started_result(record, asked, permit)
+        answer = _started_result(record, arguments, permit)
         return ToolOutput.text(encode_result(answer), shown=f"{_STARTED}: {record.id}")
 
 
 def _started_result(
-    record: BackgroundProcess, asked: TerminalArgs, permit: _Permit
+    record: BackgroundProcess, arguments: TerminalArgs, permit: _Permit
 ) -> BackgroundResult:
-    requested = asked.notify_on_complete or bool(asked.watch_patterns)
+    requested = arguments.notify_on_complete or bool(arguments.watch_patterns)
     registered = record.notify or bool(record.watch)
     return BackgroundResult(
         output=_STARTED,
@@ -350,18 +352,18 @@ def _started_result(
         notify_on_complete=record.notify if requested else UNSET,
         watch_patterns=record.watch or UNSET,
         notify_unsupported=_POLL_NOTE if requested and not registered else UNSET,
-        approval=permit.said or UNSET,
+        approval=permit.approval or UNSET,
         hint=UNSET
         if registered
         else "process(action='poll') shows its state; there is no automatic notification",
     )
 
 
-def _isolation_for(asked: TerminalArgs, confinement: Confinement) -> Isolation:
+def _isolation_for(arguments: TerminalArgs, confinement: Confinement) -> Isolation:
     default = default_isolation(confinement)
-    if not confinement.wall:
+    if not confinement.isolation:
         return default
-    match asked.escalate:
+    match arguments.escalate:
         case "network":
             return Isolation.NETWORK
         case "outside":
@@ -370,8 +372,8 @@ def _isolation_for(asked: TerminalArgs, confinement: Confinement) -> Isolation:
             return default
 
 
-def _check(asked: TerminalArgs) -> None:
-    command = asked.command
+def _check(arguments: TerminalArgs) -> None:
+    command = arguments.command
     if not command.strip():
         raise ToolError("terminal: `command` is empty")
     if "\0" in command:
@@ -381,9 +383,9 @@ def _check(asked: TerminalArgs) -> None:
             f"terminal: `command` is longer than {MAX_COMMAND:,} bytes.",
             hint="Write the data into a file with write_file first.",
         )
-    if asked.escalate and not asked.reason.strip():
+    if arguments.escalate and not arguments.reason.strip():
         raise ToolError("terminal: `escalate` needs a `reason` that the user can judge.")
-    if (asked.notify_on_complete or asked.watch_patterns) and not asked.background:
+    if (arguments.notify_on_complete or arguments.watch_patterns) and not arguments.background:
         raise ToolError(
             "terminal: `notify_on_complete` and `watch_patterns` are for background processes.",
             hint="Set `background`, or leave them out and wait for the result.",

@@ -1,4 +1,4 @@
-"""The chat: what was said above, where one types below, and a line that says how things are."""
+"""The chat screen: transcript, prompt and status bar."""
 
 import asyncio
 from importlib import import_module
@@ -30,7 +30,7 @@ from hermes.tui.widgets.suggestions import Suggestions
 from hermes.tui.widgets.transcript import TURN, Transcript
 
 TICK_SECONDS = 1.0
-"""Seconds between two looks at the time, and at whether something came in by itself."""
+"""Seconds between updates of the clock and checks for incoming reports."""
 
 
 class Chat(TranscriptScreen):
@@ -43,85 +43,89 @@ class Chat(TranscriptScreen):
         Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
         Binding("ctrl+d", "leave", show=False),
         Binding("escape", "back", show=False),
-        *(Binding(key, f"send('{manner}')", show=False) for key, manner in SEND_KEYS.items()),
+        *(Binding(key, f"send('{mode}')", show=False) for key, mode in SEND_KEYS.items()),
         Binding("ctrl+r", "sessions", show=False, priority=True),
         Binding("f2", "models", show=False, priority=True),
     ]
 
-    def __init__(self, house: ChatDeps) -> None:
+    def __init__(self, deps: ChatDeps) -> None:
         super().__init__()
-        self._house = house
-        self._greeting = house.companion.hello
-        self._now = house.companion.now
-        self.talk = ConversationController(house.companion, house.backroom, house.aside, self)
-        self.set_class(house.taste.compact, "compact")
-        self._scribe = EventRenderer(self.transcript, house.clock, self.talk.heard, house.taste)
-        self._event_pump = EventPump(self._scribe, house.clock, self)
+        self._deps = deps
+        self._greeting = deps.client.greeting
+        self._state = deps.client.state
+        self.conversation = ConversationController(
+            deps.client, deps.turn_worker, deps.side_worker, self
+        )
+        self.set_class(deps.display.compact, "compact")
+        self._renderer = EventRenderer(
+            self.transcript, deps.clock, self.conversation.steering_received, deps.display
+        )
+        self._event_pump = EventPump(self._renderer, deps.clock, self)
         self._status = StatusBar()
-        self._waiting = PendingInput()
+        self._pending = PendingInput()
         self._suggestions = Suggestions()
-        pastes = PastedTexts(house.taste.paste_lines, house.taste.paste_size)
-        self.prompt = Prompt(house.history, self._suggestions, self.talk.take_back, pastes)
+        pastes = PastedTexts(deps.display.paste_lines, deps.display.paste_size)
+        self.prompt = Prompt(deps.history, self._suggestions, self.conversation.pop_last, pastes)
         self._opened = asyncio.Event()
-        self._turning = TurnDisplay(house, self._scribe, self._event_pump)
-        self._ending = QuitConfirmation(self, house.clock)
-        self._hush = KeyDebounce(self.prompt, house.clock)
-        self._looks = DisplayCommands(self, self._scribe, self._status, self.give_back)
+        self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
+        self._quit = QuitConfirmation(self, deps.clock)
+        self._debounce = KeyDebounce(self.prompt, deps.clock)
+        self._display_commands = DisplayCommands(self, self._renderer, self._status, self.return_text)
 
     def compose(self) -> ComposeResult:
         yield self.transcript
         yield self._suggestions
-        yield self._waiting
+        yield self._pending
         yield self.prompt
         yield self._status
 
     async def on_mount(self) -> None:
-        # A tooltip of a table would read a model's words as markup, with actions in it.
+        # Tooltips of tables would interpret model output as markup with actions.
         await self.query(Tooltip).remove()
         self.prompt.focus()
         self.changed()
-        self.run_worker(self._event_pump.watch())
+        self.run_worker(self._event_pump.run())
         self.set_interval(TICK_SECONDS, self._tick)
-        # First something to look at and to type in, then all that takes time.
+        # Show the screen first, then do what takes time.
         self.call_after_refresh(self._open)
 
     @work(group="talk")
     async def _open(self) -> None:
-        companion = self._house.companion
+        client = self._deps.client
         try:
-            await self._house.backroom.do(companion.open)
+            await self._deps.turn_worker.run(client.open)
         except HermesError as error:
             self.post_message(ExitRequest(error.exit_code, error))
             return
-        self._greeting, self._now = companion.hello, companion.now
+        self._greeting, self._state = client.greeting, client.state
         self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
-        self._scribe.used = await show_greeting(self.transcript, self._house)
+        self._renderer.used = await show_greeting(self.transcript, self._deps)
         self._opened.set()
-        self._prepare()
-        await self.talk.begin()
+        self._preload()
+        await self.conversation.start()
 
-    def _prepare(self) -> None:
-        """What is needed for the first answer is loaded while the person thinks."""
+    def _preload(self) -> None:
+        """Preload the Markdown widgets while the user types."""
         name = "hermes.tui.widgets.code"
-        self.run_worker(self._house.aside.do(lambda: import_module(name)), group="prepare")
+        self.run_worker(self._deps.side_worker.run(lambda: import_module(name)), group="prepare")
 
-    # What the conversation is shown on.
+    # ConversationView
 
     async def show_user_message(self, text: str) -> None:
-        said = UserMessage(text, self._house.clock.now() if self._scribe.taste.times else None)
-        said.add_class(TURN)
-        await self.transcript.add(said)
+        message = UserMessage(text, self._deps.clock.now() if self._renderer.display.times else None)
+        message.add_class(TURN)
+        await self.transcript.add(message)
         self.transcript.go_to_end()
 
     async def show_note(self, text: str, kind: str, typed: str = "") -> None:
         note = Note(text, kind, typed)
         await self.transcript.add(note)
         if typed or kind == "reply":
-            # Whoever asked for it wants to see it, wherever they were reading.
+            # The user asked for it: scroll to it.
             self.transcript.go_to(note)
 
-    def take_back(self, turns: int) -> None:
-        self.transcript.take_back(turns)
+    def mark_undone(self, turns: int) -> None:
+        self.transcript.mark_undone(turns)
 
     async def show_reply(self, reply: TextReply, typed: str) -> None:
         if reply.clear:
@@ -129,87 +133,89 @@ class Chat(TranscriptScreen):
         if reply.clip:
             app_of(self).copy_to_clipboard(reply.clip)
         await self.show_note(reply.text, "reply", typed)
-        now = self._house.companion.now
-        if now.session != self._now.session:
-            # How full another session is shows with its next answer.
-            self._scribe.used = 0
-            # One that has begun already is a copy of this one.
+        now = self._deps.client.state
+        if now.session != self._state.session:
+            # Usage of another session is unknown until its next answer.
+            self._renderer.used = 0
+            # A session that has already started is a branch of this one.
             if not now.started:
                 self.transcript.begin_session()
-        self._look_again()
+        self._refresh_state()
 
     async def show_resumed(self, told: str, typed: str) -> None:
         self.transcript.begin_session()
         await self.show_note(told, "reply", typed)
-        self._scribe.used = await show_history(self.transcript, self._house, self._scribe.taste)
-        self._look_again()
+        self._renderer.used = await show_history(self.transcript, self._deps, self._renderer.display)
+        self._refresh_state()
 
-    async def adjust(self, wish: ScreenReply, typed: str) -> None:
-        if told := self._looks.adjust(wish, self._house.companion):
-            await self.show_note(told, "reply", typed)
+    async def adjust(self, action: ScreenReply, typed: str) -> None:
+        if text := self._display_commands.adjust(action, self._deps.client):
+            await self.show_note(text, "reply", typed)
 
-    def _look_again(self) -> None:
-        self._now = self._house.companion.now
+    def _refresh_state(self) -> None:
+        self._state = self._deps.client.state
         self.changed()
 
     async def run_turn(self, parts: MessageParts) -> None:
         before = len(self.transcript.children)
         try:
-            await self._turning.run(parts, self.changed)
+            await self._turn.run(parts, self.changed)
         finally:
-            self._ending.stopped()
-            if not self._turning.over:
-                self._now = self._house.companion.now
-                # What came in by itself is a turn as well, though nobody said anything.
+            self._quit.stopped()
+            if not self._turn.closed:
+                self._state = self._deps.client.state
+                # A report starts a turn without a user message.
                 for first in self.transcript.children[before : before + (not parts)]:
                     first.add_class(TURN)
-                await self.transcript.tidy()
+                await self.transcript.archive_old()
                 self.changed()
-        await self._turning.count()
+        await self._turn.add_cost()
         self.changed()
-        if self._house.taste.bell:
+        if self._deps.display.bell:
             app_of(self).bell()
 
     @property
     def plain(self) -> str:
-        """All that was said; what nobody was there to hear is said there, too."""
-        unheard = [] if self.talk.open else [*self.talk.queued, self.prompt.whole]
-        told = [f"> {one}" for one in unheard if one.strip()]
-        return "\n".join(filter(None, [self.transcript.plain(), *told]))
+        """The transcript as text, with unsent lines if the client never opened."""
+        unsent = (
+            [] if self.conversation.open else [*self.conversation.queued, self.prompt.full_text]
+        )
+        lines = [f"> {one}" for one in unsent if one.strip()]
+        return "\n".join(filter(None, [self.transcript.plain_text(), *lines]))
 
-    def part(self) -> None:
-        """Nothing more is written: the screen is about to go."""
-        self._turning.over = True
+    def stop_rendering(self) -> None:
+        """Stop rendering: the screen is closing."""
+        self._turn.closed = True
         self.workers.cancel_all()
 
-    def give_back(self, text: str) -> None:
+    def return_text(self, text: str) -> None:
         rest = f"\n{self.prompt.text}" if self.prompt.text else ""
         self.prompt.fill(text + rest)
 
-    def leave(self) -> None:
+    def quit(self) -> None:
         self.post_message(ExitRequest(0))
 
     def changed(self) -> None:
-        """Show how things are."""
-        if self._turning.over or not self.is_attached:
+        """Update the status bar, the pending input and the placeholder."""
+        if self._turn.closed or not self.is_attached:
             return
-        if not self.talk.busy:
-            self._ending.stopped()
-        waiting = self.talk.queued
-        self._waiting.tell(self.talk.steering, waiting)
+        if not self.conversation.busy:
+            self._quit.stopped()
+        waiting = self.conversation.queued
+        self._pending.show_lines(self.conversation.steering, waiting)
         self.prompt.set_placeholder(self._placeholder_text())
-        self._status.tell(
+        self._status.show_info(
             StatusInfo(
                 starting=not self._opened.is_set(),
-                doing=self._scribe.doing,
-                model=self._now.model or self._greeting.model,
-                used=self._scribe.used,
-                window=self._now.window,
-                cost=self._turning.cost,
-                seconds=self._turning.seconds,
-                wall=self._now.wall,
-                yolo=self._now.yolo,
-                behind=self._now.behind,
+                doing=self._renderer.doing,
+                model=self._state.model or self._greeting.model,
+                used=self._renderer.used,
+                window=self._state.window,
+                cost=self._turn.cost,
+                seconds=self._turn.seconds,
+                sandbox=self._state.sandbox,
+                yolo=self._state.yolo,
+                background_jobs=self._state.background_jobs,
                 enter=self._enter_hint(),
                 queued=len(waiting),
                 below=not self.transcript.is_at_end,
@@ -217,47 +223,49 @@ class Chat(TranscriptScreen):
         )
 
     def _placeholder_text(self) -> str:
-        """What would be done with words that are typed now."""
-        if not self.talk.busy:
+        """What Enter does at the moment."""
+        if not self.conversation.busy:
             return DEFAULT_PLACEHOLDER
-        card = self._scribe.question
-        return PLACEHOLDERS[self.talk.usual] if card is None else card.placeholder_text
+        card = self._renderer.question
+        return (
+            PLACEHOLDERS[self.conversation.default_mode] if card is None else card.placeholder_text
+        )
 
     def _enter_hint(self) -> str:
-        """Said also to whoever has begun to type, and sees no invitation any more."""
-        if not self._turning.on or self._scribe.question is not None:
+        """Shown in the status bar, because typed text hides the placeholder."""
+        if not self._turn.running or self._renderer.question is not None:
             return ""
-        return ENTER_HINTS[self.talk.usual]
+        return ENTER_HINTS[self.conversation.default_mode]
 
-    # What came in.
+    # PumpObserver
 
     def asked(self, card: QuestionCard) -> None:
         self.transcript.go_to_end()
-        # Keys that are meant for the prompt must not decide anything.
+        # Keys meant for the prompt must not answer the question.
         self.prompt.asked()
         if not self.prompt.text:
             self.call_after_refresh(card.take_focus)
 
     def lapsed(self, keys: frozenset[str]) -> None:
-        self._hush.lapsed(keys)
+        self._debounce.lapsed(keys)
 
     def _tick(self) -> None:
-        if self._turning.on:
-            if (card := self._scribe.question) is not None:
+        if self._turn.running:
+            if (card := self._renderer.question) is not None:
                 card.tick()
             self.changed()
-        elif not self.talk.busy and not self.prompt.text and app_of(self).screen is self:
-            self.run_worker(self.talk.attend(), group="talk")
+        elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
+            self.run_worker(self.conversation.check_news(), group="talk")
 
-    # What people do.
+    # User input
 
     def on_descendant_focus(self) -> None:
         self.changed()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever types wants to say something, wherever the focus was left."""
+        """Send typed characters to the prompt, wherever the focus is."""
         if event.key == "enter" and self.focused is self.prompt:
-            # It was on its way to a card when the letters before it went to the prompt.
+            # The key was sent to a card before the focus moved to the prompt.
             event.stop()
             self.prompt.submit()
             return
@@ -266,39 +274,39 @@ class Chat(TranscriptScreen):
             return
         event.stop()
         event.prevent_default()
-        # At once: the keys that follow may be here already, and Enter would go to a card.
+        # Immediately: the next keys may already be queued, and Enter would go to a card.
         self.set_focus(self.prompt)
         if not self.prompt.ignores(event.character):
             self.prompt.insert(event.character)
 
     @on(Prompt.Sent)
-    async def _sent(self, event: Prompt.Sent) -> None:
-        self._ending.stay()
+    async def _prompt_sent(self, event: Prompt.Sent) -> None:
+        self._quit.reset()
         text = event.text.strip()
-        card = self._scribe.question
-        if text in {"/resume", "/sessions"} and not self.talk.busy:
+        card = self._renderer.question
+        if text in {"/resume", "/sessions"} and not self.conversation.busy:
             self.action_sessions()
-        elif text == "/model" and not self.talk.busy:
+        elif text == "/model" and not self.conversation.busy:
             self.action_models()
         elif card is not None and _is_answer(card, event):
-            if not card.hear(text):
-                self.give_back(event.text)
+            if not card.answer_with(text):
+                self.return_text(event.text)
         else:
-            self.talk.add(event.text, event.manner)
-            self.run_worker(self.talk.go_on(), group="talk")
+            self.conversation.add(event.text, event.manner)
+            self.run_worker(self.conversation.run_queued(), group="talk")
 
     @on(Suggestions.Taken)
-    def _taken(self, event: Suggestions.Taken) -> None:
+    def _suggestion_taken(self, event: Suggestions.Taken) -> None:
         self.prompt.take(event.suggestion)
 
     @on(QuestionCard.Decided)
-    async def _decided(self, event: QuestionCard.Decided) -> None:
+    async def _question_decided(self, event: QuestionCard.Decided) -> None:
         if event.words in set(ApprovalChoice):
-            self._hush.decided(event.words)
+            self._debounce.decided(event.words)
         self.prompt.focus()
-        companion = self._house.companion
+        client = self._deps.client
         try:
-            await self._house.aside.do(lambda: companion.answer(event.question, event.words))
+            await self._deps.side_worker.run(lambda: client.answer(event.question, event.words))
         except HermesError as error:
             await self.show_note(error.sentence, "error")
 
@@ -307,64 +315,64 @@ class Chat(TranscriptScreen):
         self.prompt.focus()
 
     @on(Transcript.Moved)
-    def _moved(self) -> None:
+    def _transcript_moved(self) -> None:
         self.changed()
 
-    def action_send(self, manner: str) -> None:
-        """What was typed, and what it does to the turn that is going on."""
-        self.prompt.submit(BusyMode(manner))
+    def action_send(self, mode: str) -> None:
+        """Submit the prompt with this mode."""
+        self.prompt.submit(BusyMode(mode))
 
     @on(Prompt.Left)
     def action_leave(self) -> None:
-        """Nothing that was typed is thrown away by it."""
+        """Quit, unless there is text in the prompt."""
         if not self.prompt.text:
             self.post_message(ExitRequest(0))
 
     def action_stop_or_leave(self) -> None:
         if self.copy_selected():
             return
-        if self._ending.near:
+        if self._quit.pending:
             self.post_message(ExitRequest(130))
-        elif self._turning.on or self.talk.busy or self.talk.queued:
-            self._ending.stopping(leaving=True)
-            self.talk.interrupt()
+        elif self._turn.running or self.conversation.busy or self.conversation.queued:
+            self._quit.stopping(leaving=True)
+            self.conversation.interrupt()
         elif self.prompt.text:
             self.prompt.empty()
         else:
-            self._ending.warn()
+            self._quit.warn()
 
     def action_back(self) -> None:
-        """Esc: from a card to the prompt, else it ends what is going on."""
+        """Esc: from a card to the prompt, else stop the turn."""
         if self.focused is not self.prompt:
             self.prompt.focus()
-        elif self._turning.on:
-            self._ending.stopping()
-            self.talk.interrupt()
+        elif self._turn.running:
+            self._quit.stopping()
+            self.conversation.interrupt()
 
     @work(group="picking", exclusive=True)
     async def action_sessions(self) -> None:
-        from hermes.tui.screens.picker import session_picker  # noqa: PLC0415 - as in `_prepare`
+        from hermes.tui.screens.picker import session_picker  # noqa: PLC0415 - loaded on demand
 
         await self._opened.wait()
-        picker = session_picker(self._house, self._now.session)
+        picker = session_picker(self._deps, self._state.session)
         if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/resume {chosen}")
 
     @work(group="picking", exclusive=True)
     async def action_models(self) -> None:
-        from hermes.tui.screens.picker import model_picker  # noqa: PLC0415 - as in `_prepare`
+        from hermes.tui.screens.picker import model_picker  # noqa: PLC0415 - loaded on demand
 
         await self._opened.wait()
-        picker = model_picker(self._house, self._now.model)
+        picker = model_picker(self._deps, self._state.model)
         if chosen := await app_of(self).push_screen_wait(picker):
             await self._command(f"/model {chosen}")
 
     async def _command(self, line: str) -> None:
-        self.talk.add(line)
-        await self.talk.go_on()
+        self.conversation.add(line)
+        await self.conversation.run_queued()
 
 
 def _is_answer(card: QuestionCard, sent: Prompt.Sent) -> bool:
-    """Commands, and what somebody began to type before they were asked, decide nothing."""
-    aside = sent.unasked or sent.text.lstrip().startswith("/")
-    return sent.manner is None and (card.accepts_text or not aside)
+    """Commands, and text begun before the question, are not answers to an approval."""
+    unrelated = sent.unasked or sent.text.lstrip().startswith("/")
+    return sent.manner is None and (card.accepts_text or not unrelated)

@@ -1,4 +1,4 @@
-"""What the chat is made with, and how it says that it is over."""
+"""Dependencies of the chat screen, and its exit message."""
 
 from msgspec import Struct
 from textual.message import Message
@@ -12,18 +12,18 @@ from hermes.tui.worker import WorkerThread
 
 
 class ChatDeps(Struct, frozen=True):
-    """What the chat is made with: somebody to talk to, threads, the time, and what people like."""
+    """Dependencies of the chat screen."""
 
-    companion: TuiClient
-    backroom: WorkerThread
-    aside: WorkerThread
+    client: TuiClient
+    turn_worker: WorkerThread
+    side_worker: WorkerThread
     history: InputHistory
     clock: Clock
-    taste: DisplayOptions
+    display: DisplayOptions
 
 
 class ExitRequest(Message):
-    """Somebody goes, or has to: `trouble` says why."""
+    """Ends the application; `trouble` is the error that caused it."""
 
     def __init__(self, code: int, trouble: HermesError | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a command changes about the screen itself, until one leaves."""
+"""Perform screen actions of commands; they last until exit."""
 
 from collections.abc import Callable
 
@@ -17,40 +17,40 @@ class DisplayCommands:
     def __init__(
         self,
         screen: Screen[None],
-        scribe: EventRenderer,
+        renderer: EventRenderer,
         status: StatusBar,
         compose: Callable[[str], None],
     ) -> None:
-        """`compose` takes what was written elsewhere, to be looked at once more."""
+        """`compose` receives the text written in the editor."""
         self._screen = screen
-        self._scribe = scribe
+        self._renderer = renderer
         self._status = status
         self._compose = compose
 
-    def adjust(self, wish: ScreenReply, companion: TuiClient) -> str:
-        """What there is to tell about it, if anything."""
-        match wish.what:
+    def adjust(self, action: ScreenReply, client: TuiClient) -> str:
+        """Perform the action; return a text for the user, or an empty string."""
+        match action.what:
             case "times":
-                return self._times(wish.words)
+                return self._toggle_times(action.words)
             case "statusbar":
-                on = self._status.display = toggle(wish.words, was=bool(self._status.display))
-                return "" if on else "The status bar is gone; /statusbar brings it back."
+                on = self._status.display = toggle(action.words, was=bool(self._status.display))
+                return "" if on else "Status bar hidden; /statusbar shows it again."
             case "compose":
-                return self._written(wish.words, companion)
+                return self._compose_in_editor(action.words, client)
             case _:
                 app_of(self._screen).refresh(repaint=True, layout=True)
                 return ""
 
-    def _times(self, words: str) -> str:
-        taste = self._scribe.taste
-        on = toggle(words, was=taste.times)
-        self._scribe.taste = structs.replace(taste, times=on)
-        return f"Times are {'shown from now on' if on else 'not shown'}."
+    def _toggle_times(self, words: str) -> str:
+        options = self._renderer.display
+        on = toggle(words, was=options.times)
+        self._renderer.display = structs.replace(options, times=on)
+        return f"Timestamps are {'shown' if on else 'hidden'} from now on."
 
-    def _written(self, draft: str, companion: TuiClient) -> str:
+    def _compose_in_editor(self, draft: str, client: TuiClient) -> str:
         try:
             with app_of(self._screen).suspend():
-                text = companion.compose_text(draft)
+                text = client.compose_text(draft)
         except SuspendNotSupported:
             return "This terminal does not support that."
         self._compose(text.rstrip())

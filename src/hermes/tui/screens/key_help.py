@@ -1,4 +1,4 @@
-"""The keys, for whoever asks."""
+"""A screen that lists the keys."""
 
 from typing import ClassVar
 
@@ -11,22 +11,22 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 KEYS = (
-    ("Enter", "send; while it works: as /busy says"),
+    ("Enter", "send; during a turn as set by /busy"),
     ("Ctrl+J, Shift+Enter, \\ Enter", "new line"),
-    ("Ctrl+S, Ctrl+G, Ctrl+N", "meanwhile: interrupt, steer, queue"),
-    ("Esc, Ctrl+C", "interrupt; Ctrl+C twice leaves"),
-    ("Up, Down", "what was typed before; what waits"),
-    ("/ and @", "commands and files; Tab takes one"),
+    ("Ctrl+S, Ctrl+G, Ctrl+N", "during a turn: interrupt, steer, queue"),
+    ("Esc, Ctrl+C", "interrupt; Ctrl+C twice quits"),
+    ("Up, Down", "input history; queued messages"),
+    ("/ and @", "commands and files; Tab completes"),
     ("Tab, Shift+Tab", "go to cards, code and questions"),
     ("Enter on a card", "open or close it"),
     ("Ctrl+O", "open or close the last card"),
     ("Ctrl+Y", "copy the last code; on a code block: c"),
-    ("PgUp, PgDn, Ctrl+Home/End", "scroll; to the beginning, to the end"),
-    ("Ctrl+R", "go back to another session"),
+    ("PgUp, PgDn, Ctrl+Home/End", "scroll; to the start, to the end"),
+    ("Ctrl+R", "resume another session"),
     ("F2", "choose a model"),
-    ("Ctrl+T", "dark or light"),
-    ("Ctrl+Z", "back to the shell; fg returns"),
-    ("Ctrl+D, /quit", "leave"),
+    ("Ctrl+T", "switch between dark and light"),
+    ("Ctrl+Z", "suspend; fg resumes"),
+    ("Ctrl+D, /quit", "quit"),
 )
 
 

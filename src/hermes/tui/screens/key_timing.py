@@ -1,4 +1,4 @@
-"""How one stops what goes on, and how one leaves: by a key that is pressed twice."""
+"""Timing of keys: quit by pressing twice, and ignore keys meant for a closed question."""
 
 from math import inf
 
@@ -9,7 +9,7 @@ from hermes.tui.widgets import app_of
 from hermes.tui.widgets.prompt import Prompt
 
 QUIT_WINDOW = 3.0
-"""Seconds for which the second time counts, and for which it is told."""
+"""Seconds within which the second key press quits."""
 
 
 class QuitConfirmation:
@@ -20,34 +20,34 @@ class QuitConfirmation:
         self._until = -inf
 
     @property
-    def near(self) -> bool:
-        """The same key once more leaves."""
+    def pending(self) -> bool:
+        """Whether the same key now quits."""
         return self._clock.monotonic() < self._until
 
     def warn(self) -> None:
         self._extend_window(QUIT_WINDOW)
-        self._screen.notify("Ctrl+C once more leaves; so do Ctrl+D and /quit.", timeout=QUIT_WINDOW)
+        self._screen.notify("Press Ctrl+C again to quit (or Ctrl+D, /quit).", timeout=QUIT_WINDOW)
 
     def stopping(self, *, leaving: bool = False) -> None:
-        """Tell that what goes on is about to end."""
+        """Announce that the turn is being stopped."""
         self._stopping = True
         if leaving:
-            # What does not end can be left at any time.
+            # If the turn does not stop, the user can still quit.
             self._extend_window(inf)
-        told = "Stopping. Ctrl+C again leaves at once." if leaving else "Stopping."
-        self._screen.notify(told, timeout=QUIT_WINDOW)
+        text = "Stopping. Press Ctrl+C again to quit now." if leaving else "Stopping."
+        self._screen.notify(text, timeout=QUIT_WINDOW)
 
     def stopped(self) -> None:
-        """What was said about stopping is over."""
+        """Remove the announcement."""
         if self._stopping:
             self._stopping = False
-            if self.near:
+            if self.pending:
                 self._extend_window(QUIT_WINDOW)
             ui = app_of(self._screen)
-            # After the notice itself, which may still be on its way there.
+            # After the notice itself, which may still be queued.
             ui.call_later(ui.clear_notifications)
 
-    def stay(self) -> None:
+    def reset(self) -> None:
         self._until = -inf
 
     def _extend_window(self, seconds: float) -> None:
@@ -55,7 +55,7 @@ class QuitConfirmation:
 
 
 DEBOUNCE_SECONDS = 1.0
-"""Seconds for which a key that a question had is not taken for a word, once its time is over."""
+"""Seconds for which keys of a closed question are ignored."""
 
 
 class KeyDebounce:
@@ -64,12 +64,12 @@ class KeyDebounce:
         self._clock = clock
 
     def lapsed(self, keys: frozenset[str]) -> None:
-        """Whoever decides a moment too late has said nothing."""
+        """Ignore the keys of a question that just expired."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         self._prompt.ignore(lambda key: key in keys and self._clock.monotonic() < until)
 
     def decided(self, word: str) -> None:
-        """Its first letter decided: whoever types all of it says no more than that."""
+        """Ignore the rest of a word whose first letter already decided."""
         until = self._clock.monotonic() + DEBOUNCE_SECONDS
         rest = list(word[1:])
 

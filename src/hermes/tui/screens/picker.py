@@ -1,4 +1,4 @@
-"""Lines of a list to choose from."""
+"""A searchable list for choosing a session or a model."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ from hermes.tui.screens.chat_deps import ChatDeps
 
 
 class PickerRow(Struct, frozen=True):
-    """`key` is what is chosen; without one it can only be read. One is the `current`, if any."""
+    """One row; a row without a `key` cannot be chosen."""
 
     key: str
     label: str
@@ -30,19 +30,19 @@ class PickerRow(Struct, frozen=True):
     current: bool = False
 
 
-def session_row(past: SessionOption) -> PickerRow:
-    when = f"{past.last_at.astimezone():%Y-%m-%d %H:%M}"
-    told = f"{when}, {plural(past.messages, 'message')}"
-    found = f"\n  {fit(single_line(past.found), 80)}" if past.found else ""
-    return PickerRow(past.id, fit(single_line(past.about), 60), told + found)
+def session_row(option: SessionOption) -> PickerRow:
+    when = f"{option.last_at.astimezone():%Y-%m-%d %H:%M}"
+    status = f"{when}, {plural(option.messages, 'message')}"
+    found = f"\n  {fit(single_line(option.found), 80)}" if option.found else ""
+    return PickerRow(option.id, fit(single_line(option.about), 60), status + found)
 
 
-def model_row(offered: ModelOption, current: str) -> PickerRow:
-    if not offered.model:
-        return PickerRow("", single_line(offered.provider), fit(single_line(offered.trouble), 60))
-    key = f"{offered.model} --provider {offered.provider}"
-    name = f"{offered.provider}/{offered.model}"
-    used = current in {name, offered.model}
+def model_row(option: ModelOption, current: str) -> PickerRow:
+    if not option.model:
+        return PickerRow("", single_line(option.provider), fit(single_line(option.trouble), 60))
+    key = f"{option.model} --provider {option.provider}"
+    name = f"{option.provider}/{option.model}"
+    used = current in {name, option.model}
     return PickerRow(key, single_line(name), "in use" if used else "", used)
 
 
@@ -64,12 +64,12 @@ class Picker(ModalScreen[str | None]):
     Picker OptionList > .option-list--option-highlighted { text-style: bold reverse; }
     Picker OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
     Picker Input:nocolor > .input--cursor { text-style: underline; }
-    Picker .told { color: $foreground 60%; height: auto; }
+    Picker .status { color: $foreground 60%; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c", "dismiss(None)", show=False)]
 
     def __init__(self, title: str, find: FindRows, empty: str, none: str = "") -> None:
-        """`find` gets what is typed; `empty` is told when nothing fits, `none` for no words."""
+        """`empty` is shown if nothing matches, `none` if there is nothing to search."""
         super().__init__()
         self._title = title
         self._find = find
@@ -82,35 +82,35 @@ class Picker(ModalScreen[str | None]):
             frame.border_title = self._title
             yield Input(placeholder="Type to search")
             yield OptionList(markup=False)
-            yield Static("Looking…", markup=False, classes="told")
+            yield Static("Searching…", markup=False, classes="status")
 
     def on_mount(self) -> None:
         self.query_one(Input).cursor_blink = False
-        self._look("")
+        self._start_search("")
 
     @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        self._look(event.value)
+    def _query_changed(self, event: Input.Changed) -> None:
+        self._start_search(event.value)
 
-    def _look(self, words: str) -> None:
-        # Made when its turn comes: the next letter may end it before it began.
-        self.run_worker(partial(self._search, words), exclusive=True)
+    def _start_search(self, query: str) -> None:
+        # Created lazily: the next letter may cancel it before it starts.
+        self.run_worker(partial(self._search, query), exclusive=True)
 
-    async def _search(self, words: str) -> None:
-        told = self.query_one(".told", Static)
+    async def _search(self, query: str) -> None:
+        status = self.query_one(".status", Static)
         try:
-            self._rows = list(await self._find(words))
+            self._rows = list(await self._find(query))
         except HermesError as error:
-            told.update(Content(error.sentence))
+            status.update(Content(error.sentence))
             return
         rows = self.query_one(OptionList)
         rows.clear_options()
         rows.add_options([_option(row) for row in self._rows])
-        chosen = [place for place, row in enumerate(self._rows) if row.key]
-        current = [place for place in chosen if self._rows[place].current]
+        chosen = [index for index, row in enumerate(self._rows) if row.key]
+        current = [index for index in chosen if self._rows[index].current]
         rows.highlighted = next(iter([*current, *chosen]), None)
-        empty = self._empty if words.strip() else self._none
-        told.update(Content("Enter chooses, Esc goes back." if chosen else empty))
+        empty = self._empty if query.strip() else self._none
+        status.update(Content("Enter selects, Esc cancels." if chosen else empty))
 
     def on_key(self, event: events.Key) -> None:
         rows = self.query_one(OptionList)
@@ -126,13 +126,13 @@ class Picker(ModalScreen[str | None]):
             moves[event.key]()
 
     @on(Input.Submitted)
-    def _entered(self) -> None:
-        place = self.query_one(OptionList).highlighted
-        if place is not None and self._rows:
-            self.dismiss(self._rows[place].key or None)
+    def _query_submitted(self) -> None:
+        index = self.query_one(OptionList).highlighted
+        if index is not None and self._rows:
+            self.dismiss(self._rows[index].key or None)
 
     @on(OptionList.OptionSelected)
-    def _clicked(self, event: OptionList.OptionSelected) -> None:
+    def _option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._rows[event.option_index].key or None)
 
 
@@ -141,25 +141,27 @@ def _option(row: PickerRow) -> Option:
     return Option(text, disabled=not row.key)
 
 
-def session_picker(house: ChatDeps, current: str) -> Picker:
-    """All but the current one."""
+def session_picker(deps: ChatDeps, current: str) -> Picker:
+    """All sessions but the current one."""
 
-    async def find(words: str) -> Sequence[PickerRow]:
-        found = await house.aside.do(lambda: house.companion.sessions(words))
+    async def find(query: str) -> Sequence[PickerRow]:
+        found = await deps.side_worker.run(lambda: deps.client.sessions(query))
         return [session_row(one) for one in found if one.id != current]
 
-    none = "There is no other session yet. Esc goes back."
-    return Picker("Sessions", find, "No session fits.", none)
+    none = "There are no other sessions yet. Esc cancels."
+    return Picker("Sessions", find, "No session matches.", none)
 
 
-def model_picker(house: ChatDeps, current: str) -> Picker:
-    """The one in use is marked."""
-    offered: list[ModelOption] = []
+def model_picker(deps: ChatDeps, current: str) -> Picker:
+    """All models; the current one is marked."""
+    options: list[ModelOption] = []
 
-    async def find(words: str) -> Sequence[PickerRow]:
-        if not offered:
-            offered.extend(await house.aside.do(house.companion.models))
-        rows = [model_row(one, current) for one in offered]
-        return [row for row in rows if words.lower() in row.label.lower()]
+    async def find(query: str) -> Sequence[PickerRow]:
+        if not options:
+            options.extend(await deps.side_worker.run(deps.client.models))
+        rows = [model_row(option, current) for option in options]
+        return [row for row in rows if query.lower() in row.label.lower()]
 
-    return Picker("Models", find, "No model fits, or none can be reached; /model NAME takes any.")
+    return Picker(
+        "Models", find, "No model matches, or none is reachable; /model NAME accepts any."
+    )

@@ -1,4 +1,4 @@
-"""Going through what was said and done: scrolling, opening, copying, asking for the keys."""
+"""Base of the chat screen: scroll, expand and copy parts of the transcript."""
 
 from typing import ClassVar
 
@@ -29,18 +29,18 @@ class TranscriptScreen(Screen[None]):
         self.transcript = Transcript()
 
     @on(CopyRequest)
-    def _copied(self, event: CopyRequest) -> None:
+    def _copy_requested(self, event: CopyRequest) -> None:
         app_of(self).copy_to_clipboard(event.text)
-        # It does not say whether it did.
-        told = f"Asked the terminal to copy: {fit(single_line(event.text), 40)}"
-        self.notify(told, timeout=2, markup=False)
+        # The terminal does not report whether it did.
+        text = f"Copied to the terminal's clipboard: {fit(single_line(event.text), 40)}"
+        self.notify(text, timeout=2, markup=False)
 
     def copy_selected(self) -> bool:
-        """Whether something was marked with the mouse."""
-        chosen = self.get_selected_text()
-        if chosen is None:
+        """Copy the text selected with the mouse, if any."""
+        selected = self.get_selected_text()
+        if selected is None:
             return False
-        self.post_message(CopyRequest(chosen))
+        self.post_message(CopyRequest(selected))
         self.clear_selection()
         return True
 
@@ -50,13 +50,13 @@ class TranscriptScreen(Screen[None]):
             await cards.last().action_flip()
 
     def action_copy_code(self) -> None:
-        from hermes.tui.widgets.code import Code  # noqa: PLC0415 - loaded when there is an answer
+        from hermes.tui.widgets.code import Code  # noqa: PLC0415 - loaded with the first answer
 
         codes = self.transcript.query(Code)
         if codes:
             codes.last().action_copy()
         else:
-            self.notify("There is no code yet.", timeout=2)
+            self.notify("There is no code to copy.", timeout=2)
 
     def action_scroll(self, way: int) -> None:
         if way < 0:
@@ -71,6 +71,6 @@ class TranscriptScreen(Screen[None]):
         self.transcript.go_to_end()
 
     def action_keys(self) -> None:
-        from hermes.tui.screens.key_help import KeyHelp  # noqa: PLC0415 - as above
+        from hermes.tui.screens.key_help import KeyHelp  # noqa: PLC0415 - rarely needed
 
         app_of(self).push_screen(KeyHelp())

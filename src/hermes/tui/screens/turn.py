@@ -1,4 +1,4 @@
-"""Events on their way from the thread of a turn to the screen; words in a row become one."""
+"""Pass the events of a turn from its thread to the screen."""
 
 import asyncio
 import threading
@@ -14,13 +14,13 @@ from hermes.tui.widgets.question import QuestionCard
 
 
 class EventBuffer:
-    """`call` brings `wake` to the screen's own thread; it is called once until `take`."""
+    """Collect events and merge deltas; `call` is invoked once per batch."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
         self._lock = threading.Lock()
         self._events: list[Event] = []
-        self._words: list[str] = []
+        self._deltas: list[str] = []
         self._kind: type[TextDelta | ReasoningDelta] = TextDelta
         self._called = False
 
@@ -30,125 +30,125 @@ class EventBuffer:
                 if type(event) is not self._kind:
                     self._join()
                     self._kind = type(event)
-                self._words.append(event.text)
+                self._deltas.append(event.text)
             else:
                 self._join()
                 self._events.append(event)
-            called, self._called = self._called, True
-        if not called:
+            was_called, self._called = self._called, True
+        if not was_called:
             self._call()
 
     def take(self) -> list[Event]:
         with self._lock:
             self._join()
-            taken, self._events = self._events, []
+            events, self._events = self._events, []
             self._called = False
-        return taken
+        return events
 
     def _join(self) -> None:
-        if self._words:
-            self._events.append(self._kind("".join(self._words)))
-            self._words = []
+        if self._deltas:
+            self._events.append(self._kind("".join(self._deltas)))
+            self._deltas = []
 
 
 MIN_INTERVAL = 0.05
-"""Seconds between two looks at what a turn tells; words that come faster are drawn together."""
+"""Seconds between two updates; faster deltas are drawn together."""
 IDLE_FACTOR = 3.0
-"""How many times as long as a look took is waited before the next: keys come first."""
+"""Idle time after an update as a multiple of its duration, so that keys stay responsive."""
 
 
 class PumpObserver(Protocol):
-    """Who has to know what came in."""
+    """Is notified about questions and changes."""
 
     def asked(self, card: QuestionCard) -> None:
-        """Somebody has to decide."""
+        """A question was asked."""
         ...
 
     def lapsed(self, keys: frozenset[str]) -> None:
-        """Nobody decided in time; these keys would have."""
+        """A question expired; `keys` would have answered it."""
         ...
 
     def changed(self) -> None: ...
 
 
 class EventPump:
-    def __init__(self, scribe: EventRenderer, clock: Clock, witness: PumpObserver) -> None:
-        self._scribe = scribe
+    def __init__(self, renderer: EventRenderer, clock: Clock, observer: PumpObserver) -> None:
+        self._renderer = renderer
         self._clock = clock
-        self._observer = witness
+        self._observer = observer
         self._events_ready = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._post = EventBuffer(self._wake)
+        self._buffer = EventBuffer(self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.put = self._post.put
-        """May be called by any thread."""
+        self.put = self._buffer.put
+        """Thread-safe."""
 
     def _wake(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._events_ready.set)
 
-    async def watch(self) -> None:
-        """For as long as the screen is there."""
+    async def run(self) -> None:
+        """Render events until cancelled."""
         self._loop = asyncio.get_running_loop()
         while True:
             await self._events_ready.wait()
             began = self._clock.monotonic()
-            await self.write()
+            await self.flush()
             took = self._clock.monotonic() - began
             await asyncio.sleep(max(MIN_INTERVAL, IDLE_FACTOR * took))
 
-    async def write(self) -> None:
-        """All that has come until now."""
+    async def flush(self) -> None:
+        """Render the events received so far."""
         async with self._writing:
             self._events_ready.clear()
-            for event in self._post.take():
-                before = self._scribe.question
+            for event in self._buffer.take():
+                before = self._renderer.question
                 if isinstance(event, QuestionAnswered) and not event.answer and before is not None:
                     self._observer.lapsed(before.keys)
-                await self._scribe.write(event)
-                card = self._scribe.question
+                await self._renderer.write(event)
+                card = self._renderer.question
                 if card is not None and card is not before:
                     self._observer.asked(card)
         self._observer.changed()
 
 
 class TurnDisplay:
-    def __init__(self, house: ChatDeps, scribe: EventRenderer, incoming: EventPump) -> None:
-        self._house = house
-        self._scribe = scribe
-        self._event_pump = incoming
+    def __init__(self, deps: ChatDeps, renderer: EventRenderer, event_pump: EventPump) -> None:
+        self._deps = deps
+        self._renderer = renderer
+        self._event_pump = event_pump
         self._began: float | None = None
         self.cost: float | None = None
-        """Dollars, as far as anybody knows."""
-        self.over = False
-        """Nothing more is written: the screen is about to go."""
+        """Dollars, None if unknown."""
+        self.closed = False
+        """The screen is closing: render nothing more."""
 
     @property
-    def on(self) -> bool:
+    def running(self) -> bool:
         return self._began is not None
 
     @property
     def seconds(self) -> float | None:
-        """For how long it has been going on, if it is."""
-        return None if self._began is None else self._house.clock.monotonic() - self._began
+        """Duration of the running turn, or None."""
+        return None if self._began is None else self._deps.clock.monotonic() - self._began
 
     async def run(self, parts: MessageParts, changed: Callable[[], None]) -> None:
-        """Raises what went wrong; what was told until then stands on the screen."""
-        companion = self._house.companion
-        self._scribe.begin()
-        self._began = self._house.clock.monotonic()
+        """Run a turn and render its events. Raises `HermesError`."""
+        client = self._deps.client
+        self._renderer.begin()
+        self._began = self._deps.clock.monotonic()
         changed()
         try:
-            await self._house.backroom.do(lambda: companion.say(parts, self._event_pump.put))
+            await self._deps.turn_worker.run(lambda: client.submit(parts, self._event_pump.put))
         finally:
             self._began = None
-            if not self.over:
-                await self._event_pump.write()
-                await self._scribe.end()
+            if not self.closed:
+                await self._event_pump.flush()
+                await self._renderer.end()
 
-    async def count(self) -> None:
-        """Add what the last one cost."""
-        if (ended := self._scribe.ended) is not None:
-            spent = await self._house.backroom.do(lambda: self._house.companion.cost(ended))
+    async def add_cost(self) -> None:
+        """Add the cost of the last turn."""
+        if (ended := self._renderer.ended) is not None:
+            spent = await self._deps.turn_worker.run(lambda: self._deps.client.cost(ended))
             if spent is not None:
                 self.cost = (self.cost or 0.0) + spent

@@ -1,4 +1,4 @@
-"""What a screen is made of, one kind of thing per module."""
+"""Widgets of the terminal UI."""
 
 from textual.app import App
 from textual.message import Message
@@ -6,12 +6,12 @@ from textual.message_pump import MessagePump
 
 
 class CopyRequest(Message):
-    """Somebody wants this in the clipboard."""
+    """Asks for the text to be copied to the clipboard."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
 
 
-def app_of(thing: MessagePump) -> App[object]:
-    return thing.app  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the library leaves open what a program results in
+def app_of(pump: MessagePump) -> App[object]:
+    return pump.app  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - the result type of the app is unknown here

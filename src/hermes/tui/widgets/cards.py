@@ -1,4 +1,4 @@
-"""One line that opens to show more; what it hides is made only when it is looked at."""
+"""Expandable cards for tool calls and reasoning."""
 
 from typing import ClassVar
 
@@ -18,10 +18,10 @@ from hermes.tui.display_options import DisplayOptions
 
 
 class CardHeader(Widget, can_focus=True):
-    """The line itself: a sign, what it is about, and its end; the first word is never cut off."""
+    """A line with icon, title and status; the first word of the title is never cut off."""
 
     FOCUS_ON_CLICK = False
-    """Whoever clicks on it goes on typing where they were."""
+    """A click must not move the focus."""
 
     DEFAULT_CSS = """
     CardHeader { height: 1; width: 1fr; }
@@ -30,26 +30,26 @@ class CardHeader(Widget, can_focus=True):
     CardHeader:focus:nocolor { text-style: bold reverse; }
     """
 
-    def __init__(self, sign: str, style: str, text: str, end: str = "") -> None:
+    def __init__(self, icon: str, style: str, text: str, end: str = "") -> None:
         super().__init__()
-        self._told = (sign, style, text, end)
+        self._parts = (icon, style, text, end)
 
-    def tell(self, sign: str, style: str, text: str, end: str = "") -> None:
-        self._told = (sign, style, text, end)
+    def set_text(self, icon: str, style: str, text: str, end: str = "") -> None:
+        self._parts = (icon, style, text, end)
         self.refresh()
 
     def render(self) -> Content:
-        sign, style, text, end = self._told
+        icon, style, text, end = self._parts
         room = self.size.width
         name = text.partition(" ")[0]
         kept = min(display_width(text), max(display_width(name) + 2, room // 3))
         end = fit(f"  {end}", max(room - 2 - kept, 0)) if end else ""
-        words = fit(text, max(room - 2 - display_width(end), 4))
-        return Content.assemble((f"{sign} ", style), words, (end, "dim"))
+        text = fit(text, max(room - 2 - display_width(end), 4))
+        return Content.assemble((f"{icon} ", style), text, (end, "dim"))
 
 
 class ExpandableCard(Vertical):
-    """Subclasses say what is hidden in `hidden`."""
+    """A header with details built on demand by `hidden`."""
 
     DEFAULT_CSS = """
     ExpandableCard { height: auto; margin: 0 1; }
@@ -71,12 +71,12 @@ class ExpandableCard(Vertical):
     def is_open(self) -> bool:
         return self._body is not None
 
-    def hidden(self) -> Content:
+    def details(self) -> Content:
         raise NotImplementedError
 
     async def open(self) -> None:
         if self._body is None:
-            self._body = Static(self.hidden(), markup=False, classes="hidden")
+            self._body = Static(self.details(), markup=False, classes="hidden")
             await self.mount(self._body)
 
     async def close(self) -> None:
@@ -84,10 +84,10 @@ class ExpandableCard(Vertical):
         if body is not None:
             await body.remove()
 
-    def renew(self) -> None:
-        """What is hidden has changed."""
+    def refresh_details(self) -> None:
+        """Update the details."""
         if self._body is not None:
-            self._body.update(self.hidden())
+            self._body.update(self.details())
 
     async def action_flip(self) -> None:
         await (self.close() if self.is_open else self.open())
@@ -99,7 +99,7 @@ class ExpandableCard(Vertical):
 
 
 _MAX_OUTPUT = 20_000
-"""Characters of one output that a card shows."""
+"""Characters shown of one output."""
 _MAX_LINE = 400
 _LABEL_ARGUMENTS = (
     "command",
@@ -113,23 +113,23 @@ _LABEL_ARGUMENTS = (
     "content",
 )
 SHORT_DIFF_LINES = 12
-"""Lines of a diff that are shown without being asked for."""
+"""Diffs up to this many lines are expanded automatically."""
 
 
 class CardStatus(Struct, frozen=True):
-    """How a call went, in a few words, and whether its result is a diff, and a short one."""
+    """The outcome of a call in a few words, and whether its result is a (short) diff."""
 
     text: str
     diff: bool = False
     short: bool = False
 
 
-def card_title(call: ToolCall, most: int = 0) -> str:
-    """The tool and the argument that says most, of that at most so many characters."""
+def card_title(call: ToolCall, limit: int = 0) -> str:
+    """The tool and its main argument, cut to `most` characters."""
     known = _arguments(call)
     texts = [name for name, value in known.items() if isinstance(value, str)]
     name = next((name for name in (*_LABEL_ARGUMENTS, *texts) if name in texts), "")
-    width = min(most or _MAX_LINE, _MAX_LINE)
+    width = min(limit or _MAX_LINE, _MAX_LINE)
     return f"{call.name} {one_line(single_line(str(known.get(name, ''))), width)}".rstrip()
 
 
@@ -152,12 +152,12 @@ def is_diff(result: Result) -> bool:
 
 
 def is_todo_list(call: ToolCall, result: Result | None) -> bool:
-    """What is to be done is written to be read."""
+    """Todo lists are expanded."""
     return call.name == "todo" and result is not None and bool(result.shown) and not result.failed
 
 
 def card_details(call: ToolCall, result: Result | None, progress: str) -> Content:
-    """The arguments, and what came of it so far."""
+    """The arguments, and the result or the output so far."""
     if result is not None and is_diff(result) and not result.failed:
         return _coloured_diff(result.shown)
     parts = [] if is_todo_list(call, result) else [_arguments_text(call)]
@@ -177,10 +177,10 @@ def _arguments_text(call: ToolCall) -> Content:
     known = _arguments(call)
     lines: list[Content] = []
     for name, value in known.items():
-        words = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        words = head_and_tail(escape_controls(words), _MAX_OUTPUT).expandtabs()
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = head_and_tail(escape_controls(text), _MAX_OUTPUT).expandtabs()
         lead = "$ " if name == "command" else f"{single_line(name)}: "
-        lines.append(Content.assemble((lead, "dim"), words))
+        lines.append(Content.assemble((lead, "dim"), text))
     return Content("\n").join(lines) if lines else Content.styled(call.name, "dim")
 
 
@@ -192,19 +192,19 @@ def _arguments(call: ToolCall) -> dict[str, object]:
 
 
 def _error_text(text: str) -> str:
-    """What the tool itself says went wrong."""
+    """The tool's error message."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return one_line(single_line(text), _MAX_LINE)
     for name in ("error", "exit_code_meaning"):
-        if isinstance(said := fields.get(name), str) and said:
-            return one_line(single_line(said), _MAX_LINE)
+        if isinstance(message := fields.get(name), str) and message:
+            return one_line(single_line(message), _MAX_LINE)
     return f"exit code {code}" if (code := fields.get("exit_code")) else "failed"
 
 
 def _coloured_diff(diff: str) -> Content:
-    """Without the names of the files, which the line above has."""
+    """Without the file names, which the header shows."""
     lines = head_and_tail(escape_controls(diff), _MAX_OUTPUT).expandtabs().split("\n")[2:]
     return Content("\n").join(Content.styled(line, _diff_style(line)) for line in lines if line)
 
@@ -218,70 +218,72 @@ def _diff_style(line: str) -> str:
 
 
 MIN_SHOWN_SECONDS = 0.1
-"""Seconds from which on it is told how long a call took."""
+"""Durations below this are not shown."""
 _MAX_PROGRESS = 8_000
 
 
 class ToolCard(ExpandableCard):
-    def __init__(self, call: ToolCall, taste: DisplayOptions) -> None:
+    def __init__(self, call: ToolCall, display: DisplayOptions) -> None:
         self.call = call
-        self._line = card_title(call, taste.preview)
-        self._opens_diffs = taste.diffs
+        self._line = card_title(call, display.preview)
+        self._opens_diffs = display.diffs
         self._result: Result | None = None
         self._progress = ""
         super().__init__(CardHeader("●", "$accent", self._line, "running"))
 
     @property
     def plain(self) -> str:
-        sign = "●" if self._result is None else "✗" if self._result.failed else "✓"
-        return f"{sign} {self._line}"
+        icon = "●" if self._result is None else "✗" if self._result.failed else "✓"
+        return f"{icon} {self._line}"
 
-    def hidden(self) -> Content:
+    def details(self) -> Content:
         return card_details(self.call, self._result, self._progress)
 
-    def go_on(self, text: str) -> None:
-        """One more piece of output; the line shows the last of it."""
+    def add_progress(self, text: str) -> None:
+        """Add output; the header shows its last line."""
         self._progress = (self._progress + text)[-_MAX_PROGRESS:]
         last = single_line(self._progress.rstrip().rpartition("\n")[2])
-        self.head.tell("●", "$accent", f"{self._line}  {last}" if last else self._line, "running")
-        self.renew()
+        self.head.set_text(
+            "●", "$accent", f"{self._line}  {last}" if last else self._line, "running"
+        )
+        self.refresh_details()
 
     async def end(self, result: Result, took: float) -> None:
         self._result = result
-        how = card_status(result)
+        status = card_status(result)
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
-        end = " · ".join(filter(None, (how.text, time)))
+        end = " · ".join(filter(None, (status.text, time)))
         if result.failed:
-            self.head.tell("✗", "$error", self._line, end or "failed")
+            self.head.set_text("✗", "$error", self._line, end or "failed")
         else:
-            self.head.tell("✓", "$success", self._line, end)
+            self.head.set_text("✓", "$success", self._line, end)
         self._progress = ""
-        self.renew()
-        if is_todo_list(self.call, result) or (self._opens_diffs and how.diff and how.short):
+        self.refresh_details()
+        if is_todo_list(self.call, result) or (self._opens_diffs and status.diff and status.short):
             await self.open()
 
-    def give_up(self) -> None:
-        """The turn ended, and nobody said what became of the call."""
+    def mark_interrupted(self) -> None:
+        """The turn ended without a result of the call."""
         if self._result is None:
-            self.head.tell("✗", "$warning", self._line, "interrupted")
+            self.head.set_text("✗", "$warning", self._line, "interrupted")
 
 
 class ThinkingCard(ExpandableCard):
     plain = ""
 
     def __init__(self) -> None:
-        self._words: list[str] = []
+        self._chunks: list[str] = []
         self._length = 0
         super().__init__(CardHeader("○", "dim", "thinking…"))
         self.add_class("thinking")
 
-    def hidden(self) -> Content:
-        return Content.styled(escape_controls("".join(self._words)).strip(), "dim italic")
+    def details(self) -> Content:
+        return Content.styled(escape_controls("".join(self._chunks)).strip(), "dim italic")
 
     def add(self, text: str) -> None:
-        self._words.append(text)
+        self._chunks.append(text)
         self._length += len(text)
-        self.renew()
+        self.refresh_details()
 
     def end(self) -> None:
-        self.head.tell("○", "dim", "thought", plural(self._length, "character"))
+        self.head.set_text("○", "dim", "thought", plural(self._length, "character"))

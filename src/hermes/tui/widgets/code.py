@@ -1,4 +1,4 @@
-"""Markdown of the agent, with code that can be copied by a key or a click."""
+"""Markdown with code blocks that can be copied by a key or a click."""
 
 from functools import cached_property
 from typing import ClassVar
@@ -23,11 +23,11 @@ from hermes.tui.widgets import CopyRequest
 COPY_LABEL = "[copy]"
 CONTINUATION_MARK = "↳ "
 MAX_HIGHLIGHTED = 8_000
-"""Characters from which on code has no colours."""
+"""Longer code is not highlighted."""
 
 
 class WrappedCode(Visual):
-    """Code whose long lines go on below, behind a mark that is no part of them."""
+    """Code with wrapped long lines, marked as continuations."""
 
     def __init__(self, code: Content) -> None:
         self.code = code
@@ -52,7 +52,7 @@ class WrappedCode(Visual):
             1 if _width(line) <= room else Content(line).get_height(options.rules, room)
             for line in self.code.plain.split("\n")
         ]
-        marks = [place > 0 for many in heights for place in range(many)]
+        marks = [row > 0 for rows in heights for row in range(rows)]
         blank = Strip.blank(width - room, style.rich_style)
         return [
             Strip.join([mark, line] if marked else [line, blank])
@@ -60,7 +60,7 @@ class WrappedCode(Visual):
         ]
 
     def _room(self, width: int) -> int:
-        """All of it, unless something needs the mark."""
+        """The width for code: all of it unless a line needs wrapping."""
         return width if self._widest <= width else max(width - display_width(CONTINUATION_MARK), 1)
 
     @cached_property
@@ -90,7 +90,7 @@ class CodeText(Label):
 
 
 class CodeHead(Widget):
-    """Which language it is, and a place to click."""
+    """The language, and a copy button."""
 
     DEFAULT_CSS = """
     CodeHead { height: 1; width: 1fr; color: $foreground 60%; padding: 0 1; }
@@ -113,7 +113,7 @@ class CodeHead(Widget):
 
 class Code(MarkdownFence, can_focus=True):
     FOCUS_ON_CLICK = False
-    """A letter that is typed after a click is no wish to copy."""
+    """A letter typed after a click must not trigger copy."""
     DEFAULT_CSS = """
     Code { margin: 0 0 1 0; background: $surface; border-left: blank; overflow: hidden hidden; }
     Code:focus { border-left: outer $primary; }
@@ -123,7 +123,7 @@ class Code(MarkdownFence, can_focus=True):
 
     @classmethod
     def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        """Coloured anew with every line that comes: what is very long stays plain."""
+        """Highlighting runs again for every new line, so long code stays plain."""
         return (
             Content(code)
             if len(code) > MAX_HIGHLIGHTED
@@ -139,7 +139,7 @@ class Code(MarkdownFence, can_focus=True):
 
 
 def _parser() -> MarkdownIt:
-    """Tags stay what they are, words: most of them are no HTML but a part of what is said."""
+    """Without HTML: most tags in answers are meant as text."""
     return MarkdownIt("gfm-like", {"html": False})
 
 
@@ -153,13 +153,13 @@ class Prose(Markdown):
         margin: 0 0 1 0; content-align: left middle; text-style: bold; color: $primary;
     }
     """
-    # Not a ClassVar, because the library says so.
+    # Not a ClassVar, as in the base class.
     BLOCKS: dict[str, type[MarkdownBlock]] = Markdown.BLOCKS | {"fence": Code, "code_block": Code}
 
     def __init__(self) -> None:
         super().__init__(open_links=False, parser_factory=_parser)
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """Nobody is sent anywhere by words of a model: the address can be looked at first."""
+        """Copy the link instead of opening it, so that the user sees the address first."""
         event.stop()
         self.post_message(CopyRequest(event.href))

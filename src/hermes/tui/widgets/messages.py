@@ -1,4 +1,4 @@
-"""What is said: by the person, by the agent, and by the program itself."""
+"""Widgets for user messages, answers and notes."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 
 _MAX_CHARACTERS = 4_000
 _HEAD, _TAIL = 9, 3
-"""Characters and lines of a question that are shown; it is sent whole."""
+"""Characters and lines shown of a user message; it is sent whole."""
 _MAX_COMMAND = 200
 _RAW_BLOCK_SIZE = 1_000
-"""Characters after which the lines of an answer that is shown raw go on in another block."""
+"""Characters after which a raw answer continues in a new block."""
 
 
 class UserMessage(Static):
-    """What the person said."""
-
     DEFAULT_CSS = """
     UserMessage {
         margin: 1 0 1 0; padding: 0 1; border-left: outer $primary; background: $surface;
@@ -32,15 +30,15 @@ class UserMessage(Static):
     """
 
     def __init__(self, text: str, at: datetime | None = None) -> None:
-        """`at` stands before it."""
+        """`at` is shown before the text."""
         self.plain = "> " + escape_controls(text)
-        words = Content(head_and_tail(_shorten(escape_controls(text)), _MAX_CHARACTERS))
+        content = Content(head_and_tail(_shorten(escape_controls(text)), _MAX_CHARACTERS))
         time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
-        super().__init__(Content.assemble(time, words), markup=False)
+        super().__init__(Content.assemble(time, content), markup=False)
 
 
 class Note(Static):
-    """A line of the program: a warning, an error, the reply to a command."""
+    """A warning, an error or the reply to a command."""
 
     DEFAULT_CSS = """
     Note { margin: 0 1; color: $foreground 70%; }
@@ -51,17 +49,17 @@ class Note(Static):
     """
 
     def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
-        """`typed` is the command that it replies to, and of which it has its class."""
-        told = escape_controls(text)
+        """`typed` is the command it replies to."""
+        body = escape_controls(text)
         command = fit(single_line(typed), _MAX_COMMAND)
-        self.plain = "\n".join(filter(None, (typed and f"> {command}", told)))
-        lines = [Content.styled(command, "$foreground 50%"), Content(told)]
+        self.plain = "\n".join(filter(None, (typed and f"> {command}", body)))
+        lines = [Content.styled(command, "$foreground 50%"), Content(body)]
         shown = Content("\n").join(line for line in lines if line)
         super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
 
 
 class ArchivedText(Static):
-    """A part of the talk that is long past, as plain text: light, and still there to read."""
+    """Old messages as plain text."""
 
     DEFAULT_CSS = "ArchivedText { margin: 0 1; color: $foreground 70%; }"
 
@@ -71,36 +69,36 @@ class ArchivedText(Static):
 
 
 class Answer(Vertical):
-    """Grows as it is said. Only the last piece of it is ever read again."""
+    """A streamed answer; only its last piece is parsed again."""
 
     DEFAULT_CSS = "Answer { height: auto; margin: 1 1 1 1; }"
 
     def __init__(self, *, raw: bool = False) -> None:
-        """`raw`: as it was written, with the signs of its Markdown."""
+        """`raw` shows the Markdown source."""
         super().__init__()
         self._raw = raw
         self._block: _Verbatim | None = None
         self._pieces = MarkdownStream()
         self._open: Prose | None = None
         self._rest = ""
-        self._said: list[str] = []
-        self.readings = 0
-        """How often the parser was asked; the longest text it was given is one piece."""
+        self._chunks: list[str] = []
+        self.parse_count = 0
+        """Number of parser runs, for tests."""
 
     @property
     def text(self) -> str:
-        return "".join(self._said)
+        return "".join(self._chunks)
 
     @property
     def plain(self) -> str:
         return escape_controls(self.text)
 
     async def add(self, text: str) -> None:
-        # A line end of two characters may come in two parts.
+        # "\r\n" may arrive in two parts.
         text, self._rest = self._rest + text, ""
         if text.endswith("\r"):
             text, self._rest = text[:-1], "\r"
-        self._said.append(text)
+        self._chunks.append(text)
         if self._raw:
             await self._write(escape_controls(text))
             return
@@ -122,23 +120,23 @@ class Answer(Vertical):
 
     async def _extend(self, text: str) -> None:
         if self._open is None:
-            from hermes.tui.widgets.code import Prose  # noqa: PLC0415 - slow to load, not needed at first
+            from hermes.tui.widgets.code import Prose  # noqa: PLC0415 - slow to import
 
             self._open = Prose()
             await self.mount(self._open)
-        self.readings += 1
+        self.parse_count += 1
         await self._open.append(text)
 
 
 class _Verbatim(Static):
-    """Some lines of an answer; what is drawn again and again must not be long."""
+    """Some lines of a raw answer; kept short, because each update redraws it."""
 
     def __init__(self) -> None:
         super().__init__(markup=False)
         self._text = ""
 
     def takes(self, text: str) -> bool:
-        """Whether it is full now."""
+        """Add text; return whether the block is full."""
         self._text += text
         self.update(Content(self._text.removesuffix("\n")))
         return len(self._text) > _RAW_BLOCK_SIZE

@@ -1,4 +1,4 @@
-"""Long pasted texts, shown as a short mark while they are edited around."""
+"""The input field, with history, completion and collapsed pastes."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -17,39 +17,43 @@ from hermes.tui.widgets.suggestions import Suggestions
 
 class PastedTexts:
     def __init__(self, lines: int, characters: int) -> None:
-        """What is longer than that is shortened; zero sets no limit."""
+        """Longer texts are collapsed; zero means no limit."""
         self._lines = lines
         self._characters = characters
         self._texts: dict[str, str] = {}
 
     def shortened(self, text: str) -> str:
-        """The text itself, or a mark that stands for it when it is long."""
+        """The text, or a placeholder if it is long."""
         lines = text.rstrip("\n").count("\n") + 1
-        many = self._lines and lines > self._lines
-        long = self._characters and len(text) > self._characters
-        if not many and not long:
+        too_many_lines = self._lines and lines > self._lines
+        too_long = self._characters and len(text) > self._characters
+        if not too_many_lines and not too_long:
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-        mark = f"[pasted text {len(self._texts) + 1}: {size}]"
-        self._texts[mark] = text
-        return mark
+        placeholder = f"[pasted text {len(self._texts) + 1}: {size}]"
+        self._texts[placeholder] = text
+        return placeholder
 
-    def whole(self, text: str) -> str:
-        """With every mark that is still there replaced by what it stands for.
+    def expanded(self, text: str) -> str:
+        """Replace the placeholders by the pasted texts.
 
-        One pass: what was pasted may itself look like a mark, and stays as it is.
+        In one pass, because a pasted text may contain something that looks like a placeholder.
         """
         if not self._texts:
             return text
         whole: list[str] = []
         rest = text
         while found := min(
-            ((place, mark) for mark in self._texts if (place := rest.find(mark)) >= 0),
+            (
+                (index, placeholder)
+                for placeholder in self._texts
+                if (index := rest.find(placeholder)) >= 0
+            ),
             default=None,
         ):
-            place, mark = found
-            whole += [rest[:place], self._texts[mark]]
-            rest = rest[place + len(mark) :]
+            index, placeholder = found
+            whole += [rest[:index], self._texts[placeholder]]
+            rest = rest[index + len(placeholder) :]
         return "".join([*whole, rest])
 
     def forget(self) -> None:
@@ -62,7 +66,7 @@ SEND_KEYS = {
     "ctrl+g": BusyMode.STEER,
     "ctrl+n": BusyMode.QUEUE,
 }
-"""Taken here, in their order among what is typed: a key of the screen would overtake it."""
+"""Handled by the prompt, because a binding of the screen would overtake typed keys."""
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter")
 
 
@@ -79,13 +83,14 @@ class Prompt(TextArea):
     Prompt:nocolor .text-area--selection { text-style: reverse; }
     Prompt .text-area--placeholder { color: $foreground 60%; }
     """
-    # Ctrl+Z is the shell's: it leaves the program for a while.
+    # Ctrl+Z suspends the program.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore", "undo", show=False)]
 
     class Sent(Message):
-        """`manner` is what it does to a turn that is going on, where somebody chose.
+        """A submitted text.
 
-        What is `unasked` was begun before the question that waits.
+        `manner` overrides the default during a turn; `unasked` text was begun before the open
+        question appeared.
         """
 
         def __init__(self, text: str, manner: BusyMode | None, *, unasked: bool) -> None:
@@ -95,67 +100,67 @@ class Prompt(TextArea):
             self.unasked = unasked
 
     class Left(Message):
-        """Ctrl+D, and nothing is typed."""
+        """Ctrl+D in an empty prompt."""
 
     def __init__(
         self,
         history: InputHistory,
-        offered: Suggestions,
-        recall: Callable[[], str | None],
+        suggestion_list: Suggestions,
+        pop_pending: Callable[[], str | None],
         pastes: PastedTexts,
     ) -> None:
-        """`recall` takes back the last thing that waits to be said."""
+        """`recall` removes and returns the last queued line."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",
             highlight_cursor_line=False,
             placeholder=DEFAULT_PLACEHOLDER,
         )
-        # A cursor that blinks would redraw an idle screen for ever.
+        # A blinking cursor would keep redrawing an idle screen.
         self.cursor_blink = False
         self._history = history
-        self._offered = offered
+        self._suggestions = suggestion_list
         self._commands: Mapping[str, str] = {}
         self._folder = ""
-        self._recall = recall
+        self._pop_pending = pop_pending
         self._pastes = pastes
         self._ignores: Callable[[str], bool] = _ignore_nothing
-        self._unasked = False
-        self._settled = ""
-        """The text for which nothing is suggested, because that was declined."""
+        self._predates_question = False
+        self._dismissed_text = ""
+        """The text for which suggestions were dismissed."""
 
     @property
-    def whole(self) -> str:
-        return self._pastes.whole(self.text)
+    def full_text(self) -> str:
+        return self._pastes.expanded(self.text)
 
     def set_completion(self, commands: Mapping[str, str], folder: str) -> None:
-        """What there is to complete: commands and what they are for, and files of the folder."""
+        """Set the commands with their summaries and the folder of files to complete."""
         self._commands, self._folder = commands, folder
         if self.is_attached:
             self._complete()
 
-    def set_placeholder(self, words: str) -> None:
-        """What is told while nothing is typed; without its second half where that has no room."""
+    def set_placeholder(self, text: str) -> None:
+        """Set the placeholder; the part after ";" is dropped if it does not fit."""
         room = self.size.width
-        self.placeholder = words if display_width(words) < room else words.partition(";")[0]
+        self.placeholder = text if display_width(text) < room else text.partition(";")[0]
 
     def ignore(self, ignores: Callable[[str], bool]) -> None:
-        """Until a key comes that it does not name, while nothing is typed."""
+        """Ignore matching keys in an empty prompt until another key comes."""
         self._ignores = ignores
 
     def ignores(self, key: str | None) -> bool:
-        """Whether a key was meant for something that is there no more."""
+        """Whether to ignore the key."""
         if key is not None and not self.text and self._ignores(key):
             return True
         self._ignores = _ignore_nothing
         return False
 
     def asked(self) -> None:
-        """A question came up: what stands here is no answer to it."""
-        self._unasked = bool(self.text)
+        """A question was asked: text already typed is not an answer."""
+        self._predates_question = bool(self.text)
 
     def fill(self, text: str) -> None:
-        """Put something there to be edited, the cursor behind it."""
+        """Set the text, with the cursor at its end."""
         self.load_text(text)
         self.move_cursor(self.document.end)
 
@@ -164,12 +169,12 @@ class Prompt(TextArea):
         self.load_text("")
 
     def submit(self, manner: BusyMode | None = None) -> None:
-        text = self.whole
+        text = self.full_text
         self._decline()
         if not text.strip():
             return
-        self._history.keep(text)
-        sent = self.Sent(text, manner, unasked=self._unasked)
+        self._history.add(text)
+        sent = self.Sent(text, manner, unasked=self._predates_question)
         self.empty()
         self.post_message(sent)
 
@@ -180,7 +185,7 @@ class Prompt(TextArea):
         self.focus()
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        self._unasked = self._unasked and bool(self.text)
+        self._predates_question = self._predates_question and bool(self.text)
         self._complete()
 
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
@@ -189,15 +194,15 @@ class Prompt(TextArea):
     def _complete(self) -> None:
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
-        if self.text == self._settled or (row > 0 and before.startswith("/")):
-            self._offered.offer([])
+        if self.text == self._dismissed_text or (row > 0 and before.startswith("/")):
+            self._suggestions.offer([])
             return
-        self._settled = ""
-        self._offered.offer(suggestions(before, self._commands, self._folder))
+        self._dismissed_text = ""
+        self._suggestions.offer(suggestions(before, self._commands, self._folder))
 
     def _decline(self) -> None:
-        self._settled = self.text
-        self._offered.offer([])
+        self._dismissed_text = self.text
+        self._suggestions.offer([])
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -217,15 +222,15 @@ class Prompt(TextArea):
         await super()._on_key(event)
 
     def _handle_list_key(self, key: str) -> bool:
-        """Whether the key was for the suggestions."""
-        # Keys may come faster than the news that the text has changed.
+        """Whether the key was handled by the suggestions."""
+        # Keys may arrive before the Changed event.
         self._complete()
-        if not self._offered.shown:
+        if not self._suggestions.shown:
             return False
-        marked = self._offered.marked
+        marked = self._suggestions.marked
         match key:
             case "up" | "down":
-                self._offered.move(-1 if key == "up" else 1)
+                self._suggestions.move(-1 if key == "up" else 1)
             case "escape":
                 self._decline()
             case "tab" if marked is not None:
@@ -263,7 +268,7 @@ class Prompt(TextArea):
     def _go_back(self) -> bool:
         if not self.cursor_at_first_line:
             return False
-        if not self.text and (waiting := self._recall()) is not None:
+        if not self.text and (waiting := self._pop_pending()) is not None:
             self.fill(waiting)
         elif (line := self._history.back(self.text)) is not None:
             self._show_past(line)

@@ -1,4 +1,4 @@
-"""Something that the turn has to ask: all that is needed to decide, and the choices."""
+"""The card of a question or an approval request."""
 
 from math import ceil
 
@@ -26,12 +26,12 @@ from hermes.tui.widgets import app_of
 from hermes.tui.widgets.status import format_duration
 
 KEY_PAUSE = 0.4
-"""Seconds without a key, after which one is meant for the question and not for words begun."""
+"""A key within this many seconds of the last one is taken as typing, not as an answer."""
 _MAX_LINE = 300
 _MAX_ECHO = 40
 _MAX_SECONDS_SHOWN = 120
 _NO_COUNTDOWN = 24 * 3600
-"""Seconds from which on nobody waits for the end of a question."""
+"""Deadlines further away than this are not counted down."""
 _LABELS = {
     ApprovalChoice.ONCE: "Allow once",
     ApprovalChoice.SESSION: "Allow for this session",
@@ -47,33 +47,33 @@ _RESULT_LABELS = {
 
 
 class HangingText(Visual):
-    """A mark, and words beside it that go on below themselves where there is no room."""
+    """A mark and a text that wraps in its own column."""
 
-    def __init__(self, mark: Content, words: Content) -> None:
+    def __init__(self, mark: Content, text: Content) -> None:
         self._mark = mark
-        self._words = words
+        self._text = text
 
     def _room(self, width: int) -> int:
         return max(width - self._mark.cell_length, 1)
 
     def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
         room = self._room(container_width)
-        return self._mark.cell_length + self._words.get_optimal_width(rules, room)
+        return self._mark.cell_length + self._text.get_optimal_width(rules, room)
 
     def get_height(self, rules: RulesMap, width: int) -> int:
-        return self._words.get_height(rules, self._room(width))
+        return self._text.get_height(rules, self._room(width))
 
     def render_strips(
         self, width: int, height: int | None, style: Style, options: RenderOptions
     ) -> list[Strip]:
-        lines = self._words.render_strips(self._room(width), height, style, options)
+        lines = self._text.render_strips(self._room(width), height, style, options)
         (mark, *_) = self._mark.render_strips(self._mark.cell_length, 1, style, options)
         blank = Strip.blank(self._mark.cell_length, style.rich_style)
-        return [Strip.join([blank if place else mark, line]) for place, line in enumerate(lines)]
+        return [Strip.join([blank if index else mark, line]) for index, line in enumerate(lines)]
 
 
 class Choices(OptionList):
-    """A letter or a number chooses at once, Enter what is marked; nothing does at first."""
+    """A letter or number chooses immediately, Enter chooses the highlighted option."""
 
     DEFAULT_CSS = """
     Choices { height: auto; max-height: 8; border: none; padding: 0; background: transparent; }
@@ -86,19 +86,19 @@ class Choices(OptionList):
     def __init__(self, question: Question, clock: Clock) -> None:
         self._keys = _choice_keys(question)
         labels = [_label(question, key, word) for key, word in self._keys.items()]
-        super().__init__(*(Option(one, id=str(place)) for place, one in enumerate(labels)))
+        super().__init__(*(Option(label, id=str(index)) for index, label in enumerate(labels)))
         self._clock = clock
         self._since = clock.monotonic()
-        # Enter in a hurry must not allow anything.
+        # A hasty Enter must not approve anything.
         self._strict = question.kind is QuestionKind.APPROVAL
-        wary = self._strict and ApprovalChoice.DENY in question.choices
-        self.highlighted = question.choices.index(ApprovalChoice.DENY) if wary else 0
+        deny_first = self._strict and ApprovalChoice.DENY in question.choices
+        self.highlighted = question.choices.index(ApprovalChoice.DENY) if deny_first else 0
 
     class Missed(Message):
-        """A key that chooses nothing, where words would be no answer either."""
+        """An invalid key where text is not accepted either."""
 
     def action_cursor_down(self) -> None:
-        """No way from the last one to the first: one key too many must not allow anything."""
+        """Do not wrap around: one key press too many must not approve anything."""
         if self.highlighted != self.option_count - 1:
             super().action_cursor_down()
 
@@ -107,26 +107,26 @@ class Choices(OptionList):
             super().action_cursor_up()
 
     def on_key(self, event: events.Key) -> None:
-        known = event.character or ""
-        calm = self._is_after_pause(event)
-        if known not in self._keys and event.key != "enter":
+        key = event.character or ""
+        after_pause = self._is_after_pause(event)
+        if key not in self._keys and event.key != "enter":
             if self._strict and event.is_printable:
                 event.stop()
                 event.prevent_default()
                 self.post_message(self.Missed())
             return
-        if not calm:
+        if not after_pause:
             event.stop()
             event.prevent_default()
             return
-        if known in self._keys:
+        if key in self._keys:
             event.stop()
             event.prevent_default()
-            self.highlighted = list(self._keys).index(known)
+            self.highlighted = list(self._keys).index(key)
             self.action_select()
 
     def _is_after_pause(self, event: events.Key) -> bool:
-        """Whether nobody typed just before: letters of a word under way decide nothing."""
+        """Whether no key came shortly before: letters of a word being typed do not answer."""
         before, now = self._since, self._clock.monotonic()
         if event.is_printable or event.key == "enter":
             self._since = now
@@ -147,13 +147,13 @@ class QuestionCard(Vertical):
     """
 
     class Decided(Message):
-        def __init__(self, question: str, words: str) -> None:
+        def __init__(self, question: str, text: str) -> None:
             super().__init__()
             self.question = question
-            self.words = words
+            self.words = text
 
     class Left(Message):
-        """It had the keyboard, and needs it no more."""
+        """The card had the keyboard focus and no longer needs it."""
 
     def __init__(self, question: Question, clock: Clock) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class QuestionCard(Vertical):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The letters that decide, while it has the keyboard."""
+        """The keys that answer while the card has the focus."""
         return frozenset(_choice_keys(self.question)) if self.has_keyboard else frozenset()
 
     @property
@@ -186,25 +186,25 @@ class QuestionCard(Vertical):
 
     @property
     def accepts_text(self) -> bool:
-        """Whether what is typed below answers it, whatever it is."""
+        """Whether any typed text is an answer."""
         return self.open and self.question.kind is QuestionKind.CLARIFY
 
     @property
     def placeholder_text(self) -> str:
-        """What is told where one types, while it waits."""
+        """Placeholder of the prompt while the question is open."""
         if self.accepts_text:
             return "Enter answers the question above"
         if self.has_keyboard:
-            return "The question above has the keyboard; Esc or Tab to type here"
+            return "Answer the question above by key; Esc or Tab to type here"
         return "yes or no, then Enter; Shift+Tab goes to the question, Esc stops"
 
-    def hear(self, words: str) -> bool:
-        """Whether it is decided by words that somebody typed; if not, it is asked again."""
-        chosen = words if self.accepts_text else _parse_choice(words, self.question.choices)
+    def answer_with(self, text: str) -> bool:
+        """Answer with typed text; return False and remind of the choices if it is not a choice."""
+        chosen = text if self.accepts_text else _parse_choice(text, self.question.choices)
         if chosen:
             self.decide(chosen)
         else:
-            self._remind(f"{show_invisible_line(words, _MAX_ECHO)!r} decides nothing: ", "")
+            self._remind(f"{show_invisible_line(text, _MAX_ECHO)!r} is not a choice: ", "")
         return bool(chosen)
 
     def _remind(self, before: str, after: str) -> None:
@@ -216,13 +216,13 @@ class QuestionCard(Vertical):
         question = self.question
         yield Static(Content(single_line(question.text)), markup=False, classes="asked")
         if question.subject:
-            # Never cut: what is allowed is what was seen.
+            # Never cut: the user must see all of what is approved.
             subject = escape_controls(show_invisible(question.subject)).expandtabs()
             yield Static(Content(subject), markup=False, classes="subject")
-        # Whoever sits here knows that they asked.
+        # The origin is obvious in the same terminal.
         origin = "" if question.origin == TERMINAL_ORIGIN else question.origin
-        whys = [(question.reason, "why: "), (origin, "asked by ")]
-        lines = [f"{name}{show_invisible_line(words, _MAX_LINE)}" for words, name in whys if words]
+        details = [(question.reason, "why: "), (origin, "asked by ")]
+        lines = [f"{name}{show_invisible_line(text, _MAX_LINE)}" for text, name in details if text]
         if lines:
             yield Static(Content("\n".join(lines)), markup=False, classes="why")
         if self._choices is not None:
@@ -236,14 +236,14 @@ class QuestionCard(Vertical):
         self.tick()
 
     def tick(self) -> None:
-        """Tell how much time is left; what waits for very long is not counted down."""
+        """Update the countdown."""
         left = self._end - self._clock.monotonic()
         self._left.display = self.open and left < _NO_COUNTDOWN
         if self._left.display:
-            words = f"{_format_seconds(left)} left, then it is not done"
+            text = f"Auto-denied in {_format_seconds(left)}"
             if self.question.kind is QuestionKind.CLARIFY:
-                words = f"{_format_seconds(left)} left to answer"
-            self._left.update(Content.styled(words, "dim"))
+                text = f"{_format_seconds(left)} left to answer"
+            self._left.update(Content.styled(text, "dim"))
 
     def take_focus(self) -> None:
         if self._choices is not None:
@@ -259,12 +259,12 @@ class QuestionCard(Vertical):
         event.stop()
         self._remind("", "; Tab to type")
 
-    def decide(self, words: str) -> None:
+    def decide(self, text: str) -> None:
         self.open = False
-        self.post_message(self.Decided(self.question.id, words))
+        self.post_message(self.Decided(self.question.id, text))
 
-    async def settle(self, answer: str, *, lapsed: bool = False) -> None:
-        """It was answered, here or elsewhere, or its time, or the turn, is over."""
+    async def close_question(self, answer: str, *, lapsed: bool = False) -> None:
+        """The question was answered here or elsewhere, expired, or the turn ended."""
         self.open = False
         self._answer = answer
         if self.has_keyboard:
@@ -272,26 +272,26 @@ class QuestionCard(Vertical):
         self.add_class("settled")
         with app_of(self).batch_update():
             await self.query("Choices, .hint, .left, .why").remove()
-            told = f"→ {self._told(answer)}" if answer else self._unanswered(lapsed=lapsed)
-            await self.mount(Static(Content.styled(told, "bold"), markup=False))
+            text = f"→ {self._result_text(answer)}" if answer else self._unanswered(lapsed=lapsed)
+            await self.mount(Static(Content.styled(text, "bold"), markup=False))
 
-    def _told(self, answer: str) -> str:
-        known = {choice.value: done for choice, done in _RESULT_LABELS.items()}
+    def _result_text(self, answer: str) -> str:
+        labels = {choice.value: label for choice, label in _RESULT_LABELS.items()}
         approval = self.question.kind is QuestionKind.APPROVAL
-        return known.get(answer, single_line(answer)) if approval else single_line(answer)
+        return labels.get(answer, single_line(answer)) if approval else single_line(answer)
 
     def _unanswered(self, *, lapsed: bool) -> str:
         if not lapsed:
             return "→ not answered"
-        told = f"Nobody answered within {_format_seconds(self._span)}"
-        return f"{told}: not done" if self.question.kind is QuestionKind.APPROVAL else told
+        text = f"No answer within {_format_seconds(self._span)}"
+        return f"{text}: denied" if self.question.kind is QuestionKind.APPROVAL else text
 
 
-def _parse_choice(words: str, choices: tuple[str, ...]) -> str:
-    """Nothing when it is not clearly one of the choices: a word, or the letter of one."""
-    from hermes.approvals.messages import choice_of_word  # noqa: PLC0415 - a key answers most questions
+def _parse_choice(text: str, choices: tuple[str, ...]) -> str:
+    """The choice named by a word or its letter, or an empty string."""
+    from hermes.approvals.messages import choice_of_word  # noqa: PLC0415 - most questions are answered by a key
 
-    word = words.strip().strip(".!").lower()
+    word = text.strip().strip(".!").lower()
     letters = {choice[0]: choice for choice in choices}
     chosen = letters.get(word) or choice_of_word(word)
     return chosen if chosen in choices else ""
@@ -300,18 +300,18 @@ def _parse_choice(words: str, choices: tuple[str, ...]) -> str:
 def _choice_keys(question: Question) -> dict[str, str]:
     if question.kind is QuestionKind.APPROVAL:
         return {word[0]: word for word in question.choices}
-    return {str(place): word for place, word in enumerate(question.choices, 1)}
+    return {str(index): word for index, word in enumerate(question.choices, 1)}
 
 
 def _label(question: Question, key: str, word: str) -> HangingText:
-    known = {choice.value: label for choice, label in _LABELS.items()}
-    label = known.get(word, word) if question.kind is QuestionKind.APPROVAL else word
+    labels = {choice.value: label for choice, label in _LABELS.items()}
+    label = labels.get(word, word) if question.kind is QuestionKind.APPROVAL else word
     return HangingText(
         Content.assemble((f" {key} ", "bold"), " "), Content(f"{single_line(label)} ")
     )
 
 
 def _format_seconds(time: float) -> str:
-    """Short times are counted in seconds, as the settings do."""
+    """Seconds for short times, else minutes."""
     whole = max(ceil(time), 0)
     return f"{whole} s" if whole < _MAX_SECONDS_SHOWN else format_duration(whole)

@@ -1,4 +1,4 @@
-"""The last line: what is going on, the model, how full it is, the cost, what holds it back."""
+"""The status bar, and the list of pending input above the prompt."""
 
 from collections.abc import Sequence
 
@@ -11,30 +11,25 @@ from hermes.kit.terminal_text import display_width, fit, single_line
 
 _BAR_WIDTH = 8
 _WARN_SHARE = 0.8
-"""The share from which on the bar warns."""
+"""Share of the window above which the bar warns."""
 
 
 class StatusInfo(Struct, frozen=True, kw_only=True):
-    """`used` and `window` are tokens, `cost` dollars, `seconds` since the turn began.
+    """What the status bar shows."""
 
-    While it is `starting` nothing is known of the model and of what holds it back. With `yolo`
-    nothing is asked for; `behind` is how much goes on in the background, `enter` what Enter does.
-    """
-
-    starting: bool = False
-
+    starting: bool = False  # model and sandbox are not known yet
     doing: str = ""
     model: str = ""
-    used: int = 0
-    window: int = 0
-    cost: float | None = None
-    seconds: float | None = None
-    wall: str = ""
-    yolo: bool = False
-    behind: int = 0
-    enter: str = ""
+    used: int = 0  # tokens
+    window: int = 0  # tokens
+    cost: float | None = None  # dollars
+    seconds: float | None = None  # duration of the turn
+    sandbox: str = ""  # the sandbox
+    yolo: bool = False  # approvals are off
+    background_jobs: int = 0  # background jobs
+    enter: str = ""  # what Enter does
     queued: int = 0
-    below: bool = False
+    below: bool = False  # there is more below
 
 
 class StatusBar(Widget):
@@ -42,69 +37,69 @@ class StatusBar(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._facts = StatusInfo()
+        self._info = StatusInfo()
 
-    def tell(self, facts: StatusInfo) -> None:
-        if facts != self._facts:
-            self._facts = facts
+    def show_info(self, info: StatusInfo) -> None:
+        if info != self._info:
+            self._info = info
             self.refresh()
 
     def render(self) -> Content:
-        return status_line(self._facts, self.size.width)
+        return status_line(self._info, self.size.width)
 
 
-def status_line(facts: StatusInfo, width: int) -> Content:
-    """What fits, the more important first; shown in an order that does not jump about."""
-    parts = _status_parts(facts)
+def status_line(info: StatusInfo, width: int) -> Content:
+    """Choose the most important parts that fit; show them in a fixed order."""
+    parts = _status_parts(info)
     kept: list[int] = []
     room = width
-    for place in sorted(range(len(parts)), key=lambda place: parts[place][0]):
-        need = display_width(parts[place][1]) + (3 if kept else 0)
-        if need > room:
+    for index in sorted(range(len(parts)), key=lambda index: parts[index][0]):
+        needed = display_width(parts[index][1]) + (3 if kept else 0)
+        if needed > room:
             break
-        kept.append(place)
-        room -= need
-    shown = [Content.styled(parts[place][1], parts[place][2]) for place in sorted(kept)]
+        kept.append(index)
+        room -= needed
+    shown = [Content.styled(parts[index][1], parts[index][2]) for index in sorted(kept)]
     if not shown and parts:
         return Content(fit(parts[0][1], width))
     return Content.styled(" · ", "dim").join(shown)
 
 
-def _status_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
-    """Each with its rank and its style."""
-    parts = _activity_parts(facts)
-    if not facts.starting:
-        parts.append((2, facts.model.rpartition("/")[2] or "no model", "bold"))
-    if facts.window and facts.used:
-        share = min(facts.used / facts.window, 1.0)
+def _status_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
+    """Parts as (rank, text, style)."""
+    parts = _activity_parts(info)
+    if not info.starting:
+        parts.append((2, info.model.rpartition("/")[2] or "no model", "bold"))
+    if info.window and info.used:
+        share = min(info.used / info.window, 1.0)
         filled = round(share * _BAR_WIDTH)
         text = f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {share:.0%}"
         parts.append((3, text, "$warning" if share >= _WARN_SHARE else "$success"))
-    if facts.cost is not None:
-        parts.append((4, format_cost(facts.cost), ""))
-    if not facts.starting:
-        wall = facts.wall or "no sandbox"
-        parts.append((5, wall, "" if facts.wall else "$warning"))
-    if facts.yolo:
+    if info.cost is not None:
+        parts.append((4, format_cost(info.cost), ""))
+    if not info.starting:
+        wall = info.sandbox or "no sandbox"
+        parts.append((5, wall, "" if info.sandbox else "$warning"))
+    if info.yolo:
         parts.append((1, "yolo", "bold $error"))
     parts.append((6, "F1 help", "dim"))
     return parts
 
 
-def _activity_parts(facts: StatusInfo) -> list[tuple[int, str, str]]:
+def _activity_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
     parts: list[tuple[int, str, str]] = []
-    if facts.starting:
+    if info.starting:
         parts.append((0, "starting…", "bold $accent"))
-    if facts.doing:
-        time = "" if facts.seconds is None else f" {format_duration(facts.seconds)}"
-        parts.append((0, facts.doing + time, "bold $accent"))
-    if facts.enter:
-        parts.append((3, facts.enter, "dim"))
-    if facts.behind:
-        parts.append((2, f"{facts.behind} in background", "$accent"))
-    if facts.queued:
-        parts.append((1, f"{facts.queued} queued", "$warning"))
-    if facts.below:
+    if info.doing:
+        time = "" if info.seconds is None else f" {format_duration(info.seconds)}"
+        parts.append((0, info.doing + time, "bold $accent"))
+    if info.enter:
+        parts.append((3, info.enter, "dim"))
+    if info.background_jobs:
+        parts.append((2, f"{info.background_jobs} in background", "$accent"))
+    if info.queued:
+        parts.append((1, f"{info.queued} queued", "$warning"))
+    if info.below:
         parts.append((1, "↓ more below", "$warning"))
     return parts
 
@@ -122,7 +117,7 @@ def format_cost(dollars: float) -> str:
 
 
 _MAX_PENDING = 3
-"""Lines at once; the last ones count."""
+"""Lines shown; the last ones win."""
 
 
 class PendingInput(Static):
@@ -134,12 +129,12 @@ class PendingInput(Static):
     def __init__(self) -> None:
         super().__init__(markup=False)
 
-    def tell(self, steering: Sequence[str], queued: Sequence[str]) -> None:
-        """What the turn will hear at its next step, then what waits for its end."""
-        marked = [f"↳ {single_line(one)}" for one in steering] + [
+    def show_lines(self, steering: Sequence[str], queued: Sequence[str]) -> None:
+        """Show steering messages, then queued ones."""
+        lines = [f"↳ {single_line(one)}" for one in steering] + [
             f"… {single_line(one)}" for one in queued
         ]
-        self.set_class(bool(marked), "shown")
-        if marked:
+        self.set_class(bool(lines), "shown")
+        if lines:
             room = max(self.screen.size.width - 4, 8)
-            self.update(Content("\n".join(fit(one, room) for one in marked[-_MAX_PENDING:])))
+            self.update(Content("\n".join(fit(one, room) for one in lines[-_MAX_PENDING:])))

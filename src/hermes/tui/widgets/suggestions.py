@@ -1,4 +1,4 @@
-"""The list above the prompt with what can be meant by what is being typed."""
+"""The list of suggestions above the prompt."""
 
 from textual.content import Content
 from textual.message import Message
@@ -10,7 +10,7 @@ from hermes.tui.completion import Suggestion
 
 
 class Suggestions(OptionList, can_focus=False):
-    """The prompt keeps the keyboard; this only shows, and takes clicks."""
+    """Shows suggestions and takes clicks; the prompt keeps the keyboard focus."""
 
     DEFAULT_CSS = """
     Suggestions {
@@ -30,38 +30,38 @@ class Suggestions(OptionList, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(markup=False)
-        self._offered: list[Suggestion] = []
+        self._suggestions: list[Suggestion] = []
 
     @property
     def shown(self) -> bool:
-        return bool(self._offered)
+        return bool(self._suggestions)
 
     @property
     def marked(self) -> Suggestion | None:
-        place = self.highlighted
-        return None if place is None or not self._offered else self._offered[place]
+        index = self.highlighted
+        return None if index is None or not self._suggestions else self._suggestions[index]
 
     def offer(self, suggestions: list[Suggestion]) -> None:
-        if suggestions == self._offered:
+        if suggestions == self._suggestions:
             return
-        self._offered = suggestions
+        self._suggestions = suggestions
         self.set_class(bool(suggestions), "shown")
         self.clear_options()
-        room = max((display_width(one.label) for one in suggestions), default=0) + 2
-        self.add_options([Option(_line(one, room)) for one in suggestions])
+        width = max((display_width(suggestion.label) for suggestion in suggestions), default=0) + 2
+        self.add_options([Option(_line(suggestion, width)) for suggestion in suggestions])
         self.highlighted = 0 if suggestions else None
 
     def move(self, by: int) -> None:
         if self.highlighted is not None:
-            self.highlighted = (self.highlighted + by) % len(self._offered)
+            self.highlighted = (self.highlighted + by) % len(self._suggestions)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.post_message(self.Taken(self._offered[event.option_index]))
+        self.post_message(self.Taken(self._suggestions[event.option_index]))
 
 
-def _line(one: Suggestion, room: int) -> Content:
-    """What each is for stands in a column of its own."""
-    if not one.about:
-        return Content(one.label)
-    return Content.assemble(pad(one.label, room), (one.about, "dim"))
+def _line(suggestion: Suggestion, width: int) -> Content:
+    """The label, and the description in its own column."""
+    if not suggestion.about:
+        return Content(suggestion.label)
+    return Content.assemble(pad(suggestion.label, width), (suggestion.about, "dim"))

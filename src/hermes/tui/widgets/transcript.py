@@ -1,4 +1,4 @@
-"""Everything that was said and done, from the top down; it follows the end until one scrolls up."""
+"""The scrollable transcript; it follows the end until the user scrolls up."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,20 +10,20 @@ from hermes.tui.widgets import app_of
 from hermes.tui.widgets.messages import ArchivedText
 
 MAX_WIDGETS = 240
-"""Things shown in full; when there are more, the older half becomes plain text."""
+"""Widgets kept; beyond that, the older half is replaced by plain text."""
 
 
 PAST = "past"
-"""The class of what was said in an earlier sitting."""
+"""CSS class of messages from before this start."""
 TURN = "turn"
-"""The class of what a turn of this session begins with."""
+"""CSS class of the first widget of a turn of this session."""
 UNDONE = "undone"
-"""The class of what was taken back."""
+"""CSS class of undone messages."""
 
 
 @runtime_checkable
 class HasPlainText(Protocol):
-    """Something that can also be told without a screen."""
+    """A widget with a plain text form."""
 
     @property
     def plain(self) -> str: ...
@@ -43,49 +43,57 @@ class Transcript(VerticalScroll, can_focus=False):
 
     @property
     def is_at_end(self) -> bool:
-        # While all of it fits, it stands at the bottom: then the place is below zero.
+        # While everything fits, the content sits at the bottom and `scroll_y` is negative.
         return self.max_scroll_y - max(self.scroll_y, 0) <= 1
 
-    async def add(self, *things: Widget) -> None:
-        await self.mount_all(things)
+    async def add(self, *widgets: Widget) -> None:
+        await self.mount_all(widgets)
 
     def begin_session(self) -> None:
-        """What stands there belongs to another one, and cannot be taken back here."""
-        for one in self.children:
-            one.remove_class(TURN)
+        """Widgets shown so far belong to another session and cannot be undone here."""
+        for widget in self.children:
+            widget.remove_class(TURN)
 
-    def take_back(self, turns: int) -> None:
-        """The last turns count no more; what the program said meanwhile does."""
-        begins = [place for place, one in enumerate(self.children) if one.has_class(TURN)]
-        if turns < 1 or not begins:
+    def mark_undone(self, turns: int) -> None:
+        """Mark the last turns as undone, except replies to commands."""
+        starts = [index for index, widget in enumerate(self.children) if widget.has_class(TURN)]
+        if turns < 1 or not starts:
             return
-        for one in self.children[begins[-turns:][0] :]:
-            one.remove_class(TURN)
-            if not one.has_class("command"):
-                one.add_class(UNDONE)
+        for widget in self.children[starts[-turns:][0] :]:
+            widget.remove_class(TURN)
+            if not widget.has_class("command"):
+                widget.add_class(UNDONE)
 
-    async def tidy(self) -> None:
-        """Make old things light. What is looked at just now stays as it is."""
-        things = [one for one in self.children if not isinstance(one, ArchivedText)]
-        if len(things) <= MAX_WIDGETS or not self.is_at_end:
+    async def archive_old(self) -> None:
+        """Replace old widgets by plain text, unless the user has scrolled up."""
+        widgets = [widget for widget in self.children if not isinstance(widget, ArchivedText)]
+        if len(widgets) <= MAX_WIDGETS or not self.is_at_end:
             return
-        old = things[: MAX_WIDGETS // 2]
-        left = [one for one in old if not one.has_class(UNDONE)]
-        text = "\n".join(one.plain for one in left if isinstance(one, HasPlainText) and one.plain)
+        old = widgets[: MAX_WIDGETS // 2]
+        remaining = [widget for widget in old if not widget.has_class(UNDONE)]
+        text = "\n".join(
+            widget.plain
+            for widget in remaining
+            if isinstance(widget, HasPlainText) and widget.plain
+        )
         with app_of(self).batch_update():
             await self.mount(ArchivedText(text), before=old[0])
-            for one in old:
-                await one.remove()
+            for widget in old:
+                await widget.remove()
 
     async def empty(self) -> None:
         await self.remove_children()
         self.anchor()
 
-    def plain(self) -> str:
-        """All that was said in this sitting, without a screen."""
-        said = [one for one in self.children if isinstance(one, HasPlainText)]
-        kept = [one for one in said if not one.has_class(PAST) and not one.has_class(UNDONE)]
-        return "\n".join(one.plain for one in kept if one.plain)
+    def plain_text(self) -> str:
+        """The text since this start, without undone messages."""
+        with_text = [widget for widget in self.children if isinstance(widget, HasPlainText)]
+        kept = [
+            widget
+            for widget in with_text
+            if not widget.has_class(PAST) and not widget.has_class(UNDONE)
+        ]
+        return "\n".join(widget.plain for widget in kept if widget.plain)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -95,12 +103,12 @@ class Transcript(VerticalScroll, can_focus=False):
         self.anchor()
         self.post_message(self.Moved())
 
-    def go_to(self, thing: Widget) -> None:
-        """The end, or the beginning of a last thing that is longer than the screen."""
+    def go_to(self, widget: Widget) -> None:
+        """Scroll to the end, or to the start of a last widget longer than the screen."""
         self.go_to_end()
-        self.call_after_refresh(self._scroll_to_start, thing)
+        self.call_after_refresh(self._scroll_to_start, widget)
 
-    def _scroll_to_start(self, thing: Widget) -> None:
-        if thing.is_attached and thing.outer_size.height > self.size.height:
+    def _scroll_to_start(self, widget: Widget) -> None:
+        if widget.is_attached and widget.outer_size.height > self.size.height:
             self.release_anchor()
-            self.scroll_to_widget(thing, animate=False, top=True, force=True)
+            self.scroll_to_widget(widget, animate=False, top=True, force=True)

@@ -55,7 +55,9 @@ def run_gateway(
         gateway_process.state.write(running)
         tell(running)
         # In this order: a caller that saw READY may read the output.
-        _say(f"ready {gateway_process.before or 'first'} park={advice.park} wait={advice.wait:g}")
+        _say(
+            f"ready {gateway_process.previous_ending or 'first'} park={advice.park} wait={advice.wait:g}"
+        )
         notifier.ready("2 platforms")
         number = signal.sigwait(HEARD)
         notifier.stopping()

@@ -53,7 +53,7 @@ async def codex_gateway(path: Path, url: str, program: str) -> AsyncGenerator[Ga
             clock=app.clock,
             runner=app.runner,
             channels={channel.name: channel},
-            door=admit_everyone,
+            authorize=admit_everyone,
             registry=standard_commands(),
             context=command_context,
             cwd=str(path),

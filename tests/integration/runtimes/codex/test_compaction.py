@@ -32,8 +32,8 @@ def is_compaction(request: RecordedRequest) -> bool:
 
 
 async def compact(harness: CodexHarness) -> RuntimeCompaction:
-    scope = Scope("default", harness.session, new_id("run"), str(harness.bench.path / "work"))
-    return await harness.runtime.compact(RuntimeRequest(scope, "", list(harness.said)))
+    scope = Scope("default", harness.session, new_id("run"), str(harness.setup.path / "work"))
+    return await harness.runtime.compact(RuntimeRequest(scope, "", list(harness.messages)))
 
 
 def shown(harness: CodexHarness) -> list[str]:
@@ -86,19 +86,19 @@ async def test_failed_compaction_keeps_the_history(tmp_path: Path, program: str)
 
 async def test_endless_compaction_times_out(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
         model.script.default = Reply(fault=Fault("hang"))
-        bench.patience = CodexTimeouts(deadline=1.0)
-        async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+        setup.patience = CodexTimeouts(deadline=1.0)
+        async with codex_harness(setup) as later:
+            later.messages = list(harness.messages)
             with pytest.raises(ModelError, match="did not answer thread/compact/start in 1 s"):
                 await compact(later)
             model.script.default = Reply(text="Swordfish.")
-            bench.patience = CodexTimeouts()
-        async with codex_harness(bench) as again:
-            again.said = list(harness.said)
+            setup.patience = CodexTimeouts()
+        async with codex_harness(setup) as again:
+            again.messages = list(harness.messages)
             assert await again.ask("which word?") is Outcome.DONE, again.ended
         assert "I will remember." in model.requests[-1].body.decode()
 
@@ -121,11 +121,11 @@ async def test_automatic_compaction_can_be_disabled(
     """Codex's own settings want it early; our thread settings take precedence."""
     much = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
     async with serve(Script(default=much)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, settings=ThreadSettings(config=config)
         )
-        bench.before = f"{LIMIT} = 100000"
-        async with codex_harness(bench) as harness:
+        setup.before = f"{LIMIT} = 100000"
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
             assert await harness.ask("which word?") is Outcome.DONE, harness.ended
     assert sum(map(is_compaction, model.requests)) == times
@@ -135,15 +135,15 @@ async def test_compaction_starts_at_our_own_limit(tmp_path: Path, program: str) 
     spent = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
     short = Rule(contains="short", steps=[Reply(text="Yes.", usage=TokenCounts(prompt=1_000))])
     async with serve(Script(rules=[short], default=spent)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, settings=ThreadSettings(compact_at=0.5)
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("the short word is swordfish")
             await harness.ask("now much of it")
             assert not any(map(is_compaction, model.requests))
-        async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+        async with codex_harness(setup) as later:
+            later.messages = list(harness.messages)
             model.script.default = Reply(text=SUMMARY)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
             assert is_compaction(model.requests[-2])
@@ -157,10 +157,10 @@ async def test_compaction_starts_at_our_own_limit(tmp_path: Path, program: str) 
 async def test_turn_runs_even_if_compaction_fails(tmp_path: Path, program: str) -> None:
     spent = Reply(text="I will remember.", usage=TokenCounts(prompt=140_000))
     async with serve(Script(default=spent)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, settings=ThreadSettings(compact_at=0.5)
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
             fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
             model.script.rules = [

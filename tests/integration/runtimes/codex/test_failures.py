@@ -44,9 +44,9 @@ async def test_refused_login_hints_at_codex_login(tmp_path: Path, program: str) 
 async def test_silence_after_a_tool_times_out(tmp_path: Path, program: str) -> None:
     hangs = Reply(fault=Fault("hang"))
     async with serve(command_script("echo hi", hangs)) as model:
-        patience = CodexTimeouts(quiet=1.0)
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_harness(bench) as harness:
+        timeouts = CodexTimeouts(quiet=1.0)
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=timeouts)
+        async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 outcome = await harness.ask("go")
             assert outcome is Outcome.FAILED
@@ -59,9 +59,9 @@ async def test_silence_after_a_tool_times_out(tmp_path: Path, program: str) -> N
 
 async def test_turn_has_a_deadline(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(fault=Fault("hang")))) as model:
-        patience = CodexTimeouts(deadline=1.0)
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_harness(bench) as harness:
+        timeouts = CodexTimeouts(deadline=1.0)
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=timeouts)
+        async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 outcome = await harness.ask("go")
     assert outcome is Outcome.FAILED
@@ -70,8 +70,8 @@ async def test_turn_has_a_deadline(tmp_path: Path, program: str) -> None:
 
 
 async def test_missing_program_is_reported(tmp_path: Path) -> None:
-    bench = CodexSetup(url="http://127.0.0.1:1", path=tmp_path, program=str(tmp_path / "nothing"))
-    async with codex_harness(bench) as harness:
+    setup = CodexSetup(url="http://127.0.0.1:1", path=tmp_path, program=str(tmp_path / "nothing"))
+    async with codex_harness(setup) as harness:
         outcome = await harness.ask("go")
     assert outcome is Outcome.FAILED
     assert harness.ended is not None

@@ -32,7 +32,7 @@ def script() -> Script:
 def start_branch(
     harness: CodexHarness, name: str, parent: str, messages: Sequence[Message]
 ) -> None:
-    harness.session, harness.said = name, list(messages)
+    harness.session, harness.messages = name, list(messages)
     harness.choose(ThreadSettings(parent=parent))
 
 
@@ -43,7 +43,7 @@ def last_request(model: FakeOpenAiServer) -> str:
 async def test_branch_continues_in_a_forked_thread(tmp_path: Path, program: str) -> None:
     async with served_codex(script(), tmp_path, program) as (model, harness):
         await harness.ask("go")
-        trunk = list(harness.said)
+        trunk = list(harness.messages)
         start_branch(harness, "ses_2", "ses_1", trunk)
         assert await harness.ask("in the branch") is Outcome.DONE, harness.ended
         assert OUTPUT in last_request(model)
@@ -59,7 +59,7 @@ async def test_branch_does_not_contain_later_messages_of_its_parent(
 ) -> None:
     async with served_codex(script(), tmp_path, program) as (model, harness):
         await harness.ask("go")
-        trunk = list(harness.said)
+        trunk = list(harness.messages)
         await harness.ask("only in the trunk")
         start_branch(harness, "ses_2", "ses_1", trunk)
         assert await harness.ask("in the branch") is Outcome.DONE, harness.ended
@@ -70,10 +70,10 @@ async def test_branch_does_not_contain_later_messages_of_its_parent(
 async def test_branch_of_a_branch_is_forked(tmp_path: Path, program: str) -> None:
     async with served_codex(script(), tmp_path, program) as (model, harness):
         await harness.ask("go")
-        trunk = list(harness.said)
+        trunk = list(harness.messages)
         start_branch(harness, "ses_2", "ses_1", trunk)
         assert await harness.ask("first") is Outcome.DONE, harness.ended
-        start_branch(harness, "ses_3", "ses_2", harness.said)
+        start_branch(harness, "ses_3", "ses_2", harness.messages)
         assert await harness.ask("second") is Outcome.DONE, harness.ended
         assert OUTPUT in last_request(model)
         assert last_request(model).count('"first"') == 1
@@ -84,13 +84,13 @@ async def test_our_tools_are_available_in_a_branch(tmp_path: Path, program: str)
     call = Reply(calls=[Call("session_search", {"query": "boats"})])
     rules = [Rule(contains="look", steps=[call, Reply(text="found")])]
     async with serve(Script(rules=rules)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
-        async with codex_harness(bench) as later:
-            start_branch(later, "ses_2", "ses_1", harness.said)
+        async with codex_harness(setup) as later:
+            start_branch(later, "ses_2", "ses_1", harness.messages)
             assert await later.ask("look") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
@@ -98,16 +98,16 @@ async def test_our_tools_are_available_in_a_branch(tmp_path: Path, program: str)
 async def test_repeated_undo_forks_at_earlier_turns(tmp_path: Path, program: str) -> None:
     async with served_codex(script(), tmp_path, program) as (model, harness):
         await harness.ask("go")
-        first = len(harness.said)
+        first = len(harness.messages)
         await harness.ask("keep this")
-        second = len(harness.said)
+        second = len(harness.messages)
         await harness.ask("forget this")
-        del harness.said[second:]
+        del harness.messages[second:]
         assert await harness.ask("forget that") is Outcome.DONE, harness.ended
         assert OUTPUT in last_request(model)
         assert "keep this" in last_request(model)
         assert "forget this" not in last_request(model)
-        del harness.said[first:]
+        del harness.messages[first:]
         assert await harness.ask("what now?") is Outcome.DONE, harness.ended
         assert OUTPUT in last_request(model)
         assert not any(
@@ -117,12 +117,12 @@ async def test_repeated_undo_forks_at_earlier_turns(tmp_path: Path, program: str
 
 async def test_branch_without_a_thread_gets_the_history(tmp_path: Path, program: str) -> None:
     async with serve(script()) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("go")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_harness(bench) as later:
-            start_branch(later, "ses_2", "ses_1", harness.said)
+        async with codex_harness(setup) as later:
+            start_branch(later, "ses_2", "ses_1", harness.messages)
             assert await later.ask("in the branch") is Outcome.DONE, later.ended
     assert OUTPUT not in last_request(model)
     assert last_request(model).count("I ran it.") == 1

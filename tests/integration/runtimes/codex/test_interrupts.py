@@ -39,7 +39,7 @@ async def test_interrupt_keeps_the_partial_answer(tmp_path: Path, program: str) 
         model.script.default = Reply(text="well")
         assert await harness.ask("and now?") is Outcome.DONE
         assert harness.service.started == 1
-    half = harness.said[1]
+    half = harness.messages[1]
     assert isinstance(half, Assistant)
     assert half.stop is Stop.CANCELLED
     assert half.text.startswith("half")
@@ -57,7 +57,7 @@ async def test_interrupt_ends_the_command(tmp_path: Path, program: str) -> None:
         await ask_and_interrupt(harness, begun)
         assert await has_exited(int(await wait_for_file(tmp_path / "work" / "pid")))
         assert harness.service.started == 1
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert result.failed
     assert "outcome is unknown" in text_of(result)
 
@@ -80,9 +80,9 @@ async def test_steering_message_is_read(tmp_path: Path, program: str) -> None:
         with anyio.fail_after(TEST_TIMEOUT):
             outcome = await harness.ask("go", meanwhile=meanwhile, listen=until)
     assert outcome is Outcome.DONE, harness.ended
-    assert word in harness.said
-    assert text_of(harness.said[-1]) == "stopped at ten"
-    assert harness.said.count(word) == 1
+    assert word in harness.messages
+    assert text_of(harness.messages[-1]) == "stopped at ten"
+    assert harness.messages.count(word) == 1
 
 
 async def test_unread_steering_messages_are_not_lost(tmp_path: Path, program: str) -> None:
@@ -98,7 +98,7 @@ async def test_unread_steering_messages_are_not_lost(tmp_path: Path, program: st
     async with served_codex(Script(default=slow), tmp_path, program) as (_, harness):
         with anyio.fail_after(TEST_TIMEOUT):
             assert await harness.ask("go", meanwhile=meanwhile) is Outcome.FAILED
-    assert harness.said.count(word) == 1
+    assert harness.messages.count(word) == 1
 
 
 async def test_process_is_restarted_after_a_kill_in_mid_turn(tmp_path: Path, program: str) -> None:
@@ -123,4 +123,4 @@ async def test_process_is_restarted_after_a_kill_in_mid_turn(tmp_path: Path, pro
     asked = model.requests[-1].body.decode()
     assert '"go"' in asked
     assert "half of" in asked
-    assert text_of(harness.said[-1]) == "alive"
+    assert text_of(harness.messages[-1]) == "alive"

@@ -104,7 +104,7 @@ async def test_answer_is_received(tmp_path: Path, behaviour: str) -> None:
         with anyio.fail_after(TEST_TIMEOUT):
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
-    assert text_of(harness.said[-1]) == "still here"
+    assert text_of(harness.messages[-1]) == "still here"
 
 
 @pytest.mark.parametrize(

@@ -80,17 +80,17 @@ def output_of(model: FakeOpenAiServer) -> str:
 async def test_file_change_needs_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("exec_command", {"cmd": PATCH}))) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.tool == "patch"
     assert request.action == f"add {tmp_path}/work/new.txt"
     assert "one" in request.detail
     assert (tmp_path / "work" / "new.txt").exists() is allowed
-    assert result_of(harness.said).failed is not allowed
+    assert result_of(harness.messages).failed is not allowed
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -100,19 +100,19 @@ async def test_mcp_tool_needs_approval(tmp_path: Path, program: str, allowed: bo
     given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
             settings=ThreadSettings(config=given),
-            counsel=rules,
+            approvals=rules,
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.tool == "mcp.s"
     assert '{"who":"you"}' in request.action
-    result = result_of(harness.said)
+    result = result_of(harness.messages)
     assert result.failed is not allowed
     assert (text_of(result) == "hello you") is allowed
 
@@ -121,12 +121,12 @@ async def test_mcp_tool_needs_approval(tmp_path: Path, program: str, allowed: bo
 async def test_question_is_answered(tmp_path: Path, program: str, answer: str | None) -> None:
     options = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
     question = {"id": "q1", "header": "H", "question": "Which?", "options": options}
-    rules = FakeApprovals(allowed=False, words=answer)
+    rules = FakeApprovals(allowed=False, answer=answer)
     async with serve(call_script(Call("request_user_input", {"questions": [question]}))) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     assert rules.questions == [("Which?", ["A", "B"])]
     assert ('["B"]' in output_of(model)) is (answer == "B")
@@ -137,10 +137,10 @@ async def test_permissions_need_approval(tmp_path: Path, program: str, allowed: 
     wanted = {"reason": "I need the net", "permissions": {"network": {"enabled": True}}}
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("request_permissions", wanted))) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, config=EXPERIMENTS, approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     (request,) = rules.wishes
     assert request.reason == "I need the net"
@@ -155,10 +155,10 @@ class SlowApprovals(FakeApprovals):
         self._seconds = seconds
         self.asked = anyio.Event()
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
         self.asked.set()
         await SystemClock().sleep(self._seconds)
-        return await super().rule(scope, wish, tell)
+        return await super().decide(scope, request, emit)
 
 
 ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "require_escalated"})
@@ -166,26 +166,26 @@ ESCALATED = Call("exec_command", {"cmd": "echo hi", "sandbox_permissions": "requ
 
 async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: str) -> None:
     async with serve(call_script(ESCALATED)) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
             sandbox="read-only",
-            counsel=SlowApprovals(5.0),
+            approvals=SlowApprovals(5.0),
             patience=CodexTimeouts(deadline=4.5),
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
-    assert text_of(result_of(harness.said)) == "hi\n"
+    assert text_of(result_of(harness.messages)) == "hi\n"
 
 
 async def test_interrupt_withdraws_the_question(tmp_path: Path, program: str) -> None:
     rules = SlowApprovals(600)
     async with serve(call_script(ESCALATED)) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 async with anyio.create_task_group() as group:
                     group.start_soon(harness.ask, "go")
@@ -195,15 +195,15 @@ async def test_interrupt_withdraws_the_question(tmp_path: Path, program: str) ->
             assert await harness.ask("and now?") is Outcome.DONE, harness.ended
             assert harness.service.started == 1
     assert rules.wishes == []
-    assert result_of(harness.said).failed
+    assert result_of(harness.messages).failed
 
 
 async def test_sessions_share_one_process(tmp_path: Path, program: str) -> None:
     async with serve(call_script(Call("exec_command", {"cmd": "sleep 0.2; echo hi"}))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             others = [
-                CodexHarness(harness.runtime, harness.service, bench, harness.door)
+                CodexHarness(harness.runtime, harness.service, setup, harness.door)
                 for _ in range(4)
             ]
             async with anyio.create_task_group() as group:
@@ -214,4 +214,4 @@ async def test_sessions_share_one_process(tmp_path: Path, program: str) -> None:
     for other in others:
         assert other.ended is not None
         assert other.ended.outcome is Outcome.DONE, other.ended
-        assert text_of(result_of(other.said)) == "hi\n"
+        assert text_of(result_of(other.messages)) == "hi\n"

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_thread_continues_in_another_process(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
-        async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+        async with codex_harness(setup) as later:
+            later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
@@ -35,12 +35,12 @@ async def test_thread_continues_in_another_process(tmp_path: Path, program: str)
 
 async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="I will remember."))) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
         shutil.rmtree(tmp_path / "codex")
-        async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+        async with codex_harness(setup) as later:
+            later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
     asked = model.requests[-1].body.decode()
     assert asked.count("the word is swordfish") == 1
@@ -52,7 +52,7 @@ async def test_new_thread_gets_the_history(tmp_path: Path, program: str) -> None
         model,
         harness,
     ):
-        harness.said = [
+        harness.messages = [
             User("msg_1", (Text("the word is swordfish"),)),
             Assistant("msg_2", (Text("Understood."),), Stop.END),
         ]
@@ -69,7 +69,7 @@ async def test_undone_turns_are_forgotten(tmp_path: Path, program: str) -> None:
     ):
         await harness.ask("keep this")
         await harness.ask("forget this")
-        del harness.said[2:]
+        del harness.messages[2:]
         assert await harness.ask("what now?") is Outcome.DONE, harness.ended
         asked = model.requests[-1].body.decode()
         assert asked.count("keep this") == 1
@@ -81,13 +81,13 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
-        async with codex_harness(bench) as later:
-            later.said = list(harness.said)
+        async with codex_harness(setup) as later:
+            later.messages = list(harness.messages)
             assert await later.ask("go") is Outcome.DONE, later.ended
     assert tool.asked == [{"query": "boats"}]
 
@@ -95,8 +95,8 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
 async def test_idle_process_is_ended(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="Yes."))) as model:
         patience = CodexTimeouts(idle=0.3)
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
+        async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
             with anyio.fail_after(TEST_TIMEOUT):
                 while codex_pids(tmp_path):
@@ -113,11 +113,11 @@ async def test_idle_threads_are_unsubscribed(tmp_path: Path, program: str) -> No
     ):
         first: list[Message] = []
         for number in range(MAX_OPEN_THREADS + 2):
-            harness.session, harness.said = f"ses_{number}", []
+            harness.session, harness.messages = f"ses_{number}", []
             assert await harness.ask(f"word {number}") is Outcome.DONE, harness.ended
-            first = first or list(harness.said)
+            first = first or list(harness.messages)
         async with harness.service.server() as server:
             assert len(server.threads) == MAX_OPEN_THREADS
-        harness.session, harness.said = "ses_0", first
+        harness.session, harness.messages = "ses_0", first
         assert await harness.ask("which word?") is Outcome.DONE, harness.ended
         assert "word 0" in model.requests[-1].body.decode()

@@ -34,15 +34,15 @@ pytestmark = pytest.mark.anyio
 async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="Hello from far away.", reasoning="They greet me."))
     async with serve(script) as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("hi", system="Be kind.")
             assert outcome is Outcome.DONE, harness.ended
             deltas = [event.text for event in harness.events if isinstance(event, TextDelta)]
             thoughts = [event.text for event in harness.events if isinstance(event, ReasoningDelta)]
             await harness.ask("and again")
             assert harness.service.started == 1
-    first = harness.said[1]
+    first = harness.messages[1]
     assert isinstance(first, Assistant)
     assert first.text == "Hello from far away."
     assert (first.model, first.provider, first.usage) == ("mock-model", "mock", Usage(10, 5))
@@ -59,8 +59,8 @@ async def test_two_turns_share_one_thread(tmp_path: Path, program: str) -> None:
 
 async def test_image_is_sent(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             media = await FileBlobs(tmp_path / "blobs").put(tiny_png(), "image/png", "dot.png")
             await harness.ask("look", media)
     assert "data:image/png;base64," in model.requests[0].body.decode()
@@ -70,16 +70,16 @@ async def test_command_becomes_a_call_with_its_result(tmp_path: Path, program: s
     async with served_codex(command_script("echo out; exit 3"), tmp_path, program) as (_, harness):
         outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert result.failed
     assert text_of(result) == "[exit 3]\nout\n"
-    asked = harness.said[1]
+    asked = harness.messages[1]
     assert isinstance(asked, Assistant)
     (call,) = asked.calls
     assert (call.name, call.id) == ("exec_command", result.call)
     assert b"echo out; exit 3" in bytes(call.args)
     assert any(isinstance(event, ToolStarted) for event in harness.events)
-    assert text_of(harness.said[-1]) == "done"
+    assert text_of(harness.messages[-1]) == "done"
 
 
 async def test_command_output_is_streamed(tmp_path: Path, program: str) -> None:
@@ -87,17 +87,17 @@ async def test_command_output_is_streamed(tmp_path: Path, program: str) -> None:
         await harness.ask("go")
     shown = "".join(event.text for event in harness.events if isinstance(event, ToolProgress))
     assert "step 3" in shown
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert text_of(result) == "step 1\nstep 2\nstep 3\n"
 
 
 async def test_approved_command_runs(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=True)
     async with serve(escalation_script("echo yes > made")) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     (wish,) = rules.wishes
@@ -109,15 +109,15 @@ async def test_approved_command_runs(tmp_path: Path, program: str) -> None:
 async def test_denied_command_does_not_run(tmp_path: Path, program: str) -> None:
     rules = FakeApprovals(allowed=False)
     async with serve(escalation_script("echo yes > made")) as model:
-        bench = CodexSetup(
-            url=model.url, path=tmp_path, program=program, sandbox="read-only", counsel=rules
+        setup = CodexSetup(
+            url=model.url, path=tmp_path, program=program, sandbox="read-only", approvals=rules
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     assert len(rules.wishes) == 1
     assert not (tmp_path / "work" / "made").exists()
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert result.failed
     assert "Declined" in text_of(result)
 
@@ -127,7 +127,7 @@ async def test_patch_is_shown_with_its_changes(tmp_path: Path, program: str) -> 
         outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     assert (tmp_path / "work" / "new.txt").read_text() == "one\n"
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert "1 change(s)" in text_of(result)
     assert "one" in result.shown
     notices = [event.text for event in harness.events if isinstance(event, Notice)]
@@ -139,27 +139,27 @@ async def test_our_tools_are_called(tmp_path: Path, program: str) -> None:
     reply = Reply(calls=[Call("session_search", {"query": "boats"})])
     script = Script(rules=[Rule(contains="go", steps=[reply, Reply(text="found")])])
     async with serve(script) as model:
-        bench = CodexSetup(
+        setup = CodexSetup(
             url=model.url, path=tmp_path, program=program, tools={"session_search": tool}
         )
-        async with codex_harness(bench) as harness:
+        async with codex_harness(setup) as harness:
             outcome = await harness.ask("go")
     assert outcome is Outcome.DONE, harness.ended
     assert tool.asked == [{"query": "boats"}]
-    (result,) = results(harness.said)
+    (result,) = results(harness.messages)
     assert "boats" in text_of(result)
     assert "did {'query': 'boats'}" in model.requests[1].body.decode()
 
 
 async def test_new_model_applies_from_the_next_turn(tmp_path: Path, program: str) -> None:
     async with serve() as model:
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program)
+        async with codex_harness(setup) as harness:
             await harness.ask("hello")
             harness.choose(ThreadSettings(model="mock-two", effort="high"))
             assert await harness.ask("hello again") is Outcome.DONE, harness.ended
     assert [request.json["model"] for request in model.requests] == ["mock-model", "mock-two"]
-    last = harness.said[-1]
+    last = harness.messages[-1]
     assert isinstance(last, Assistant)
     assert last.model == "mock-two"
 
@@ -170,8 +170,8 @@ async def test_plan_is_shown(tmp_path: Path, program: str) -> None:
     script = Script(rules=[Rule(contains="go", steps=[plan, Reply(text="done")])])
     async with serve(script) as model:
         settings = ThreadSettings(config={"tools": {"update_plan": {"enabled": True}}})
-        bench = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
-        async with codex_harness(bench) as harness:
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, settings=settings)
+        async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended
     notices = [event.text for event in harness.events if isinstance(event, Notice)]
     assert "Plan: [x] look; [>] leap" in notices
@@ -187,6 +187,6 @@ async def test_account_usage_is_reported(tmp_path: Path, program: str) -> None:
     script = Script(default=Reply(text="Hello.", headers=limits))
     async with served_codex(script, tmp_path, program) as (_, harness):
         assert await harness.ask("hi") is Outcome.DONE, harness.ended
-        assert harness.service.limits.words == "93 % of 5 h, 12 % of 7 d"
+        assert harness.service.limits.description == "93 % of 5 h, 12 % of 7 d"
     notices = [event.text for event in harness.events if isinstance(event, Notice)]
     assert "Codex: 93 % of the account's limit is used." in notices

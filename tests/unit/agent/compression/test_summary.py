@@ -1,4 +1,4 @@
-"""What a model is told to write down, and what is written down without one."""
+"""Summaries written with and without a model."""
 
 from hermes.compaction.summary import (
     MAX_PLAIN_SUMMARY,
@@ -25,13 +25,13 @@ TALK: list[Message] = [
 redact = Redactor().redact
 
 
-def test_the_request_names_every_section_and_its_length() -> None:
+def test_request_names_every_section_and_the_length() -> None:
     system = summary_prompt(4_000)
     assert all(f"## {name}" in system for name in SECTIONS)
     assert "3000 words" in system
 
 
-def test_the_text_to_summarise_has_no_secrets_and_short_results() -> None:
+def test_summary_source_is_redacted_and_results_shortened() -> None:
     text = summary_source(
         SummaryInput(messages=TALK, previous="Before.", focus="the tests"), redact, 100_000
     )
@@ -43,7 +43,7 @@ def test_the_text_to_summarise_has_no_secrets_and_short_results() -> None:
     assert len(text) < 1_500
 
 
-def test_a_text_that_is_too_long_keeps_both_ends() -> None:
+def test_long_summary_source_keeps_both_ends() -> None:
     text = summary_source(
         SummaryInput(messages=[user_message("x" * 5_000) for _ in range(50)]), redact, 10_000
     )
@@ -51,7 +51,7 @@ def test_a_text_that_is_too_long_keeps_both_ends() -> None:
     assert "left out" in text
 
 
-def test_without_a_model_there_is_still_a_summary() -> None:
+def test_plain_summary_is_written_without_a_model() -> None:
     text = plain_summary(SummaryInput(messages=TALK), redact)
     assert "Fix the build" in text
     assert "1. read_file" in text
@@ -64,7 +64,7 @@ def test_without_a_model_there_is_still_a_summary() -> None:
     )
 
 
-def test_pins_and_questions_stand_below_whatever_was_written() -> None:
+def test_pins_and_questions_follow_every_summary() -> None:
     text = frame_summary("It went well.", KeptText(pins=["Never push."], questions=["May I? rm x"]))
     assert text.index("It went well.") < text.index("- Never push.") < text.index("- May I? rm x")
     assert text.endswith("goes on below.]")

@@ -1,4 +1,4 @@
-"""What a model sees of a long past: both ends as they are, the middle in short, nothing torn."""
+"""The compacted view of a long conversation is always a valid history."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -61,7 +61,7 @@ def shown(view: CompactedView, messages: Sequence[Message]) -> list[Message]:
     return seen
 
 
-def test_both_ends_stay_and_the_middle_becomes_the_summary() -> None:
+def test_both_ends_are_kept_and_the_middle_is_summarized() -> None:
     said = long_talk(10)
     view = made(said, CutLimits(budget=600, head=3))
     seen = shown(view, said)
@@ -73,7 +73,7 @@ def test_both_ends_stay_and_the_middle_becomes_the_summary() -> None:
     assert len(tail) < len(said) // 3
 
 
-def test_the_head_is_never_torn_from_its_results() -> None:
+def test_head_is_not_separated_from_its_results() -> None:
     said = long_talk(10)
     places = find_cut(said, CutLimits(budget=600, head=2))
     assert places is not None
@@ -81,7 +81,7 @@ def test_the_head_is_never_torn_from_its_results() -> None:
     assert [type(one) for one in said[:4]] == [User, Assistant, Result, Result]
 
 
-def test_a_very_long_turn_keeps_its_question_and_the_reply_before_it() -> None:
+def test_very_long_turn_keeps_its_question_and_the_previous_reply() -> None:
     said = [*long_talk(3), *long_talk(1, steps=60)[:-1]]
     seen = shown(made(said, CutLimits(budget=600, head=0)), said)
     words = [text_of(one)[:10] for one in seen]
@@ -90,7 +90,7 @@ def test_a_very_long_turn_keeps_its_question_and_the_reply_before_it() -> None:
     check_request(valid_history(seen))
 
 
-def test_a_tool_that_keeps_its_state_in_the_transcript_finds_it() -> None:
+def test_stateful_tool_result_is_kept() -> None:
     first, other = tool_call("todo", "t1", todos=[]), tool_call("look", "l1")
     said = [
         user_message(),
@@ -108,14 +108,14 @@ def test_a_tool_that_keeps_its_state_in_the_transcript_finds_it() -> None:
     check_request(valid_history([*seen, user_message("next")]))
 
 
-def test_a_taken_back_message_makes_the_view_show_nothing() -> None:
+def test_hidden_message_invalidates_the_view() -> None:
     said = long_talk(10)
     view = made(said, CutLimits(budget=600))
     assert apply_view(view, said[: view_start(view, said)]) is None
     assert view_start(view, said[:3]) == 0
 
 
-def test_what_is_added_later_only_follows() -> None:
+def test_later_messages_follow_the_view() -> None:
     said = long_talk(10)
     view = made(said, CutLimits(budget=600, head=3))
     before = shown(view, said)
@@ -123,20 +123,20 @@ def test_what_is_added_later_only_follows() -> None:
     assert after[: len(before)] == before
 
 
-def test_the_second_time_goes_on_where_the_first_ended() -> None:
+def test_second_compaction_starts_where_the_first_ended() -> None:
     said = long_talk(10)
     first = made(said, CutLimits(budget=600, head=3))
     longer = [*said, *(replace(one, id=f"{one.id}_b") for one in long_talk(10))]
     since = view_start(first, longer)
-    places = find_cut(longer, CutLimits(budget=600, since=since))
+    places = find_cut(longer, CutLimits(budget=600, summarized=since))
     assert places is not None
     gone = newly_omitted(first, longer, places)
     assert gone == [*longer[: len(first.head)], *longer[since : places.start]]
     assert places.head == 0
-    assert find_cut(said, CutLimits(budget=600, since=since)) is None
+    assert find_cut(said, CutLimits(budget=600, summarized=since)) is None
 
 
-def test_keeping_the_last_turns() -> None:
+def test_last_turns_are_kept_on_request() -> None:
     said = long_talk(10)
     places = find_cut(said, CutLimits(budget=100, turns=2))
     assert places is not None
@@ -147,9 +147,9 @@ def test_keeping_the_last_turns() -> None:
     assert find_cut(said, CutLimits(budget=100, turns=11)) is None
 
 
-def test_long_results_in_a_tail_that_is_too_long_are_lines() -> None:
+def test_long_results_in_a_long_tail_become_lines() -> None:
     said = long_talk(2, steps=1, size=40_000)
-    view = made(said, CutLimits(budget=12_000, least=8))
+    view = made(said, CutLimits(budget=12_000, min_messages=8))
     seen = shown(view, said)
     old = [one for one in seen if isinstance(one, Result)]
     assert old
@@ -157,7 +157,7 @@ def test_long_results_in_a_tail_that_is_too_long_are_lines() -> None:
     assert text_of(seen[-1]).startswith("reply 1")
 
 
-def test_pictures_in_old_results_are_not_shown_any_more() -> None:
+def test_images_in_old_results_are_removed() -> None:
     seen = Result("m", "c", (Text("here"), Media("0" * 64, "image/png")))
     (line,) = prune_results([seen])
     assert text_of(line) == ("[a tool answered: 4 characters, 1 picture(s) no longer shown] here")
@@ -206,7 +206,7 @@ def check_compressed(said: list[Message], budget: int, head: int, more: list[Mes
     view: CompactedView | None = None
     for messages in (said, [*said, *more]):
         since = view_start(view, messages)
-        ends = CutLimits(budget=budget, head=0 if since else head, since=since)
+        ends = CutLimits(budget=budget, head=0 if since else head, summarized=since)
         places = find_cut(messages, ends, ["todo", "terminal"])
         if places is None:
             continue
@@ -243,7 +243,7 @@ BUDGETS = (1, 20, 200, 2_000, 20_000)
 @pytest.mark.slow
 @given(talks(), st.sampled_from(BUDGETS), st.integers(0, 4), talks())
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-def test_random_histories_never_make_an_invalid_request(
+def test_random_histories_give_valid_requests(
     said: list[Message], budget: int, head: int, more: list[Message]
 ) -> None:
     check_compressed(said, budget, head, _later(more))
@@ -285,7 +285,7 @@ def test_a_hundred_thousand_histories() -> None:
     check_many(100_000)
 
 
-def test_a_wrong_cut_would_be_seen() -> None:
+def test_wrong_cut_is_detected_by_the_validator() -> None:
     said = long_talk(3)
     torn = Cut(head=0, start=2, whole=2)
     assert pairs_torn(said, torn)

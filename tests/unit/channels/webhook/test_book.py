@@ -77,10 +77,10 @@ def test_broken_entry_does_not_affect_others(file: Path, caplog: pytest.LogCaptu
     assert not routes["good"].unserved
     assert "secret" in routes["bad"].unserved
     assert "script" in routes["later"].unserved
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert "route bad is not served" in told[0]
-    assert "route later is not served" in told[1]
+    reply = [record.getMessage() for record in caplog.records]
+    assert len(reply) == 2
+    assert "route bad is not served" in reply[0]
+    assert "route later is not served" in reply[1]
 
 
 def test_warning_is_logged_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -55,25 +55,25 @@ def test_misspelled_name_gets_a_suggestion() -> None:
     assert "qwen2.5-coder-1.5b" in caught.value.hint
 
 
-def create_sparse_file(place: ModelFolder, name: str, size: int | None = None) -> None:
+def create_sparse_file(model_folder: ModelFolder, name: str, size: int | None = None) -> None:
     """Create a create_sparse_file file of the right size."""
     one = find_weights(name)
-    place.folder.mkdir(parents=True, exist_ok=True)
-    with place.weights(one).open("wb") as file:
+    model_folder.folder.mkdir(parents=True, exist_ok=True)
+    with model_folder.weights_path(one).open("wb") as file:
         file.truncate(one.size if size is None else size)
 
 
 def test_installed_models_are_listed(tmp_path: Path) -> None:
-    place = folder_under(tmp_path)
-    assert folder_at(place.url) == place
-    assert local_server_in(place) == ()
-    create_sparse_file(place, "smollm2-135m")
-    create_sparse_file(place, "qwen2.5-coder-0.5b", 12)
-    assert place.present() == {"smollm2-135m": 8192}
-    assert chosen_weights("", place.url).name == "smollm2-135m"
-    assert chosen_weights("qwen2.5-coder-1.5b", place.url).name == "qwen2.5-coder-1.5b"
-    if not place.has_engine:
-        assert local_server_in(place) == ()
-    (place.engine / "xllamacpp").mkdir(parents=True)
-    (found,) = local_server_in(place)
+    model_folder = folder_under(tmp_path)
+    assert folder_at(model_folder.url) == model_folder
+    assert local_server_in(model_folder) == ()
+    create_sparse_file(model_folder, "smollm2-135m")
+    create_sparse_file(model_folder, "qwen2.5-coder-0.5b", 12)
+    assert model_folder.installed_models() == {"smollm2-135m": 8192}
+    assert chosen_weights("", model_folder.url).name == "smollm2-135m"
+    assert chosen_weights("qwen2.5-coder-1.5b", model_folder.url).name == "qwen2.5-coder-1.5b"
+    if not model_folder.has_engine:
+        assert local_server_in(model_folder) == ()
+    (model_folder.engine_folder / "xllamacpp").mkdir(parents=True)
+    (found,) = local_server_in(model_folder)
     assert (found.provider, list(found.models)) == ("embedded", ["smollm2-135m"])

@@ -37,10 +37,10 @@ class FakeEngineProcess:
         await self.dead.wait()
         return b""
 
-    async def feed(self, data: bytes) -> None:
+    async def write_stdin(self, data: bytes) -> None:
         """Do nothing: it needs no options."""
 
-    def hang_up(self) -> None:
+    def close_stdin(self) -> None:
         """Do nothing: it reads no input."""
 
     async def wait(self) -> ProcessExit:
@@ -56,7 +56,7 @@ class FakeMachine:
 
     def __init__(self, folder: Path, *, fits: int = 1, at_once: bool = True) -> None:
         self.place = ModelFolder(folder)
-        (self.place.engine / ENGINE_PACKAGE).mkdir(parents=True)
+        (self.place.engine_folder / ENGINE_PACKAGE).mkdir(parents=True)
         self.running: list[FakeEngineProcess] = []
         self.started = 0
         self.most = 0
@@ -68,7 +68,7 @@ class FakeMachine:
             name=name, title=name, licence="", publisher="", size=0, sha256="", window=1,
             context=1, memory=MEMORY,
         )  # fmt: skip
-        self.place.weights(one).touch()
+        self.place.weights_path(one).touch()
         return one
 
     def free(self) -> int:
@@ -89,7 +89,7 @@ class FakeMachine:
 
     @asynccontextmanager
     async def engines(self) -> AsyncGenerator[EnginePool]:
-        parts = EngineDeps(launch=self.launch, env={}, threads=1, free=self.free)
+        parts = EngineDeps(launch=self.launch, env={}, threads=1, available_memory=self.free)
         with anyio.fail_after(TIMEOUT):
             async with open_engine_pool(parts) as engines:
                 yield engines
@@ -99,7 +99,7 @@ async def run_request(
     engines: EnginePool, machine: FakeMachine, name: str, done: anyio.Event
 ) -> None:
     """Run a request until `done` is set."""
-    async with engines.turn(machine.weights(name), machine.place):
+    async with engines.acquire(machine.weights(name), machine.place):
         await done.wait()
 
 

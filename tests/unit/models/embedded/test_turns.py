@@ -17,11 +17,11 @@ from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
 
 
-def step(number: int, name: str, args: str, told: str, *, failed: bool = False) -> list[Message]:
+def step(number: int, name: str, args: str, output: str, *, failed: bool = False) -> list[Message]:
     made = ToolCall(f"c{number}", name, Raw(args.encode()))
     return [
         Assistant(f"a{number}", (made,), Stop.TOOLS),
-        Result(f"r{number}", f"c{number}", (Text(told),), failed=failed),
+        Result(f"r{number}", f"c{number}", (Text(output),), failed=failed),
     ]
 
 
@@ -64,27 +64,30 @@ def test_kind_of_question_is_recognised(words: str, know: bool, do: bool) -> Non
 
 def test_names_are_not_checked_after_some_steps() -> None:
     question = "Is a.txt better than b.txt?"
-    assert turn_state_of(conversation(question)).left == []
+    assert turn_state_of(conversation(question)).untouched_names == []
     looks = [
         step(number, "terminal", f'{{"command": "ls {number}"}}', "nothing")
         for number in range(MAX_CHECKED_STEPS)
     ]
-    assert turn_state_of(conversation(question, *looks[:-1])).left == ["a.txt", "b.txt"]
-    assert turn_state_of(conversation(question, *looks)).left == []
+    assert turn_state_of(conversation(question, *looks[:-1])).untouched_names == ["a.txt", "b.txt"]
+    assert turn_state_of(conversation(question, *looks)).untouched_names == []
     wrong = step(1, "read_file", '{"path": "c.txt"}', "there is no c.txt", failed=True)
-    assert turn_state_of(conversation(question, wrong)).left == []
+    assert turn_state_of(conversation(question, wrong)).untouched_names == []
 
 
 def test_file_name_alone_is_not_its_content() -> None:
     found = step(0, "terminal", '{"command": "grep -l x a.csv"}', '{"output":"./a.csv\\n"}')
     read = step(1, "read_file", '{"path": "a.csv"}', '{"content":"1|x,555"}')
-    assert turn_state_of(conversation("What is the number of x? See a.csv.", found)).left == [
-        "a.csv"
-    ]
+    assert turn_state_of(
+        conversation("What is the number of x? See a.csv.", found)
+    ).untouched_names == ["a.csv"]
     assert (
-        turn_state_of(conversation("What is the number of x? See a.csv.", found, read)).left == []
+        turn_state_of(
+            conversation("What is the number of x? See a.csv.", found, read)
+        ).untouched_names
+        == []
     )
-    assert turn_state_of(conversation("Which file mentions x?", found)).left == []
+    assert turn_state_of(conversation("Which file mentions x?", found)).untouched_names == []
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def test_call_is_required_while_a_name_is_untouched() -> None:
     ]
     request = ModelRequest(small_prompt(), history, offered())
     assert offers(request) == ALL
-    told = sent(request)["messages"][-1]["content"]
-    assert told.endswith("Not done yet: first.txt, a kite. Take the next step.")
+    output = sent(request)["messages"][-1]["content"]
+    assert output.endswith("Not done yet: first.txt, a kite. Take the next step.")
     assert repeats_calls(request, made)
     assert offers(request, made) == ALL[1:]
     history += [
@@ -177,7 +177,10 @@ def test_required_call_stays_required() -> None:
     history: list[Message] = [
         user("What is in a.txt?"), call("read_file", '{"path": "a.txt"}'), result("x"),
     ]  # fmt: skip
-    assert offers(ModelRequest("", history, offered(), calling=OutputConstraints(must=True))) == ALL
+    assert (
+        offers(ModelRequest("", history, offered(), constraints=OutputConstraints(required=True)))
+        == ALL
+    )
 
 
 def test_earlier_results_are_repeated() -> None:
@@ -237,12 +240,12 @@ def test_answer_schema_allows_a_tool_or_a_reply() -> None:
 @pytest.mark.parametrize(
     ("calling", "names"),
     [
-        (OutputConstraints(must=True), ["terminal", "read_file", "write_file", "patch"]),
+        (OutputConstraints(required=True), ["terminal", "read_file", "write_file", "patch"]),
         (OutputConstraints(name="read_file"), ["read_file"]),
     ],
 )
 def test_constraints_limit_the_answer_schema(calling: OutputConstraints, names: list[str]) -> None:
-    body = sent(ModelRequest("", [user("hi")], offered(), calling=calling))
+    body = sent(ModelRequest("", [user("hi")], offered(), constraints=calling))
     schema = body["response_format"]["json_schema"]["schema"]
     assert [one["properties"]["tool"]["const"] for one in schema["oneOf"]] == names
 
@@ -295,7 +298,7 @@ def test_unknown_tool_keeps_its_own_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("output", "words"),
     [
         ('{"output":"a\\nb\\n","exit_code":0,"error":null}', "a\nb"),
         ('{"output":"","exit_code":0,"error":null}', "It worked. No output."),
@@ -309,8 +312,8 @@ def test_unknown_tool_keeps_its_own_schema() -> None:
         ("{ no json", "{ no json"),
     ],
 )  # fmt: skip
-def test_results_become_plain_text(told: str, words: str) -> None:
-    assert plain_text(told) == words
+def test_results_become_plain_text(output: str, words: str) -> None:
+    assert plain_text(output) == words
 
 
 def test_long_texts_keep_both_ends() -> None:

@@ -37,12 +37,12 @@ class FakeApprovals:
         self._words = list(words)
         self._allowed = allowed
 
-    async def rule(self, scope: Scope, wish: ApprovalRequest, tell: Emit) -> Decision:
-        self.wishes.append(wish)
+    async def decide(self, scope: Scope, request: ApprovalRequest, emit: Emit) -> Decision:
+        self.wishes.append(request)
         return Decision(self._allowed)
 
-    async def inquire(
-        self, scope: Scope, text: str, choices: Sequence[str], tell: Emit
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
     ) -> str | None:
         self.questions.append(text)
         return self._words.pop(0)
@@ -54,7 +54,7 @@ async def answer_request(
     asked = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),), trust)])
     answers = ServerRequestHandler(person, SystemClock(), runtime_request, _ignore, EventMapper())
-    return await answers.to(asked)
+    return await answers.answer(asked)
 
 
 async def _ignore(event: RuntimeEvent, /) -> None:
@@ -88,11 +88,11 @@ async def test_untrusted_output_restricts_approvals() -> None:
     answers = ServerRequestHandler(person, SystemClock(), runtime_request, _ignore, mapper)
     params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
     asked = RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params)
-    await answers.to(asked)
+    await answers.answer(asked)
     item = {"type": "commandExecution", "id": "a", "command": "ls", "status": "completed"}
     params = Raw(msgspec.json.encode({"item": item}))
     mapper.feed(RpcMessage(method=protocol.ITEM_COMPLETED, params=params))
-    await answers.to(asked)
+    await answers.answer(asked)
     assert [request.foreign for request in person.wishes] == [False, True]
 
 
@@ -104,7 +104,7 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
 
 
 @pytest.mark.parametrize(
-    ("said", "strange"),
+    ("said", "untrusted"),
     [
         ([GUEST, CALLED, tool_result("c1")], True),
         ([user_message("go"), CALLED, UNTRUSTED], True),
@@ -134,7 +134,7 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
     ],
 )
 async def test_resumed_turn_remembers_untrusted_text(
-    said: Sequence[Message], *, strange: bool
+    said: Sequence[Message], *, untrusted: bool
 ) -> None:
     person, mapper = FakeApprovals(), EventMapper()
     web = ToolSpec("web", "", {}, foreign=True)
@@ -142,12 +142,12 @@ async def test_resumed_turn_remembers_untrusted_text(
         person, SystemClock(), RuntimeRequest(SCOPE, "", said, tools=[web]), _ignore, mapper
     )
     params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
-    await answers.to(RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params))
-    assert (person.wishes[0].foreign, mapper.foreign) == (strange, strange)
+    await answers.answer(RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params))
+    assert (person.wishes[0].foreign, mapper.has_untrusted_text) == (untrusted, untrusted)
 
 
-@pytest.mark.parametrize("strange", [False, True])
-async def test_our_tools_know_about_pending_untrusted_results(*, strange: bool) -> None:
+@pytest.mark.parametrize("untrusted", [False, True])
+async def test_our_tools_know_about_pending_untrusted_results(*, untrusted: bool) -> None:
     """A running command delays the results of all later items."""
     order: list[str] = []
 
@@ -156,14 +156,14 @@ async def test_our_tools_know_about_pending_untrusted_results(*, strange: bool) 
         return tool_result(requested_approval.id)
 
     runtime_request = RuntimeRequest(
-        SCOPE, "", [user_message("go")], use=use, strangers_heard=lambda: order.append("heard")
+        SCOPE, "", [user_message("go")], run_tool=use, mark_untrusted=lambda: order.append("heard")
     )
     mapper = EventMapper()
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, _ignore, mapper)
-    mapper.foreign = strange
+    mapper.has_untrusted_text = untrusted
     params = Raw(b'{"tool":"look","callId":"c1","arguments":{}}')
-    await answers.to(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
-    assert order == (["heard", "used"] if strange else ["used"])
+    await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
+    assert order == (["heard", "used"] if untrusted else ["used"])
 
 
 async def test_untrusted_text_affects_later_requests_of_the_turn() -> None:
@@ -175,7 +175,7 @@ async def test_untrusted_text_affects_later_requests_of_the_turn() -> None:
         _ignore,
         mapper,
     )
-    assert mapper.foreign
+    assert mapper.has_untrusted_text
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -197,9 +197,9 @@ async def test_permissions_for_the_turn_apply_to_every_command(*, allowed: bool)
         FakeApprovals(allowed=allowed), SystemClock(), runtime_request, _ignore, mapper
     )
     params = Raw(b'{"permissions":{"network":{"enabled":true}}}')
-    await answers.to(RpcMessage(id=1, method=protocol.PERMISSIONS_APPROVAL, params=params))
-    mapper.watched("a", FakeCommand())
-    assert (mapper.foreign, brought) == (allowed, ["brought"] if allowed else [])
+    await answers.answer(RpcMessage(id=1, method=protocol.PERMISSIONS_APPROVAL, params=params))
+    mapper.watch_command("a", FakeCommand())
+    assert (mapper.has_untrusted_text, brought) == (allowed, ["brought"] if allowed else [])
 
 
 async def test_permissions_are_granted_as_requested_or_not_at_all() -> None:
@@ -258,17 +258,17 @@ async def test_unknown_form_mode_is_declined(mode: str) -> None:
 
 
 async def test_unknown_tool_is_reported_and_recorded() -> None:
-    told: list[RuntimeEvent] = []
+    emitted: list[RuntimeEvent] = []
 
     async def tell(event: RuntimeEvent, /) -> None:
-        told.append(event)
+        emitted.append(event)
 
     params = Raw(b'{"tool":"nothing","callId":"c1","arguments":"{\\"a\\":1}"}')
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))])
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
-    given = await answers.to(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
+    given = await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert given["success"] is False
-    call, result = [event.message for event in told if isinstance(event, MessageAdded)]
+    call, result = [event.message for event in emitted if isinstance(event, MessageAdded)]
     assert isinstance(call, Assistant)
     assert bytes(call.calls[0].args) == b'{"a":1}'
     assert isinstance(result, Result)
@@ -285,22 +285,22 @@ async def test_unknown_tool_is_reported_and_recorded() -> None:
     ],
 )
 async def test_invalid_arguments_are_recorded_readably(written: bytes) -> None:
-    told: list[RuntimeEvent] = []
+    emitted: list[RuntimeEvent] = []
     used: list[ToolCall] = []
 
     async def tell(event: RuntimeEvent, /) -> None:
-        told.append(event)
+        emitted.append(event)
 
     async def use(call: ToolCall, /) -> Result:
         used.append(call)
         return Result("msg_2", call.id, (Text("nothing was run"),), failed=True)
 
     params = Raw(b'{"tool":"look","callId":"c1","arguments":%b}' % written)
-    runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))], use=use)
+    runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))], run_tool=use)
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, tell, EventMapper())
-    await answers.to(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
+    await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
     assert [(bytes(one.args), bool(one.broken)) for one in used] == [(b"{}", True)]
-    for event in told:
+    for event in emitted:
         if isinstance(event, MessageAdded):
             row = msgspec.json.encode(event.message)
             assert b"\n" not in row
@@ -329,7 +329,7 @@ async def requested_approval(
         person, SystemClock(), runtime_request, _ignore, mapper or EventMapper()
     )
     asked = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
-    await answers.to(asked)
+    await answers.answer(asked)
     (request,) = person.wishes
     return request
 
@@ -374,7 +374,9 @@ async def test_escapes_are_decoded_in_shown_permissions() -> None:
         _ignore,
         EventMapper(),
     )
-    given = await answers.to(RpcMessage(id=1, method=protocol.PERMISSIONS_APPROVAL, params=params))
+    given = await answers.answer(
+        RpcMessage(id=1, method=protocol.PERMISSIONS_APPROVAL, params=params)
+    )
     assert '{"write":["/root"]}' in person.wishes[0].action
     assert msgspec.json.encode(given["permissions"]) == b'{"write":["/root"]}'
 
@@ -395,7 +397,7 @@ async def test_additional_permissions_are_shown_and_covered() -> None:
     assert not covers(plain, wide)
     assert not covers(wide, plain)
     assert covers(wide, wide)
-    shown = make_grant(wide, "g", session="", by="owner").shown
+    shown = make_grant(wide, "g", session="", by="owner").text
     assert "cat notes.txt" in shown
     assert "/root/.ssh" in shown
 

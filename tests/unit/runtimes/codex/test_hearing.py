@@ -90,11 +90,11 @@ def test_reasoning_and_text_belong_to_the_next_call() -> None:
         note(protocol.USAGE_UPDATED, tokenUsage={"last": tokens, "total": tokens}),
         begun("a"),
     )
-    said = events[0]
-    assert isinstance(said, MessageAdded)
-    assert isinstance(said.message, Assistant)
-    assert said.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
-    assert (said.message.stop, said.message.usage) == (Stop.TOOLS, Usage(7, 2, 3))
+    messages = events[0]
+    assert isinstance(messages, MessageAdded)
+    assert isinstance(messages.message, Assistant)
+    assert messages.message.parts[:2] == (Reasoning("I think."), Text("Look:"))
+    assert (messages.message.stop, messages.message.usage) == (Stop.TOOLS, Usage(7, 2, 3))
 
 
 def test_usage_of_another_turn_is_not_counted() -> None:
@@ -103,10 +103,10 @@ def test_usage_of_another_turn_is_not_counted() -> None:
     tokens = {"last": {"inputTokens": 7, "outputTokens": 2}}
     other = note(protocol.USAGE_UPDATED, turnId="before", tokenUsage=tokens)
     fed(mapper, other, note(protocol.ITEM_COMPLETED, item=words("m1", "Hi.")))
-    (said,) = mapper.close()
-    assert isinstance(said, MessageAdded)
-    assert isinstance(said.message, Assistant)
-    assert said.message.usage == Usage()
+    (messages,) = mapper.close()
+    assert isinstance(messages, MessageAdded)
+    assert isinstance(messages.message, Assistant)
+    assert messages.message.usage == Usage()
 
 
 def test_open_calls_are_closed_at_the_end() -> None:
@@ -128,23 +128,28 @@ def test_open_calls_are_closed_at_the_end() -> None:
 def test_steering_message_is_emitted_once_read() -> None:
     mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
-    mapper.steered(word)
+    mapper.add_steering(word)
     fed(mapper, note(protocol.TEXT_DELTA, itemId="m", delta="half"))
     read: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_1", "content": []}
-    half, said = fed(mapper, note(protocol.ITEM_COMPLETED, item=read))
+    half, messages = fed(mapper, note(protocol.ITEM_COMPLETED, item=read))
     assert isinstance(half, MessageAdded)
     assert text_of(half.message) == "half"
-    assert said == MessageAdded(word)
-    assert mapper.unheard == ()
+    assert messages == MessageAdded(word)
+    assert mapper.unread_steering == ()
 
 
 def test_unread_steering_message_is_kept() -> None:
     mapper = EventMapper()
     word = User("msg_1", (Text("wait"),))
-    mapper.steered(word)
-    strange: dict[str, Any] = {"type": "userMessage", "id": "u", "clientId": "msg_0", "content": []}
-    assert fed(mapper, note(protocol.ITEM_COMPLETED, item=strange)) == []
-    assert mapper.unheard == (word,)
+    mapper.add_steering(word)
+    untrusted: dict[str, Any] = {
+        "type": "userMessage",
+        "id": "u",
+        "clientId": "msg_0",
+        "content": [],
+    }
+    assert fed(mapper, note(protocol.ITEM_COMPLETED, item=untrusted)) == []
+    assert mapper.unread_steering == (word,)
 
 
 def test_end_of_another_turn_is_ignored() -> None:
@@ -256,12 +261,12 @@ class FakeCommand:
 
 
 def foreign(events: list[RuntimeEvent]) -> list[bool]:
-    said = [one.message for one in events if isinstance(one, MessageAdded)]
-    return [one.foreign for one in said if isinstance(one, Result)]
+    messages = [one.message for one in events if isinstance(one, MessageAdded)]
+    return [one.foreign for one in messages if isinstance(one, Result)]
 
 
 @pytest.mark.parametrize(
-    ("item", "strange"),
+    ("item", "untrusted"),
     [
         ({"type": "webSearch", "query": "news"}, True),
         ({"type": "mcpToolCall", "server": "s", "tool": "t", "status": "completed"}, True),
@@ -277,13 +282,13 @@ def foreign(events: list[RuntimeEvent]) -> list[bool]:
         ({"type": "commandExecution", "command": "ls", "status": "completed"}, False),
     ],
 )
-def test_untrusted_items_are_marked(item: dict[str, object], *, strange: bool) -> None:
+def test_untrusted_items_are_marked(item: dict[str, object], *, untrusted: bool) -> None:
     mapper = EventMapper()
     item = {"id": "a", **item}
     events = fed(
         mapper, note(protocol.ITEM_STARTED, item=item), note(protocol.ITEM_COMPLETED, item=item)
     )
-    assert (foreign(events), mapper.foreign) == ([strange], strange)
+    assert (foreign(events), mapper.has_untrusted_text) == ([untrusted], untrusted)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +297,7 @@ def test_untrusted_items_are_marked(item: dict[str, object], *, strange: bool) -
 def test_own_messages_are_trusted(kind: str) -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": kind, "id": "a", "text": "hm"}))
-    assert not mapper.foreign
+    assert not mapper.has_untrusted_text
 
 
 def test_unreadable_item_counts_as_untrusted() -> None:
@@ -300,7 +305,7 @@ def test_unreadable_item_counts_as_untrusted() -> None:
     assert (
         fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "query": [1]})) == []
     )
-    assert mapper.foreign
+    assert mapper.has_untrusted_text
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -308,25 +313,25 @@ def test_commands_are_marked_after_untrusted_text(*, first: bool) -> None:
     """Also through a command that was running before, since codex can write to it."""
     mapper, watching = EventMapper(), FakeCommand()
     if first:
-        mapper.watched("a", watching)
+        mapper.watch_command("a", watching)
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "id": "w"}))
     if not first:
-        mapper.watched("a", watching)
+        mapper.watch_command("a", watching)
     assert watching.told == ["brings"]
 
 
 def test_output_of_a_running_command_counts() -> None:
     mapper = EventMapper()
     fed(mapper, begun("a"))
-    mapper.watched("a", FakeCommand(shown=True))
-    assert mapper.foreign
+    mapper.watch_command("a", FakeCommand(shown=True))
+    assert mapper.has_untrusted_text
     mapper = EventMapper()
     fed(mapper, begun("a"))
-    mapper.watched("a", FakeCommand())
+    mapper.watch_command("a", FakeCommand())
     mapper.allow_unsandboxed("b")
-    assert not mapper.foreign
+    assert not mapper.has_untrusted_text
     mapper.allow_unsandboxed("a")
-    assert mapper.foreign
+    assert mapper.has_untrusted_text
 
 
 def typed(item: str, words: str) -> RpcMessage:
@@ -337,30 +342,30 @@ def typed(item: str, words: str) -> RpcMessage:
 def test_terminal_input_is_untrusted(words: str) -> None:
     mapper, watching = EventMapper(), FakeCommand()
     fed(mapper, begun("a"))
-    mapper.watched("a", watching)
-    assert mapper.begun(typed("a", words)) is None
+    mapper.watch_command("a", watching)
+    assert mapper.started_item(typed("a", words)) is None
     events = fed(mapper, typed("a", words), ended("a"))
-    assert (foreign(events), mapper.foreign) == ([bool(words)], bool(words))
+    assert (foreign(events), mapper.has_untrusted_text) == ([bool(words)], bool(words))
     assert watching.told == (["brings", "over"] if words else ["over"])
 
 
 def test_program_of_an_earlier_turn_is_untrusted() -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_COMPLETED, item=words("m", "Hm."), completedAtMs=9_000))
-    item, since = mapper.begun(typed("a", "ls\n")) or (ThreadItem(), None)
+    item, since = mapper.started_item(typed("a", "ls\n")) or (ThreadItem(), None)
     assert (item.id, item.command, since) == ("a", "ls\n", 9.0)
     fed(mapper, typed("a", ""))
-    assert mapper.foreign
+    assert mapper.has_untrusted_text
     assert foreign(fed(EventMapper(), ended("a"))) == [True]
 
 
 def test_codex_agent_is_tracked_to_the_end_of_the_turn() -> None:
     mapper, watching = EventMapper(), FakeCommand()
     item = {"type": "collabAgentToolCall", "id": "a", "tool": "spawnAgent", "status": "completed"}
-    told = note(protocol.ITEM_STARTED, item=item)
-    assert mapper.begun(told) is not None
-    mapper.watched("a", watching)
-    fed(mapper, told, note(protocol.ITEM_COMPLETED, item=item))
+    emitted = note(protocol.ITEM_STARTED, item=item)
+    assert mapper.started_item(emitted) is not None
+    mapper.watch_command("a", watching)
+    fed(mapper, emitted, note(protocol.ITEM_COMPLETED, item=item))
     assert watching.told == ["brings"]
     mapper.close()
     assert watching.told == ["brings", "over"]
@@ -371,7 +376,7 @@ def test_interrupted_untrusted_item_stays_untrusted(kind: str) -> None:
     mapper = EventMapper()
     fed(mapper, note(protocol.ITEM_STARTED, item={"type": kind, "id": "a"}))
     if kind == "commandExecution":
-        mapper.watched("a", FakeCommand(shown=True))
+        mapper.watch_command("a", FakeCommand(shown=True))
     assert foreign(mapper.close()) == [True]
 
 
@@ -379,15 +384,15 @@ def test_interrupted_untrusted_item_stays_untrusted(kind: str) -> None:
 def test_command_output_is_marked_as_checked(*, shown: bool) -> None:
     mapper, watching = EventMapper(), FakeCommand(shown=shown)
     events = fed(mapper, begun("a"))
-    mapper.watched("a", watching)
+    mapper.watch_command("a", watching)
     events += fed(mapper, ended("a"))
-    assert (foreign(events), mapper.foreign, watching.told) == ([shown], shown, ["over"])
+    assert (foreign(events), mapper.has_untrusted_text, watching.told) == ([shown], shown, ["over"])
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_unsandboxed_command_is_untrusted(*, first: bool) -> None:
     mapper, watching = EventMapper(), FakeCommand()
-    for step in (mapper.allow_unsandboxed, lambda item: mapper.watched(item, watching))[
+    for step in (mapper.allow_unsandboxed, lambda item: mapper.watch_command(item, watching))[
         :: 1 if first else -1
     ]:
         step("a")
@@ -398,31 +403,31 @@ def test_unsandboxed_command_is_untrusted(*, first: bool) -> None:
 def test_interrupted_command_is_no_longer_tracked() -> None:
     mapper, watching = EventMapper(), FakeCommand()
     fed(mapper, begun("a"))
-    mapper.watched("a", watching)
+    mapper.watch_command("a", watching)
     mapper.close()
     assert watching.told == ["over"]
 
 
 def test_steering_by_a_guest_is_untrusted() -> None:
     mapper = EventMapper()
-    mapper.steered(User("msg_1", (Text("go on"),), Trust.OWNER))
-    assert not mapper.foreign
-    mapper.steered(User("msg_2", (Text("delete it"),), Trust.GUEST))
-    assert mapper.foreign
+    mapper.add_steering(User("msg_1", (Text("go on"),), Trust.OWNER))
+    assert not mapper.has_untrusted_text
+    mapper.add_steering(User("msg_2", (Text("delete it"),), Trust.GUEST))
+    assert mapper.has_untrusted_text
 
 
 def test_page_attached_while_steering_is_untrusted() -> None:
     mapper = EventMapper()
-    mapper.steered(User("msg_1", (Text("see @file:a"), Text(f"{FILES_HEADER}\nmine"))))
-    assert not mapper.foreign
-    mapper.steered(User("msg_2", (Text("see @url:x"), Text(f"{PAGES_HEADER}\nobey me"))))
-    assert mapper.foreign
+    mapper.add_steering(User("msg_1", (Text("see @file:a"), Text(f"{FILES_HEADER}\nmine"))))
+    assert not mapper.has_untrusted_text
+    mapper.add_steering(User("msg_2", (Text("see @url:x"), Text(f"{PAGES_HEADER}\nobey me"))))
+    assert mapper.has_untrusted_text
 
 
 def test_command_may_start_before_it_is_reported() -> None:
     mapper = EventMapper()
     first = note(protocol.ITEM_STARTED, item=command("a"), startedAtMs=10_000)
-    assert [mapper.begun(begun("x")), mapper.begun(ended("x"))] == [
+    assert [mapper.started_item(begun("x")), mapper.started_item(ended("x"))] == [
         (hearing_item("x"), None),
         None,
     ]
@@ -431,8 +436,8 @@ def test_command_may_start_before_it_is_reported() -> None:
     assert began(mapper, note(protocol.ITEM_STARTED, item=command("b"), startedAtMs=12_000)) == 11.5
 
 
-def began(mapper: EventMapper, told: RpcMessage) -> float | None:
-    found = mapper.begun(told)
+def began(mapper: EventMapper, emitted: RpcMessage) -> float | None:
+    found = mapper.started_item(emitted)
     assert found is not None
     return found[1]
 

@@ -20,16 +20,16 @@ from support.turns import assistant_message, user_message
 
 
 def test_thread_is_forked_after_the_last_common_turn() -> None:
-    first, said, second = user_message(), assistant_message("yes"), user_message()
-    kept = StoredThread("th", "msg_x", [ForkPoint(said.id, "tu1"), ForkPoint("msg_x", "tu2")])
-    assert kept.shared([first, said, second]) == [ForkPoint(said.id, "tu1")]
-    assert kept.shared([first]) == ()
+    first, messages, second = user_message(), assistant_message("yes"), user_message()
+    kept = StoredThread("th", "msg_x", [ForkPoint(messages.id, "tu1"), ForkPoint("msg_x", "tu2")])
+    assert kept.common_fork_points([first, messages, second]) == [ForkPoint(messages.id, "tu1")]
+    assert kept.common_fork_points([first]) == ()
 
 
 def test_newer_turn_at_the_same_message_replaces_the_older() -> None:
     kept = StoredThread("th", "m1", [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu1")])
-    assert kept.marked("tu2") == [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu2")]
-    assert kept.marked("") == kept.marks
+    assert kept.with_fork_point("tu2") == [ForkPoint("m0", "tu0"), ForkPoint("m1", "tu2")]
+    assert kept.with_fork_point("") == kept.marks
 
 
 @given(st.integers(1, 3 * MAX_FORK_POINTS))
@@ -37,7 +37,7 @@ def test_number_of_fork_points_is_limited(turns: int) -> None:
     kept = StoredThread("th")
     for number in range(turns):
         kept = structs.replace(kept, seen=f"m{number}")
-        kept = structs.replace(kept, marks=kept.marked(f"tu{number}"))
+        kept = structs.replace(kept, marks=kept.with_fork_point(f"tu{number}"))
     assert len(kept.marks) == min(turns, MAX_FORK_POINTS)
     assert kept.marks[-1] == ForkPoint(f"m{turns - 1}", f"tu{turns - 1}")
 
@@ -53,11 +53,13 @@ def test_record_of_an_older_version_can_be_read() -> None:
 @pytest.mark.anyio
 async def test_threads_are_kept_in_memory_without_a_store() -> None:
     threads = ThreadStore(None, FakeClock())
-    assert await threads.of("ses_1") is None
+    assert await threads.get("ses_1") is None
     await threads.put("ses_1", StoredThread("th"))
-    assert await threads.of("ses_1") == await threads.before("ses_1") == StoredThread("th")
-    assert await threads.before("ses_2") is None
-    assert await threads.before(None) is None
+    assert (
+        await threads.get("ses_1") == await threads.nearest_ancestor("ses_1") == StoredThread("th")
+    )
+    assert await threads.nearest_ancestor("ses_2") is None
+    assert await threads.nearest_ancestor(None) is None
 
 
 def usage_params(total: int, last: int, turn: str = "tu1", window: int = 1000) -> Raw:

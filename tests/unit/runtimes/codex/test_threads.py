@@ -16,19 +16,22 @@ MESSAGES = st.lists(st.booleans(), min_size=1, max_size=12).map(
 
 
 def test_new_question_is_asked() -> None:
-    first, said, second = user_message(), assistant_message("yes"), user_message()
-    assert messages_since([first, said, second], said.id) == ([], [second])
+    first, history, second = user_message(), assistant_message("yes"), user_message()
+    assert messages_since([first, history, second], history.id) == ([], [second])
 
 
 def test_missed_messages_come_first() -> None:
-    first, said, more, other, second = (
+    first, history, more, other, second = (
         user_message(),
         assistant_message("yes"),
         user_message(),
         assistant_message("no"),
         user_message(),
     )
-    assert messages_since([first, said, more, other, second], said.id) == ([more, other], [second])
+    assert messages_since([first, history, more, other, second], history.id) == (
+        [more, other],
+        [second],
+    )
 
 
 def test_question_is_not_asked_twice_after_a_failure() -> None:
@@ -47,18 +50,18 @@ def test_undone_message_is_not_found() -> None:
 
 @given(MESSAGES, st.data())
 def test_every_message_is_sent_once(messages: list[Message], data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(messages) - 1))
-    found = messages_since(messages, messages[place].id)
+    index = data.draw(st.integers(0, len(messages) - 1))
+    found = messages_since(messages, messages[index].id)
     assert found is not None
-    said, asked = found
+    history, asked = found
     assert asked
     assert all(isinstance(one, User) for one in asked)
-    if place < len(messages) - 1:
-        assert [*said, *asked] == messages[place + 1 :]
+    if index < len(messages) - 1:
+        assert [*history, *asked] == messages[index + 1 :]
 
 
 @given(MESSAGES)
 def test_new_thread_gets_all_messages(messages: list[Message]) -> None:
-    said, asked = split_question(messages)
-    assert [*said, *asked] == messages
-    assert messages_since(messages, "") == (said, asked)
+    history, asked = split_question(messages)
+    assert [*history, *asked] == messages
+    assert messages_since(messages, "") == (history, asked)

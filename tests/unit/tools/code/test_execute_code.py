@@ -35,7 +35,7 @@ class CodeHarness:
             CodeDeps(
                 sandbox=LocalSandbox(spawner),
                 env=lambda scope: {"PATH": "/usr/bin:/bin", "WHO": scope.session},
-                places=SessionPaths(tmp_path),
+                paths=SessionPaths(tmp_path),
                 redact=lambda text: text.replace("s3cret", "***"),
                 clock=FakeClock(),
                 python=lambda folder: sys.executable,
@@ -61,7 +61,7 @@ class CodeHarness:
             raise AssertionError(text)
 
         scope = Scope("p", "s1", "r", str(self.folder))
-        ctx = ToolContext(scope, "c", progress, ask=self.ask, use=self.use)
+        ctx = ToolContext(scope, "c", progress, request_approval=self.ask, call_tool=self.use)
         output = await self.tool.run(Raw(msgspec.json.encode({"code": code})), ctx)
         (part,) = output.parts
         assert isinstance(part, Text)

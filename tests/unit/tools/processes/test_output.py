@@ -42,7 +42,7 @@ def test_memory_is_bounded_and_the_log_is_complete(tmp_path: Path):
         output.add("".join(f"line {number}\n" for number in range(start, start + 100)).encode())
     assert MAX_KEPT <= len(output.text) < MAX_KEPT + 2_000
     assert output.text.endswith("line 59999\n")
-    assert output.lost == len((tmp_path / "proc_1.log").read_text()) - len(output.text)
+    assert output.dropped == len((tmp_path / "proc_1.log").read_text()) - len(output.text)
     output.finish()
     assert read_log_tail(output.file, 11) == "line 59999\n"
 

@@ -72,7 +72,7 @@ async def wait_ended(registry: ProcessRegistry, record: BackgroundProcess) -> Ba
     with anyio.fail_after(60):
         _, live = await registry.find(record.scope, record.id)
         assert live is not None
-        await live.over.wait()
+        await live.ended.wait()
     return live.record
 
 
@@ -86,10 +86,10 @@ async def row(store: SqliteStore, name: str) -> BackgroundProcess:
 async def test_exit_closes_the_record_and_notifies_the_session(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
-    record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
+    record = await registry.start(process_request(sandbox, TERMINAL, "make all", notify=True))
     assert (record.id[:5], len(record.id), record.pid) == ("proc_", 17, 1000)
     assert (await row(store, record.id)).is_running
-    sandbox.started[0].say("built\n")
+    sandbox.started[0].print_output("built\n")
     sandbox.started[0].exit(3)
     last = await wait_ended(registry, record)
     assert (last.state, last.exit_code, last.output) == (ProcessState.EXITED, 3, "built\n")
@@ -105,7 +105,7 @@ async def test_notice_says_whether_it_was_killed(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     for code in (-9, 137):
-        record = await registry.begin(process_request(sandbox, TERMINAL, "make all", notify=True))
+        record = await registry.start(process_request(sandbox, TERMINAL, "make all", notify=True))
         sandbox.started[-1].exit(code)
         assert (await wait_ended(registry, record)).exit_code == 137
     killed, chosen = await notices(store, TERMINAL)
@@ -116,7 +116,7 @@ async def test_notice_says_whether_it_was_killed(
 async def test_chat_notice_is_queued_in_the_inbox(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
-    record = await registry.begin(process_request(sandbox, CHAT, notify=True))
+    record = await registry.start(process_request(sandbox, CHAT, notify=True))
     sandbox.started[0].exit()
     await wait_ended(registry, record)
     (parcel,) = await inbox(store, CHAT.key)
@@ -129,7 +129,7 @@ async def test_chat_notice_is_queued_in_the_inbox(
 async def test_no_notice_without_a_deliverable_promise(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, scope: Scope, notify: bool
 ):
-    record = await registry.begin(process_request(sandbox, scope, notify=notify))
+    record = await registry.start(process_request(sandbox, scope, notify=notify))
     sandbox.started[0].exit()
     await wait_ended(registry, record)
     assert await notices(store, scope) == []
@@ -139,7 +139,7 @@ async def test_no_notice_without_a_deliverable_promise(
 async def test_requested_end_is_not_reported(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox, source: str
 ):
-    record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
+    record = await registry.start(process_request(sandbox, TERMINAL, notify=True))
     _, live = await registry.find(TERMINAL, record.id)
     assert live is not None
     last = await registry.end(live, source)
@@ -152,21 +152,21 @@ async def test_failed_start_leaves_no_record(
     registry: ProcessRegistry, store: SqliteStore, sandbox: FakeSandbox
 ):
     with pytest.raises(SandboxError, match="could not be started"):
-        await registry.begin(process_request(sandbox, TERMINAL, "absent"))
+        await registry.start(process_request(sandbox, TERMINAL, "absent"))
     assert await store.records.find(PROCESS_KIND) == []
-    await registry.begin(process_request(sandbox, TERMINAL))
+    await registry.start(process_request(sandbox, TERMINAL))
 
 
 async def test_sessions_see_only_their_own_processes(
     registry: ProcessRegistry, sandbox: FakeSandbox, store: SqliteStore
 ):
-    mine = await registry.begin(process_request(sandbox, TERMINAL))
-    theirs = await registry.begin(process_request(sandbox, CHAT))
-    assert [one.id for one in await registry.of(TERMINAL)] == [mine.id]
+    mine = await registry.start(process_request(sandbox, TERMINAL))
+    theirs = await registry.start(process_request(sandbox, CHAT))
+    assert [one.id for one in await registry.list_for(TERMINAL)] == [mine.id]
     with pytest.raises(ToolError, match="has no process"):
         await registry.find(TERMINAL, theirs.id)
     after_reset = msgspec.structs.replace(CHAT, session="s-9")
-    assert [one.id for one in await registry.of(after_reset)] == [theirs.id]
+    assert [one.id for one in await registry.list_for(after_reset)] == [theirs.id]
     assert await registry.end_all(CHAT, "/stop") == 1
     assert [one.id for one in registry.running] == [mine.id]
 
@@ -179,33 +179,33 @@ async def test_number_of_processes_is_limited(
         process_registry(store, clock, tmp_path) as other,
     ):
         for number in range(64):
-            await (one, other)[number % 2].begin(process_request(sandbox, TERMINAL))
+            await (one, other)[number % 2].start(process_request(sandbox, TERMINAL))
         with pytest.raises(ToolError, match="64 background processes are running already"):
-            await one.begin(process_request(sandbox, TERMINAL))
+            await one.start(process_request(sandbox, TERMINAL))
         sandbox.started[0].exit()
         with anyio.fail_after(60):
             while len(one.running) == 32:
                 await anyio.lowlevel.checkpoint()
-        await one.begin(process_request(sandbox, TERMINAL))
+        await one.start(process_request(sandbox, TERMINAL))
 
 
 async def test_ended_process_is_kept_for_half_an_hour(
     registry: ProcessRegistry, clock: FakeClock, sandbox: FakeSandbox
 ):
-    record = await registry.begin(process_request(sandbox, TERMINAL))
+    record = await registry.start(process_request(sandbox, TERMINAL))
     sandbox.started[0].exit()
     await wait_ended(registry, record)
     await clock.advance(29 * 60)
-    assert [one.id for one in await registry.of(TERMINAL)] == [record.id]
+    assert [one.id for one in await registry.list_for(TERMINAL)] == [record.id]
     await clock.advance(2 * 60)
-    assert await registry.of(TERMINAL) == []
+    assert await registry.list_for(TERMINAL) == []
 
 
 async def test_shutdown_ends_and_reports_all_processes(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with process_registry(store, clock, tmp_path) as registry:
-        record = await registry.begin(process_request(sandbox, TERMINAL))
+        record = await registry.start(process_request(sandbox, TERMINAL))
     last = await row(store, record.id)
     assert (last.state, last.source) == (ProcessState.KILLED, "Hermes was shut down")
     (text,) = await notices(store, TERMINAL)
@@ -242,9 +242,9 @@ async def test_lost_process_is_reported_once(
     store: SqliteStore, clock: FakeClock, tmp_path: Path, sandbox: FakeSandbox
 ):
     async with process_registry(store, clock, tmp_path) as first:
-        record = await first.begin(process_request(sandbox, TERMINAL, "serve"))
-        quiet = await first.begin(process_request(sandbox, SILENT, "serve"))
-        sandbox.started[0].say("listening\n")
+        record = await first.start(process_request(sandbox, TERMINAL, "serve"))
+        quiet = await first.start(process_request(sandbox, SILENT, "serve"))
+        sandbox.started[0].print_output("listening\n")
         with anyio.fail_after(60):
             while not (tmp_path / "logs" / f"{record.id}.log").exists():
                 await anyio.lowlevel.checkpoint()
@@ -269,10 +269,10 @@ async def test_secrets_are_redacted_in_record_and_report(
 ):
     redact = Redactor(["canary-4711-secret"]).redact
     async with process_registry(store, clock, tmp_path, redact=redact) as registry:
-        record = await registry.begin(
+        record = await registry.start(
             process_request(sandbox, TERMINAL, "echo canary-4711-secret", notify=True)
         )
-        sandbox.started[0].say("canary-4711-secret\n")
+        sandbox.started[0].print_output("canary-4711-secret\n")
         sandbox.started[0].exit()
         await wait_ended(registry, record)
     matter = await store.records.get(PROCESS_KIND, record.id)
@@ -310,7 +310,7 @@ async def test_interrupted_start_leaves_no_running_record(
     interrupting = InterruptingStore(store._engine, clock)
     async with process_registry(interrupting, clock, tmp_path) as registry:
         with anyio.CancelScope() as interrupting.scope:
-            await registry.begin(process_request(sandbox, TERMINAL, notify=True))
+            await registry.start(process_request(sandbox, TERMINAL, notify=True))
         assert interrupting.scope.cancelled_caught
         assert registry.running == []
         (process,) = sandbox.started
@@ -329,7 +329,7 @@ async def test_full_disk_delays_but_keeps_the_report(
     clock = FakeClock(auto=True)
     full = FullDisk(store._engine, clock)
     async with process_registry(full, clock, tmp_path) as registry:
-        record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
+        record = await registry.start(process_request(sandbox, TERMINAL, notify=True))
         full.refuses = 3
         sandbox.started[0].exit()
         await wait_ended(registry, record)
@@ -344,7 +344,7 @@ async def test_no_process_without_a_record(
     async with process_registry(full, clock, tmp_path) as registry:
         full.refuses = 1
         with pytest.raises(StoreError, match="full"):
-            await registry.begin(process_request(sandbox, TERMINAL))
+            await registry.start(process_request(sandbox, TERMINAL))
         assert registry.running == []
     assert sandbox.started[0]._exit is not None
 
@@ -359,7 +359,7 @@ class WatchedProcess:
 
     async def print_and_wait(self, text: str) -> BackgroundProcess:
         """Return the record once the output was processed."""
-        self.process.say(text)
+        self.process.print_output(text)
         with anyio.fail_after(60):
             await self.process.output_read.wait()
         _, live = await self.registry.find(self.record.scope, self.record.id)
@@ -370,7 +370,7 @@ class WatchedProcess:
 async def test_matches_are_reported_until_there_are_too_many(
     registry: ProcessRegistry, store: SqliteStore, clock: FakeClock, sandbox: FakeSandbox
 ):
-    record = await registry.begin(process_request(sandbox, TERMINAL, watch=("READY",)))
+    record = await registry.start(process_request(sandbox, TERMINAL, watch=("READY",)))
     watched = WatchedProcess(registry, record, sandbox.started[0])
     assert (await watched.print_and_wait("nothing yet\n")).notices == 0
     assert (await watched.print_and_wait("READY now\n")).notices == 1
@@ -397,7 +397,7 @@ async def test_record_and_report_are_one_commit(
     seen: list[str] = []
     with watch_failpoints(seen.append):
         async with process_registry(store, clock, tmp_path) as registry:
-            record = await registry.begin(process_request(sandbox, TERMINAL, notify=True))
+            record = await registry.start(process_request(sandbox, TERMINAL, notify=True))
             sandbox.started[0].exit()
             await wait_ended(registry, record)
     ours = [name for name in seen if name.startswith("processes.")]

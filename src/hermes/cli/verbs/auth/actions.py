@@ -129,7 +129,7 @@ class _AuthActions:
                 f"Open {single_line(page)}\nand enter the code {single_line(started.user_code)}\n"
             )
             self._context.stderr.flush()
-            return await client.keep(name, await client.wait(login, started), label)
+            return await client.save(name, await client.wait_for_approval(login, started), label)
 
         made = anyio.run(log_in)
         self._say(f"Logged in to {name} as {single_line(made.label)}")
@@ -149,7 +149,7 @@ class _AuthActions:
 
     def reset(self, provider: str) -> int:
         name = self._provider_name(provider)
-        count = self._file.wake(name, self._clock.now())
+        count = self._file.clear_cooldowns(name, self._clock.now())
         self._say(f"{plural(count, 'key')} of {name} reset")
         return 0
 
@@ -190,8 +190,10 @@ class _AuthActions:
             if verdict is None:
                 statuses.append({"provider": name, "keys": 0})
                 continue
-            chosen = _json_key(name, keys[verdict.place])
-            statuses.append(chosen | {"keys": len(keys), "strategy": strategy, "why": verdict.why})
+            chosen = _json_key(name, keys[verdict.index])
+            statuses.append(
+                chosen | {"keys": len(keys), "strategy": strategy, "why": verdict.reason}
+            )
         if as_json:
             return self._print(statuses)
         if not statuses:
@@ -211,7 +213,7 @@ class _AuthActions:
         return key_statuses(
             configured_keys(self._settings, self._env.get, name),
             self._file.credentials(name),
-            self._file.rests(name),
+            self._file.cooldowns(name),
             self._clock.now().timestamp(),
         )
 
@@ -241,8 +243,8 @@ class _AuthActions:
         )
 
     def _state(self, one: KeyStatus) -> str:
-        if one.rests:
-            return f"paused for {_duration(one.rests)} ({_REST_REASONS.get(one.why, one.why)})"
+        if one.cooldown:
+            return f"paused for {_duration(one.cooldown)} ({_REST_REASONS.get(one.reason, one.reason)})"
         if one.kind == OAUTH and one.expires is not None:
             left = one.expires - self._clock.now().timestamp()
             return f"valid for {_duration(left)}" if left > 0 else "expired; will be renewed"
@@ -257,8 +259,8 @@ def _json_key(name: str, one: KeyStatus) -> dict[str, object]:
         "key": masked_key(one.key),
         "from": one.source,
         "type": one.kind,
-        "rests_seconds": math.ceil(one.rests),
-        "rests_because": one.why,
+        "rests_seconds": math.ceil(one.cooldown),
+        "rests_because": one.reason,
     }
 
 

@@ -39,15 +39,15 @@ class EventPrinter(Listener):
         clock: Clock,
         *,
         reasoning: bool,
-        taste: DisplayOptions = DEFAULT_OPTIONS,
+        options: DisplayOptions = DEFAULT_OPTIONS,
     ) -> None:
-        """`reasoning` is whether the terminal can show reasoning; `taste` whether it should."""
+        """`reasoning` is whether the terminal can show reasoning; `options` whether it should."""
         super().__init__()
-        self._display_options = taste
+        self._display_options = options
         self._out = out
         self._style = style
         self._clock = clock
-        self._reasoning = reasoning and taste.reasoning
+        self._reasoning = reasoning and options.reasoning
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
@@ -87,12 +87,12 @@ class EventPrinter(Listener):
 
     def _show_question(self, question: Question) -> None:
         """Show the question, the exact command or text it is about, and the reasons."""
-        self._line(self._style(self._style.wrapped(single_line(question.text)), "yellow"))
+        self._line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
         for line in question.subject.splitlines():
             self._line("    " + escape_controls(line))
         for name, text in (("why", question.reason), ("for", question.origin)):
             if text:
-                line = self._style.wrapped(f"  {name}: {single_line(text)}", " " * 7)
+                line = self._style.wrap_text(f"  {name}: {single_line(text)}", " " * 7)
                 self._line(self._style(line, "dim"))
 
     def _show_message(self, message: Message) -> None:
@@ -143,20 +143,20 @@ class EventPrinter(Listener):
 
     def _show_hint(self, text: str) -> None:
         """Show a hint that the next output replaces, if the terminal can do that."""
-        if self._style.moves and not self._mode:
+        if self._style.can_rewrite and not self._mode:
             shown = fit(single_line(text), self._style.columns - 1)
             self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
 
     def _show_thinking(self) -> None:
         """Show that the turn started, also on terminals where the hint cannot be replaced."""
-        if self._style.watched and not self._style.moves:
+        if self._style.is_terminal and not self._style.can_rewrite:
             self._out.write("thinking…\n")
         else:
             self._show_hint("thinking…")
 
     def _clear_hint(self) -> None:
         """Erase the hint and anything the terminal echoed there, such as `^C`."""
-        if self._style.moves:
+        if self._style.can_rewrite:
             self._out.write("\r\x1b[K")
 
     def _show_call(self, call: ToolCall) -> None:

@@ -50,8 +50,8 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
     setting = UiSettings(
         history=home.path / "cli_history",
         clock=SystemClock(),
-        look=theme_name(config, context.env),
-        taste=display_options_of(config),
+        theme=theme_name(config, context.env),
+        display=display_options_of(config),
         signals=True,
         headless=headless,
     )
@@ -63,7 +63,7 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
 
     with closing(TerminalClient(find, context)) as client:
         ended = run_ui(client, setting)
-        _print_ending(context, client.now, ended.text)
+        _print_ending(context, client.state, ended.text)
     if ended.trouble is not None:
         print_error(ended.trouble)
     return ended.code
@@ -124,7 +124,7 @@ class TerminalClient:
         return self._found
 
     @property
-    def hello(self) -> tui.Greeting:
+    def greeting(self) -> tui.Greeting:
         if self._found is None:
             return tui.Greeting(model="", folder="")
         greeting = self._found.greeting
@@ -140,12 +140,12 @@ class TerminalClient:
         )
 
     @property
-    def now(self) -> tui.ConversationState:
+    def state(self) -> tui.ConversationState:
         if self._found is None:
             return tui.ConversationState(session="")
         return tui.ConversationState(**structs.asdict(self._found.state))
 
-    def say(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
+    def submit(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
         return self._agent.say(local.UserInput(parts), show)
 
     def answer(self, question: str, words: str) -> None:
@@ -154,8 +154,8 @@ class TerminalClient:
     def steer(self, word: str, text: str) -> None:
         self._agent.steer(word, text)
 
-    def news(self) -> bool:
-        return self._agent.news()
+    def has_news(self) -> bool:
+        return self._agent.has_news()
 
     def command(self, line: str) -> tui.CommandReply:
         reply = self._agent.command(line)
@@ -176,12 +176,12 @@ class TerminalClient:
             case _:
                 assert_never(reply)
 
-    def before(self) -> tui.RecentHistory:
-        past = self._agent.past()
+    def recent_history(self) -> tui.RecentHistory:
+        past = self._agent.recent_history()
         return tui.RecentHistory(rows=past.rows, cut=past.cut, asked=past.asked, more=past.more)
 
     def cost(self, ended: RunEnded) -> float | None:
-        return self._agent.report(ended).estimated_cost_usd
+        return self._agent.usage_report(ended).estimated_cost_usd
 
     def interrupt(self) -> None:
         self._agent.interrupt()
@@ -233,8 +233,8 @@ class TerminalClient:
         for offer in offers:
             provider = offer.provider
             found += [tui.ModelOption(provider=provider, model=model) for model in offer.models]
-            if offer.trouble:
-                found.append(tui.ModelOption(provider=provider, trouble=offer.trouble))
+            if offer.error:
+                found.append(tui.ModelOption(provider=provider, trouble=offer.error))
         return found
 
 

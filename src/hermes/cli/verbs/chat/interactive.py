@@ -68,7 +68,7 @@ _COPY_SEQUENCE = "\x1b]52;c;{}\x07"
 
 def run_chat(args: Namespace, context: CliContext) -> int:
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    start = structs.replace(conversation_options(args), person=True, screen=style.moves)
+    start = structs.replace(conversation_options(args), person=True, screen=style.can_rewrite)
     home = context.home()
     with connect(home, context.env, start, partial(has_gateway, home)) as agent:
         return InteractiveChat(agent, context, style).run()
@@ -111,7 +111,9 @@ class InteractiveChat:
         while True:
             news = False
             try:
-                line = self._next_queued() or decode_argument(self._editor.read(self._agent.news))
+                line = self._next_queued() or decode_argument(
+                    self._editor.read(self._agent.has_news)
+                )
             except NewsArrived:
                 line, news = "", True
                 self._print("")
@@ -183,7 +185,7 @@ class InteractiveChat:
                 self._print(f"Timestamps {'on' if on else 'off'}.")
             case "compose":
                 if text := compose_text(reply.words, self._context.env).strip():
-                    self._editor.keep(text)
+                    self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
                     self._run_turn([Text(text)])
             case _:
@@ -195,8 +197,8 @@ class InteractiveChat:
             self._context.stdout,
             self._style,
             SystemClock(),
-            reasoning=self._style.on,
-            taste=self._display_options,
+            reasoning=self._style.has_colour,
+            options=self._display_options,
         )
         question = UserInput(tuple(parts))
         if self._display_options.times:
@@ -228,7 +230,11 @@ class InteractiveChat:
         self._after_turn(printer.ended)
 
     def _after_turn(self, ended: RunEnded | None) -> None:
-        cost = self._agent.report(ended).estimated_cost_usd if self._display_options.cost else None
+        cost = (
+            self._agent.usage_report(ended).estimated_cost_usd
+            if self._display_options.cost
+            else None
+        )
         if cost is not None:
             self._print(self._style(f"(cost: ${cost:.4f})", "dim"))
         if self._display_options.bell:
@@ -268,7 +274,7 @@ class InteractiveChat:
             lines += self._queued
             self._queued.clear()
         for line in lines:
-            self._editor.keep(line)
+            self._editor.add_to_history(line)
             self._print(self._style("> ", "bold") + single_line(line))
         return "\n".join(lines)
 
@@ -280,7 +286,7 @@ class InteractiveChat:
 
     def _return_lines(self, lines: Sequence[str]) -> None:
         for line in lines:
-            self._editor.keep(line)
+            self._editor.add_to_history(line)
             self._print(self._style(f"(not sent; press Up to edit: {single_line(line)})", "dim"))
         self._dropped.clear()
 

@@ -53,7 +53,7 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
     if args.usage_file:
         from hermes.cli.verbs.chat.oneshot import write_usage
 
-        write_usage(Path(args.usage_file), agent.report(listener.ended))
+        write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
     return code
 
 
@@ -110,7 +110,9 @@ def _make_listener(args: Namespace, context: CliContext) -> Listener:
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
     options = load_display_options(context)
-    return EventPrinter(context.stdout, style, SystemClock(), reasoning=style.on, taste=options)
+    return EventPrinter(
+        context.stdout, style, SystemClock(), reasoning=style.has_colour, options=options
+    )
 
 
 def _print(args: Namespace, agent: AgentClient, listener: Listener, context: CliContext) -> None:

@@ -59,7 +59,7 @@ class LineEditor:
         self._commands = [f"/{name}" for name in commands]
         self._prompt = _colour_prompt(style, "> ")
         self._continuation_prompt = _colour_prompt(style, "… ")
-        self._bracketed_paste = "on" if style.moves else "off"
+        self._bracketed_paste = "on" if style.can_rewrite else "off"
         self._completions: list[str] = []
 
     def __enter__(self) -> Self:
@@ -111,12 +111,12 @@ class LineEditor:
                 continue
             # Before anything else: from here on `NewsArrived` cannot discard the line.
             lines.append(line)
-            self.keep(line)
+            self.add_to_history(line)
             if not line.endswith(_CONTINUATION):
                 return "\n".join(lines)
             lines[-1] = line.removesuffix(_CONTINUATION)
 
-    def keep(self, line: str) -> None:
+    def add_to_history(self, line: str) -> None:
         """Add a line to the history and its file, unless it repeats the last one."""
         length = readline.get_current_history_length()
         flat = " ".join(line.splitlines())
@@ -150,7 +150,7 @@ def _with_typed_prefix(text: str, found: Sequence[str]) -> list[str]:
 
 def _colour_prompt(style: Style, prompt: str) -> str:
     """Mark colour codes as zero-width, so that readline counts columns correctly."""
-    if not style.on:
+    if not style.has_colour:
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
 
@@ -163,9 +163,9 @@ _READ_SIZE = 64 * 1024
 class BackgroundReader:
     """Reads lines from the terminal in a thread during a turn, except while `paused`."""
 
-    def __init__(self, fd: int, heard: Callable[[str], None]) -> None:
+    def __init__(self, fd: int, on_line: Callable[[str], None]) -> None:
         self._fd = fd
-        self._heard = heard
+        self._on_line = on_line
         self._reading = threading.Lock()
         self._unpaused = threading.Event()
         self._closing = threading.Event()
@@ -205,7 +205,7 @@ class BackgroundReader:
                     # Reading from the terminal in the background would stop the process.
                     self._closing.wait(FOREGROUND_POLL)
                 elif text := self._read():
-                    self._heard(text)
+                    self._on_line(text)
         except OSError:
             # The terminal is gone; the thread that waits for the turn handles it.
             pass

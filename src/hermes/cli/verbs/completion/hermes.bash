@@ -1,8 +1,8 @@
 # Completion of hermes for bash, printed by: hermes completion bash
 
-_hermes_is_place() {
+_hermes_is_command() {
     case "$1" in
-@places@
+@commands@
     esac
 }
 
@@ -59,42 +59,42 @@ _hermes_offer() {
 }
 
 _hermes_offers() {
-    if [[ -n $awaited ]]; then
+    if [[ -n $pending_flag ]]; then
         _hermes_offer "${kind#\?}"
         [[ $kind == \?* ]] || return
     fi
     if [[ $current == -* ]]; then
-        _hermes_flags "$place" | cut -d '|' -f 1
+        _hermes_flags "$node" | cut -d '|' -f 1
     else
-        _hermes_verbs "$place" | cut -d '|' -f 1
-        [[ -n $awaited ]] || _hermes_offer "$(_hermes_word "$place $count")"
+        _hermes_verbs "$node" | cut -d '|' -f 1
+        [[ -n $pending_flag ]] || _hermes_offer "$(_hermes_word "$node $count")"
     fi
 }
 
 _hermes() {
     local program="$1" current="${COMP_WORDS[COMP_CWORD]}"
-    local place=hermes profile= awaited= kind= count=0 word name i
+    local node=hermes profile= pending_flag= kind= count=0 word name i
     COMPREPLY=()
     for (( i = 1; i < COMP_CWORD; i++ )); do
         word="${COMP_WORDS[i]}"
         [[ $word == "=" ]] && continue
-        if [[ $kind == \?* && ( $word == -* || -n $(_hermes_is_place "$place $word") ) ]]; then
-            awaited= kind=
+        if [[ $kind == \?* && ( $word == -* || -n $(_hermes_is_command "$node $word") ) ]]; then
+            pending_flag= kind=
         fi
-        if [[ -n $awaited ]]; then
-            [[ $awaited == -p || $awaited == --profile ]] && profile="$word"
-            awaited= kind=
+        if [[ -n $pending_flag ]]; then
+            [[ $pending_flag == -p || $pending_flag == --profile ]] && profile="$word"
+            pending_flag= kind=
         elif [[ $word == -* ]]; then
-            kind="$(_hermes_value "$place $word")"
-            [[ -n $kind ]] && awaited="$word"
-        elif [[ -n $(_hermes_is_place "$place $word") ]]; then
-            place="$place $word" count=0
+            kind="$(_hermes_value "$node $word")"
+            [[ -n $kind ]] && pending_flag="$word"
+        elif [[ -n $(_hermes_is_command "$node $word") ]]; then
+            node="$node $word" count=0
         else
             count=$(( count + 1 ))
         fi
     done
     [[ $current == "=" ]] && current=
-    case "$kind$(_hermes_word "$place $count")" in
+    case "$kind$(_hermes_word "$node $count")" in
         *file*|*folder*) compopt -o filenames 2>/dev/null ;;
     esac
     while IFS= read -r name; do

@@ -1,8 +1,8 @@
 # Completion of hermes for fish, printed by: hermes completion fish
 
-function __hermes_is_place
+function __hermes_is_command
     switch "$argv[1]"
-@places@
+@commands@
     end
 end
 
@@ -65,51 +65,51 @@ function __hermes_complete
     set -l tokens (commandline -opc)
     set -l current (commandline -ct)
     set -l program $tokens[1]
-    set -l place hermes
+    set -l node hermes
     set -l profile ''
-    set -l awaited ''
+    set -l pending_flag ''
     set -l kind ''
     set -l count 0
     for word in $tokens[2..-1]
         if string match -q -- '\?*' "$kind"
-            if string match -q -- '-*' "$word"; or test -n (__hermes_is_place "$place $word" | string collect --allow-empty)
-                set awaited ''
+            if string match -q -- '-*' "$word"; or test -n (__hermes_is_command "$node $word" | string collect --allow-empty)
+                set pending_flag ''
                 set kind ''
             end
         end
-        if test -n "$awaited"
-            contains -- "$awaited" -p --profile; and set profile "$word"
-            set awaited ''
+        if test -n "$pending_flag"
+            contains -- "$pending_flag" -p --profile; and set profile "$word"
+            set pending_flag ''
             set kind ''
         else if string match -q -- '--profile=*' "$word"
             set profile (string replace -- '--profile=' '' "$word")
         else if string match -q -- '-*' "$word"
-            set kind (__hermes_value "$place $word" | string collect --allow-empty)
-            test -n "$kind"; and set awaited "$word"
-        else if test -n (__hermes_is_place "$place $word" | string collect --allow-empty)
-            set place "$place $word"
+            set kind (__hermes_value "$node $word" | string collect --allow-empty)
+            test -n "$kind"; and set pending_flag "$word"
+        else if test -n (__hermes_is_command "$node $word" | string collect --allow-empty)
+            set node "$node $word"
             set count 0
         else
             set count (math $count + 1)
         end
     end
-    if test -z "$awaited"; and string match -q -- '--*=*' "$current"
+    if test -z "$pending_flag"; and string match -q -- '--*=*' "$current"
         set -l parts (string split -m 1 = -- "$current")
-        set kind (__hermes_value "$place $parts[1]" | string collect --allow-empty)
+        set kind (__hermes_value "$node $parts[1]" | string collect --allow-empty)
         __hermes_offer (string replace -r '^\?' '' -- "$kind") "$parts[2]" "$profile" "$program" \
             | string replace -r -- '^' "$parts[1]="
         return
     end
-    if test -n "$awaited"
+    if test -n "$pending_flag"
         __hermes_offer (string replace -r '^\?' '' -- "$kind") "$current" "$profile" "$program"
         string match -q -- '\?*' "$kind"; or return
     end
     if string match -q -- '-*' "$current"
-        __hermes_flags "$place" | string replace '|' \t
+        __hermes_flags "$node" | string replace '|' \t
     else
-        __hermes_verbs "$place" | string replace '|' \t
-        if test -z "$awaited"
-            set kind (__hermes_word "$place $count" | string collect --allow-empty)
+        __hermes_verbs "$node" | string replace '|' \t
+        if test -z "$pending_flag"
+            set kind (__hermes_word "$node $count" | string collect --allow-empty)
             __hermes_offer "$kind" "$current" "$profile" "$program"
         end
     end

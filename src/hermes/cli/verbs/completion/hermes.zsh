@@ -1,9 +1,9 @@
 #compdef hermes
 # Completion of hermes for zsh, printed by: hermes completion zsh
 
-_hermes_is_place() {
+_hermes_is_command() {
     case "$1" in
-@places@
+@commands@
     esac
 }
 
@@ -71,42 +71,42 @@ _hermes_listed() {
 
 _hermes() {
     local program="${(Q)words[1]}" current="${words[CURRENT]}"
-    local place=hermes profile= awaited= kind= word=
+    local node=hermes profile= pending_flag= kind= word=
     local -i count=0 i
     for (( i = 2; i < CURRENT; i++ )); do
         word="${(Q)words[i]}"
-        if [[ $kind == \?* && ( $word == -* || -n $(_hermes_is_place "$place $word") ) ]]; then
-            awaited= kind=
+        if [[ $kind == \?* && ( $word == -* || -n $(_hermes_is_command "$node $word") ) ]]; then
+            pending_flag= kind=
         fi
-        if [[ -n $awaited ]]; then
-            [[ $awaited == (-p|--profile) ]] && profile="$word"
-            awaited= kind=
+        if [[ -n $pending_flag ]]; then
+            [[ $pending_flag == (-p|--profile) ]] && profile="$word"
+            pending_flag= kind=
         elif [[ $word == --profile=* ]]; then
             profile="${word#*=}"
         elif [[ $word == -* ]]; then
-            kind="$(_hermes_value "$place $word")"
-            [[ -n $kind ]] && awaited="$word"
-        elif [[ -n $(_hermes_is_place "$place $word") ]]; then
-            place="$place $word" count=0
+            kind="$(_hermes_value "$node $word")"
+            [[ -n $kind ]] && pending_flag="$word"
+        elif [[ -n $(_hermes_is_command "$node $word") ]]; then
+            node="$node $word" count=0
         else
             count=$(( count + 1 ))
         fi
     done
-    if [[ -z $awaited && $current == --*=* ]]; then
-        awaited="${current%%=*}"
-        kind="$(_hermes_value "$place $awaited")"
+    if [[ -z $pending_flag && $current == --*=* ]]; then
+        pending_flag="${current%%=*}"
+        kind="$(_hermes_value "$node $pending_flag")"
         compset -P '*='
         current="${current#*=}"
     fi
-    if [[ -n $awaited ]]; then
+    if [[ -n $pending_flag ]]; then
         _hermes_offer "${kind#\?}"
         [[ $kind == \?* ]] || return 0
     fi
     if [[ $current == -* ]]; then
-        _hermes_listed flag "$(_hermes_flags "$place")"
+        _hermes_listed flag "$(_hermes_flags "$node")"
     else
-        _hermes_listed command "$(_hermes_verbs "$place")"
-        [[ -n $awaited ]] || _hermes_offer "$(_hermes_word "$place $count")"
+        _hermes_listed command "$(_hermes_verbs "$node")"
+        [[ -n $pending_flag ]] || _hermes_offer "$(_hermes_word "$node $count")"
     fi
     return 0
 }

@@ -53,7 +53,7 @@ class Flag(Struct, frozen=True):
 
 
 class CommandNode(Struct, frozen=True, kw_only=True):
-    """A command or action. `words` are the kinds of its arguments; `more` repeats the last.
+    """A command or action; `arguments` are kinds, and `repeats` applies to the last one.
 
     A kind is `file`, `folder`, `session`, `profile`, `provider`, `toolset`, `setting`, `any`, or
     `=` followed by the choices.
@@ -61,8 +61,8 @@ class CommandNode(Struct, frozen=True, kw_only=True):
 
     summary: str
     flags: tuple[Flag, ...]
-    words: tuple[str, ...] = ()
-    more: bool = False
+    arguments: tuple[str, ...] = ()
+    repeats: bool = False
     children: "Mapping[str, CommandNode]"
 
 
@@ -96,8 +96,8 @@ def _verb(name: str, summary: str) -> CommandNode:
 
 def _node(parser: ArgumentParser, summary: str) -> CommandNode:
     flags: list[Flag] = []
-    words: list[str] = []
-    more = False
+    arguments: list[str] = []
+    repeats = False
     children: dict[str, CommandNode] = {}
     for action in _argparse_actions(parser, "_actions"):
         if action.help == SUPPRESS:
@@ -108,11 +108,15 @@ def _node(parser: ArgumentParser, summary: str) -> CommandNode:
         elif isinstance(action.choices, dict):
             children.update(_children(action))
         else:
-            words.append(_kind(action, parser.prog))
-            more = action.nargs in ("*", "+")
+            arguments.append(_kind(action, parser.prog))
+            repeats = action.nargs in ("*", "+")
     flags.append(_PROFILE)
     return CommandNode(
-        summary=summary, flags=tuple(flags), words=tuple(words), more=more, children=children
+        summary=summary,
+        flags=tuple(flags),
+        arguments=tuple(arguments),
+        repeats=repeats,
+        children=children,
     )
 
 
@@ -187,10 +191,10 @@ def _value_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
 
 def _word_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
     """The kind of each positional argument."""
-    for number, kind in enumerate(node.words):
+    for number, kind in enumerate(node.arguments):
         yield f"{path} {number}", [kind]
-    if node.more:
-        yield f"{path} *", [node.words[-1]]
+    if node.repeats:
+        yield f"{path} *", [node.arguments[-1]]
 
 
 def _verb_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
@@ -203,7 +207,7 @@ def _flag_rows(path: str, node: CommandNode) -> Iterator[TableRow]:
 
 
 _TABLES: dict[str, Callable[[str, CommandNode], Iterator[TableRow]]] = {
-    "places": _node_rows,
+    "commands": _node_rows,
     "values": _value_rows,
     "words": _word_rows,
     "verbs": _verb_rows,

@@ -48,7 +48,7 @@ async def check_hooks(context: CheckContext) -> list[Finding]:
 def _finding(context: CheckContext, name: str, servers: Mapping[str, McpServer]) -> Finding | None:
     try:
         folders = ServerFolders(context.env, context.home.path, str(Path.cwd()))
-        endpoint = server_config(name, servers[name], folders, servers).way
+        endpoint = server_config(name, servers[name], folders, servers).endpoint
     except ConfigError as error:
         return finding_of_error("mcp", error)
     if not isinstance(endpoint, StdioEndpoint):

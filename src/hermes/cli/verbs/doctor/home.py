@@ -43,7 +43,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
         oldest = ".".join(map(str, MIN_PYTHON))
         return error_finding(
             "python",
-            f"Hermes needs Python {oldest} or newer; this is {shown}.",
+            f"Hermes needs Python {oldest} or newer, but this is Python {shown}.",
             f"Reinstall it: make PYTHON=python{oldest} run",
         )
     return ok_finding("python", f"Hermes {__version__} on Python {shown}")

@@ -69,7 +69,7 @@ def check_embedded(folder: ModelFolder, name: str) -> Iterator[Finding]:
     """Check that the embedded model is downloaded completely and fits into memory."""
     weights = find_weights(name)
     download = f"hermes setup --local --model {name}"
-    if not folder.has(weights):
+    if not folder.has_weights(weights):
         yield error_finding("model", f"{name} is configured but not downloaded.", download)
         return
     if not folder.has_engine:

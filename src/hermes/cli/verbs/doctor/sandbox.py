@@ -77,7 +77,7 @@ async def _docker(context: CheckContext, spawner: Spawner) -> Finding:
     """Check that the Docker engine answers; the image is not pulled."""
     argv = ("docker", "version", "--format={{.Server.Version}}")
     path = context.env.get("PATH", DEFAULT_PATH)
-    start = SpawnRequest(argv=argv, cwd="/", env={"PATH": path}, called="docker")
+    start = SpawnRequest(argv=argv, cwd="/", env={"PATH": path}, label="docker")
     try:
         with anyio.fail_after(PROBE_TIMEOUT):
             async with spawner.open(start) as child:

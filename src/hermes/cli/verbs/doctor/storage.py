@@ -83,12 +83,12 @@ def _memory(context: CheckContext, store: SqliteStore) -> Iterator[Finding]:
     learning = Learning(context.home, context.env, context.config, store, context.clock)
     for target in MemoryTarget:
         try:
-            sheet = learning.notebook.read_now(target)
+            sheet = learning.memory_store.read_now(target)
         except UsageError as error:
             yield finding_of_error("memory", error, "Replace it with a text file, or remove it.")
             continue
         file = context.home.path / target.file
-        if sheet.odd:
+        if sheet.irregular:
             yield warning_finding(
                 "memory",
                 f"{file} is not in the agent's format; it is backed up before changes.",
@@ -105,7 +105,7 @@ def _memory(context: CheckContext, store: SqliteStore) -> Iterator[Finding]:
 def _skills(context: CheckContext) -> Iterator[Finding]:
     external = [Path(name).expanduser() for name in context.config.skills.external_dirs]
     catalog = SkillCatalog(context.home.skills, external)
-    problems = catalog.troubles()
+    problems = catalog.problems()
     for file, problem in list(problems.items())[:_MAX_SHOWN]:
         yield warning_finding("skills", f"{file}: {problem}", f"Fix it by hand: {file}")
     if len(problems) > _MAX_SHOWN:

@@ -46,18 +46,18 @@ class SystemdService:
 
     def start(self) -> None:
         """Return when the gateway is ready."""
-        self._systemctl.must("start", self.name, patience=START_TIMEOUT * 2 + _EXTRA_SECONDS)
+        self._systemctl.run_checked("start", self.name, timeout=START_TIMEOUT * 2 + _EXTRA_SECONDS)
 
     def stop(self) -> None:
-        self._systemctl.must("stop", self.name, patience=self._stop_timeout + _EXTRA_SECONDS)
+        self._systemctl.run_checked("stop", self.name, timeout=self._stop_timeout + _EXTRA_SECONDS)
 
     def restart(self) -> None:
-        self._systemctl.must(
-            "restart", self.name, patience=self._stop_timeout + START_TIMEOUT * 2 + _EXTRA_SECONDS
+        self._systemctl.run_checked(
+            "restart", self.name, timeout=self._stop_timeout + START_TIMEOUT * 2 + _EXTRA_SECONDS
         )
 
     def kill(self) -> None:
-        self._systemctl.must("kill", "--signal=SIGKILL", self.name)
+        self._systemctl.run_checked("kill", "--signal=SIGKILL", self.name)
 
 
 def installed_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
@@ -103,8 +103,8 @@ def install(args: Namespace, context: CliContext) -> int:
     systemctl = Systemctl(env)
     if not systemctl.works():
         return _print_manual_steps(context, unit)
-    systemctl.must("daemon-reload")
-    systemctl.must("enable", unit.name)
+    systemctl.run_checked("daemon-reload")
+    systemctl.run_checked("enable", unit.name)
     if args.start:
         return _start_service(context, SystemdService(home, env, systemctl))
     context.stdout.write(
@@ -152,11 +152,11 @@ def uninstall(args: Namespace, context: CliContext) -> int:
     service = installed_service(home, env)
     systemctl = Systemctl(env)
     if service is not None:
-        systemctl.must(
-            "disable", "--now", service.name, patience=service_stop_timeout(home, env) + 30
+        systemctl.run_checked(
+            "disable", "--now", service.name, timeout=service_stop_timeout(home, env) + 30
         )
     path.unlink()
     if service is not None:
-        systemctl.must("daemon-reload")
+        systemctl.run_checked("daemon-reload")
     context.stdout.write(f"{path} removed\n")
     return 0

@@ -120,10 +120,10 @@ def _stop(
         context.stderr.flush()
 
     options = StopOptions(
-        patience=service_stop_timeout(home, context.env),
+        timeout=service_stop_timeout(home, context.env),
         force=force,
         reason=reason,
-        impatient=still_waiting,
+        on_interrupt=still_waiting,
     )
     killed = stop_gateway(home, record, clock, options)
     how = "was killed" if killed else "stopped"

@@ -77,7 +77,7 @@ def accept_hooks(context: CliContext) -> None:
     home = context.home()
     config = load_config(home, profile_env(home.dotenv, context.env)).config
     wanted = [(event, hook.command) for event, hook in configured_hooks(config.hooks)]
-    HookConsents(home.shell_hooks).give(wanted, SystemClock().now())
+    HookConsents(home.shell_hooks).grant(wanted, SystemClock().now())
 
 
 def _list(action: _HooksAction) -> int:
@@ -92,7 +92,7 @@ def _list(action: _HooksAction) -> int:
 
 def _accept(action: _HooksAction) -> int:
     wanted = [(event, hook.command) for event, hook in action.hooks]
-    new = action.consents.give(wanted, SystemClock().now())
+    new = action.consents.grant(wanted, SystemClock().now())
     for consent in new:
         action.say(f"accepted for {consent.event}: {consent.command}")
     if not new:
@@ -108,7 +108,7 @@ def _revoke(action: _HooksAction) -> int:
         raise UsageError(
             "Name a command, or use --all.", hint="List the commands: hermes hooks list"
         )
-    revoked = action.consents.take_back("" if action.args.all else action.args.command)
+    revoked = action.consents.revoke("" if action.args.all else action.args.command)
     if not revoked:
         raise UsageError(
             "This command is not accepted.", hint="List the commands: hermes hooks list"
@@ -144,7 +144,7 @@ def hook_problems(config: Config, env: Mapping[str, str], consents: HookConsents
 
 
 def _is_accepted(config: Config, consents: HookConsents, event: str, hook: ShellHook) -> bool:
-    return config.hooks_auto_accept or consents.given(event, hook.command)
+    return config.hooks_auto_accept or consents.is_granted(event, hook.command)
 
 
 def _why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
@@ -194,8 +194,8 @@ async def _run_hooks(
         )
         shell_hooks = ShellHooks(action.config.hooks, deps)
         for hook in hooks:
-            answer = await shell_hooks.ask(hook, call)
-            details = ", ".join(f"{name}: {text}" for name, text in answer.words.items())
+            answer = await shell_hooks.run(hook, call)
+            details = ", ".join(f"{name}: {text}" for name, text in answer.fields.items())
             verdict = answer.failure or ("blocks" if answer.blocks else "allows")
             action.say(f"{hook.command}: {verdict}" + (f" ({details})" if details else ""))
             failed += bool(answer.failure)

@@ -88,7 +88,7 @@ class LogFiles:
         """Hand over the newest file, which `close` then leaves open."""
         return self.files.pop() if self.files else None
 
-    def last(self, count: int, wanted: Callable[[bytes], bool]) -> RecordPosition | None:
+    def find_last(self, count: int, wanted: Callable[[bytes], bool]) -> RecordPosition | None:
         """The start of the last `count` matching records; None if there are none."""
         pattern = _ANY_LINE if self._each_line else _RECORD_START
         found: RecordPosition | None = None
@@ -141,7 +141,7 @@ class RecordSplitter:
             yield self._record
             self._record = b""
 
-    def whole(self) -> Iterator[bytes]:
+    def complete_record(self) -> Iterator[bytes]:
         """The current record, if its last line is complete."""
         if self._record and not self._line:
             yield self._record
@@ -166,7 +166,7 @@ class LogFollower:
         self._file = read
         self._splitter = RecordSplitter(each_line=each_line)
 
-    def look(self) -> Iterator[bytes]:
+    def read_new(self) -> Iterator[bytes]:
         if self._file is None:
             with suppress(FileNotFoundError):
                 self._file = self._path.open("rb")
@@ -178,7 +178,7 @@ class LogFollower:
             self._file.close()
             self._file = newer
             yield from self._read(newer)
-        yield from self._splitter.whole()
+        yield from self._splitter.complete_record()
 
     def close(self) -> None:
         if self._file is not None:

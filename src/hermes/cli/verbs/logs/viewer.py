@@ -30,7 +30,7 @@ def show_logs(args: Namespace, context: CliContext) -> int:
     each_line = args.log == "gateway"
     opened = LogFiles(path, each_line=each_line)
     try:
-        if args.session and not known and opened.last(1, wanted) is None:
+        if args.session and not known and opened.find_last(1, wanted) is None:
             raise NotFound(
                 f"There is no session {args.session!r}, and no log record mentions it.",
                 hint="hermes sessions list",
@@ -38,7 +38,7 @@ def show_logs(args: Namespace, context: CliContext) -> int:
         if not opened.files and not args.follow:
             context.stderr.write(f"{path} does not exist yet\n")
             return 0
-        start = opened.last(args.number, wanted)
+        start = opened.find_last(args.number, wanted)
         if start is not None:
             _print(context, filter(wanted, opened.records(start)))
         elif opened.files:
@@ -52,7 +52,7 @@ def show_logs(args: Namespace, context: CliContext) -> int:
         opened.close()
     try:
         while True:
-            _print(context, filter(wanted, follower.look()))
+            _print(context, filter(wanted, follower.read_new()))
             time.sleep(FOLLOW_INTERVAL)
     finally:
         follower.close()

@@ -48,14 +48,14 @@ class McpAction:
         self.context = context
         self.home = context.home()
         self.env = profile_env(self.home.dotenv, context.env)
-        self.ground = ServerFolders(self.env, self.home.path, str(Path.cwd()))
+        self.folders = ServerFolders(self.env, self.home.path, str(Path.cwd()))
         self.loaded: LoadedConfig = load_config(self.home, self.env)
         self.servers = self.loaded.config.mcp_servers
 
     def redactor(self) -> Redactor:
         return Redactor([*secrets_in(self.loaded.raw), *secret_values(self.env)])
 
-    def known(self, name: str) -> McpServer:
+    def get_server(self, name: str) -> McpServer:
         if name not in self.servers:
             near = did_you_mean(name, self.servers)
             raise NotFound(
@@ -103,12 +103,12 @@ def _list(action: McpAction, *, as_json: bool) -> int:
 
 def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
     try:
-        server = server_config(name, given, action.ground, action.servers)
+        server = server_config(name, given, action.folders, action.servers)
     except ConfigError as error:
         return ServerRow(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
     where = one_line(
-        action.redactor().redact(_configured_command(action, name) or server.where), 200
+        action.redactor().redact(_configured_command(action, name) or server.address), 200
     )
     return ServerRow(name=name, state="off" if off else "on", where=where)
 
@@ -174,7 +174,7 @@ def _check(action: McpAction, name: str, given: dict[str, object]) -> None:
     now = expand_references(now, unset, lambda _, variable: None)
     try:
         names = [*action.servers, name]
-        server_config(name, msgspec.convert(now, McpServer), action.ground, names)
+        server_config(name, msgspec.convert(now, McpServer), action.folders, names)
     except ConfigError as error:
         raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 
@@ -187,7 +187,7 @@ def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
 
 
 def _remove(action: McpAction, name: str) -> int:
-    action.known(name)
+    action.get_server(name)
     unset_setting(action.home, action.env, _path(name))
     action.line(f"Removed: {single_line(name)}")
     _print_reload_hint(action)
@@ -204,7 +204,7 @@ def _print_reload_hint(action: McpAction) -> None:
 
 
 def _test(action: McpAction, name: str, *, as_json: bool) -> int:
-    server = server_config(name, action.known(name), action.ground)
+    server = server_config(name, action.get_server(name), action.folders)
     # Errors are printed below; keep the log off the screen.
     for logger in LOGGERS:
         logging.getLogger(logger).addHandler(logging.NullHandler())
@@ -214,17 +214,17 @@ def _test(action: McpAction, name: str, *, as_json: bool) -> int:
         with Spawner() as spawner:
             parts = SandboxDeps(action.home, action.env, terminal, spawner, SystemClock())
             return await test_connection(
-                server, Sandboxes(parts).near, action.redactor(), action.home
+                server, Sandboxes(parts).local, action.redactor(), action.home
             )
 
     result = anyio.run(connect)
     if as_json:
         action.line(msgspec.json.encode(result).decode())
-    elif result.trouble:
-        action.context.stderr.write(f"{single_line(name)}: {single_line(result.trouble)}\n")
+    elif result.error:
+        action.context.stderr.write(f"{single_line(name)}: {single_line(result.error)}\n")
     else:
         _print(action, name, result)
-    return int(bool(result.trouble))
+    return int(bool(result.error))
 
 
 def _print(action: McpAction, name: str, result: ConnectionTest) -> None:

@@ -43,7 +43,7 @@ async def _perform(args: Namespace, context: CliContext) -> int:
         ledger = Ledger(store, home.path, clock)
         limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
         memory = MemoryStore(home.path, ledger, limits, clock)
-        await ledger.settle()
+        await ledger.complete_interrupted()
         actions = LedgerActions(
             ledger, MEMORY_KIND, args, say, _accept_with(memory), _undo_with(memory)
         )

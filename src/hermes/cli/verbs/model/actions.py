@@ -46,13 +46,13 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     env = profile_env(home.dotenv, context.env)
     clock = SystemClock()
     configured = model_settings(load_config(home, env).config)
-    settings = with_weights(KeyPool(home.auth, clock).under(configured), home)
+    settings = with_weights(KeyPool(home.auth, clock).with_keys(configured), home)
     selector = ModelSelector(home, env, configured, FileBlobs(home.cache / "blobs"), clock)
     try:
         if args.name:
             ensure_home(home)
             chosen, doubt = await _choose(args, selector)
-            removed = await selector.keep(chosen)
+            removed = await selector.save_default(chosen)
             context.stdout.write(f"Using {single_line(selector.current())} from now on.\n")
             if removed:
                 names = ", ".join(removed)
@@ -88,7 +88,7 @@ async def _choose(args: Namespace, selector: ModelSelector) -> tuple[Model, str]
             raise
         provider = EMBEDDED
         model = await selector.choose(args.name, provider)
-    return model, "" if args.force else await selector.doubt(args.name, provider)
+    return model, "" if args.force else await selector.check_name(args.name, provider)
 
 
 def _print_downloadable(context: CliContext, rows: Sequence[DownloadableModel]) -> None:
@@ -123,8 +123,8 @@ def _print(
         location = "on this machine, " if offer.local else ""
         address = single_line(offer.base_url)
         out.write(f"{style(single_line(offer.provider), 'bold')} ({location}{address})\n")
-        if offer.trouble:
-            trouble = style.wrapped(f"  {single_line(offer.trouble)}", "  ")
+        if offer.error:
+            trouble = style.wrap_text(f"  {single_line(offer.error)}", "  ")
             out.write(f"{style(trouble, 'yellow')}\n")
         shown = offer.models if args.all else offer.models[:MAX_MODELS]
         for model in shown:

@@ -89,7 +89,7 @@ def _profile_flag(context: CliContext) -> str:
 
 def _refusal_error(platform: str, answer: PairingRefused) -> HermesError:
     minutes = plural(max(1, round(answer.wait / 60)), "minute")
-    if answer.why is PairingRefusal.LOCKED:
+    if answer.reason is PairingRefusal.LOCKED:
         return UsageError(
             f"Codes for {platform} are locked after too many wrong attempts",
             hint=f"Try again in {minutes}.",

@@ -146,7 +146,7 @@ def send(args: Namespace, context: CliContext, wake: WakeGateway | None = None) 
     ensure_home(home)
     lines = [
         TargetResult(_target_name(one), SendOutcome.FAILED, _unresolved_text(one))
-        for one in targets.unreached
+        for one in targets.unresolved
     ]
     if targets.local:
         path = _write_local(home, text, clock)
@@ -198,7 +198,7 @@ class _Sender:
         open_keys = {row.key for row in rows}
         while open_keys:
             for key in list(open_keys):
-                status, _ = await store.queues.fate(key)
+                status, _ = await store.queues.status(key)
                 if status is not ItemStatus.WAITING:
                     open_keys.discard(key)
             left = until - self._clock.monotonic()
@@ -208,7 +208,7 @@ class _Sender:
             pause = min(pause * 1.5, longest)
 
     async def _target_result(self, store: Store, row: _QueuedText, *, woken: bool) -> TargetResult:
-        status, reason = await store.queues.fate(row.key)
+        status, reason = await store.queues.status(row.key)
         target = target_text(row.address)
         match status:
             case ItemStatus.DONE:
@@ -241,9 +241,9 @@ def _online_platforms(gateway: GatewayStatus) -> list[str] | None:
 def _resolve(text: str, known: SendTargets) -> ResolvedTargets:
     targets = resolve_names(parse_targets(text), known.chats)
     resolved = resolve_targets(targets, known.homes, origin=known.origin, platforms=known.platforms)
-    if resolved.unreached and len(resolved.unreached) == len(targets):
+    if resolved.unresolved and len(resolved.unresolved) == len(targets):
         raise UsageError(
-            "; ".join(_unresolved_text(one) for one in resolved.unreached),
+            "; ".join(_unresolved_text(one) for one in resolved.unresolved),
             hint="List the targets: hermes send --list",
         )
     return resolved
@@ -270,7 +270,7 @@ def _target_name(unreached: UnresolvedTarget) -> str:
 
 def _unresolved_text(unreached: UnresolvedTarget) -> str:
     name = _target_name(unreached)
-    match unreached.why:
+    match unreached.reason:
         case UnresolvedReason.NO_ORIGIN:
             return "This does not run for a chat, and no home channel is set"
         case UnresolvedReason.NO_HOME:

@@ -52,7 +52,7 @@ class SessionsAction:
         """Write a remark to stderr, apart from output for programs on stdout."""
         self.context.stderr.write(escape_controls(text) + "\n")
 
-    def agreed(self, question: str) -> bool:
+    def confirm(self, question: str) -> bool:
         """Ask for confirmation. Raises `UsageError` without --yes and without a terminal."""
         if self.args.yes:
             return True

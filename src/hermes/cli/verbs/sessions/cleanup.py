@@ -59,7 +59,7 @@ def delete(action: SessionsAction) -> int:
     for session in sessions:
         title = f"  {session_name(session)}" if session.title else ""
         action.note(f"  {single_line(session.id)}{title}")
-    if not action.agreed(f"Delete {plural(len(sessions), 'session')} permanently?"):
+    if not action.confirm(f"Delete {plural(len(sessions), 'session')} permanently?"):
         return 1
 
     async def remove(store: SqliteStore) -> int:
@@ -90,7 +90,7 @@ def prune(action: SessionsAction) -> int:
     _print_preview(action, summaries)
     if action.args.dry_run:
         return 0
-    if not action.agreed(f"Delete {plural(len(summaries), 'session')} permanently?"):
+    if not action.confirm(f"Delete {plural(len(summaries), 'session')} permanently?"):
         return 1
     confirmed = {summary.session.id for summary in summaries}
     deleted, busy = action.with_store(lambda store: _remove(store, wanted, confirmed))

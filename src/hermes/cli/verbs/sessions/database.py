@@ -136,12 +136,12 @@ def backup(action: SessionsAction) -> int:
 def adopt(action: SessionsAction) -> int:
     path = action.context.home().state_db
     adopted = adopt_database(path, action.clock)
-    if adopted.kept_as is None:
+    if adopted.backup_path is None:
         action.note(f"{path} is already in the current format.")
         return 0
     sessions, messages = plural(adopted.sessions, "session"), plural(adopted.messages, "message")
     action.printer.line(f"Converted {sessions} with {messages}.")
-    action.printer.line(f"The old database is kept as {escape_controls(str(adopted.kept_as))}.")
+    action.printer.line(f"The old database is kept as {escape_controls(str(adopted.backup_path))}.")
     return 0
 
 

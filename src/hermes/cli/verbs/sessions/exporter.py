@@ -61,8 +61,8 @@ def export(action: SessionsAction) -> int:
     written = action.with_store(write)
     if output is not None:
         action.note(f"{plural(written.sessions, 'session')} written to {output}.")
-    if written.lost:
-        action.note(f"{plural(written.lost, 'file')} mentioned in them could not be read.")
+    if written.unreadable:
+        action.note(f"{plural(written.unreadable, 'file')} mentioned in them could not be read.")
     return 0
 
 
@@ -80,7 +80,7 @@ def _format_of(output: Path | None) -> str:
 
 class _ExportCounts(Struct):
     sessions: int = 0
-    lost: int = 0
+    unreadable: int = 0
 
 
 async def _selected_sessions(store: SqliteStore, action: SessionsAction) -> list[Session]:
@@ -130,7 +130,7 @@ class _Writer:
             try:
                 files[digest] = await self._blobs.read(digest)
             except StoreError:
-                self._written.lost += 1
+                self._written.unreadable += 1
         return files
 
 

@@ -55,7 +55,9 @@ def _fetch(action: SessionsAction, query: str) -> list[SearchHit]:
     role = _STORED_ROLE.get(action.args.role or "")
 
     async def fetch(store: SqliteStore) -> list[SearchHit]:
-        return list(await store.archive_for(OWNER).recall(query, action.args.limit, role))
+        return list(
+            await store.archive_for(OWNER).search_by_meaning(query, action.args.limit, role)
+        )
 
     return action.with_store(fetch)
 

@@ -55,7 +55,7 @@ async def _load(store: SqliteStore, name: str) -> tuple[SessionExport, frozenset
     copy = await load_session(store, name)
     going_on = await store.leases.held(copy.session.id)
     ends = await failure_reasons(store, copy.session.id)
-    return copy, interrupted_at(copy.messages, going_on=going_on, ends=ends)
+    return copy, interrupted_at(copy.messages, running=going_on, failures=ends)
 
 
 async def load_session(store: SqliteStore, name: str) -> SessionExport:

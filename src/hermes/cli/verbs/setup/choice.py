@@ -37,7 +37,7 @@ def save_choice(home: Home, env: Env, chosen: ModelChoice) -> None:
         if variable == CUSTOM_KEY:
             change_settings(home, env, _without_custom_key)
         set_variable(home, variable, chosen.key)
-        env = env.under({variable: chosen.key})
+        env = env.overlaid({variable: chosen.key})
     change_settings(home, env, partial(_changes, chosen))
 
 

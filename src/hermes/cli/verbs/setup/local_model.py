@@ -57,10 +57,10 @@ def downloadable_models(home: Home) -> list[DownloadableModel]:
             title=weights.title,
             size=weights.size,
             licence=weights.licence,
-            here=folder.has(weights) and folder.has_engine,
+            here=folder.has_weights(weights) and folder.has_engine,
         )
         for weights in weights_catalog()
-        if not weights.toy or folder.has(weights)
+        if not weights.toy or folder.has_weights(weights)
     ]
 
 
@@ -68,7 +68,7 @@ def local_model_note(home: Home) -> str:
     """The note about the embedded model in the list of providers."""
     folder = folder_under(home.root)
     weights = chosen_weights("", folder.url)
-    if folder.has(weights) and folder.has_engine:
+    if folder.has_weights(weights) and folder.has_engine:
         return "on this machine"
     return f"no key needed; {format_size(weights.size)} download"
 
@@ -82,14 +82,14 @@ def offer_local_model(
     """
     folder = folder_under(home.root)
     weights = chosen_weights(name, folder.url)
-    if folder.has(weights) and folder.has_engine:
+    if folder.has_weights(weights) and folder.has_engine:
         return weights.name
     style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
     for line in describe_weights(weights, folder):
-        context.stderr.write(f"{style.wrapped(line, ' ' * _INDENT)}\n")
+        context.stderr.write(f"{style.wrap_text(line, ' ' * _INDENT)}\n")
     context.stderr.flush()
     check_install_space(weights, folder)
-    if dialog.asks and not dialog.agrees("Download it now?", usual=True):
+    if dialog.interactive and not dialog.confirm("Download it now?", default=True):
         raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
     try:
         anyio.run(fetch_model, weights, folder, env, progress_bar(context.stderr, style))
@@ -133,7 +133,7 @@ class _ProgressBar:
     def __init__(self, out: TextIO, style: Style) -> None:
         self._out = out
         self._style = style
-        self._drawn = style.moves
+        self._drawn = style.can_rewrite
         self._last: tuple[str, str, int] = ("", "", -1)
 
     def show(self, progress: DownloadProgress) -> None:

@@ -66,9 +66,9 @@ class _SetupContext(Struct, frozen=True):
 class _Declined(Exception):
     """The user does not want to keep a provider that could not be reached."""
 
-    def __init__(self, trouble: ModelError) -> None:
-        super().__init__(str(trouble))
-        self.trouble = trouble
+    def __init__(self, error: ModelError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 def run_setup(args: Namespace, context: CliContext) -> int:
@@ -76,8 +76,10 @@ def run_setup(args: Namespace, context: CliContext) -> int:
     ensure_home(home)
     env = profile_env(home.dotenv, context.env)
     settings = model_settings(load_config(home, env).config)
-    pooled = KeyPool(home.auth, SystemClock()).under(settings)
-    setup = _SetupContext(args, home, env, pooled, TerminalDialog(context, asks=not args.yes))
+    pooled = KeyPool(home.auth, SystemClock()).with_keys(settings)
+    setup = _SetupContext(
+        args, home, env, pooled, TerminalDialog(context, interactive=not args.yes)
+    )
     _print_current(setup, context)
     chosen = _choose(setup, context)
     while chosen is None:
@@ -90,7 +92,7 @@ def run_setup(args: Namespace, context: CliContext) -> int:
 def _print_current(setup: _SetupContext, context: CliContext) -> None:
     """Show the current model before asking."""
     settings = setup.settings
-    if setup.dialog.asks and settings.default:
+    if setup.dialog.interactive and settings.default:
         name = "/".join(filter(None, (settings.provider, settings.default)))
         context.stdout.write(f"Current model: {single_line(name)}. Press Ctrl+C to keep it.\n")
 
@@ -104,12 +106,12 @@ def _choose(setup: _SetupContext, context: CliContext) -> ModelChoice | None:
         chosen, models = _try_key(setup, choice)
     except _Declined as error:
         if setup.args.provider or setup.args.base_url:
-            raise error.trouble from error
+            raise error.error from error
         return None
     name = _choose_model(setup, chosen, models or {})
     if models is not None and not models and not setup.args.force:
         why = f"{chosen.provider.name} does not list its models"
-        setup.dialog.says(f"warning: {unverified_message(name, why)}")
+        setup.dialog.print(f"warning: {unverified_message(name, why)}")
     return structs.replace(chosen, model=name)
 
 
@@ -150,7 +152,7 @@ def _choose_provider(setup: _SetupContext) -> ModelChoice:
         url = _check_url(args.base_url)
         known = (known for known in PROVIDERS if host_of(known.base_url) == host_of(url))
         return ModelChoice(provider=next(known, CUSTOM), base_url=url)
-    if setup.dialog.asks:
+    if setup.dialog.interactive:
         return _ask_provider(setup)
     if not args.yes:
         raise UsageError(
@@ -198,7 +200,7 @@ def _ask_provider(setup: _SetupContext) -> ModelChoice:
     rows = [*ready, *others]
     rows.append((CUSTOM.name, "Another server (OpenAI-compatible)"))
     default = setup.settings.provider or rows[0][0]
-    name = setup.dialog.choice(
+    name = setup.dialog.choose(
         "Which provider?", rows, default, lambda name: _provider_error(setup, name)
     )
     provider = _find_provider(setup, name)
@@ -210,11 +212,11 @@ def _ask_provider(setup: _SetupContext) -> ModelChoice:
 
 def _ask_url(dialog: TerminalDialog, default: str) -> str:
     while True:
-        given = dialog.line("Server address", default)
+        given = dialog.ask_line("Server address", default)
         try:
             return _check_url(given)
         except UsageError as error:
-            dialog.says(f"{error} For example: {_EXAMPLE_URL}")
+            dialog.print(f"{error} For example: {_EXAMPLE_URL}")
 
 
 def _provider_error(setup: _SetupContext, name: str) -> str:
@@ -269,13 +271,13 @@ def _try_key(
         try:
             return chosen, anyio.run(_offered_models, setup, chosen)
         except Unauthorized as error:
-            if not setup.dialog.asks or attempt == _MAX_ATTEMPTS:
+            if not setup.dialog.interactive or attempt == _MAX_ATTEMPTS:
                 raise Unauthorized(
                     f"{str(error).rstrip('.')}. Nothing was changed.",
                     hint="Copy the key again, then: hermes setup",
                 ) from error
-            setup.dialog.says(str(error))
-            chosen = structs.replace(chosen, key=setup.dialog.key(chosen.provider.title))
+            setup.dialog.print(str(error))
+            chosen = structs.replace(chosen, key=setup.dialog.ask_key(chosen.provider.title))
         except ModelError as error:
             _confirm_untested(setup, error)
             return chosen, None
@@ -285,13 +287,15 @@ def _try_key(
 def _confirm_untested(setup: _SetupContext, error: ModelError) -> None:
     """Ask whether to keep a provider that cannot be reached now."""
     message = f"{str(error)[:1].upper()}{str(error)[1:]}".rstrip(".")
-    if setup.args.yes or (setup.dialog.asks and setup.dialog.agrees(f"{message}. Use it anyway?")):
-        setup.dialog.says(f"Not tested: {message}. Check it later: hermes doctor")
+    if setup.args.yes or (
+        setup.dialog.interactive and setup.dialog.confirm(f"{message}. Use it anyway?")
+    ):
+        setup.dialog.print(f"Not tested: {message}. Check it later: hermes doctor")
         return
     advice = f"{error.hint.rstrip('.')}. " if error.hint else ""
     hint = f"{advice}Nothing was changed; use --yes to save it anyway."
-    trouble = type(error)(str(error), hint=hint)
-    raise (_Declined(trouble) if setup.dialog.asks else trouble) from error
+    failure = type(error)(str(error), hint=hint)
+    raise (_Declined(failure) if setup.dialog.interactive else failure) from error
 
 
 def _new_key(setup: _SetupContext, choice: ModelChoice) -> str:
@@ -309,8 +313,8 @@ def _new_key(setup: _SetupContext, choice: ModelChoice) -> str:
     no_key_needed = provider.local or provider.name == CUSTOM.name or not provider.key_env
     if no_key_needed or _has_key(setup, choice):
         return ""
-    if setup.dialog.asks:
-        return setup.dialog.key(provider.title)
+    if setup.dialog.interactive:
+        return setup.dialog.ask_key(provider.title)
     raise UsageError(
         f"No key for {provider.title}.",
         hint=f"Pipe it in: hermes setup --provider {provider.name} --key-stdin < FILE, or name "
@@ -362,11 +366,11 @@ def _choose_model(
     candidates = [same, provider.default_model]
     default = next((name for name in candidates if name and (not models or name in models)), "")
     default = default or first_chat_model(models)
-    if setup.dialog.asks:
+    if setup.dialog.interactive:
         rows = [(name, "") for name in models]
         known = () if args.force else tuple(models)
-        return setup.dialog.choice(
-            "Which model?", rows, default, _UnlistedCheck(provider, known).about
+        return setup.dialog.choose(
+            "Which model?", rows, default, _UnlistedCheck(provider, known).reason_against
         )
     if not default:
         raise UsageError(
@@ -383,7 +387,7 @@ class _UnlistedCheck:
         self._models = models
         self._last_name = ""
 
-    def about(self, name: str) -> str:
+    def reason_against(self, name: str) -> str:
         repeated, self._last_name = name == self._last_name, name
         if repeated or not self._models or is_listed(name, self._models):
             return ""

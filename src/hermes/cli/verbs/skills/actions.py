@@ -56,7 +56,7 @@ class _SkillsAction(Struct, frozen=True, kw_only=True):
         """The width of a line; unlimited for pipes and files."""
         env = self.context.env
         style = Style(self.context.stdout, env.get("NO_COLOR"), env.get("TERM"))
-        return style.columns if style.moves else _UNLIMITED
+        return style.columns if style.can_rewrite else _UNLIMITED
 
     def say(self, text: str) -> None:
         self.context.stdout.write(escape_controls(text) + "\n")
@@ -83,7 +83,7 @@ async def _perform(args: Namespace, context: CliContext) -> int:
         catalog = SkillCatalog(home.skills, _external_folders(config), home.path / SNAPSHOT_FILE)
         usage = SkillUsageLog(home.skills, clock)
         editor = SkillEditor(home.path, catalog, usage, ledger, clock)
-        await ledger.settle()
+        await ledger.complete_interrupted()
         action = _SkillsAction(
             catalog=catalog,
             usage=usage,
@@ -113,21 +113,21 @@ def _external_folders(config: Config) -> list[Path]:
 async def _list(action: _SkillsAction) -> int:
     records, room = action.usage.records(), action.columns - _NAME_WIDTH - 1
     for skill in action.catalog.skills():
-        marks = ", ".join(records.get(skill.name, SkillUsage()).marks(builtin=skill.builtin))
+        marks = ", ".join(records.get(skill.name, SkillUsage()).labels(builtin=skill.builtin))
         about = f"{f'({marks}) ' if marks else ''}{flat(skill.head.description, room)}"
         action.say(f"{skill.name:<{_NAME_WIDTH}} {fit(about, room)}")
     for bundle in list_bundles(action.fetching.home.path):
         about = f": {flat(bundle.description, room)}" if bundle.description else ""
         text = f"(bundle of {', '.join(bundle.skills)}){about}"
         action.say(f"{bundle.name:<{_NAME_WIDTH}} {fit(text, room)}")
-    for file, problem in action.catalog.troubles().items():
+    for file, problem in action.catalog.problems().items():
         action.say(f"skipped: {file}: {problem}")
     return 0
 
 
 async def _show(action: _SkillsAction) -> int:
     skill = action.skill(action.args.name)
-    marks = ", ".join(action.usage.of(skill.name).marks(builtin=skill.builtin)) or "yours"
+    marks = ", ".join(action.usage.of(skill.name).labels(builtin=skill.builtin)) or "yours"
     action.say(f"{skill.name}: {skill.head.description}\n{skill.folder}  ({marks})")
     record = action.installer.installed().get(skill.name)
     if record is not None:
@@ -171,7 +171,7 @@ async def _update(action: _SkillsAction) -> int:
 async def _confirm_install(action: _SkillsAction, prepared: PreparedInstall) -> int:
     """Show the changes and ask before installing."""
     package, record = prepared.package, prepared.record
-    if prepared.nothing_new:
+    if prepared.is_unchanged:
         action.say(f"{package.name} is up to date. Content {record.hash}")
         return 0
     _print_changes(action, prepared, scan_package(package))
@@ -196,13 +196,13 @@ def _print_changes(action: _SkillsAction, prepared: PreparedInstall, found: Sequ
         action.say(f"[… {more:,} more lines …]")
     for finding in found:
         action.say(f"check this: {finding}")
-    for path in prepared.mine:
+    for path in prepared.locally_changed:
         action.say(f"overwrites your changes: {path}")
 
 
 def _is_confirmed(action: _SkillsAction, prepared: PreparedInstall) -> bool:
     args, stdin = action.args, action.context.stdin
-    suspicious = prepared.mine or _suspicious_findings(prepared.package)
+    suspicious = prepared.locally_changed or _suspicious_findings(prepared.package)
     if args.yes and suspicious and not args.force:
         raise UsageError(
             "Not installed: check the findings above.",
@@ -234,7 +234,7 @@ async def _audit(action: _SkillsAction) -> int:
         package = SkillPackage(head=skill.head, files=read_folder(Path(skill.folder)))
         lines = [f"check this: {text}" for text in _suspicious_findings(package)]
         if (record := known.get(skill.name)) is not None:
-            found = action.installer.deviation(record)
+            found = action.installer.local_changes(record)
             lines += [f"changed since installation: {path}" for path in found.changed]
             lines += [f"missing since installation: {path}" for path in found.missing]
             lines += [f"added since installation: {path}" for path in found.added]
@@ -270,21 +270,21 @@ async def _curate(action: _SkillsAction) -> int:
     settings = action.fetching.config.curator
     ages = curation_limits(action.fetching.config)
     dry = action.args.dry_run
-    found = await (action.curator.judge(ages) if dry else action.curator.curate(ages))
+    found = await (action.curator.preview(ages) if dry else action.curator.curate(ages))
     for change in found:
         verb = "would become" if dry else "is now"
-        action.say(f"{change.name}: {verb} {change.becomes} (unused for {change.days} days)")
+        action.say(f"{change.name}: {verb} {change.new_state} (unused for {change.days} days)")
     if not found:
         action.say(f"Nothing to do: no skill is unused for {settings.stale_after_days} days.")
     if action.args.consolidate or settings.consolidate:
-        await _consolidate(action, ages.keep)
+        await _consolidate(action, ages.backups)
     return 0
 
 
 async def _consolidate(action: _SkillsAction, keep: int) -> None:
     if action.args.dry_run:
         lines = [f"would propose: merge {one.drop} into {one.keep}"
-                 for one in await action.curator.alike()]  # fmt: skip
+                 for one in await action.curator.similar_skills()]  # fmt: skip
     else:
         made = await action.curator.propose_merges(keep)
         lines = [f"proposed: {one.summary}  ({short_id(one.id)})" for one in made]

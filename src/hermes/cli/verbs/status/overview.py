@@ -122,11 +122,11 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
     selector = ModelSelector(home, env, model_settings(config), blobs, clock)
     name = NO_MODEL
     try:
-        name = await selector.nearest()
+        name = await selector.describe_default()
         if name == NO_MODEL:
             await selector.resolve(ModelOverrides())
         else:
-            resolve_models(KeyPool(home.auth, clock).under(model_settings(config)), env.get)
+            resolve_models(KeyPool(home.auth, clock).with_keys(model_settings(config)), env.get)
     except (NoProviderConfigured, NoModelChosen) as error:
         # A name without configuration comes from a local server.
         return name, error.sentence if name == NO_MODEL else ""
