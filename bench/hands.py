@@ -125,7 +125,7 @@ async def _reads(
 async def _crowd(folder: Path) -> float:
     """Return the share of one core used by this process, the reaper and the commands."""
     clock = SystemClock()
-    with Spawner() as door:
+    with Spawner() as spawner:
         async with open_store(folder / "state.db", clock) as store:
             later = FollowupRouter(store)
             parts = ProcessDeps(
@@ -136,7 +136,7 @@ async def _crowd(folder: Path) -> float:
                 logs=folder / "logs",
             )
             async with open_process_registry(parts) as registry:
-                found = sandboxes(door, folder)
+                found = sandboxes(spawner, folder)
                 sandbox = found.get("bubblewrap") or found["landlock"]
                 for _ in range(MAX_PROCESSES):
                     await registry.start(_order(sandbox, folder))

@@ -48,11 +48,11 @@ async def _prompts(folder: Path) -> list[Number]:
         waits = [await _looked_up(briefing, home, clock, number) for number in range(ROUNDS)]
         first: list[float] = []
         for number in range(PROCESSES):
-            anew = PromptContext(
+            fresh = PromptContext(
                 home, Config(), Learning(home, Env({}), Config(), store, clock), clock
             )
             began = time.perf_counter()
-            _prompt(anew, home, number)
+            _prompt(fresh, home, number)
             first.append(time.perf_counter() - began)
     waits.sort()
     name = f"a prompt with {SKILLS} skills, warm"

@@ -39,8 +39,8 @@ def measure() -> Iterator[Number]:
 async def _times(folder: Path) -> dict[str, list[float]]:
     """Alternate the sandboxes, so that other load affects all of them equally."""
     times: dict[str, list[float]] = {}
-    with Spawner() as door:
-        found = sandboxes(door, folder)
+    with Spawner() as spawner:
+        found = sandboxes(spawner, folder)
         for round_ in range(ROUNDS + 3):
             for name, sandbox in found.items():
                 started = time.perf_counter()
@@ -50,13 +50,13 @@ async def _times(folder: Path) -> dict[str, list[float]]:
     return times
 
 
-def sandboxes(door: Spawner, folder: Path) -> dict[str, Sandbox]:
+def sandboxes(spawner: Spawner, folder: Path) -> dict[str, Sandbox]:
     hidden = hidden_paths(Path.home(), root=os.geteuid() == 0)
     view = FilesystemPolicy(tmp=str(folder / "private"), hidden=hidden, shown=VISIBLE_IN_RUN)
-    found: dict[str, Sandbox] = {"plain": LocalSandbox(door)}
+    found: dict[str, Sandbox] = {"plain": LocalSandbox(spawner)}
     if program := find_bubblewrap(PATH):
-        found["bubblewrap"] = IsolatedSandbox(door, Bubblewrap(program, view))
-    return found | {"landlock": IsolatedSandbox(door, Landlock(view))}
+        found["bubblewrap"] = IsolatedSandbox(spawner, Bubblewrap(program, view))
+    return found | {"landlock": IsolatedSandbox(spawner, Landlock(view))}
 
 
 def _job(folder: Path) -> ProcessSpec:
