@@ -59,7 +59,7 @@ def scripted_client() -> FakeTuiClient:
     return client
 
 
-async def take(look: str, folder: Path, place: Path) -> None:
+async def take(theme: str, folder: Path, place: Path) -> None:
     """Write the screenshots to `place`; `folder` is the home of the program."""
     client = scripted_client()
 
@@ -68,11 +68,11 @@ async def take(look: str, folder: Path, place: Path) -> None:
         text = "\n".join(line.rstrip() for line in svg.splitlines())
         (place / f"{name}.svg").write_text(text + "\n")
 
-    async with tui_screen(client, folder, size=SIZE, look=look) as screen:
+    async with tui_screen(client, folder, size=SIZE, theme=theme) as screen:
         await screen.submit("The greeting looks wrong. Can you fix it?")
         await screen.wait_until_idle()
-        keep(screen, f"chat-{look}")
-        if look == "light":
+        keep(screen, f"chat-{theme}")
+        if theme == "light":
             return
         await screen.pilot.press("ctrl+r")
         await screen.wait_for("Fix the fence")
@@ -101,8 +101,8 @@ async def take(look: str, folder: Path, place: Path) -> None:
 async def take_all(place: Path) -> None:
     """`place` must exist."""
     with TemporaryDirectory() as folder:
-        for look in ("dark", "light"):
-            await take(look, Path(folder), place)
+        for theme in ("dark", "light"):
+            await take(theme, Path(folder), place)
 
 
 if __name__ == "__main__":
