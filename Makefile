@@ -1,11 +1,11 @@
-# Two commands do everything: `make run` and `make test`.
+# `make run` installs and starts Hermes; `make test` runs every check and test.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS  ?= tests
 
-# Where this is set, every run would compile all tests, and every program a test starts, anew.
+# With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run install dev test check format lint types layers unit typed quick seeds bench demo soak specs lock clean
@@ -15,11 +15,11 @@ run: install
 
 help:
 	@echo 'make run      install into .venv, then start the chat'
-	@echo 'make install  only install'
-	@echo 'make test     every check and test'
-	@echo 'make check    the quick ones'
+	@echo 'make install  install without starting'
+	@echo 'make test     all checks and tests'
+	@echo 'make check    the fast checks and tests'
 	@echo 'make bench    measure speed and memory'
-	@echo 'make demo     everyday tasks for the small local model'
+	@echo 'make demo     run everyday tasks with the small local model'
 	@echo 'make clean    delete .venv and caches; your ~/.hermes stays'
 
 install: $(VENV)/.run
@@ -58,7 +58,7 @@ lint:
 types:
 	$(BIN)/basedpyright
 
-# The same for the files that a change can have reached since they were last in order.
+# Check only the files that changes since the last successful check can affect.
 typed:
 	$(BIN)/python scripts/typed.py
 
@@ -68,8 +68,8 @@ layers:
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit
 
-# The same without the slowest few, with fewer examples, and with its files in memory where there
-# is room for them, so that no test waits for a disk; `make test` has them all, on the disk.
+# Unit tests without the slow ones, with fewer hypothesis examples, and with temporary files in
+# memory if there is room. `make test` runs all of them, on disk.
 quick:
 	PYTEST_DEBUG_TEMPROOT=$$(sh scripts/memory.sh) $(BIN)/pytest -n 2 --dist worksteal -m 'not soak and not slow' --hypothesis-profile quick -o tmp_path_retention_policy=failed -o faulthandler_timeout=0 tests/unit
 
@@ -79,7 +79,7 @@ seeds: dev
 bench: dev
 	$(BIN)/python -m bench
 
-# A dozen everyday tasks for the model that runs inside Hermes; fetches 1.1 GB the first time.
+# Run everyday tasks with the embedded model; downloads 1.1 GB the first time.
 demo: dev
 	$(BIN)/python -m demo
 
@@ -87,11 +87,11 @@ soak: dev
 	$(BIN)/pytest -m soak --hypothesis-profile soak tests
 	$(BIN)/pytest -m hypothesis --hypothesis-profile soak tests/unit
 
-# What the model is told of the tools, as a file; a test fails when it is not up to date.
+# Generate specs.json, the tool specs sent to the model; a test fails if it is out of date.
 specs: dev
 	$(BIN)/python scripts/specs.py
 
-# Pin every dependency with its hashes; no download address is written.
+# Pin every dependency with its hashes, without index URLs.
 lock: dev
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra tui -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml requirements/build.in --extra tui --extra recall --extra mcp --extra dev -o requirements/dev.txt

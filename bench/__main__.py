@@ -1,4 +1,4 @@
-"""`make bench`: every number of ours in one run, each beside what it may be."""
+"""`make bench`: run all benchmarks and print each number with its limit."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The API server: streamed chat completions by many clients at once, over a mock model."""
+"""Measure the API server: concurrent streamed chat completions with a mock model."""
 
 import json
 import os
@@ -20,17 +20,17 @@ from bench.processes import ENV, mock_server
 from bench.report import Number
 
 CROWDS = ((1, 200), (32, 30), (128, 8), (512, 3))
-"""How many clients at once, and how many turns each."""
+"""Number of concurrent clients, and turns of each."""
 PACED = {"text": "word " * 50, "chunk": 5, "first_byte": 0.5, "pace": 0.02}
-"""Half a second of thought, then fifty tokens, one after the other."""
+"""Half a second of latency, then fifty tokens, one every 20 ms."""
 MANY = 512
 ROUNDS = 3
-"""How often the paced streams go each way, one after the other."""
+"""How often the paced streams run through the server and directly."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class _Heard(Struct):
-    """What the clients saw: seconds to the first words, and turns that went wrong."""
+    """What the clients saw: seconds to the first token of each turn, total time, failed turns."""
 
     first: list[float]
     took: float = 0.0
@@ -87,15 +87,15 @@ async def _crowds(url: str, server: int, mock: str) -> list[Number]:
             spent = (_cpu(server) - before) / (clients * turns)
             numbers += _numbers(clients, turns, heard, direct, spent)
         grown = (_memory(server) - idle) / 1000
-    return [*numbers, Number(name="API: memory grown after 512 at once", value=grown, unit="MB")]
+    return [*numbers, Number(name="API: memory growth after 512 at once", value=grown, unit="MB")]
 
 
 async def _paced(url: str, server: int, mock: str) -> list[Number]:
-    """Many slow answers at once: the server must not be what they wait for.
+    """Many slow answers at once: the server must not be the bottleneck.
 
-    Both ways by turns, and the middle of what the pairs say: how fast a machine is changes from
-    one second to the next, and one way alone would be told as slow when only the second was.
-    Clients connect anew each time, on both ways. The memory is that of the first time.
+    Rounds through the server and directly alternate, and the median ratio counts, because the
+    speed of the machine varies over time. Clients use new connections in every round. Memory is
+    that of the first round.
     """
     await _clients(url, 4)
     idle = _memory(server)
@@ -123,13 +123,13 @@ async def _paced(url: str, server: int, mock: str) -> list[Number]:
 
 
 async def _clients(url: str, many: int) -> _Heard:
-    """One answer for each, over connections of their own."""
+    """One turn for each client, over new connections."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         return await _crowd(http, url, many, 1)
 
 
 async def _watch(server: int, peaks: list[int]) -> None:
-    """The last of the peaks grows with what the server takes."""
+    """Update the last peak with the memory of the server."""
     while True:
         peaks[-1] = max(peaks[-1], _memory(server))
         await anyio.sleep(0.2)
@@ -140,7 +140,7 @@ def _numbers(
 ) -> Iterator[Number]:
     name = f"API, {clients} at once"
     yield Number(
-        name=f"{name}: turns a second",
+        name=f"{name}: turns per second",
         value=clients * turns / heard.took,
         unit="turns/s",
         bar=400 if clients > 1 else None,
@@ -149,12 +149,12 @@ def _numbers(
     added = statistics.median(heard.first) - statistics.median(direct.first)
     bars = {1: 8.0, 32: 40.0}
     yield Number(
-        name=f"{name}: added time to the first words",
+        name=f"{name}: added time to first token",
         value=added * 1000,
         unit="ms",
         bar=bars.get(clients),
     )
-    yield Number(name=f"{name}: CPU a turn", value=spent * 1000, unit="ms", bar=2.2)
+    yield Number(name=f"{name}: CPU per turn", value=spent * 1000, unit="ms", bar=2.2)
     yield Number(name=f"{name}: errors", value=heard.errors, bar=0)
 
 

@@ -1,4 +1,4 @@
-"""The API server alone in a process; prints its port, and ends with its standard input."""
+"""Run only the API server: print its port, and exit when standard input is closed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The gateway as a process, and how much it does: many sessions, durable, over a mock model."""
+"""Measure the gateway: start, memory, and throughput of many sessions with a mock model."""
 
 import os
 import signal
@@ -66,7 +66,7 @@ def _env(home: Path, url: str) -> dict[str, str]:
 
 @contextmanager
 def _running(env: Mapping[str, str]) -> Iterator[tuple[int, float]]:
-    """A gateway that is ready: its process id, and the seconds that took."""
+    """Start a gateway; yield its process id and the seconds until it was ready."""
     reading, writing = os.pipe()
     begun = time.perf_counter()
     command = [HERMES, "gateway", "run", "--quiet", "--force", "--ready-fd", str(writing)]
@@ -99,7 +99,7 @@ def _start_and_idle(env: dict[str, str]) -> Iterator[Number]:
         before = _cpu(pid)
         time.sleep(IDLE)
         share = (_cpu(pid) - before) / IDLE * 100
-        yield Number(name="gateway, idle processor time", value=share, unit="%", bar=0.5)
+        yield Number(name="gateway, idle CPU", value=share, unit="%", bar=0.5)
         command = [HERMES, "-z", "hi"]
         run_timed(command, env)
         thin = statistics.median(run_timed(command, env) for _ in range(ROUNDS))
@@ -113,7 +113,7 @@ def _memory(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1024
-    raise SystemExit("no memory is told")
+    raise SystemExit("the memory usage is unknown")
 
 
 def _cpu(pid: int) -> float:
@@ -146,7 +146,7 @@ async def _remember(path: Path) -> None:
 
 
 class _Counting(FakeChannel):
-    """Tells each person that the answer has come."""
+    """Sets an event per chat when the answer arrives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,14 +182,14 @@ async def _throughput(env: dict[str, str]) -> list[Number]:
             group.cancel_scope.cancel()
     return [
         Number(
-            name=f"turns a second, {SESSIONS} sessions at once",
+            name=f"turns per second, {SESSIONS} sessions at once",
             value=SESSIONS * TURNS / took,
             unit="turns/s",
             bar=200,
             sense="least",
         ),
         Number(
-            name="longest time the event loop stood still",
+            name="longest block of the event loop",
             value=guard.longest * 1000,
             unit="ms",
             bar=50,

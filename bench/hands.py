@@ -1,4 +1,4 @@
-"""What hands cost: a call on its way to its tool, the end of a long log, many commands at once."""
+"""Measure tools: dispatch of a call, reading the end of a long log, many background processes."""
 
 import os
 import statistics
@@ -44,22 +44,22 @@ READS = 15
 SECONDS = 4.0
 LINE = b"2026-01-01 10:00:00 INFO request %07d was served in 12 ms to a client of ours\n"
 TALKING = "while ! read -r -t 1; do echo tick; done"
-"""A line a second, without a process for the waiting."""
+"""Print one line per second, without a child process."""
 
 
 def measure() -> Iterator[Number]:
     with tempfile.TemporaryDirectory() as folder:
         tools = all_tools(Path(folder))
         took = anyio.run(_dispatch, Path(folder), tools) * 1000
-        yield Number(name="dispatch of a call to its tool and back", value=took, unit="ms", bar=1.0)
+        yield Number(name="dispatch of a tool call", value=took, unit="ms", bar=1.0)
         yield from _tail(Path(folder), tools["read_file"])
         share = anyio.run(_crowd, Path(folder)) * 100
         name = f"{MAX_PROCESSES} background processes, a line a second each"
-        yield Number(name=name, value=share, unit="% CPU", bar=5.0, note="with their own time")
+        yield Number(name=name, value=share, unit="% CPU", bar=5.0, note="including the processes")
 
 
 class _Nothing:
-    """A tool that takes no time, so that all time is that of the way to it."""
+    """A tool that takes no time, so that only the dispatch is measured."""
 
     def __init__(self) -> None:
         self.spec = ToolSpec("nothing", "does nothing", {"type": "object"}, Effect.OUTSIDE)
@@ -73,7 +73,7 @@ async def _nobody(event: Event | str) -> None:
 
 
 async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
-    """Median seconds of a call among all tools; without what is written down of it."""
+    """Return the median seconds of a call with all tools registered, without recording it."""
     nothing = LazyTool(_Nothing().spec, _Nothing)
     plan = Plan(
         scope=_scope(folder),
@@ -94,7 +94,7 @@ async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
 
 
 def _tail(folder: Path, tool: Tool) -> Iterator[Number]:
-    """Interleaved with the same of a file a thousandth as long."""
+    """Alternate with a file a thousandth as long."""
     sizes = {"long.log": LOG, "short.log": SMALL}
     for name, size in sizes.items():
         with (folder / name).open("wb") as file:
@@ -104,7 +104,7 @@ def _tail(folder: Path, tool: Tool) -> Iterator[Number]:
     long, short = (statistics.median(times[name]) for name in sizes)
     yield Number(name="read_file, the tail of a 100 MB log", value=long * 1000, unit="ms", bar=20)
     yield Number(name="the same / the tail of 100 KB", value=long / short, unit="x", bar=3)
-    yield Number(name="the same, read of the file", value=read / 1000, unit="KB", bar=1000)
+    yield Number(name="the same, bytes read", value=read / 1000, unit="KB", bar=1000)
 
 
 async def _reads(
@@ -123,9 +123,9 @@ async def _reads(
 
 
 async def _crowd(folder: Path) -> float:
-    """The share of one processor that all of it takes: ours, the keeper's and the commands'."""
+    """Return the share of one core used by this process, the reaper and the commands."""
     clock = SystemClock()
-    with Spawner() as door:
+    with Spawner() as spawner:
         async with open_store(folder / "state.db", clock) as store:
             later = FollowupRouter(store)
             parts = ProcessDeps(
@@ -136,7 +136,7 @@ async def _crowd(folder: Path) -> float:
                 logs=folder / "logs",
             )
             async with open_process_registry(parts) as registry:
-                found = sandboxes(door, folder)
+                found = sandboxes(spawner, folder)
                 sandbox = found.get("bubblewrap") or found["landlock"]
                 for _ in range(MAX_PROCESSES):
                     await registry.start(_order(sandbox, folder))
@@ -162,12 +162,12 @@ def _scope(folder: Path) -> Scope:
 
 
 def _bytes_read() -> int:
-    """Of this process, whether the disk or its cache gave them."""
+    """Bytes read by this process, from disk or cache."""
     return int(Path("/proc/self/io").read_text().split(None, 2)[1])
 
 
 def _seconds_spent() -> float:
-    """Of this process and everybody below it, since they began."""
+    """CPU seconds of this process and its descendants since they started."""
     found = 0
     for pid in (os.getpid(), *(descendants(os.getpid()) or ())):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a prompt costs with many skills, and what a compression asks of models."""
+"""Measure building a prompt with many skills, and the model requests of compactions."""
 
 import statistics
 import tempfile
@@ -48,11 +48,11 @@ async def _prompts(folder: Path) -> list[Number]:
         waits = [await _looked_up(briefing, home, clock, number) for number in range(ROUNDS)]
         first: list[float] = []
         for number in range(PROCESSES):
-            anew = PromptContext(
+            fresh = PromptContext(
                 home, Config(), Learning(home, Env({}), Config(), store, clock), clock
             )
             began = time.perf_counter()
-            _prompt(anew, home, number)
+            _prompt(fresh, home, number)
             first.append(time.perf_counter() - began)
     waits.sort()
     name = f"a prompt with {SKILLS} skills, warm"
@@ -64,7 +64,7 @@ async def _prompts(folder: Path) -> list[Number]:
 
 
 async def _looked_up(briefing: PromptContext, home: Home, clock: FakeClock, number: int) -> float:
-    """Later than what was seen last counts, so that every file is looked at again."""
+    """Advance the clock past the cache time, so that every file is checked again."""
     await clock.advance(CACHE_SECONDS + 1)
     began = time.perf_counter()
     _prompt(briefing, home, number)
@@ -72,7 +72,7 @@ async def _looked_up(briefing: PromptContext, home: Home, clock: FakeClock, numb
 
 
 def _prompt(briefing: PromptContext, home: Home, number: int) -> None:
-    """Each with words of its own, so that none is an older one again."""
+    """Each prompt has a different text, so that none is cached."""
     workspace = str(home.path.parent / "work")
     brief = briefing.sections(
         PromptRequest(
@@ -99,11 +99,11 @@ def _prompt(briefing: PromptContext, home: Home, number: int) -> None:
     )
     prompt = build_prompt(facts)
     if prompt.count("\n- skill-") != SKILLS or "Likes tea" not in prompt:
-        raise SystemExit("the prompt does not say what it should")
+        raise SystemExit("the prompt is incomplete")
 
 
 def _furnished(folder: Path) -> Home:
-    """Skills in ten categories, both files of memory nearly full, a project with its file."""
+    """A home with skills in ten categories, nearly full memory files, and a project file."""
     home = Home(folder / "home", folder / "home")
     ensure_home(home)
     for number in range(SKILLS):
@@ -122,7 +122,7 @@ def _furnished(folder: Path) -> Home:
 
 
 async def _compressions(folder: Path) -> list[Number]:
-    """A profile as it is, with a small window; every request of the process is counted."""
+    """Count every request of a default profile with a small window."""
     home = Home(folder, folder)
     (folder / "config.yaml").write_text("model:\n  context_length: 32000\n")
     async with serve(Script(default=Reply(text="I see.", usage=None))) as server:
@@ -139,7 +139,7 @@ async def _compressions(folder: Path) -> list[Number]:
         async with open_app(home, env, AppOptions(source="bench", workspace=str(folder))) as app:
             pressing = app.runner.compaction
             if pressing is None:
-                raise SystemExit("compression is switched off")
+                raise SystemExit("compaction is disabled")
             while times < COMPRESSIONS and turns < MOST_TURNS:
                 turns += 1
                 if (
@@ -149,14 +149,14 @@ async def _compressions(folder: Path) -> list[Number]:
                     raise SystemExit(f"turn {turns} failed")
                 times = (await pressing.record(app.conversation.session)).times
         asked = len(server.requests) + len(server.others)
-    name = f"requests of {COMPRESSIONS} compressions, besides their summaries"
+    name = f"extra requests of {COMPRESSIONS} compactions"
     return [
         Number(
-            name=f"compressions in {turns} long turns", value=times, bar=COMPRESSIONS, sense="least"
+            name=f"compactions in {turns} long turns", value=times, bar=COMPRESSIONS, sense="least"
         ),
         Number(name=name, value=asked - turns - times, bar=0),
     ]
 
 
 async def _listen(event: Event) -> None:
-    """Nobody looks."""
+    """Ignore the event."""

@@ -1,4 +1,4 @@
-"""Start-up and one-shot runs as a person has them: whole processes, timed from outside."""
+"""Measure start-up and one-shot runs as whole processes."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.report import Number
 
 ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""As people have it: compiled modules are kept."""
+"""As for users: compiled modules are cached."""
 HERMES = str(Path(sys.executable).parent / "hermes")
 ROUNDS = 15
 PEAKS = 5
@@ -35,7 +35,7 @@ def measure() -> Iterator[Number]:
 
 
 def _start_up() -> Iterator[Number]:
-    """Interleaved, so that a noisy neighbour disturbs all of them alike."""
+    """Alternate the commands, so that other load affects all of them equally."""
     commands = {
         "bare": [sys.executable, "-c", "pass"],
         "version": [HERMES, "--version"],
@@ -68,20 +68,20 @@ def _one_shot() -> Iterator[Number]:
         peak = max(_peak(command, env) for _ in range(PEAKS)) / 1024
         yield Number(name="hermes -z hi, peak memory", value=peak, unit="MB", bar=60)
         size = len(json.loads((Path(folder) / "log").read_text().splitlines()[-1])["body"].encode())
-        yield Number(name="request for hi", value=size / 1000, unit="KB", bar=16)
+        yield Number(name="request size of hermes -z hi", value=size / 1000, unit="KB", bar=16)
 
 
 def _peak(command: Sequence[str], env: dict[str, str]) -> int:
-    """The peak of its memory in KB.
+    """Return the peak memory in KB.
 
-    A program is charged with the size of the process that it was started from: a small one here.
+    ru_maxrss includes the size of the parent process, so a small process starts the command.
     """
     starter = [sys.executable, "-I", "-S", "-c", _STARTER, *command]
     return int(subprocess.run(starter, env=env, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def run_timed(command: Sequence[str], env: dict[str, str]) -> float:
-    """Seconds, from its start to its end."""
+    """Return the seconds from start to exit."""
     start = time.perf_counter()
     quiet = subprocess.DEVNULL
     child = subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""How fast past conversations are recalled, by words and by meaning together."""
+"""Measure the search of past sessions by words and vectors."""
 
 import sys
 import tempfile
@@ -19,7 +19,7 @@ QUERIES = 300
 
 
 async def building(store: SqliteStore) -> list[Number]:
-    """The first recall begins it and answers long before it is done."""
+    """The first recall starts building the vectors and does not wait for them."""
     archive = store.archive_for(OWNER)
     await archive.search("warm up")
     began = time.perf_counter()
@@ -30,7 +30,7 @@ async def building(store: SqliteStore) -> list[Number]:
     rate = ROWS / (time.perf_counter() - began)
     return [
         plain("first recall, without vectors", first, "s"),
-        plain("making vectors, in the background", rate, "messages/s"),
+        plain("building vectors, in the background", rate, "messages/s"),
     ]
 
 
@@ -47,7 +47,7 @@ async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
         waits.append(time.perf_counter() - began)
     waits.sort()
     return [
-        plain("reading all vectors, once for a process", loading * 1e3, "ms"),
+        plain("loading all vectors, once per process", loading * 1e3, "ms"),
         at_most(f"recall over {ROWS:,} messages, p95", waits[int(QUERIES * 0.95)] * 1e3, "ms", 50),
         plain("  median", waits[QUERIES // 2] * 1e3, "ms"),
     ]
@@ -65,14 +65,14 @@ async def _measure(folder: Path) -> list[Number]:
 
 def measure() -> Iterator[Number]:
     if not has_packages():
-        yield Number(name="recall by meaning", value=0, note="the extra is not installed")
+        yield Number(name="recall by meaning", value=0, note="the extra `recall` is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
         yield from anyio.run(_measure, Path(folder))
 
 
 def main() -> int:
-    """Returns the number of bars that were missed."""
+    """Return the number of missed limits."""
     return sum(not show(number) for number in measure())
 
 

@@ -1,4 +1,4 @@
-"""One line per number: what was measured, what it may be at most or must be at least."""
+"""Print one line per number: the value, its limit, and whether it is met."""
 
 import sys
 from typing import Literal

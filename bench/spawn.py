@@ -1,4 +1,4 @@
-"""What a wall costs: one command through the door, plain and behind each wall of this machine."""
+"""Measure the cost of a command without a sandbox and with each sandbox of this machine."""
 
 import os
 import statistics
@@ -30,17 +30,17 @@ def measure() -> Iterator[Number]:
     for name, seconds in times.items():
         took = statistics.median(seconds) * 1000
         if name == "plain":
-            yield Number(name="a plain command through the door", value=took, unit="ms")
+            yield Number(name="a command without a sandbox", value=took, unit="ms")
         else:
             over = took - plain * 1000
-            yield Number(name=f"{name}, over a plain command", value=over, unit="ms", bar=BAR)
+            yield Number(name=f"{name}, added to that", value=over, unit="ms", bar=BAR)
 
 
 async def _times(folder: Path) -> dict[str, list[float]]:
-    """Interleaved, so that a noisy neighbour disturbs all of them alike."""
+    """Alternate the sandboxes, so that other load affects all of them equally."""
     times: dict[str, list[float]] = {}
-    with Spawner() as door:
-        found = sandboxes(door, folder)
+    with Spawner() as spawner:
+        found = sandboxes(spawner, folder)
         for round_ in range(ROUNDS + 3):
             for name, sandbox in found.items():
                 started = time.perf_counter()
@@ -50,13 +50,13 @@ async def _times(folder: Path) -> dict[str, list[float]]:
     return times
 
 
-def sandboxes(door: Spawner, folder: Path) -> dict[str, Sandbox]:
+def sandboxes(spawner: Spawner, folder: Path) -> dict[str, Sandbox]:
     hidden = hidden_paths(Path.home(), root=os.geteuid() == 0)
     view = FilesystemPolicy(tmp=str(folder / "private"), hidden=hidden, shown=VISIBLE_IN_RUN)
-    found: dict[str, Sandbox] = {"plain": LocalSandbox(door)}
+    found: dict[str, Sandbox] = {"plain": LocalSandbox(spawner)}
     if program := find_bubblewrap(PATH):
-        found["bubblewrap"] = IsolatedSandbox(door, Bubblewrap(program, view))
-    return found | {"landlock": IsolatedSandbox(door, Landlock(view))}
+        found["bubblewrap"] = IsolatedSandbox(spawner, Bubblewrap(program, view))
+    return found | {"landlock": IsolatedSandbox(spawner, Landlock(view))}
 
 
 def _job(folder: Path) -> ProcessSpec:

@@ -1,4 +1,4 @@
-"""How fast the store is, against the bars it must clear."""
+"""Measure the store."""
 
 import random
 import sys
@@ -30,7 +30,7 @@ CJK = "我们明天去東京出差请帮忙查看日志文件今日は良い天�
 
 
 class Prose:
-    """Text with few common words and many rare ones, code, numbers and CJK among it."""
+    """Random text with few common and many rare words, code, numbers and CJK."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)  # noqa: S311 - sample text, not a secret
@@ -95,7 +95,7 @@ def batches(prose: Prose) -> Iterator[list[Write]]:
 
 
 async def bulk(store: SqliteStore, prose: Prose) -> Number:
-    """Two writers, so that one batch can wait while another is written."""
+    """Use two writers, so that one batch waits while another is written."""
     ready = list(batches(prose))
     await store.commit(*(OpenSession(_session(number)) for number in range(SESSIONS)))
     began = time.perf_counter()
@@ -157,14 +157,14 @@ async def searches(store: SqliteStore, prose: Prose) -> list[Number]:
         waits.append(time.perf_counter() - began)
         slowest.setdefault(number % 10, []).append(waits[-1])
     kinds = (
-        *("word", "rare word", "two words", "phrase", "beginning"),
-        *("part", "part and word", "cjk", "code", "nothing"),
+        *("word", "rare word", "two words", "phrase", "prefix"),
+        *("substring", "substring and word", "CJK", "code", "no match"),
     )
     return [
         at_most(f"search over {ROWS:,} messages, p95", _p95(waits) * 1e3, "ms", 20),
         plain("  median", sorted(waits)[len(waits) // 2] * 1e3, "ms"),
         *(plain(f"  p95 of {kinds[k]}", _p95(v) * 1e3, "ms") for k, v in sorted(slowest.items())),
-        plain("  queries that found something", 100 * hits / QUERIES, "%"),
+        plain("  queries with results", 100 * hits / QUERIES, "%"),
     ]
 
 
@@ -179,7 +179,7 @@ async def listings(store: SqliteStore) -> list[Number]:
     count = len(await archive.messages("s0"))
     each = (time.perf_counter() - began) / count * 1e6
     return [
-        plain("a page of 50 digests, p95", _p95(waits) * 1e3, "ms"),
+        plain("listing 50 sessions, p95", _p95(waits) * 1e3, "ms"),
         plain("reading a transcript, per message", each, "us"),
     ]
 
@@ -205,7 +205,7 @@ def measure() -> Iterator[Number]:
 
 
 def main() -> int:
-    """Returns the number of bars that were missed."""
+    """Return the number of missed limits."""
     return sum(not show(number) for number in measure())
 
 

@@ -1,4 +1,4 @@
-"""How long a token is on its way through the API server, when nothing else goes on."""
+"""Measure the latency that an idle API server adds to a token."""
 
 import json
 import re
@@ -20,12 +20,12 @@ from bench.report import Number
 TOKENS = 300
 PACE = 0.01
 ROUNDS = 3
-"""The third slowest of 300 tokens says more of the neighbours; the usual round does not."""
+"""The p99 of one round depends on other load; the median of several rounds does not."""
 _TOKEN = re.compile(rb"<(\d+)>")
 
 
 class _Model:
-    """Speaks slowly, and notes when each token left it."""
+    """A slow model server that records when each token was sent."""
 
     def __init__(self) -> None:
         self.sent: dict[int, float] = {}
@@ -59,7 +59,7 @@ async def _measure() -> Number:
             directly = await _heard(http, url, model)
     p99 = statistics.median(statistics.quantiles(one, n=100)[98] for one in through)
     added = (p99 - statistics.median(directly)) * 1000
-    return Number(name="API, idle: a token's way through, p99", value=added, unit="ms", bar=1)
+    return Number(name="API, idle: added latency of a token, p99", value=added, unit="ms", bar=1)
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ async def _listening(model: _Model) -> AsyncGenerator[str]:
 
 
 async def _heard(http: aiohttp.ClientSession, url: str, model: _Model) -> list[float]:
-    """Seconds from when each token was sent to when it was here."""
+    """Return for each token the seconds from sending to receiving it."""
     body = {
         "model": "hermes-agent",
         "stream": True,
@@ -90,7 +90,7 @@ async def _heard(http: aiohttp.ClientSession, url: str, model: _Model) -> list[f
             now = time.perf_counter()
             took += [now - model.sent[int(number)] for number in _TOKEN.findall(chunk)]
     if len(took) != TOKENS:
-        raise SystemExit(f"{url} told {len(took)} of {TOKENS} tokens")
+        raise SystemExit(f"{url} sent {len(took)} of {TOKENS} tokens")
     return took
 
 

@@ -1,4 +1,4 @@
-"""The terminal UI in a real terminal: how soon it is there, whether keys lag behind a stream."""
+"""Measure the terminal UI in a real terminal: first paint, and key latency during a stream."""
 
 import os
 import statistics
@@ -18,11 +18,11 @@ from hermes.testing.fake_openai.script import Reply, Script
 ROUNDS = 7
 KEYS = 80
 PAUSE = 0.05
-"""Seconds between two keys, as of somebody who types fast."""
+"""Seconds between two keys, as of a fast typist."""
 PACE = 1 / 200
 """Seconds between two tokens of the stream."""
 LETTERS = [chr(0x400 + number) for number in range(2 * KEYS)]
-"""Each is typed once, and is found in nothing else that is drawn."""
+"""Each is typed once and appears nowhere else on the screen."""
 READY = "sk anything"
 WORDS = "word " * 6_000
 PATIENCE = 60
@@ -46,16 +46,16 @@ def _measured(env: dict[str, str]) -> Iterator[Number]:
         began = time.perf_counter()
         with _screen(env) as child:
             paints.append((time.perf_counter() - began, _worked(child.pid or 0)))
-    # The first one compiles, and makes the home.
+    # The first start compiles modules and creates the home.
     paint, worked = (statistics.median(times) for times in zip(*paints[1:], strict=True))
-    note = f"{worked:.2f} s of them work"
+    note = f"{worked:.2f} s of CPU"
     yield Number(name="terminal UI, first paint", value=paint, unit="s", bar=0.6, note=note)
     with _screen(env) as child:
         idle = _p95(_lags(child, LETTERS[:KEYS]))
         child.send("\r")
         child.expect_exact("word")
         streaming = _p95(_lags(child, LETTERS[KEYS:]))
-    yield Number(name="a key to its letter, idle, p95", value=idle, unit="ms")
+    yield Number(name="key latency, idle, p95", value=idle, unit="ms")
     yield Number(name="the same, 200 tokens/s, p95", value=streaming, unit="ms", bar=100)
 
 
@@ -73,13 +73,13 @@ def _screen(env: dict[str, str]) -> Generator["pexpect.spawn[str]"]:
 
 
 def _worked(pid: int) -> float:
-    """Seconds of a processor that it has used."""
+    """CPU seconds used by the process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _lags(child: "pexpect.spawn[str]", letters: Sequence[str]) -> Sequence[float]:
-    """Seconds from a key to its letter on the screen."""
+    """Return the seconds from each key to its letter on the screen."""
     lags: list[float] = []
     for letter in letters:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the loop costs beside the model and the tools, and how it grows with the session."""
+"""Measure the overhead of the turn loop, and how it grows with the session."""
 
 import statistics
 import tempfile
@@ -35,10 +35,10 @@ ROUNDS = 25
 
 
 def measure() -> Iterator[Number]:
-    for effect, words in ((Effect.READ, "a reading"), (Effect.OUTSIDE, "an outside")):
+    for effect, words in ((Effect.READ, "read-only"), (Effect.OUTSIDE, "outside")):
         cost = anyio.run(_cost_per_call, effect)
         yield Number(
-            name=f"loop overhead per call of {words} tool", value=cost * 1000, unit="ms", bar=2.0
+            name=f"loop overhead per call, {words} tool", value=cost * 1000, unit="ms", bar=2.0
         )
     short, long = anyio.run(_turn_times)
     yield Number(
@@ -51,7 +51,7 @@ async def _listen(event: Event) -> None:
 
 
 class _Nothing:
-    """A tool that takes no time, so that all time is the loop's."""
+    """A tool that takes no time, so that only the loop is measured."""
 
     def __init__(self, effect: Effect) -> None:
         self.spec = ToolSpec("nothing", "does nothing", {"type": "object"}, effect)
@@ -123,7 +123,7 @@ async def _turn_times() -> tuple[float, float]:
 
 
 async def _one_turn(conversation: Conversation, name: str) -> float:
-    """The session grows by two messages each time; both do."""
+    """Each turn adds two messages to the session."""
     await conversation.resume(name)
     start = time.perf_counter()
     outcome = await conversation.submit([Text("And now?")], _listen)

@@ -1,4 +1,4 @@
-"""How fast streams are read: events per second of one core, and its time for a thousand tokens."""
+"""Measure stream parsing: time per event, and CPU time for a thousand tokens."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -39,9 +39,9 @@ def measure() -> Iterator[Number]:
     for name, make, frames in _wires():
         rate = max(_read(make(SERVED), frames) for _ in range(ROUNDS))
         yield Number(
-            name=f"{name}: stream events read, one core",
+            name=f"{name}: CPU per stream event",
             value=1e6 / rate,
-            unit="µs each",
+            unit="µs",
             bar=10,
         )
         cost = min(anyio.run(_driven, make(SERVED), frames) for _ in range(ROUNDS))
@@ -61,7 +61,7 @@ def _wires() -> Iterator[tuple[str, Callable[[ServedModel], Wire], list[bytes]]]
 
 
 def _read(wire: Wire, frames: list[bytes]) -> float:
-    """Events per second, in reads as a busy socket gives them."""
+    """Return events per second, with reads as large as those of a busy socket."""
     whole = b"".join(frames)
     reads = [whole[at : at + READ] for at in range(0, len(whole), READ)]
     reader, stream = SseReader(), wire.stream()
@@ -75,7 +75,7 @@ def _read(wire: Wire, frames: list[bytes]) -> float:
 
 
 class _Replay:
-    """An endpoint that gives every frame as a read of its own."""
+    """An endpoint that returns one frame per read."""
 
     place = EndpointSettings(base_url="http://replay/v1")
     crowd = StreamCoalescer()
@@ -99,14 +99,14 @@ class _Replay:
         )
 
     def let_go(self, response: SimpleNamespace) -> None:
-        """It holds nothing."""
+        """Nothing to release."""
 
     async def _readany(self) -> bytes:
         return next(self._frames, b"")
 
 
 async def _driven(wire: Wire, frames: list[bytes]) -> float:
-    """Milliseconds of CPU for a thousand tokens, from the read to whoever listens."""
+    """Return milliseconds of CPU for a thousand tokens, from the read to the consumer."""
     model = WireModel(_Replay(frames), SERVED, ImageUrls(FakeBlobs()), SystemClock(), wire)  # pyright: ignore[reportArgumentType]
     begun = time.process_time()
     async with model.stream(ASKED) as chunks:

@@ -1,1 +1,1 @@
-"""A dozen everyday tasks, done by the embedded model through the whole house."""
+"""Everyday tasks that the embedded model solves with the complete app."""

@@ -1,4 +1,4 @@
-"""`make demo`: the tasks one after the other, each in a folder of its own; how many were done."""
+"""`make demo`: run the tasks one after the other, each in its own folder, and count successes."""
 
 import argparse
 import sys
@@ -23,10 +23,10 @@ from hermes.schema.messages import Assistant, Message, Text
 from hermes.session.conversation import SessionOptions
 
 PATIENCE = 400.0
-"""Seconds for one task, on a machine that may be busy."""
+"""Timeout of one task in seconds, long enough for a busy machine."""
 USUAL = "qwen2.5-coder-1.5b"
 FOLLOW_UP = 3.0
-"""Seconds to the first word of a follow-up turn, at most, on two cores that nobody else uses."""
+"""Maximum seconds to the first word of a follow-up turn, on two otherwise idle cores."""
 
 
 class Done(Struct, frozen=True):
@@ -43,7 +43,7 @@ def say(text: str) -> None:
 
 
 class Talk:
-    """A session of its own in a folder."""
+    """A separate session in a folder."""
 
     def __init__(self, app: App, folder: Path) -> None:
         self._talk = app.new_conversation(SessionOptions(source="cli", cwd=str(folder)))
@@ -105,7 +105,7 @@ async def attempt_all(model: str, only: list[int], *, verbose: bool) -> int:
                     for line in (*result.steps, f"= {result.words}"):
                         say(f"      {line[:300]!r}")
             await _follow_up(app, root)
-        say(f"{done} of {len(only) or len(TASKS)} done; {ENOUGH} of {len(TASKS)} are enough.")
+        say(f"{done} of {len(only) or len(TASKS)} done; {ENOUGH} of {len(TASKS)} are required.")
         return 0 if done >= min(ENOUGH, len(only) or ENOUGH) else 1
 
 
@@ -147,7 +147,7 @@ def _progress(progress: DownloadProgress) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("--model", default=USUAL)
-    parser.add_argument("--only", default="", help="numbers of tasks, as 1,5")
+    parser.add_argument("--only", default="", help="task numbers, such as 1,5")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     only = [int(number) for number in args.only.split(",") if number]

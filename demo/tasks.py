@@ -1,4 +1,4 @@
-"""The tasks: what is asked, what lies in the folder, and by which effect it is judged."""
+"""The tasks: the request, the files in the folder, and a check of the result."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 Judge = Callable[[Path, str], bool]
-"""Given the folder afterwards and the last words of the answer."""
+"""Called with the folder after the turn and the text of the answer."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -18,12 +18,12 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 def says(*patterns: str) -> Judge:
-    """The answer holds all of them."""
+    """The answer matches all patterns."""
     return lambda _, words: all(re.search(one, words, re.IGNORECASE) for one in patterns)
 
 
 def holds(name: str, *patterns: str, without: str = "") -> Judge:
-    """The file is there and holds all of them."""
+    """The file exists and matches all patterns."""
 
     def judge(folder: Path, _: str) -> bool:
         file = folder / name

@@ -1,4 +1,4 @@
-"""The blocking form, for programs that are not asynchronous."""
+"""Ask one question with the blocking API, for programs without asyncio."""
 
 import sys
 

@@ -11,7 +11,7 @@ server = MCPServer("clock", version="1")
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def now(zone: str = "UTC") -> str:
-    """What time it is in a time zone such as Europe/Berlin."""
+    """Return the current time in a time zone such as Europe/Berlin."""
     return f"{datetime.now(ZoneInfo(zone)):%A, %Y-%m-%d %H:%M}"
 
 

@@ -1,4 +1,4 @@
-"""Watch a turn as it happens: words, tool calls, results, and how it ended."""
+"""Print the events of a turn: text, tool calls, results, and the outcome."""
 
 import asyncio
 import sys

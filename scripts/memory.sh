@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a folder in memory for the files of tests, or nothing: it must have room and run programs.
+# Print an in-memory folder for test files, or nothing if it lacks space or cannot run programs.
 folder=/dev/shm
 [ -w "$folder" ] || exit 0
 [ "$(df -Pk "$folder" | awk 'NR == 2 { print $4 }')" -gt 2000000 ] || exit 0

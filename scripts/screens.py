@@ -1,4 +1,4 @@
-"""Pictures of the terminal UI for the README: a small talk, played on a screen nobody sees.
+"""Write screenshots of the terminal UI for the documentation, from a scripted conversation.
 
 python scripts/screens.py            writes docs/screens/*.svg
 """
@@ -38,9 +38,9 @@ def greet(name: str) -> None:
 TESTS = "............\n12 passed in 0.31s"
 
 
-def companion() -> FakeTuiClient:
-    one = FakeTuiClient()
-    one.turns = [
+def scripted_client() -> FakeTuiClient:
+    client = FakeTuiClient()
+    client.turns = [
         [
             *tool_events("read_file", '{"path": "greet.py"}', "def greet(name):", call="c1"),
             *tool_events("patch", '{"path": "greet.py"}', DIFF, call="c2"),
@@ -49,30 +49,30 @@ def companion() -> FakeTuiClient:
         ],
         [
             tool_events("terminal", '{"command": "pytest -q --slow"}', TESTS, call="c4")[0],
-            one.wait_until_stopped,
+            client.wait_until_stopped,
         ],
         [
             approval_asked(subject="git push origin main", reason="you asked for it"),
-            one.wait_until_decided,
+            client.wait_until_decided,
         ],
     ]
-    return one
+    return client
 
 
-async def take(look: str, folder: Path, place: Path) -> None:
-    """`folder` is for what the program itself writes."""
-    partner = companion()
+async def take(theme: str, folder: Path, place: Path) -> None:
+    """Write the screenshots to `place`; `folder` is the home of the program."""
+    client = scripted_client()
 
     def keep(screen: TuiScreen, name: str) -> None:
         svg = screen.ui.export_screenshot(title="hermes")
         text = "\n".join(line.rstrip() for line in svg.splitlines())
         (place / f"{name}.svg").write_text(text + "\n")
 
-    async with tui_screen(partner, folder, size=SIZE, theme=look) as screen:
+    async with tui_screen(client, folder, size=SIZE, theme=theme) as screen:
         await screen.submit("The greeting looks wrong. Can you fix it?")
         await screen.wait_until_idle()
-        keep(screen, f"chat-{look}")
-        if look == "light":
+        keep(screen, f"chat-{theme}")
+        if theme == "light":
             return
         await screen.pilot.press("ctrl+r")
         await screen.wait_for("Fix the fence")
@@ -80,7 +80,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
         await screen.pilot.press("escape")
         await screen.submit("Run the slow tests, too")
         await screen.wait_for("running")
-        partner.accepts_steering = False
+        client.accepts_steering = False
         await screen.type_keys("Not those with the network", "ctrl+g")
         await screen.type_keys("and then push", "ctrl+n")
         await screen.wait_for("1 queued")
@@ -91,7 +91,7 @@ async def take(look: str, folder: Path, place: Path) -> None:
         await screen.submit("Push it")
         await screen.wait_for("Allow once")
         keep(screen, "approval")
-        partner.interrupt()
+        client.interrupt()
         await screen.wait_until_idle()
         await screen.type_keys("/re")
         await screen.wait_for(" /retry")
@@ -99,10 +99,10 @@ async def take(look: str, folder: Path, place: Path) -> None:
 
 
 async def take_all(place: Path) -> None:
-    """Into a folder that is there."""
+    """`place` must exist."""
     with TemporaryDirectory() as folder:
-        for look in ("dark", "light"):
-            await take(look, Path(folder), place)
+        for theme in ("dark", "light"):
+            await take(theme, Path(folder), place)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Run the contract tests that lie beside the project, through the old import names.
-# Without them nothing is run and the script says so; with HERMES_SEEDS=required that is a failure.
-# Where they are, fewer passed tests than are listed is a failure, too.
+# Run the contract tests in ../shared/seeds through the import names of the public system.
+# If they are missing, the script skips them; with HERMES_SEEDS=required it fails.
+# It also fails if fewer tests pass than expected.
 set -eu
 at_least=70
 seeds="$(dirname "$0")/../../shared/seeds"
 if [ ! -d "$seeds" ]; then
-    echo "seeds: NOT RUN: the contract tests are not beside this checkout (../shared/seeds)"
-    [ "${HERMES_SEEDS:-}" != required ] || { echo "seeds: they are required here"; exit 1; }
+    echo "seeds: NOT RUN: no contract tests in ../shared/seeds"
+    [ "${HERMES_SEEDS:-}" != required ] || { echo "seeds: required, but missing"; exit 1; }
     exit 0
 fi
 seeds=$(cd "$seeds" && pwd)
 cd "$(dirname "$0")/.."
-# What they begin must not touch the home of whoever runs them.
+# The tests must not touch the user's home.
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 export HERMES_HOME="$room/home"

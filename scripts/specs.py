@@ -1,4 +1,4 @@
-"""Write down what the model is told of each tool, so that nobody has to load a tool for that."""
+"""Write the tool specs to `specs.json`, so that they can be sent without loading the tools."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,8 @@
-"""Check the types of what has changed since they were last in order, and of what that reaches.
+"""Type-check the files that changed since the last successful check, and those they affect.
 
-What there is to say of a file depends on its text, and on what the files that it imports, and
-those that they import, declare. Of both a digest is kept in `.venv`, so that a change within a
-function has one file checked again, and a change of what others see has all of them.
-`make types` checks the whole without asking what has changed.
+The result for a file depends on its text and on the declarations of the modules it imports,
+directly or not. Digests of both are stored in `.venv`: a change within a function rechecks one
+file, a changed declaration also the files that import it. `make types` checks everything.
 """
 
 import ast
@@ -20,13 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src"
 KEPT = ROOT / ".venv" / ".typed"
 AROUND = ("pyproject.toml", "requirements/dev.txt", "scripts/typed.py")
-"""What else decides: how strictly is checked, by which checker, and beside which packages."""
+"""Files that affect every result: settings, package versions, this script."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Outside(ast.NodeTransformer):
-    """Takes out of functions what nobody outside of them can see, and the words about things."""
+    """Removes docstrings, and function bodies that other modules cannot depend on."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if _is_text(node) else node
@@ -55,7 +54,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _declares(function: Function) -> bool:
-    """Whether an attribute or a global name may have its type from within."""
+    """Whether the body may determine the type of an attribute or a global name."""
     own = [one.arg for one in (*function.args.posonlyargs, *function.args.args)][:1]
     for one in ast.walk(function):
         match one:
@@ -78,7 +77,7 @@ def _file(module: str) -> Path:
 
 
 def digests(texts: Mapping[str, str], imported: Callable[[str], set[str]]) -> dict[str, str]:
-    """Of each module: all that what there is to say of it depends on."""
+    """Return for each module a digest of everything its result depends on."""
     around = [(ROOT / name).read_text("utf-8") for name in AROUND]
     outside = {
         module: _digest(ast.dump(Outside().visit(ast.parse(text))))
@@ -98,7 +97,7 @@ def _now() -> dict[str, str]:
     return {str(_file(module)): digest for module, digest in found.items()}
 
 
-def _kept() -> dict[str, str]:
+def _load_digests() -> dict[str, str]:
     try:
         return loads(KEPT.read_text("utf-8"))
     except (OSError, ValueError):
@@ -106,10 +105,10 @@ def _kept() -> dict[str, str]:
 
 
 def main() -> int:
-    now, before = _now(), _kept()
+    now, before = _now(), _load_digests()
     changed = sorted(path for path, digest in now.items() if before.get(path) != digest)
     if not changed:
-        sys.stdout.write(f"types: {len(now)} files, none changed since they were in order\n")
+        sys.stdout.write(f"types: {len(now)} files, none changed since the last check\n")
         return 0
     checker = Path(sys.executable).with_name("basedpyright")
     these = changed if len(changed) < len(now) else []
