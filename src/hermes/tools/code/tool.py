@@ -105,7 +105,7 @@ class ExecuteCode:
         confinement = await self._deps.sandbox.confinement()
         await self._require_approval(code, folder, ctx, confinement)
         isolated = default_isolation(confinement) is Isolation.INSIDE
-        look = partial(self._provenance, code, folder, ctx, walled=isolated)
+        look = partial(self._provenance, code, folder, ctx, isolated=isolated)
         foreign = await anyio.to_thread.run_sync(look)
         began = self._deps.clock.monotonic()
         try:
@@ -130,10 +130,10 @@ class ExecuteCode:
         )
 
     def _provenance(
-        self, code: str, folder: Path, ctx: ToolContext, *, walled: bool
+        self, code: str, folder: Path, ctx: ToolContext, *, isolated: bool
     ) -> CommandProvenance:
         """In the sandbox only files and tools can bring in untrusted content."""
-        found = program_provenance(code, folder, self._deps.provenance, isolated=walled)
+        found = program_provenance(code, folder, self._deps.provenance, isolated=isolated)
         online = self._online(ctx.scope)
         brought = found.fetched or online or ctx.quotes(code)
         unverified = self._may_show_unverified(code, folder, ctx.scope)
