@@ -12,7 +12,7 @@ from hermes.commands.command import (
     SubmitReply,
     TextReply,
 )
-from hermes.commands.surface import BusyMode, set_aside_text
+from hermes.commands.surface import BusyMode, dropped_text
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.schema.attachments import typed_parts, typed_text
 from hermes.schema.errors import NotFound, UsageError
@@ -88,7 +88,7 @@ async def _branch(context: CommandContext, args: str) -> CommandReply:
 async def _stop(context: CommandContext, args: str) -> CommandReply:
     stopped = await context.control.stop(args)
     ended = "" if args else await _end_background(context)
-    dropped = set_aside_text(stopped.dropped)
+    dropped = dropped_text(stopped.dropped)
     if stopped.running and stopped.reports_itself:
         slow = "Stopping; a process takes a moment to end."
         notes = [slow if stopped.is_slow else "", f"{dropped}." if stopped.dropped else ""]

@@ -53,10 +53,10 @@ class SwitchedSession(Struct, frozen=True):
     @property
     def dropped_note(self) -> str:
         """A sentence about dropped messages with a leading space, or an empty string."""
-        return f" {set_aside_text(self.dropped)}." if self.dropped else ""
+        return f" {dropped_text(self.dropped)}." if self.dropped else ""
 
 
-def set_aside_text(messages: int) -> str:
+def dropped_text(messages: int) -> str:
     return f"Dropped {plural(messages, 'queued message')}"
 
 

@@ -59,7 +59,7 @@ class ProcessHandle:
 
 
 @contextmanager
-def open_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
+def open_gateway_process(record: ProcessRecord) -> Generator[ProcessHandle | None]:
     """Open the recorded process; None if it has ended."""
     handle: int | None = None
     if hasattr(os, "pidfd_open"):
@@ -100,7 +100,7 @@ def stop_gateway(
             f"The gateway with pid {record.pid} runs on another machine or in a container",
             hint="Stop it there.",
         )
-    with open_process(record) as process:
+    with open_gateway_process(record) as process:
         if process is None:
             return False
         announce_stop(home, record, clock.now(), options.reason)

@@ -3,7 +3,7 @@
 import signal
 from argparse import Namespace
 
-from hermes.app.service.control import StopOptions, open_process, stop_gateway
+from hermes.app.service.control import StopOptions, open_gateway_process, stop_gateway
 from hermes.app.service.lock import ProcessRecord
 from hermes.app.service.shutdown_markers import STOP, announce_stop
 from hermes.app.service.status import GatewayStatus, gateway_status
@@ -70,7 +70,7 @@ def _is_inside_turn(context: CliContext) -> bool:
 def _signal_gateway(
     context: CliContext, home: Home, record: ProcessRecord, number: signal.Signals, verb: str
 ) -> int:
-    with open_process(record) as process:
+    with open_gateway_process(record) as process:
         if process is None:
             raise HermesError(f"The gateway with pid {record.pid} has already stopped")
         if number is signal.SIGTERM:

@@ -13,7 +13,7 @@ from hermes.app.service.systemd import make_unit, unit_name
 from hermes.config.home import Home
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, CliResult, wait_for_data
 
-STANDIN = str(Path(__file__).parent / "standin")
+STANDIN = str(Path(__file__).parent / "fake_service")
 SPECIAL_NAME = 'a home with 100% of "quotes", $HOME and back\\slashes'
 SYSTEMCTL = """\
 #!/bin/sh

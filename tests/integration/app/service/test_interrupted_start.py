@@ -14,7 +14,7 @@ from hermes.app.service.options import ExitCode
 from hermes.config.home import profile_home
 from support.cli_process import TEST_TIMEOUT
 
-TESTS = str(Path(__file__).parents[2])
+TESTS = str(Path(__file__).parents[3])
 MOMENTS = ["deaf", "never", *(str(4**power) for power in range(8))]
 
 

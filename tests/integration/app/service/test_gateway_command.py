@@ -22,7 +22,7 @@ from support.cli_process import (
     wait_for_process_exit,
 )
 
-STANDIN = str(Path(__file__).parent / "standin")
+STANDIN = str(Path(__file__).parent / "fake_service")
 
 
 class CliHome:

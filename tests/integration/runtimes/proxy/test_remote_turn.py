@@ -30,7 +30,7 @@ from support.turns import SCOPE, EventRecorder, assistant_message, running_turn,
 
 pytestmark = pytest.mark.anyio
 
-PROGRAM = Path(__file__).parents[1] / "api" / "runs_process.py"
+PROGRAM = Path(__file__).parents[2] / "api" / "runs_process.py"
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
 HANG = Reply("one two three", chunk=4, fault=Fault("hang", after=2))
 SCRIPT = Script(

@@ -173,7 +173,11 @@ async def test_session_continues_after_a_kill_in_mid_turn(tmp_path: Path, progra
     long = Script(default=Reply(text="half of it " * 50, pace=0.05))
     async with serve(long) as model:
         write_codex_home(tmp_path, model.url)
-        command = [sys.executable, str(Path(__file__).with_name("doomed_house.py")), str(tmp_path)]
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("crashing_profile.py")),
+            str(tmp_path),
+        ]
         env = codex_env(tmp_path, program)
         with anyio.fail_after(TEST_TIMEOUT):
             async with await anyio.open_process(command, env=env, stderr=None) as doomed:
