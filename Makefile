@@ -8,7 +8,7 @@ TESTS  ?= tests
 # With this variable set, every run would recompile all modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run install dev test check format lint types layers unit typed quick seeds bench demo soak specs lock clean
+.PHONY: help run install dev test check format lint types layers names unit typed quick seeds bench demo soak specs lock clean
 
 run: install
 	$(BIN)/hermes
@@ -42,11 +42,11 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) install --require-hashes --no-deps -r requirements/dev.txt
 	touch $@
 
-test: dev format lint types layers
+test: dev format lint types layers names
 	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 	$(MAKE) --no-print-directory seeds
 
-check: dev format lint layers
+check: dev format lint layers names
 	$(MAKE) --no-print-directory --jobs 2 typed quick
 
 format:
@@ -64,6 +64,9 @@ typed:
 
 layers:
 	$(BIN)/lint-imports --no-cache
+
+names:
+	$(BIN)/python scripts/names.py
 
 unit:
 	$(BIN)/pytest -n 2 --dist worksteal tests/unit

@@ -5,13 +5,13 @@ import sys
 from bench import (
     api,
     gateway,
-    hands,
     learning,
     processes,
-    recall,
+    search,
     spawn,
     store,
     tokens,
+    tools,
     tui,
     turns,
     wires,
@@ -21,7 +21,7 @@ from bench.report import show
 
 def main() -> int:
     hosts = (gateway, api, tokens, wires)
-    parts = (processes, tui, turns, spawn, hands, store, recall, learning, *hosts)
+    parts = (processes, tui, turns, spawn, tools, store, search, learning, *hosts)
     verdicts = [show(number) for part in parts for number in part.measure()]
     return 0 if all(verdicts) else 1
 

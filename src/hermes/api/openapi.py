@@ -108,7 +108,9 @@ def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
     if route.answer is not None:
         content[JSON] = {"schema": schema[route.answer]}
     elif not route.streams:
-        content[route.kind] = {"schema": {"type": "object" if route.kind == JSON else "string"}}
+        content[route.content_type] = {
+            "schema": {"type": "object" if route.content_type == JSON else "string"}
+        }
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     success: JsonObject = {"description": route.summary}

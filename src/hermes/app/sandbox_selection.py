@@ -174,7 +174,8 @@ class StrongestSandbox:
             raise SandboxError(self.state, hint=_HINT)
         if self._is_weaker_than(job.permissions.isolation):
             raise SandboxError(
-                f"it was approved for {job.permissions.isolation}, which is no longer available: {self.state}",
+                f"it was approved for {job.permissions.isolation}, which is no longer available: "
+                f"{self.state}",
                 hint="Run it again to approve it for the current sandbox.",
             )
         return found

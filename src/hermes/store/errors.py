@@ -35,7 +35,7 @@ def file_store_error(error: OSError, path: Path) -> StoreError:
 def _disk_full(path: Path) -> StoreFull:
     return StoreFull(
         f"The disk is full: {path} could not be written.",
-        hint="Free some space, then try again. `df -h` shows which disk is full.",
+        hint="Free some space (`df -h` shows which disk is full), then try again.",
     )
 
 

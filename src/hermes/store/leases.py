@@ -119,7 +119,7 @@ def release_fenced(connection: Connection, fence: Fence) -> None:
 def _lease_lost(fence: Fence) -> LeaseLost:
     return LeaseLost(
         f"This run no longer holds session {fence.session}; nothing was written.",
-        hint="The session was taken over or deleted. Check it, then ask again.",
+        hint="The session was taken over or deleted; check it, then try again.",
     )
 
 

@@ -51,7 +51,7 @@ def import_legacy(path: Path, clock: Clock) -> ImportResult:
             return ImportResult(0, 0, None)
         with _locked_database(path) as old:
             new_path = path.with_name(f".{path.name}.adopting")
-            _remove_leftovers(new_path)
+            _remove_remains(new_path)
             counts = _copy(old, new_path, clock)
             kept = _swap(path, new_path)
     except apsw.Error as error:
@@ -181,7 +181,7 @@ def _swap(path: Path, new: Path) -> Path:
     return kept
 
 
-def _remove_leftovers(path: Path) -> None:
+def _remove_remains(path: Path) -> None:
     """Remove the files of an import that was killed."""
     for end in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + end).unlink(missing_ok=True)

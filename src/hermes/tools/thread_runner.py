@@ -28,7 +28,8 @@ class ThreadRunner:
         """Return or raise what `work` does; on cancellation the thread is left behind."""
         if len(self._running) >= self._max_threads:
             raise ToolError(
-                f"{self._max_threads} earlier calls are still waiting for files that do not respond.",
+                f"{self._max_threads} earlier calls are still waiting for files "
+                "that do not respond.",
                 hint="Use the terminal, where a hanging command can be killed.",
             )
         await anyio.lowlevel.checkpoint()

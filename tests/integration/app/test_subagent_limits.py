@@ -29,7 +29,7 @@ FEW = "[todo, delegation]"
 CHAT = Address("test", "1")
 
 
-class House:
+class Harness:
     def __init__(self, app: App, mock: FakeOpenAiServer, work: Path) -> None:
         self._app = app
         self._mock = mock
@@ -111,7 +111,7 @@ def script(command: str) -> Script:
 
 
 @asynccontextmanager
-async def house(root: Path, settings: str, command: str = "id -u") -> AsyncGenerator[House]:
+async def harness(root: Path, settings: str, command: str = "id -u") -> AsyncGenerator[Harness]:
     home, work = root / "home", root / "work"
     home.mkdir()
     work.mkdir()
@@ -120,7 +120,7 @@ async def house(root: Path, settings: str, command: str = "id -u") -> AsyncGener
         env = api_env(home, mock.url)
         choices = AppOptions(workspace=str(work), source="gateway")
         async with open_app(resolve_home(env), env, choices) as app:
-            yield House(app, mock, work)
+            yield Harness(app, mock, work)
 
 
 ROLES = f"platforms: {{test: {{extra: {{roles: {{member: {{toolsets: {FEW}}}}}}}}}}}\n"
@@ -130,7 +130,7 @@ ROLES = f"platforms: {{test: {{extra: {{roles: {{member: {{toolsets: {FEW}}}}}}}
 async def test_subagent_of_a_member_lacks_tools_forbidden_to_the_role(
     tmp_path: Path, *, later: bool
 ) -> None:
-    async with house(tmp_path, ROLES) as one:
+    async with harness(tmp_path, ROLES) as one:
         await one.delegates(role=Role.MEMBER, later=later)
         assert "no tool named 'terminal'" in await one.heard()
         below = [tools for tools in one.offered() if "delegate_task" not in tools]
@@ -146,20 +146,20 @@ async def test_subagent_lacks_tools_not_offered_on_the_platform(
     tmp_path: Path, source: str, address: Address | None
 ) -> None:
     few = ", ".join(f"{name}: {FEW}" for name in ("test", "api_server", "desk"))
-    async with house(tmp_path, f"platform_toolsets: {{{few}}}\n") as one:
+    async with harness(tmp_path, f"platform_toolsets: {{{few}}}\n") as one:
         await one.delegates(source, address)
         assert "no tool named 'terminal'" in await one.heard()
 
 
 async def test_subagent_lacks_tools_excluded_from_the_turn(tmp_path: Path) -> None:
-    async with house(tmp_path, "") as one:
+    async with harness(tmp_path, "") as one:
         await one.delegates(without=frozenset({"terminal"}))
         assert "no tool named 'terminal'" in await one.heard()
 
 
 async def test_nested_subagent_inherits_the_limits(tmp_path: Path) -> None:
     settings = f"delegation: {{max_spawn_depth: 2}}\nplatform_toolsets: {{test: {FEW}}}\n"
-    async with house(tmp_path, settings) as one:
+    async with harness(tmp_path, settings) as one:
         await one.delegates(words="hand it down")
         assert "no tool named 'terminal'" in await one.heard(levels=2)
 
@@ -167,7 +167,7 @@ async def test_nested_subagent_inherits_the_limits(tmp_path: Path) -> None:
 async def test_subagent_commands_use_the_sandbox_of_the_platform(tmp_path: Path) -> None:
     settings = "terminal: {backend: local, backend_by_platform: {test: bubblewrap}}\n"
     seen = f"test -e {tmp_path}/home/config.yaml && echo bare || echo walled"
-    async with house(tmp_path, settings, seen) as one:
+    async with harness(tmp_path, settings, seen) as one:
         await one.delegates()
         assert '"walled\\n"' in await one.heard()
 
@@ -183,6 +183,6 @@ async def test_subagent_commands_use_the_network_setting_of_the_platform(
     with socket.create_server(("127.0.0.1", 0)) as ears:
         port = ears.getsockname()[1]
         knock = f"timeout 20 bash -c 'echo hi > /dev/tcp/127.0.0.1/{port}' && echo in || echo out"
-        async with house(tmp_path, settings, knock) as one:
+        async with harness(tmp_path, settings, knock) as one:
             await one.delegates()
             assert f"{'in' if there else 'out'}\\n" in await one.heard()

@@ -157,7 +157,7 @@ async def test_second_mount_does_not_reveal_secrets(sample: SampleHome, backend:
         bind_mount(deep, points[2]),
     ):
         argv = ("sh", "-c", script, "sh", *map(str, points))
-        shown = await sample.run(backend, *argv, beyond=True)
+        shown = await sample.run(backend, *argv, unsandboxed=True)
         assert shown.output.count(b"SECRET") == 5
         done = await sample.run(backend, *argv)
     assert b"SECRET" not in done.output

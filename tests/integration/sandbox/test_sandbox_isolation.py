@@ -163,7 +163,7 @@ async def read_until(process: Process, last: bytes) -> bytes:
 async def test_beyond_runs_without_isolation(
     backend: MakeBackend, sample: SampleHome, spawner: Spawner
 ):
-    done = await run(spawner, backend, sample, "cat ~/.ssh/id", beyond=True)
+    done = await run(spawner, backend, sample, "cat ~/.ssh/id", unsandboxed=True)
     assert done.output == b"SECRET"
 
 

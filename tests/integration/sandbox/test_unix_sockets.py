@@ -134,7 +134,7 @@ async def test_outside_socket_is_reachable_without_a_sandbox(sample: SampleHome)
     """Shows that the test above can fail."""
     with listening(sample.outside) as servers:
         argv = (sys.executable, "-c", CONNECT, *(one.path for one in servers))
-        done = await sample.run("bubblewrap", *argv, beyond=True)
+        done = await sample.run("bubblewrap", *argv, unsandboxed=True)
         assert done.output.count(b"REACHED") == 5 * len(servers)
         assert all(one.received() for one in servers)
 

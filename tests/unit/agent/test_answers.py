@@ -38,7 +38,7 @@ def test_only_a_truncated_answer_has_a_broken_call() -> None:
 
 
 @pytest.mark.parametrize("name", ["empty", "continue", "exhausted"])
-def test_nudges_are_program_messages(name: str) -> None:
+def test_reminders_are_program_messages(name: str) -> None:
     said = nudge(name)
     assert said.trust is Trust.PROGRAM
     assert text_of(said)

@@ -261,7 +261,7 @@ async def test_prompt_of_a_person_is_always_started(tmp_path: Path) -> None:
         context = CommandContext(app.conversation, app.models, app, services=command_services(app))
         told = await standard_commands().run(context, "/background look around")
         assert isinstance(told, TextReply)
-        name = told.text.partition(" ")[0]
+        name = told.text.split()[1].rstrip(".:,")
         with anyio.fail_after(60):
             while not await app.followups.has_followups(session.id):
                 await anyio.lowlevel.checkpoint()

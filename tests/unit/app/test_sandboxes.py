@@ -207,7 +207,7 @@ async def test_temporary_files_are_kept_for_the_next_command(parts: SandboxDeps)
 
 async def test_approved_command_runs_outside_the_sandbox(parts: SandboxDeps, tmp_path: Path):
     sandbox = sandbox_for(parts)
-    job = shell(parts, f"echo here > {tmp_path}/note", beyond=True)
+    job = shell(parts, f"echo here > {tmp_path}/note", unsandboxed=True)
     assert (await sandbox.run(job)).exit_code == 0
     assert (tmp_path / "note").read_text() == "here\n"
 

@@ -143,15 +143,15 @@ async def test_question_is_always_awaited_by_its_holder(
     seen: list[bool] = []
 
     class RecordingStore(ApprovalStore):
-        async def change(
+        async def update(
             self,
             before: QuestionRecord | None,
             after: QuestionRecord,
             *more: PutRecord,
-            let_go: bool = False,
+            release: bool = False,
         ) -> bool:
             seen.append(waiting.is_waiting(after.question.id))
-            return await super().update(before, after, *more, release=let_go)
+            return await super().update(before, after, *more, release=release)
 
     rows = RecordingStore(harness.store, harness.clock, "us")
     waiting = QuestionWaiter(rows, harness.clock, ForwardedQuestions(rows, harness.clock, "us"))

@@ -128,7 +128,7 @@ some = st.frozensets(ids, max_size=3)
 all_rules = st.builds(
     AccessRules,
     denied=st.frozensets(st.sampled_from([OTHER, "333"])),
-    vouched=st.sampled_from([None, None, Role.GUEST]),
+    authenticated_role=st.sampled_from([None, None, Role.GUEST]),
     relay=st.booleans(),
     chats=st.frozensets(st.sampled_from([CHAT, "-901", "*"])),
     bots=st.sampled_from(["none", "mentions", "all"]),

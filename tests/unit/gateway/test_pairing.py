@@ -373,7 +373,7 @@ def test_damaged_file_is_reported_and_not_changed(
 
     with pytest.raises(ConfigError, match="is damaged") as caught:
         use_every_command()
-    assert "It was not changed" in caught.value.hint
+    assert "it was not changed" in caught.value.hint
     assert (harness.folder / name).read_bytes() == data
 
 

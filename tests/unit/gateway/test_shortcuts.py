@@ -27,7 +27,7 @@ SHORTCUTS = shortcuts_from(CONFIG, TAKEN)
 
 
 def test_shortcuts_from_settings() -> None:
-    assert shortcuts_from(CONFIG, TAKEN) == Shortcuts(
+    assert shortcuts_from(CONFIG, TAKEN) == Shortcuts(  # noqa: S604 - not a call of a shell
         aliases={"/name": "/title", "/trip": "/title Trip"},
         shell=frozenset({"/disk"}),
         new_session=frozenset({"start over"}),

@@ -319,7 +319,7 @@ def test_changed_tools_are_encoded_again():
 def test_requests_share_common_pieces():
     one, system = codec(extra={"tools": [], "tool_choice": "none", "seed": 1}), "Be brief." * 9
     asked = [ModelRequest(system, [User(name, (Text(name),))], [LOOK]) for name in ("a", "b")]
-    asked[1] = msgspec.structs.replace(asked[1], calling=OutputConstraints(required=True))
+    asked[1] = msgspec.structs.replace(asked[1], constraints=OutputConstraints(required=True))
     first, second = (one.body_pieces(request) for request in asked)
     shared = {id(piece) for piece in first} & {id(piece) for piece in second}
     large = [piece for piece in first if len(piece) > 50]

@@ -76,7 +76,9 @@ async def test_client_call_without_a_result_is_marked_interrupted(tmp_path: Path
 async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, saying("Arr."), tools=[FakeTool("look")]) as one:
         asked = User("u1", (Text("hi"),))
-        await one.runner.run(turn(one, asked, instructions="Be a pirate.", bare=True, source="x"))
+        await one.runner.run(
+            turn(one, asked, instructions="Be a pirate.", no_tools=True, source="x")
+        )
         (request,) = one.model.requests
         assert request.system.endswith("\n\nBe a pirate.")
         assert [spec.name for spec in request.tools] == ["weather"]

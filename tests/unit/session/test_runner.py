@@ -56,7 +56,7 @@ pytestmark = pytest.mark.anyio
 ELSEWHERE = "elsewhere/boot/7/1"
 
 
-def parcel(message: User, session: str) -> QueueItem:
+def inbox_item(message: User, session: str) -> QueueItem:
     body = Raw(msgspec.json.encode(message))
     return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
 
@@ -64,7 +64,7 @@ def parcel(message: User, session: str) -> QueueItem:
 async def waiting(harness: ConversationHarness) -> list[str]:
     """Inbox keys that are not completed."""
     found = await harness.store.queues.claim("inbox", None, "somebody", timedelta(0), 100)
-    return [parcel.key for parcel in found]
+    return [inbox_item.key for inbox_item in found]
 
 
 async def beat(clock: FakeClock) -> None:
@@ -297,7 +297,7 @@ async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> 
     ) as harness:
         await harness.submit("first")
         left = user_message("left behind")
-        await harness.store.queues.put(parcel(left, harness.conversation.session.id))
+        await harness.store.queues.put(inbox_item(left, harness.conversation.session.id))
         await harness.submit("second")
         assert [text_of(row.message) for row in await harness.rows()] == [
             "first",
@@ -319,7 +319,7 @@ async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
         heard = (await harness.rows())[0].message
         assert isinstance(heard, User)
         twin = msgspec.structs.replace(heard, id="msg_twin")
-        await harness.store.queues.put(parcel(twin, harness.conversation.session.id))
+        await harness.store.queues.put(inbox_item(twin, harness.conversation.session.id))
         session = harness.conversation.session.id
         generation = await harness.store.leases.hold(session, "elsewhere", LEASE_TTL)
         await harness.store.commit(AppendMessage(session, "run_0", twin, FakeClock().now()))
@@ -333,7 +333,7 @@ async def test_processed_message_is_not_asked_twice(tmp_path: Path) -> None:
 async def test_messages_of_other_sessions_are_untouched(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, answer_script("one")) as harness:
         other = user_message("for somebody else")
-        await harness.store.queues.put(parcel(other, "another"))
+        await harness.store.queues.put(inbox_item(other, "another"))
         await harness.submit("first")
         assert await waiting(harness) == [other.id]
 
@@ -391,7 +391,7 @@ async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path:
             return await harness.store.begin_turn(begin, *writes)
 
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
-        store = PatchedStore(harness.store, admit=admit)
+        store = PatchedStore(harness.store, begin_turn=admit)
         runner = Runner(store, FakeClock(), planner, fixed_price, "default")  # type: ignore[arg-type]
         conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
         async with anyio.create_task_group() as group:
@@ -409,7 +409,7 @@ async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path:
 async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path) -> None:
     """Older messages come first, so it is not written when it is accepted."""
     async with conversation_harness(tmp_path, answer_script("To all.")) as harness:
-        await harness.store.queues.put(parcel(user_message("oldest"), "s"))
+        await harness.store.queues.put(inbox_item(user_message("oldest"), "s"))
         full = True
 
         async def commit(*writes: Write, fence: Fence | None = None) -> None:

@@ -93,7 +93,9 @@ async def test_turn_ends_at_the_limit(tmp_path: Path) -> None:
             raise SpendCapReached("The limit is reached.")
 
     looked = assistant_message(tool_call("look"))
-    model, recorder = await run_scripted_turn([looked], tools=[FakeTool("look")], allowed=allowed)
+    model, recorder = await run_scripted_turn(
+        [looked], tools=[FakeTool("look")], check_spend=allowed
+    )
     assert recorder.ended.code == "spend_cap"
     assert len(model.requests) == 1
     assert len(recorder.results) == 1

@@ -227,7 +227,7 @@ async def test_second_import_changes_nothing(public: Path, clock: FakeClock):
     assert not public.with_name("state.db.public-2").exists()
 
 
-async def test_leftovers_of_a_killed_import_are_removed(public: Path, clock: FakeClock):
+async def test_remains_of_a_killed_import_are_removed(public: Path, clock: FakeClock):
     public.with_name(".state.db.adopting").write_bytes(b"half a database")
     public.with_name(".state.db.adopting-wal").write_bytes(b"half a journal")
     public.with_name("state.db.public-1").hardlink_to(public)

@@ -110,7 +110,7 @@ def stop_gateway(
         if not process.ended(_KILL_TIMEOUT):
             raise NotEnded(
                 f"The gateway with pid {record.pid} was killed but is still there",
-                hint=f"It may wait for a disk or device. Check: ps -o stat,wchan -p {record.pid}",
+                hint=f"It may be stuck waiting for a disk or device; check: ps -o stat,wchan -p {record.pid}",
             )
     _clean_up(home, record, restarting=options.reason != STOP)
     return True

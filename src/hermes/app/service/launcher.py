@@ -81,7 +81,7 @@ def launch(
         if pipe.silent:
             raise LaunchNotReady(
                 f"The gateway (pid {_detach(process)}) is not ready after {pipe.waited:.0f} s",
-                hint=f"It keeps trying. See `hermes gateway status` and {log}",
+                hint=f"It keeps trying; see `hermes gateway status` and {log}",
             )
         raise _failure(process.wait(), log, offset)
 

@@ -173,6 +173,6 @@ def _invalid_filter(what: str) -> ConfigError:
     operators = ", ".join(Operator)
     return ConfigError(
         f"filters: {what}",
-        hint=f"Example: {{field: action, equals: opened}}. Operators: {operators}; "
-        "`all`, `any` and `not` group tests.",
+        hint="Example: {field: action, equals: opened}; "
+        f"operators: {operators}; `all`, `any` and `not` group conditions.",
     )

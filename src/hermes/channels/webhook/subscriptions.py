@@ -52,7 +52,7 @@ class Subscriptions:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(
                 f"{self._path} is damaged: {error}",
-                hint="Repair the file, or move it away. It was not changed.",
+                hint="Repair the file (it was not changed), or move it away.",
             ) from error
         except OSError as error:
             raise self._unusable(error) from error

@@ -73,7 +73,7 @@ class PrincipalsContract:
         assert len(await archive.usage()) == 3
         assert await archive.delete([f"session-{number}" for number in range(3)]) == 3
 
-    async def test_strangers_see_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_other_principals_see_nothing(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
         for who in ("", "telegram", "telegram:777", "OWNER", "%"):
             archive = store.archive_for(who)

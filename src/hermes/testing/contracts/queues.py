@@ -35,7 +35,7 @@ async def claimed_keys(store: Store, limit: int = 10, holder: str = "me") -> lis
 
 
 class QueuesContract:
-    async def test_a_parcel_comes_out_as_it_went_in(self, store: Store) -> None:
+    async def test_item_is_returned_unchanged(self, store: Store) -> None:
         sent = queue_item("k1")
         assert await store.queues.put(sent)
         (got,) = await store.queues.claim("inbox", "s1", "me", MINUTE)
@@ -165,9 +165,7 @@ class QueuesContract:
             ParkedItem(queue_item("k2"), "no such chat")
         ]
 
-    async def test_what_became_of_a_parcel_can_be_asked(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_status_of_an_item(self, store: Store, clock: FakeClock) -> None:
         for key in ("k1", "k2", "k3"):
             await store.queues.put(queue_item(key))
         assert await store.queues.status("k1") == (ItemStatus.WAITING, "")
@@ -182,7 +180,7 @@ class QueuesContract:
         with pytest.raises(NotFound):
             await store.queues.status("k4")
 
-    async def test_what_a_parcel_holds_can_change_until_it_is_done(self, store: Store) -> None:
+    async def test_item_can_be_amended_until_it_is_done(self, store: Store) -> None:
         await store.queues.put(queue_item("k1"))
         await store.commit(AmendItem("k1", Raw(b"2")), AmendItem("unknown", Raw(b"2")))
         (got,) = await store.queues.claim("inbox", None, "me", timedelta(0))
@@ -190,7 +188,9 @@ class QueuesContract:
         await store.commit(CompleteItem("k1"), AmendItem("k1", Raw(b"3")))
         assert await claimed_keys(store) == []
 
-    async def test_a_session_takes_its_parcels_along(self, store: Store, clock: FakeClock) -> None:
+    async def test_deleting_a_session_deletes_its_items(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         for name in ("s1", "s2"):
             await store.commit(OpenSession(session(clock, name)))
         for key, topic in [("k1", "s1"), ("k2", "s2"), ("k3", "s1"), ("k4", "s1"), ("k5", "s1")]:
@@ -205,7 +205,7 @@ class QueuesContract:
         await clock.advance(60)
         assert await claimed_keys(store) == ["k2"]
 
-    async def test_a_parcel_is_posted_with_the_rest_or_not_at_all(
+    async def test_item_is_enqueued_in_the_same_transaction(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))

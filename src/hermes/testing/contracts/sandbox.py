@@ -139,7 +139,7 @@ class SandboxContract:
         command = f"printf begin; head -c {size - 8} /dev/zero; printf end"
         tracemalloc.start()
         try:
-            done = await sandbox.run(_shell(command, tmp_path, keep=keep, spill=str(spill)))
+            done = await sandbox.run(_shell(command, tmp_path, keep=keep, overflow_file=str(spill)))
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -151,7 +151,7 @@ class SandboxContract:
 
     async def test_nothing_is_spilled_when_it_fits(self, sandbox: Sandbox, tmp_path: Path) -> None:
         spill = tmp_path / "all"
-        done = await sandbox.run(_shell("printf 12345", tmp_path, keep=5, spill=str(spill)))
+        done = await sandbox.run(_shell("printf 12345", tmp_path, keep=5, overflow_file=str(spill)))
         assert (done.output, done.seam) == (b"12345", None)
         assert not spill.exists()
 
@@ -293,7 +293,7 @@ def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> ProcessSpec:
         "cwd": str(cwd),
         "env": ENV,
         "timeout": TEST_TIMEOUT,
-        "reach": ProcessPermissions(writable=(str(cwd),)),
+        "permissions": ProcessPermissions(writable=(str(cwd),)),
     }
     return ProcessSpec(**(usual | more))
 

@@ -26,12 +26,12 @@ class OtherMachine:
     """Simulates the remote end with a local shell and another home."""
 
     name = "ssh"
-    word = ""
+    label = ""
 
     def __init__(self, home: Path) -> None:
         self._env = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
 
-    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+    async def client_command(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         return ClientCommand(argv=("sh", "-c", BOOTSTRAP), env=self._env, folder=job.cwd)
 
 
@@ -147,7 +147,7 @@ async def test_output_may_contain_the_end_mark(call):
 class VerboseMachine(OtherMachine):
     """Prints a long banner without line ends."""
 
-    async def call(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
+    async def client_command(self, job: ProcessSpec, spawner: Spawner) -> ClientCommand:
         greeting = "head -c 8000000 /dev/zero | tr '\\0' '\\a'"
         return ClientCommand(
             argv=("sh", "-c", f"{greeting}; {BOOTSTRAP}"), env=self._env, folder=job.cwd

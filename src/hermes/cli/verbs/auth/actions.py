@@ -244,7 +244,8 @@ class _AuthActions:
 
     def _state(self, one: KeyStatus) -> str:
         if one.cooldown:
-            return f"paused for {_duration(one.cooldown)} ({_REST_REASONS.get(one.reason, one.reason)})"
+            reason = _REST_REASONS.get(one.reason, one.reason)
+            return f"paused for {_duration(one.cooldown)} ({reason})"
         if one.kind == OAUTH and one.expires is not None:
             left = one.expires - self._clock.now().timestamp()
             return f"valid for {_duration(left)}" if left > 0 else "expired; will be renewed"

@@ -143,7 +143,17 @@ class TerminalClient:
     def state(self) -> tui.ConversationState:
         if self._found is None:
             return tui.ConversationState(session="")
-        return tui.ConversationState(**structs.asdict(self._found.state))
+        state = self._found.state
+        return tui.ConversationState(
+            session=state.session,
+            started=state.started,
+            model=state.model,
+            window=state.window,
+            sandbox=state.wall,
+            busy=state.busy,
+            yolo=state.yolo,
+            background_jobs=state.behind,
+        )
 
     def submit(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
         return self._agent.say(local.UserInput(parts), show)

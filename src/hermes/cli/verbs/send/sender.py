@@ -88,7 +88,7 @@ def _decode(data: bytes, name: str) -> str:
 def _no_text_error(what: str) -> UsageError:
     return UsageError(
         what,
-        hint="For example: echo done | hermes send -t local. List the targets: hermes send --list",
+        hint="For example: echo done | hermes send -t local (hermes send --list shows the targets)",
     )
 
 

@@ -56,7 +56,8 @@ def run_gateway(
         tell(running)
         # In this order: a caller that saw READY may read the output.
         _say(
-            f"ready {gateway_process.previous_ending or 'first'} park={advice.park} wait={advice.wait:g}"
+            f"ready {gateway_process.previous_ending or 'first'} "
+            f"park={advice.park} wait={advice.wait:g}"
         )
         notifier.ready("2 platforms")
         number = signal.sigwait(HEARD)
