@@ -22,7 +22,7 @@ def answer(
     truth.post("bot", chat, f"{mark}re: {name}", to)
 
 
-def test_all_is_well(truth: FakePlatform):
+def test_correct_delivery_passes(truth: FakePlatform):
     answer(truth, "q-1", to="u0")
     answer(truth, "q-2")
     answer(truth, "q-2", mark=RECOVERED_MARK)
@@ -32,7 +32,7 @@ def test_all_is_well(truth: FakePlatform):
     assert (verdict.asked, verdict.answered, verdict.marked) == (3, 3, 1)
 
 
-def test_lost(truth: FakePlatform):
+def test_missing_answer_is_lost(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-3", chat="d")
     assert check_delivery(truth).lost == ["bot/c: q-2"]
@@ -40,25 +40,27 @@ def test_lost(truth: FakePlatform):
         check_delivery(truth).check()
 
 
-def test_doubled(truth: FakePlatform):
+def test_repeated_unmarked_answer_is_doubled(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-1")
     assert check_delivery(truth).doubled == ["bot/c: q-1"]
 
 
-def test_inverted(truth: FakePlatform):
+def test_answers_out_of_order_are_inverted(truth: FakePlatform):
     answer(truth, "q-2")
     answer(truth, "q-1")
     assert check_delivery(truth).inverted == ["bot/c: q-1 after q-2"]
 
 
 @pytest.mark.parametrize(("chat", "to"), [("d", None), ("c", "u1")])
-def test_strayed(truth: FakePlatform, chat: str, to: str | None):
+def test_answer_to_the_wrong_chat_or_message_is_strayed(
+    truth: FakePlatform, chat: str, to: str | None
+):
     answer(truth, "q-1", chat=chat, to=to)
     assert len(check_delivery(truth).strayed) == 1
 
 
-def test_told_otherwise(truth: FakePlatform):
+def test_question_reported_as_interrupted_is_not_lost(truth: FakePlatform):
     truth.post("bot", "d", "“/queue q-3” was interrupted and may not be done.", None)
     truth.post("bot", "c", "I will not retry it on my own.", "u0")
     verdict = check_delivery(truth)
@@ -66,13 +68,13 @@ def test_told_otherwise(truth: FakePlatform):
     assert verdict.lost == ["bot/c: q-2"]
 
 
-def test_a_long_answer_is_whole_only_with_all_its_lines(truth: FakePlatform):
+def test_long_answer_with_missing_lines_is_lost(truth: FakePlatform):
     truth.say("bot", "e", "eve", "q-4 long")
     answer(truth, "q-4 long", chat="e")
     assert "bot/e: q-4 line 11" in check_delivery(truth).lost
 
 
-def test_waiting_knows_when_all_is_said(truth: FakePlatform):
+def test_all_answered_only_after_every_answer_arrived(truth: FakePlatform):
     waiting = PendingAnswers(truth)
     truth.feed("bot").after(3, 10)
     assert not waiting.all_answered()
@@ -86,7 +88,7 @@ def test_waiting_knows_when_all_is_said(truth: FakePlatform):
     assert not waiting.all_answered()
 
 
-def test_left_over(truth: FakePlatform):
+def test_progress_post_with_a_known_receipt_is_left_over(truth: FakePlatform):
     """Progress that stayed is wrong where it could be known; else it is only counted."""
     known = truth.post("bot", "c", "· terminal ls", None)
     truth.post("bot", "c", "· terminal pwd", None)

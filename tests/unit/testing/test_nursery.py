@@ -35,7 +35,9 @@ def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> Non
     process.stdin.flush()
 
 
-def test_a_life_that_breaks_says_why(nursery: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_failing_child_reports_its_traceback(
+    nursery: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     order(nursery, tmp_path)
     assert nursery.stdout is not None
     heard = b""
@@ -49,7 +51,9 @@ def test_a_life_that_breaks_says_why(nursery: subprocess.Popen[bytes], tmp_path:
     assert str(tmp_path / "home").encode() in said
 
 
-def test_it_has_one_at_a_time(nursery: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_second_child_is_refused_while_one_runs(
+    nursery: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     order(nursery, tmp_path, lives=2)
     _, said = nursery.communicate(timeout=TEST_TIMEOUT)
     assert b"one life at a time" in said

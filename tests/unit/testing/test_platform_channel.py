@@ -49,7 +49,7 @@ class TestPlatformChannel(ChannelContract):
             yield ChannelBench(channel, HOME, arrive, shown)
 
 
-async def test_it_is_a_channel_with_everything(server: PlatformServer):
+async def test_platform_channel_supports_all_capabilities(server: PlatformServer):
     async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
         for extra in (SupportsEdit, SupportsTyping, SupportsReactions, SupportsLiveness):
             assert isinstance(channel, extra)
@@ -63,7 +63,7 @@ async def test_it_is_a_channel_with_everything(server: PlatformServer):
     ("weather", "error"),
     [(FaultRates(refused=1), NotSent), (FaultRates(throttled=1), Throttled)],
 )
-async def test_a_post_that_was_not_taken_is_known(weather: FaultRates, error: type[NotSent]):
+async def test_refused_post_raises_not_sent(weather: FaultRates, error: type[NotSent]):
     async with (
         serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
@@ -74,7 +74,7 @@ async def test_a_post_that_was_not_taken_is_known(weather: FaultRates, error: ty
 
 
 @pytest.mark.parametrize("weather", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
-async def test_a_cut_connection_leaves_it_open(weather: FaultRates):
+async def test_cut_connection_does_not_raise_not_sent(weather: FaultRates):
     async with (
         serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
@@ -85,7 +85,7 @@ async def test_a_cut_connection_leaves_it_open(weather: FaultRates):
         assert len(server.truth.shown) == (weather.lost_reply == 1)
 
 
-async def test_a_platform_that_is_not_there_is_offline():
+async def test_send_without_a_server_raises_offline():
     async with serve_platform() as server:
         url = server.url
     async with open_platform_channel(url, "bot", SystemClock()) as channel:
@@ -93,7 +93,7 @@ async def test_a_platform_that_is_not_there_is_offline():
             await channel.send(HOME, HELLO)
 
 
-async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
+async def test_unacknowledged_update_is_delivered_again(server: PlatformServer):
     heard: list[str] = []
 
     async def deliver(inbound: Inbound) -> None:
@@ -112,7 +112,7 @@ async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
     assert heard == ["u0", "u0"]
 
 
-def test_rough_weather_repeats_and_mixes_but_keeps_each_chat_in_order():
+def test_faults_repeat_and_mix_updates_but_keep_each_chat_in_order():
     truth = FakePlatform(SOME_FAULTS, seed=7)
     said = [("bot", f"c{n % 5}", "ann", str(n)) for n in range(500)]
     truth.say_all(said)

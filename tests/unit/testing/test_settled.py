@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
 
 
-async def test_whoever_has_a_few_steps_to_go_takes_them() -> None:
+async def test_runnable_task_finishes_its_steps() -> None:
     steps: list[int] = []
 
     async def walk() -> None:
@@ -34,7 +34,7 @@ async def test_whoever_has_a_few_steps_to_go_takes_them() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_a_thread_is_waited_for_even_in_a_generator() -> None:
+async def test_thread_awaited_in_a_generator_is_waited_for() -> None:
     begun, done = threading.Event(), threading.Event()
 
     async def rows() -> AsyncGenerator[bool]:
@@ -53,7 +53,7 @@ async def test_a_thread_is_waited_for_even_in_a_generator() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_the_store_is_waited_for(tmp_path: Path) -> None:
+async def test_store_calls_are_waited_for(tmp_path: Path) -> None:
     counted: list[int] = []
     async with open_store(tmp_path / "state.db", FakeClock()) as store:
 
@@ -67,7 +67,7 @@ async def test_the_store_is_waited_for(tmp_path: Path) -> None:
             assert len(counted) == 20
 
 
-async def test_whoever_is_cancelled_has_left() -> None:
+async def test_cancelled_tasks_have_ended() -> None:
     left: list[str] = []
 
     async def stay(name: str) -> None:
@@ -91,7 +91,7 @@ async def _group_of(stay, *, task_status) -> None:
         task_status.started(group.cancel_scope)
 
 
-async def test_a_thread_that_hangs_is_waited_for_once() -> None:
+async def test_hanging_thread_is_waited_for_once() -> None:
     gate, looks, patience = threading.Event(), 100, 0.3
     stillness = IdleWaiter(threads=patience)
     async with anyio.create_task_group() as group:
@@ -102,7 +102,7 @@ async def test_a_thread_that_hangs_is_waited_for_once() -> None:
         gate.set()
 
 
-async def test_two_who_wait_do_not_wait_for_each_other() -> None:
+async def test_concurrent_waiters_do_not_deadlock() -> None:
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
             group.start_soon(wait_until_idle)
@@ -110,7 +110,7 @@ async def test_two_who_wait_do_not_wait_for_each_other() -> None:
             await wait_until_idle()
 
 
-async def test_two_who_move_one_clock_move_it_one_after_the_other() -> None:
+async def test_concurrent_advances_run_one_after_the_other() -> None:
     clock = FakeClock()
     woke: list[float] = []
 

@@ -24,7 +24,7 @@ def _post(text: str) -> Outbound:
 
 
 class ChannelContract:
-    async def test_delivers_what_people_write(self, bench: ChannelBench) -> None:
+    async def test_incoming_message_is_delivered(self, bench: ChannelBench) -> None:
         heard: list[Inbound] = []
 
         async def deliver(update: Inbound) -> None:
@@ -41,7 +41,9 @@ class ChannelContract:
         assert heard[0].sender
         assert heard[0].address.channel == bench.home.channel
 
-    async def test_acknowledges_only_what_is_durable(self, bench: ChannelBench) -> None:
+    async def test_update_is_not_acknowledged_before_deliver_returns(
+        self, bench: ChannelBench
+    ) -> None:
         """Until `deliver` returns, the platform has no acknowledgement."""
         asked, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
 
@@ -62,13 +64,13 @@ class ChannelContract:
             await arrived.wait()
             group.cancel_scope.cancel()
 
-    async def test_sends_and_gives_a_receipt(self, bench: ChannelBench) -> None:
+    async def test_each_send_returns_its_own_receipt(self, bench: ChannelBench) -> None:
         first = await bench.channel.send(bench.home, _post("one"))
         second = await bench.channel.send(bench.home, _post("two"))
         assert first.id != second.id
         assert await bench.shown(bench.home) == ["one", "two"]
 
-    async def test_edits_in_place(self, bench: ChannelBench) -> None:
+    async def test_edit_replaces_the_sent_message(self, bench: ChannelBench) -> None:
         if not isinstance(bench.channel, SupportsEdit):
             return
         receipt = await bench.channel.send(bench.home, _post("draft"))

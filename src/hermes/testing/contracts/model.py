@@ -106,13 +106,13 @@ class ModelContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_it_says_who_it_is(self, rig: ModelRig) -> None:
+    async def test_name_provider_and_window_are_set(self, rig: ModelRig) -> None:
         async with rig.playing() as model:
             assert model.name
             assert model.provider
             assert model.window > 0
 
-    async def test_deltas_come_first_then_one_answer_then_nothing(self, rig: ModelRig) -> None:
+    async def test_stream_ends_with_exactly_one_answer(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer(text=("Hel", "lo ", "there\n"))) as model:
             heard = await read_stream(model)
         assert isinstance(heard.chunks[-1], Assistant)
@@ -121,7 +121,7 @@ class ModelContract:
         assert heard.answer.stop is Stop.END
         assert heard.answer.id
 
-    async def test_reasoning_is_told_apart_from_the_answer(self, rig: ModelRig) -> None:
+    async def test_reasoning_is_separate_from_the_answer(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer(thought=("let me ", "see"), text=("42",))) as model:
             heard = await read_stream(model)
         assert heard.thought == "let me see"
@@ -139,7 +139,7 @@ class ModelContract:
             '{"text":"äöü 日本 😀"}',
         ],
     )
-    async def test_the_bytes_of_arguments_stay_as_they_came(self, rig: ModelRig, args: str) -> None:
+    async def test_call_arguments_are_kept_byte_for_byte(self, rig: ModelRig, args: str) -> None:
         async with rig.playing(
             ScriptedAnswer(calls=(("call_1", "look", args),), stop=Stop.TOOLS)
         ) as model:
@@ -165,25 +165,27 @@ class ModelContract:
         assert heard.answer.usage == usage
 
     @pytest.mark.parametrize("stop", [Stop.LENGTH, Stop.REFUSED])
-    async def test_an_unusual_stop_is_told(self, rig: ModelRig, stop: Stop) -> None:
+    async def test_unusual_stop_reason_is_reported(self, rig: ModelRig, stop: Stop) -> None:
         async with rig.playing(ScriptedAnswer(text=("half an ans",), stop=stop)) as model:
             heard = await read_stream(model)
         assert heard.answer.stop is stop
 
-    async def test_an_empty_answer_is_an_answer(self, rig: ModelRig) -> None:
+    async def test_empty_answer_is_accepted(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer()) as model:
             heard = await read_stream(model)
         assert heard.answer.parts == ()
 
     @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-    async def test_errors_have_their_types(self, rig: ModelRig, error: type[ModelError]) -> None:
+    async def test_provider_error_raises_its_type(
+        self, rig: ModelRig, error: type[ModelError]
+    ) -> None:
         async with rig.playing(ScriptedAnswer(error=error)) as model:
             with pytest.raises(error) as caught:
                 await read_stream(model)
         assert type(caught.value) is error
         assert str(caught.value)
 
-    async def test_a_broken_connection_is_unreachable(self, rig: ModelRig) -> None:
+    async def test_broken_connection_raises_unreachable(self, rig: ModelRig) -> None:
         heard = StreamRecord()
         async with rig.playing(ScriptedAnswer(text=("Hello wor",), breaks=True)) as model:
             with pytest.raises(Unreachable):
@@ -212,7 +214,7 @@ class ModelContract:
                 group.cancel_scope.cancel()
             assert await rig.saw_disconnect()
 
-    async def test_a_failure_does_not_spoil_the_next_request(self, rig: ModelRig) -> None:
+    async def test_request_after_a_failure_succeeds(self, rig: ModelRig) -> None:
         async with rig.playing(
             ScriptedAnswer(error=Overloaded), ScriptedAnswer(text=("fine",))
         ) as model:
@@ -220,7 +222,7 @@ class ModelContract:
                 await read_stream(model)
             assert (await read_stream(model)).text == "fine"
 
-    async def test_a_whole_conversation_can_be_sent(self, rig: ModelRig) -> None:
+    async def test_history_with_calls_and_results_can_be_sent(self, rig: ModelRig) -> None:
         first = ScriptedAnswer(calls=(("call_1", "look", '{"at":"x"}'),), stop=Stop.TOOLS)
         async with rig.playing(first, ScriptedAnswer(text=("It is x.",))) as model:
             call = (await read_stream(model)).answer
@@ -229,7 +231,7 @@ class ModelContract:
             heard = await read_stream(model, ModelRequest(REQUEST.system, history))
         assert heard.answer.text == "It is x."
 
-    async def test_thoughts_can_be_sent_back(self, rig: ModelRig) -> None:
+    async def test_reasoning_can_be_sent_back(self, rig: ModelRig) -> None:
         first = ScriptedAnswer(
             thought=("let me ", "see"),
             text=("On it.",),
@@ -243,7 +245,7 @@ class ModelContract:
             heard = await read_stream(model, ModelRequest(REQUEST.system, history, effort="high"))
         assert heard.answer.text == "Done."
 
-    async def test_streams_run_side_by_side(self, rig: ModelRig) -> None:
+    async def test_streams_run_concurrently(self, rig: ModelRig) -> None:
         answers = [ScriptedAnswer(text=("same",))] * 5
         texts: list[str] = []
 

@@ -27,7 +27,7 @@ async def populate(store: Store, clock: FakeClock) -> None:
 
 class PrincipalsContract:
     @pytest.mark.parametrize("who", PRINCIPALS[1:])
-    async def test_each_method_shows_only_what_is_theirs(
+    async def test_principal_sees_only_own_sessions(
         self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
@@ -43,7 +43,7 @@ class PrincipalsContract:
         assert (await archive.find("session-")).principal == who
 
     @pytest.mark.parametrize("who", PRINCIPALS[1:])
-    async def test_what_belongs_to_others_is_not_there(
+    async def test_sessions_of_other_principals_are_not_found(
         self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
@@ -65,7 +65,7 @@ class PrincipalsContract:
         assert await archive.delete([other.id for other in theirs]) == 0
         assert len(await store.archive_for(OWNER).list(SessionFilter())) == 3
 
-    async def test_the_owner_sees_everything(self, store: Store, clock: FakeClock) -> None:
+    async def test_owner_sees_all_sessions(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
         archive = store.archive_for(OWNER)
         assert len(await archive.list(SessionFilter())) == 3
@@ -73,7 +73,7 @@ class PrincipalsContract:
         assert len(await archive.usage()) == 3
         assert await archive.delete([f"session-{number}" for number in range(3)]) == 3
 
-    async def test_strangers_see_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_unknown_principal_sees_nothing(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
         for who in ("", "telegram", "telegram:777", "OWNER", "%"):
             archive = store.archive_for(who)

@@ -36,7 +36,9 @@ EVERYTHING = SessionFilter()
 
 
 class SessionsContract:
-    async def test_an_opened_session_comes_back_whole(self, store: Store, clock: FakeClock) -> None:
+    async def test_opened_session_is_read_back_unchanged(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         parent = session(clock, "s0")
         child = session(
             clock,
@@ -58,17 +60,21 @@ class SessionsContract:
         await store.commit(OpenSession(parent), OpenSession(child))
         assert await store.archive_for(OWNER).get("s1") == child
 
-    async def test_opening_twice_is_an_error(self, store: Store, clock: FakeClock) -> None:
+    async def test_opening_a_session_twice_is_an_error(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(OpenSession(session(clock, "s1", model="first")))
         with pytest.raises(StoreError):
             await store.commit(OpenSession(session(clock, "s1", model="second")))
         assert (await store.archive_for(OWNER).get("s1")).model == "first"
 
-    async def test_a_parent_must_exist(self, store: Store, clock: FakeClock) -> None:
+    async def test_opening_with_an_unknown_parent_is_an_error(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         with pytest.raises(NotFound):
             await store.commit(OpenSession(session(clock, "s1", parent="nobody")))
 
-    async def test_a_change_sets_only_what_it_names(self, store: Store, clock: FakeClock) -> None:
+    async def test_change_sets_only_the_named_fields(self, store: Store, clock: FakeClock) -> None:
         before = session(clock, "s1", model="m", system="old", cwd="/a")
         await store.commit(OpenSession(before))
         change = SessionChange(title="named", system="new", ended_at=clock.now())
@@ -86,7 +92,7 @@ class SessionsContract:
         await store.commit(ChangeSession("s1", SessionChange()))
         assert (await archive.get("s1")).title == "named"
 
-    async def test_a_session_moved_to_a_place_is_active_there(
+    async def test_session_given_a_key_is_active_under_that_key(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -100,15 +106,13 @@ class SessionsContract:
         await store.commit(ChangeSession("s1", SessionChange(key="")))
         assert await archive.by_key("k") is None
 
-    async def test_changing_nobody_is_an_error(self, store: Store) -> None:
+    async def test_changing_an_unknown_session_is_an_error(self, store: Store) -> None:
         with pytest.raises(NotFound):
             await store.commit(ChangeSession("nobody", SessionChange(cwd="/")))
         with pytest.raises(NotFound):
             await store.commit(ChangeSession("nobody", SessionChange()))
 
-    async def test_a_title_is_used_once_by_one_principal(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_title_is_unique_per_principal(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1", title="plans")))
         with pytest.raises(StoreError, match="plans"):
             await store.commit(OpenSession(session(clock, "s2", title="plans")))
@@ -119,7 +123,9 @@ class SessionsContract:
         assert (await store.archive_for("guest").find("plans")).id == "s4"
         assert (await store.archive_for(OWNER).find("plans")).id == "s1"
 
-    async def test_found_by_id_title_and_beginning(self, store: Store, clock: FakeClock) -> None:
+    async def test_session_is_found_by_id_title_or_unique_prefix(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(
             OpenSession(session(clock, "20260131_120000_aaa111", title="20260131")),
             OpenSession(session(clock, "20260131_120000_bbb222")),
@@ -135,7 +141,9 @@ class SessionsContract:
         with pytest.raises(NotFound):
             await archive.get("20260131")
 
-    async def test_latest_is_the_one_active_last(self, store: Store, clock: FakeClock) -> None:
+    async def test_latest_is_the_most_recently_active_session(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         archive = store.archive_for(OWNER)
         assert await archive.latest() is None
         await store.commit(OpenSession(session(clock, "s1")))
@@ -154,7 +162,7 @@ class SessionsContract:
         assert by_source.id == "s2"
         assert await archive.latest("nowhere") is None
 
-    async def test_by_key_is_the_one_begun_last_that_has_not_ended(
+    async def test_by_key_returns_the_newest_session_not_ended(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s0")))
@@ -174,7 +182,7 @@ class SessionsContract:
         assert found is not None
         assert found.id == "s2"
 
-    async def test_when_somebody_was_active(self, store: Store, clock: FakeClock) -> None:
+    async def test_activity_covers_only_own_sessions(self, store: Store, clock: FakeClock) -> None:
         begun = clock.now()
         await store.commit(
             OpenSession(session(clock, "s1", principal="ann")),
@@ -199,7 +207,9 @@ class SessionsContract:
         with pytest.raises(NotFound):
             await theirs.active_at("s2")
 
-    async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
+    async def test_deleting_a_session_deletes_all_its_data(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         archive = store.archive_for(OWNER)
         await store.commit(
             OpenSession(session(clock, "s1", title="t")),
@@ -228,7 +238,9 @@ class SessionsContract:
 
 
 class SummariesContract:
-    async def test_a_digest_adds_up(self, store: Store, clock: FakeClock) -> None:
+    async def test_summary_totals_messages_usage_and_cost(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         one = session(clock, "s1")
         await store.commit(OpenSession(one))
         await clock.advance(5)
@@ -247,7 +259,7 @@ class SummariesContract:
         assert digest.last_at == clock.now()
         assert digest.preview == "please look at this"
 
-    async def test_one_unknown_price_makes_the_sum_unknown(
+    async def test_one_unknown_price_makes_the_total_unknown(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -263,7 +275,9 @@ class SummariesContract:
             ModelUsage(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
         ]
 
-    async def test_many_calls_are_metered_at_once(self, store: Store, clock: FakeClock) -> None:
+    async def test_usage_of_many_calls_is_recorded_in_one_write(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
             RecordUsage("s1", "r", "m", "p", Usage(50, 5), 2.0, clock.now(), calls=100_000),
@@ -275,7 +289,7 @@ class SummariesContract:
             ModelUsage(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
         ]
 
-    async def test_usage_of_all_sums_over_sessions(self, store: Store, clock: FakeClock) -> None:
+    async def test_usage_is_summed_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):
             await store.commit(
                 OpenSession(session(clock, name)),
@@ -291,13 +305,13 @@ class SummariesContract:
         assert list(await archive.usage("s1", since=clock.now())) == []
         assert list(await archive.usage("nobody")) == []
 
-    async def test_metering_nobody_is_an_error(self, store: Store, clock: FakeClock) -> None:
+    async def test_usage_of_an_unknown_session_is_an_error(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         with pytest.raises(NotFound):
             await store.commit(RecordUsage("nobody", "r", "m", "p", Usage(), 0.0, clock.now()))
 
-    async def test_the_list_is_filtered_ordered_and_paged(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_list_is_filtered_ordered_and_paged(self, store: Store, clock: FakeClock) -> None:
         start = clock.now()
         for number in range(5):
             await store.commit(

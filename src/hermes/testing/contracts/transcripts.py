@@ -31,7 +31,9 @@ EVERYTHING = SessionFilter()
 
 
 class TranscriptContract:
-    async def test_messages_come_back_byte_for_byte(self, store: Store, clock: FakeClock) -> None:
+    async def test_messages_are_read_back_byte_for_byte(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         args = Raw(b'{ "b" : 1,\t"a":[1.0, 1e5, "\\u00e9\xc3\xa9"] }')
         said = Assistant(
             id="a1",
@@ -53,7 +55,7 @@ class TranscriptContract:
         assert isinstance(back, Assistant)
         assert bytes(back.calls[0].args) == bytes(args)
 
-    async def test_read_from_beyond_a_place(self, store: Store, clock: FakeClock) -> None:
+    async def test_messages_after_a_seq_are_read(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         for number in range(4):
             await store.commit(
@@ -65,7 +67,7 @@ class TranscriptContract:
         assert list(await archive.messages("s2", after=4)) == []
         assert list(await archive.messages("nobody")) == []
 
-    async def test_the_end_is_read_alone(self, store: Store, clock: FakeClock) -> None:
+    async def test_tail_reads_only_the_last_messages(self, store: Store, clock: FakeClock) -> None:
         said = [
             user_message("x" * size, f"u{place}") for place, size in enumerate((9, 9, 9, 5000, 9))
         ]
@@ -88,7 +90,7 @@ class TranscriptContract:
         assert (await store.archive_for("eve").tail("s1", 9, 10**6)).rows == ()
         assert len((await store.archive_for(OWNER).tail("s1", 9, 10**6)).rows) == 4
 
-    async def test_hiding_takes_back_the_tail_for_good(
+    async def test_hiding_removes_the_last_messages_for_good(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -113,7 +115,7 @@ class TranscriptContract:
         with pytest.raises(NotFound):
             await store.commit(HideMessages("nobody", 1))
 
-    async def test_a_commit_is_all_or_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_failed_commit_writes_nothing(self, store: Store, clock: FakeClock) -> None:
         with pytest.raises(NotFound):
             await store.commit(
                 OpenSession(session(clock, "s1")),
@@ -125,7 +127,7 @@ class TranscriptContract:
             await archive.get("s1")
         assert list(await archive.search("hello")) == []
 
-    async def test_a_message_that_could_not_be_read_back_is_refused(
+    async def test_message_that_cannot_be_decoded_is_refused(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -137,7 +139,7 @@ class TranscriptContract:
             await store.commit(AppendMessage("s1", "r", lone, clock.now()))
         assert list(await store.archive_for(OWNER).messages("s1")) == []
 
-    async def test_order_within_a_commit_is_kept(self, store: Store, clock: FakeClock) -> None:
+    async def test_writes_of_a_commit_apply_in_order(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
             AppendMessage("s1", "r", user_message("one"), clock.now()),
@@ -147,12 +149,12 @@ class TranscriptContract:
         stored = await store.archive_for(OWNER).messages("s1")
         assert [row.seq for row in stored] == [2]
 
-    async def test_an_empty_commit_is_fine(self, store: Store) -> None:
+    async def test_empty_commit_is_accepted(self, store: Store) -> None:
         await store.commit()
 
 
 class IntentsContract:
-    async def test_an_intent_is_open_until_settled(self, store: Store, clock: FakeClock) -> None:
+    async def test_intent_is_open_until_settled(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         first, second = (
             Intent(call=c, session="s1", run="r", tool="t", effect=Effect.WRITE, at=clock.now())
@@ -173,7 +175,7 @@ class IntentsContract:
         with pytest.raises(NotFound):
             await store.commit(RecordIntent(nobody))
 
-    async def test_settling_leaves_the_same_id_of_another_session_alone(
+    async def test_settling_does_not_affect_another_session(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
@@ -185,7 +187,7 @@ class IntentsContract:
         assert list(await store.open_intents("s1")) == []
         assert list(await store.open_intents("s2")) == [theirs]
 
-    async def test_an_answer_without_words_is_kept(self, store: Store, clock: FakeClock) -> None:
+    async def test_empty_answer_is_kept(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
         await store.commit(AppendMessage("s1", "r", assistant_message(""), clock.now()))
         assert len(await store.archive_for(OWNER).messages("s1")) == 1
