@@ -1,4 +1,4 @@
-"""What every blob store must do: subclass `BlobsContract` and provide the fixture `blobs`."""
+"""Contract of blob stores: subclass `BlobsContract` and provide the fixture `blobs`."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""What every channel must do: subclass `ChannelContract` and provide the fixture `bench`."""
+"""Contract of channels: subclass `ChannelContract` and provide the fixture `bench`."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,7 +11,11 @@ from hermes.schema.scope import Address
 
 
 class ChannelBench(Struct, frozen=True):
-    """`arrive` returns when the platform has been acknowledged; `shown` reads a chat."""
+    """A channel under test and the other side of its platform.
+
+    `arrive` sends a message to the channel and returns once it is acknowledged; `shown` returns
+    the texts visible in a chat.
+    """
 
     channel: Channel
     home: Address
@@ -25,30 +29,29 @@ def _post(text: str) -> Outbound:
 
 class ChannelContract:
     async def test_incoming_message_is_delivered(self, bench: ChannelBench) -> None:
-        heard: list[Inbound] = []
+        received: list[Inbound] = []
 
         async def deliver(update: Inbound) -> None:
-            heard.append(update)
+            received.append(update)
 
         async with anyio.create_task_group() as group:
             group.start_soon(bench.channel.run, deliver)
             await bench.arrive("hello")
             group.cancel_scope.cancel()
         assert [
-            part.text for update in heard for part in update.parts if isinstance(part, Text)
+            part.text for update in received for part in update.parts if isinstance(part, Text)
         ] == ["hello"]
-        assert heard[0].key
-        assert heard[0].sender
-        assert heard[0].address.channel == bench.home.channel
+        assert received[0].key
+        assert received[0].sender
+        assert received[0].address.channel == bench.home.channel
 
     async def test_update_is_not_acknowledged_before_deliver_returns(
         self, bench: ChannelBench
     ) -> None:
-        """Until `deliver` returns, the platform has no acknowledgement."""
-        asked, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
+        delivering, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
 
         async def deliver(update: Inbound) -> None:
-            asked.set()
+            delivering.set()
             await durable.wait()
 
         async def arrive() -> None:
@@ -58,7 +61,7 @@ class ChannelContract:
         async with anyio.create_task_group() as group:
             group.start_soon(bench.channel.run, deliver)
             group.start_soon(arrive)
-            await asked.wait()
+            await delivering.wait()
             assert not arrived.is_set()
             durable.set()
             await arrived.wait()

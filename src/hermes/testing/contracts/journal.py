@@ -1,4 +1,4 @@
-"""What the journal of runs and the shelf of responses of every store must do."""
+"""Contract of the run journal and the stored responses of a store."""
 
 from datetime import timedelta
 
@@ -22,14 +22,14 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
 DEAD_PROCESS = f"{process_id().rsplit('/', 1)[0]}/0/0"
-"""A process on this machine that started at another time, so that it is not there any more."""
+"""Id of a process on this machine that has ended."""
 
 
 def run_record(clock: FakeClock, run: str = "run_1", **more: str) -> RunRecord:
-    plain = RunRecord(
+    default = RunRecord(
         run=run, session="s1", principal=OWNER, created=clock.now(), updated=clock.now()
     )
-    return msgspec.structs.replace(plain, **more)
+    return msgspec.structs.replace(default, **more)
 
 
 def run_events(
@@ -57,8 +57,8 @@ class JournalContract:
         again = await store.journal.open(run_record(clock, "run_2", key="k", fingerprint="other"))
         assert again == first
         assert await store.journal.by_key("k", OWNER) == first
-        for key, who in (("k", "stranger"), ("other", OWNER), ("", OWNER)):
-            assert await store.journal.by_key(key, who) is None
+        for key, principal in (("k", "eve"), ("other", OWNER), ("", OWNER)):
+            assert await store.journal.by_key(key, principal) is None
         with pytest.raises(NotFound):
             await store.journal.get("run_2", OWNER)
         other = await store.journal.open(run_record(clock, "run_3", key="k", principal="guest"))
@@ -69,7 +69,7 @@ class JournalContract:
     async def test_withdrawing_a_run_frees_its_key(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock, key="k"))
         await store.journal.withdraw("run_1")
-        await store.journal.withdraw("nobody")
+        await store.journal.withdraw("unknown")
         again = await store.journal.open(run_record(clock, "run_2", key="k"))
         assert again.run == "run_2"
         await store.commit(run_events(clock, "run_2", 1, status=RunStatus.COMPLETED))
@@ -86,7 +86,7 @@ class JournalContract:
     ) -> None:
         await store.journal.open(run_record(clock, principal="guest"))
         with pytest.raises(NotFound):
-            await store.journal.get("run_1", "stranger")
+            await store.journal.get("run_1", "eve")
         assert (await store.journal.get("run_1", "guest")).principal == "guest"
 
     async def test_events_are_read_back_byte_for_byte_from_any_seq(
@@ -101,7 +101,7 @@ class JournalContract:
             assert await event_numbers(store, "run_1", after) == expected
         assert await event_numbers(store, "run_1", 1, limit=1) == [2, 3]
         assert await event_numbers(store, "run_1", 2**80) == []
-        assert await event_numbers(store, "nobody") == []
+        assert await event_numbers(store, "unknown") == []
         (last,) = await store.journal.events("run_1", 5)
         assert bytes(last.body) == b'{"n": 6 }'
 
@@ -133,7 +133,7 @@ class JournalContract:
         await store.journal.open(run_record(clock))
         await store.commit(run_events(clock, "run_1", 1, status=RunStatus.FAILED))
         await store.commit(run_events(clock, "run_1", 2, status=RunStatus.COMPLETED))
-        await store.commit(run_events(clock, "nobody", 1))
+        await store.commit(run_events(clock, "unknown", 1))
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
         assert await event_numbers(store, "run_1") == [1]
 
@@ -165,7 +165,7 @@ class JournalContract:
         await store.journal.open(run_record(clock, "run_2", holder=process_id()))
         await store.journal.open(run_record(clock, "run_3", holder=DEAD_PROCESS))
         await store.commit(run_events(clock, "run_3", 1, status=RunStatus.COMPLETED))
-        assert [one.run for one in await store.journal.abandoned()] == ["run_1"]
+        assert [record.run for record in await store.journal.abandoned()] == ["run_1"]
 
     async def test_forget_deletes_only_ended_runs(self, store: Store, clock: FakeClock) -> None:
         for run in ("run_1", "run_2", "run_3"):
@@ -202,16 +202,16 @@ class JournalContract:
         await store.journal.open(run_record(clock))
         await store.commit(run_events(clock, "run_1", 1), stored_response(clock))
         assert await store.archive_for(OWNER).delete(["s1"]) == 1
-        for lost in (store.journal.get("run_1", OWNER), store.responses.get("resp_1", OWNER)):
+        for deleted in (store.journal.get("run_1", OWNER), store.responses.get("resp_1", OWNER)):
             with pytest.raises(NotFound):
-                await lost
+                await deleted
 
 
 def stored_response(clock: FakeClock, name: str = "resp_1", **more: str) -> SaveResponse:
-    plain = StoredResponse(
+    default = StoredResponse(
         id=name, principal=OWNER, session="s1", created=clock.now(), body=Raw(b'{"a": 1}'), seq=4
     )
-    return SaveResponse(msgspec.structs.replace(plain, **more))
+    return SaveResponse(msgspec.structs.replace(default, **more))
 
 
 class ResponsesContract:
@@ -221,19 +221,21 @@ class ResponsesContract:
         write = stored_response(clock, conversation="c", instructions="Be brief.")
         await store.commit(write)
         assert await store.responses.get("resp_1", OWNER) == write.response
-        for name, who in (("resp_1", "guest"), ("resp_2", OWNER)):
+        for name, principal in (("resp_1", "guest"), ("resp_2", OWNER)):
             with pytest.raises(NotFound):
-                await store.responses.get(name, who)
+                await store.responses.get(name, principal)
 
     async def test_response_without_seq_gets_the_last_seq_of_its_session(
         self, store: Store, clock: FakeClock
     ) -> None:
-        said = [AppendMessage("s1", "r", user_message(f"word {n}"), clock.now()) for n in range(3)]
-        here = msgspec.structs.replace(stored_response(clock).response, seq=0)
-        await store.commit(OpenSession(session(clock, "s1")), *said, SaveResponse(here))
+        messages = [
+            AppendMessage("s1", "r", user_message(f"text {n}"), clock.now()) for n in range(3)
+        ]
+        response = msgspec.structs.replace(stored_response(clock).response, seq=0)
+        await store.commit(OpenSession(session(clock, "s1")), *messages, SaveResponse(response))
         assert (await store.responses.get("resp_1", OWNER)).seq == 3
         await store.commit(
-            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(here)
+            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(response)
         )
         assert (await store.responses.get("resp_1", OWNER)).seq == 4
 

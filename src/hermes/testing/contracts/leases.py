@@ -1,4 +1,4 @@
-"""What the session leases of every store must do."""
+"""Contract of the session leases and fences of a store."""
 
 from datetime import timedelta
 
@@ -85,32 +85,32 @@ class LeasesContract:
             await store.leases.hold("s1", "b", TTL)
 
     async def test_two_holders_in_one_process_exclude_each_other(self, store: Store) -> None:
-        one, other = new_holder_id(), new_holder_id()
-        first = await store.leases.hold("s1", one, TTL)
+        first_holder, second_holder = new_holder_id(), new_holder_id()
+        first = await store.leases.hold("s1", first_holder, TTL)
         with pytest.raises(SessionBusy, match=r"process \d+ on"):
-            await store.leases.hold("s1", other, TTL)
+            await store.leases.hold("s1", second_holder, TTL)
         assert await store.leases.renew("s1", first, TTL)
         await store.leases.release("s1", first)
-        assert await store.leases.hold("s1", other, TTL) > first
+        assert await store.leases.hold("s1", second_holder, TTL) > first
 
     async def test_generations_are_never_reused(self, store: Store, clock: FakeClock) -> None:
         archive = store.archive_for(OWNER)
-        given: list[int] = []
+        generations: list[int] = []
         for name in ("s1", "s1", "s2", "s1"):
             await store.commit(OpenSession(session(clock, name)))
-            given += [await store.leases.hold(name, "a", TTL) for _ in range(2)]
+            generations += [await store.leases.hold(name, "a", TTL) for _ in range(2)]
             await archive.delete([name])
-            assert not await store.leases.renew(name, given[-1], TTL)
-        assert given == sorted(set(given))
+            assert not await store.leases.renew(name, generations[-1], TTL)
+        assert generations == sorted(set(generations))
 
 
 class FencesContract:
-    """A lease that was lost must not let anything through."""
+    """Writes fenced by a lost lease must fail."""
 
     async def test_expired_fence_still_writes_until_replaced(
         self, store: Store, clock: FakeClock
     ) -> None:
-        fence = await _held(store, clock)
+        fence = await _hold(store, clock)
         await store.commit(
             AppendMessage("s1", "r", user_message("in time"), clock.now()), fence=fence
         )
@@ -119,7 +119,7 @@ class FencesContract:
         assert await _texts(store) == ["in time", "late"]
 
     async def test_replaced_fence_writes_nothing(self, store: Store, clock: FakeClock) -> None:
-        old = await _held(store, clock)
+        old = await _hold(store, clock)
         await clock.advance(31)
         new = Fence("s1", await store.leases.hold("s1", "b", TTL))
         with pytest.raises(LeaseLost, match="s1") as caught:
@@ -137,7 +137,7 @@ class FencesContract:
     async def test_released_or_unknown_fence_cannot_write(
         self, store: Store, clock: FakeClock
     ) -> None:
-        fence = await _held(store, clock)
+        fence = await _hold(store, clock)
         await store.leases.release("s1", fence.generation)
         with pytest.raises(LeaseLost):
             await store.commit(
@@ -152,16 +152,16 @@ class FencesContract:
     async def test_fence_of_a_deleted_session_is_invalid_after_recreation(
         self, store: Store, clock: FakeClock
     ) -> None:
-        old = await _held(store, clock)
+        old = await _hold(store, clock)
         await store.archive_for(OWNER).delete(["s1"])
-        new = await _held(store, clock)
+        new = await _hold(store, clock)
         with pytest.raises(LeaseLost):
             await store.commit(AppendMessage("s1", "r", user_message("x"), clock.now()), fence=old)
         await store.commit(AppendMessage("s1", "r", user_message("y"), clock.now()), fence=new)
         assert await _texts(store) == ["y"]
 
 
-async def _held(store: Store, clock: FakeClock) -> Fence:
+async def _hold(store: Store, clock: FakeClock) -> Fence:
     await store.commit(OpenSession(session(clock, "s1")))
     return Fence("s1", await store.leases.hold("s1", "a", TTL))
 

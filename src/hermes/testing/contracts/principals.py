@@ -1,4 +1,4 @@
-"""Who may see what: every store must keep one principal's sessions from another's eyes."""
+"""Contract of access in a store: a principal sees only its own sessions, the owner all."""
 
 import pytest
 
@@ -14,44 +14,44 @@ PRINCIPALS = (OWNER, "telegram:7", "telegram:77")
 
 
 async def populate(store: Store, clock: FakeClock) -> None:
-    """One session each, and the last word belongs to the owner."""
-    for number, who in enumerate(reversed(PRINCIPALS)):
+    """Write one session per principal, the owner's last."""
+    for number, principal in enumerate(reversed(PRINCIPALS)):
         name = f"session-{number}"
         await store.commit(
-            OpenSession(session(clock, name, principal=who, title=f"title {who}")),
-            AppendMessage(name, "r", user_message(f"the mango of {who} 芒果"), clock.now()),
-            RecordUsage(name, "r", f"model {who}", "p", Usage(1), 1.0, clock.now()),
+            OpenSession(session(clock, name, principal=principal, title=f"title {principal}")),
+            AppendMessage(name, "r", user_message(f"the mango of {principal} 芒果"), clock.now()),
+            RecordUsage(name, "r", f"model {principal}", "p", Usage(1), 1.0, clock.now()),
         )
         await clock.advance(1)
 
 
 class PrincipalsContract:
-    @pytest.mark.parametrize("who", PRINCIPALS[1:])
+    @pytest.mark.parametrize("principal", PRINCIPALS[1:])
     async def test_principal_sees_only_own_sessions(
-        self, store: Store, clock: FakeClock, who: str
+        self, store: Store, clock: FakeClock, principal: str
     ) -> None:
         await populate(store, clock)
-        archive = store.archive_for(who)
+        archive = store.archive_for(principal)
         (mine,) = await archive.list(SessionFilter())
-        assert mine.session.principal == who
+        assert mine.session.principal == principal
         latest = await archive.latest()
         assert latest is not None
-        assert latest.principal == who
+        assert latest.principal == principal
         for query in ("mango", "ang", "mango of", "芒果", "芒", '"mango"'):
-            assert {hit.session.principal for hit in await archive.search(query)} == {who}
-        assert [use.model for use in await archive.usage()] == [f"model {who}"]
-        assert (await archive.find("session-")).principal == who
+            assert {hit.session.principal for hit in await archive.search(query)} == {principal}
+        assert [use.model for use in await archive.usage()] == [f"model {principal}"]
+        assert (await archive.find("session-")).principal == principal
 
-    @pytest.mark.parametrize("who", PRINCIPALS[1:])
+    @pytest.mark.parametrize("principal", PRINCIPALS[1:])
     async def test_sessions_of_other_principals_are_not_found(
-        self, store: Store, clock: FakeClock, who: str
+        self, store: Store, clock: FakeClock, principal: str
     ) -> None:
         await populate(store, clock)
-        archive = store.archive_for(who)
+        archive = store.archive_for(principal)
         theirs = [
             row.session
             for row in await store.archive_for(OWNER).list(SessionFilter())
-            if row.session.principal != who
+            if row.session.principal != principal
         ]
         assert len(theirs) == 2
         for other in theirs:
@@ -75,8 +75,8 @@ class PrincipalsContract:
 
     async def test_unknown_principal_sees_nothing(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
-        for who in ("", "telegram", "telegram:777", "OWNER", "%"):
-            archive = store.archive_for(who)
+        for principal in ("", "telegram", "telegram:777", "OWNER", "%"):
+            archive = store.archive_for(principal)
             assert await archive.latest() is None
             assert list(await archive.list(SessionFilter())) == []
             assert list(await archive.search("mango")) == []

@@ -1,4 +1,4 @@
-"""What the durable inbox and outbox of every store must do."""
+"""Contract of the durable queues (inbox and outbox) of a store."""
 
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ def queue_item(
 
 
 async def claimed_keys(store: Store, limit: int = 10, holder: str = "me") -> list[str]:
-    return [got.key for got in await store.queues.claim("inbox", None, holder, MINUTE, limit)]
+    return [item.key for item in await store.queues.claim("inbox", None, holder, MINUTE, limit)]
 
 
 class QueuesContract:
@@ -165,7 +165,7 @@ class QueuesContract:
         await store.queues.claim("inbox", "a", "me", MINUTE)
         await store.commit(CompleteItem("k4"))
         for _ in range(2):
-            assert [one.key for one in await store.queues.unfinished("inbox", 10)] == ["k1", "k3"]
+            assert [item.key for item in await store.queues.unfinished("inbox", 10)] == ["k1", "k3"]
 
     async def test_parked_items_are_listed_with_their_reason(self, store: Store) -> None:
         await store.queues.put(queue_item("k1"))
@@ -208,7 +208,7 @@ class QueuesContract:
         await store.commit(CompleteItem("k3"))
         await store.queues.park("k4", "why")
         await store.queues.claim("inbox", "s1", "me", MINUTE)
-        assert await store.archive_for("stranger").delete(["s1"]) == 0
+        assert await store.archive_for("eve").delete(["s1"]) == 0
         assert list(await store.queues.topics("inbox")) == ["s1", "s2"]
         assert await store.archive_for(OWNER).delete(["s1"]) == 1
         assert list(await store.queues.parked("inbox")) == []

@@ -1,4 +1,4 @@
-"""What matters must do in every store: subclass `MattersContract`, provide the fixture `store`."""
+"""Contract of state records: subclass `RecordsContract` and provide the fixture `store`."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,20 +17,20 @@ RECORD = StateRecord(
 
 
 def next_state(
-    matter: StateRecord, state: str, *, is_open: bool = False, minutes: int = 1
+    record: StateRecord, state: str, *, is_open: bool = False, minutes: int = 1
 ) -> StateRecord:
-    at = matter.at + timedelta(minutes=minutes)
-    return structs.replace(matter, state=state, open=is_open, at=at)
+    at = record.at + timedelta(minutes=minutes)
+    return structs.replace(record, state=state, open=is_open, at=at)
 
 
 class RecordsContract:
     async def test_record_is_read_back_unchanged(self, store: Store) -> None:
-        matter = structs.replace(RECORD, holder="somebody", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
-        await store.commit(PutRecord(matter, expected_state=""))
+        record = structs.replace(RECORD, holder="someone", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
+        await store.commit(PutRecord(record, expected_state=""))
         found = await store.records.get("question", "1")
         assert found is not None
-        assert bytes(found.body) == bytes(matter.body)
-        assert structs.replace(found, body=matter.body) == matter
+        assert bytes(found.body) == bytes(record.body)
+        assert structs.replace(found, body=record.body) == record
         assert await store.records.get("question", "2") is None
         assert await store.records.get("grant", "1") is None
 
@@ -69,17 +69,17 @@ class RecordsContract:
         assert found.state == "off"
 
     async def test_find_filters_by_session_and_open_state(self, store: Store) -> None:
-        many = [
+        records = [
             structs.replace(RECORD, id=str(n), session="ab"[n % 2], at=AT + timedelta(minutes=n))
             for n in range(6)
         ]
-        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        await store.commit(*(PutRecord(one, expected_state="") for one in records))
         await store.commit(
-            PutRecord(structs.replace(many[4], state="x", open=False), expected_state="open")
+            PutRecord(structs.replace(records[4], state="x", open=False), expected_state="open")
         )
 
-        async def ids(**how: object) -> str:
-            found = await store.records.find("question", **how)  # pyright: ignore[reportArgumentType] - one of several ways
+        async def ids(**filters: object) -> str:
+            found = await store.records.find("question", **filters)  # pyright: ignore[reportArgumentType] - filters of several types
             return "".join(one.id for one in found)
 
         assert await ids() == "012345"
@@ -91,10 +91,12 @@ class RecordsContract:
 
     async def test_matching_filters_by_body_fields_and_state(self, store: Store) -> None:
         bodies = [b'{"kind":"a","by":"x"}', b'{"kind":"a","by":"y"}', b'{"kind":"b"}', b'"a"']
-        many = [structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)]
-        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        records = [
+            structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)
+        ]
+        await store.commit(*(PutRecord(one, expected_state="") for one in records))
         await store.commit(
-            PutRecord(structs.replace(many[1], state="x", open=False), expected_state="open")
+            PutRecord(structs.replace(records[1], state="x", open=False), expected_state="open")
         )
 
         async def ids(fields: dict[str, str], state: str | None = None, limit: int = 9) -> str:
@@ -113,14 +115,14 @@ class RecordsContract:
         host, boot, *_ = process_id().split("/")
         gone = f"{host}/{boot}/1/0"
         for number, holder in enumerate((process_id(), gone, "", "elsewhere/x/1/2")):
-            one = structs.replace(RECORD, id=str(number), holder=holder)
-            await store.commit(PutRecord(one, expected_state=""))
-        left = await store.records.abandoned("question")
-        assert [one.id for one in left] == ["1", "2"]
+            record = structs.replace(RECORD, id=str(number), holder=holder)
+            await store.commit(PutRecord(record, expected_state=""))
+        abandoned = await store.records.abandoned("question")
+        assert [record.id for record in abandoned] == ["1", "2"]
 
     async def test_forget_deletes_old_closed_records(self, store: Store) -> None:
-        over = structs.replace(RECORD, id="2", open=False, state="lapsed")
-        recent = structs.replace(over, id="3", at=AT + timedelta(hours=2))
-        await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, over, recent)))
+        old = structs.replace(RECORD, id="2", open=False, state="lapsed")
+        recent = structs.replace(old, id="3", at=AT + timedelta(hours=2))
+        await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, old, recent)))
         assert await store.records.forget("question", AT + timedelta(hours=1)) == 1
         assert [one.id for one in await store.records.find("question")] == ["1", "3"]

@@ -1,4 +1,4 @@
-"""What every sandbox must do: subclass `SandboxContract` and provide the fixture `sandbox`."""
+"""Contract of sandboxes: subclass `SandboxContract` and provide the fixture `sandbox`."""
 
 import os
 import tracemalloc
@@ -24,12 +24,12 @@ setsid sh -c 'echo daemon >&9; sleep 1000' &
 echo main >&9
 wait
 """
-"""A command with every kind of child that is hard to end; each holds the witness open."""
+"""A shell script whose children resist being killed; each of them keeps the pipe open."""
 TREE_SIZE = 4
 
 
 class ProcessTreePipe:
-    """A pipe by name that every process of a tree holds open: its end is the end of them all."""
+    """A named pipe that every process of a tree keeps open, so end-of-file means all have ended."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -37,16 +37,16 @@ class ProcessTreePipe:
         self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     async def hear(self, count: int) -> set[str]:
-        """The first words of `count` processes."""
-        said = b""
+        """Wait for the first lines of `count` processes and return their words."""
+        output = b""
         with anyio.fail_after(TEST_TIMEOUT):
-            while said.count(b"\n") < count:
+            while output.count(b"\n") < count:
                 await anyio.wait_readable(self._reader)
-                said += os.read(self._reader, 4096)
-        return set(said.decode().split())
+                output += os.read(self._reader, 4096)
+        return set(output.decode().split())
 
     async def silence(self) -> None:
-        """Returns when no process of the tree lives."""
+        """Wait until every process of the tree has ended."""
         with anyio.fail_after(TEST_TIMEOUT):
             while True:
                 await anyio.wait_readable(self._reader)
@@ -58,7 +58,7 @@ class ProcessTreePipe:
 
 
 class SandboxContract:
-    """`elsewhere` says that the jobs run where the environment has things of its own."""
+    """`elsewhere` is set for backends (such as containers) that add variables of their own."""
 
     pytestmark: ClassVar = pytest.mark.anyio
     elsewhere: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class SandboxContract:
         lines = done.output.decode().rstrip("\0").split("\0")
         seen = dict(line.split("=", 1) for line in lines)
         assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)
-        # A wall may have a place of its own for what is temporary.
+        # A sandbox may set its own directory for temporary files.
         seen.pop("TMPDIR", None)
         if self.elsewhere:
             del given["PATH"]
@@ -102,9 +102,9 @@ class SandboxContract:
         assert done.output.decode().strip() == str(tmp_path)
 
     async def test_arguments_are_passed_unchanged(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        odd = ("", " ", "$HOME", "'\"", "ä\n*")
-        done = await sandbox.run(_job(("printf", "%s|", *odd), tmp_path))
-        assert done.output.decode() == "|".join(odd) + "|"
+        args = ("", " ", "$HOME", "'\"", "ä\n*")
+        done = await sandbox.run(_job(("printf", "%s|", *args), tmp_path))
+        assert done.output.decode() == "|".join(args) + "|"
 
     async def test_stdin_is_passed_and_empty_by_default(
         self, sandbox: Sandbox, tmp_path: Path
@@ -125,24 +125,24 @@ class SandboxContract:
     ) -> None:
         pieces: list[bytes] = []
 
-        async def heard(data: bytes) -> None:
+        async def on_output(data: bytes) -> None:
             await anyio.lowlevel.checkpoint()
             pieces.append(data)
 
-        done = await sandbox.run(_shell("seq 20000", tmp_path), heard)
+        done = await sandbox.run(_shell("seq 20000", tmp_path), on_output)
         assert b"".join(pieces) == done.output
         assert done.output.split() == [b"%d" % n for n in range(1, 20001)]
 
     async def test_failing_output_callback_kills_the_command(
         self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
-        async def heard(data: bytes) -> None:
+        async def on_output(data: bytes) -> None:
             await anyio.lowlevel.checkpoint()
             raise LookupError(data)
 
         with pytest.raises(LookupError):
             await sandbox.run(
-                _shell('exec 9>"$1"; echo x; sleep 1000', tmp_path, witness.path), heard
+                _shell('exec 9>"$1"; echo x; sleep 1000', tmp_path, witness.path), on_output
             )
         await witness.silence()
 
@@ -174,7 +174,7 @@ class SandboxContract:
     async def test_timeout_kills_the_process_tree(
         self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
-        # On a busy machine it may not have begun by then, and gets more time.
+        # On a busy machine the command may not have started in time: try longer timeouts.
         for seconds in (0.5, 4.0, 30.0):
             job = _shell("echo early\n" + TREE, tmp_path, witness.path, timeout=seconds)
             done = await sandbox.run(job)
@@ -214,17 +214,17 @@ class SandboxContract:
         assert (await sandbox.run(_job(("true",), tmp_path))).exit_code == 0
 
     async def test_commands_run_concurrently(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        """Each waits for the file the other makes, so one alone would never end."""
+        """Each waits for a file made by the other, so running in sequence would never end."""
         results: list[int] = []
 
-        async def meet(mine: str, other: str) -> None:
+        async def touch_and_wait(mine: str, other: str) -> None:
             command = f"touch {mine}; until [ -e {other} ]; do sleep 0.01; done"
             results.append((await sandbox.run(_shell(command, tmp_path))).exit_code)
 
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
-                group.start_soon(meet, "a", "b")
-                group.start_soon(meet, "b", "a")
+                group.start_soon(touch_and_wait, "a", "b")
+                group.start_soon(touch_and_wait, "b", "a")
         assert results == [0, 0]
 
     async def test_open_process_answers_line_by_line(
@@ -233,9 +233,9 @@ class SandboxContract:
         command = "while read x; do echo got $x; done; exit 3"
         async with sandbox.open(_shell(command, tmp_path)) as process:
             assert process.pid > 0
-            for word in (b"one", b"two"):
-                await process.write_stdin(word + b"\n")
-                assert await _line(process) == b"got " + word + b"\n"
+            for line in (b"one", b"two"):
+                await process.write_stdin(line + b"\n")
+                assert await _line(process) == b"got " + line + b"\n"
             process.close_stdin()
             assert (await process.wait()).exit_code == 3
             assert await process.read() == b""
@@ -291,18 +291,18 @@ class SandboxContract:
 
 
 async def _line(process: Process, count: int = 1) -> bytes:
-    said = b""
+    output = b""
     with anyio.fail_after(TEST_TIMEOUT):
-        while said.count(b"\n") < count:
+        while output.count(b"\n") < count:
             data = await process.read()
-            assert data, said
-            said += data
-    return said
+            assert data, output
+            output += data
+    return output
 
 
 @asynccontextmanager
 async def _running(sandbox: Sandbox, job: ProcessSpec) -> AsyncGenerator[None]:
-    """The job runs for the length of the block and is cancelled at its end."""
+    """Run the job during the block and cancel it at the end."""
     async with anyio.create_task_group() as group:
         group.start_soon(sandbox.run, job)
         yield
@@ -310,14 +310,14 @@ async def _running(sandbox: Sandbox, job: ProcessSpec) -> AsyncGenerator[None]:
 
 
 def _job(argv: tuple[str, ...], cwd: Path, **more: Any) -> ProcessSpec:
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "argv": argv,
         "cwd": str(cwd),
         "env": ENV,
         "timeout": TEST_TIMEOUT,
         "reach": ProcessPermissions(writable=(str(cwd),)),
     }
-    return ProcessSpec(**(usual | more))
+    return ProcessSpec(**(defaults | more))
 
 
 def _shell(command: str, cwd: Path, *args: str, **more: Any) -> ProcessSpec:

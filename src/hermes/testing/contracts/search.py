@@ -1,4 +1,4 @@
-"""How every store must find messages."""
+"""Contract of message search in a store."""
 
 import pytest
 from msgspec import Raw
@@ -23,7 +23,7 @@ async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> No
 
 
 async def found_numbers(store: Store, query: str, role: str | None = None) -> list[int]:
-    """The found places, in order of place."""
+    """Return the sequence numbers of the hits, sorted."""
     return sorted(hit.seq for hit in await store.archive_for(OWNER).search(query, role=role))
 
 

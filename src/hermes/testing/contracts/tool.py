@@ -1,7 +1,7 @@
-"""What every tool must do: subclass `ToolContract`, provide the fixtures `tool` and `scope`.
+"""Contract of tools: subclass `ToolContract` and provide the fixtures `tool` and `scope`.
 
-`busy` is for tools that can take long: arguments of a call that says something and goes on
-until it is cancelled.
+For tools that can run long, `busy` holds the arguments of a call that reports progress and then
+runs until it is cancelled.
 """
 
 import re
@@ -128,16 +128,16 @@ class ToolContract:
             assert (await _call(tool, scope, args)).parts
 
     async def test_cancelled_call_ends(self, tool: Tool, scope: Scope) -> None:
-        """Once it has begun to speak; a tool that is never busy must not wait for anything."""
+        """A tool without `busy` arguments must return soon by itself."""
         busy = self.busy
         if busy is None:
             with anyio.fail_after(TEST_TIMEOUT), suppress(ToolError):
                 await _call(tool, scope, _minimal_arguments(tool.spec))
             return
-        said = anyio.Event()
+        started = anyio.Event()
 
         async def progress(_: str) -> None:
-            said.set()
+            started.set()
 
         finished = False
 
@@ -149,7 +149,7 @@ class ToolContract:
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
-                await said.wait()
+                await started.wait()
                 group.cancel_scope.cancel()
         assert not finished
 
@@ -166,7 +166,7 @@ def _context(scope: Scope) -> ToolContext:
 
 
 def _minimal_arguments(spec: ToolSpec) -> dict[str, Any]:
-    """Arguments of the right types, though they may mean nothing."""
+    """Return required arguments of the right types; the values are arbitrary."""
     samples: dict[str, object] = {"string": "x", "integer": 1, "boolean": False, "array": []}
     properties: dict[str, dict[str, Any]] = spec.schema["properties"]
     return {name: samples[properties[name]["type"]] for name in spec.schema.get("required", ())}
