@@ -26,17 +26,17 @@ class TestFakeChannel(ChannelContract):
 
 async def test_repeated_update_is_delivered_again():
     channel = FakeChannel()
-    heard: list[Inbound] = []
+    received: list[Inbound] = []
 
     async def deliver(update: Inbound) -> None:
-        heard.append(update)
+        received.append(update)
 
     async with anyio.create_task_group() as group:
         group.start_soon(channel.run, deliver)
         update = await channel.say("hi")
         await channel.type(update)
         group.cancel_scope.cancel()
-    assert [update.key for update in heard] == ["fake:1", "fake:1"]
+    assert [update.key for update in received] == ["fake:1", "fake:1"]
 
 
 async def test_send_fails_while_the_platform_is_down():

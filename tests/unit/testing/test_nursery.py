@@ -1,4 +1,4 @@
-"""Whoever forks lives tells how they broke, and has one at a time."""
+"""The fork server reports failures of its children and runs one at a time."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from support.cli_process import TEST_TIMEOUT, wait_for_data
 
 
 @pytest.fixture
-def nursery() -> Generator[subprocess.Popen[bytes]]:
+def server() -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "hermes.testing.fork_server"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -24,37 +24,37 @@ def nursery() -> Generator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> None:
-    """Lives that break as soon as they begin: their home is a file."""
+def start_failing(process: subprocess.Popen[bytes], folder: Path, count: int = 1) -> None:
+    """Start gateways that fail immediately, because their home is a file."""
     home = folder / "home"
     home.touch()
     spec = GatewaySpec(folder=str(folder), home=str(home), overheard=("default",))
     (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
     assert process.stdin is not None
-    process.stdin.write(f"{START_COMMAND}{folder / 'spec.json'}\n".encode() * lives)
+    process.stdin.write(f"{START_COMMAND}{folder / 'spec.json'}\n".encode() * count)
     process.stdin.flush()
 
 
 def test_failing_child_reports_its_traceback(
-    nursery: subprocess.Popen[bytes], tmp_path: Path
+    server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    order(nursery, tmp_path)
-    assert nursery.stdout is not None
-    heard = b""
-    while EXIT_LINE.encode() not in heard:
-        piece = wait_for_data(nursery.stdout.fileno())
-        assert piece, "it ended before its life"
-        heard += piece
-    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
-    assert f"{EXIT_LINE}1".encode() in heard
-    assert b"Traceback" in said
-    assert str(tmp_path / "home").encode() in said
+    start_failing(server, tmp_path)
+    assert server.stdout is not None
+    output = b""
+    while EXIT_LINE.encode() not in output:
+        data = wait_for_data(server.stdout.fileno())
+        assert data, "the server ended before its child"
+        output += data
+    _, errors = server.communicate(timeout=TEST_TIMEOUT)
+    assert f"{EXIT_LINE}1".encode() in output
+    assert b"Traceback" in errors
+    assert str(tmp_path / "home").encode() in errors
 
 
 def test_second_child_is_refused_while_one_runs(
-    nursery: subprocess.Popen[bytes], tmp_path: Path
+    server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    order(nursery, tmp_path, lives=2)
-    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
-    assert b"one life at a time" in said
-    assert nursery.returncode == 1
+    start_failing(server, tmp_path, count=2)
+    _, errors = server.communicate(timeout=TEST_TIMEOUT)
+    assert b"while another one is running" in errors
+    assert server.returncode == 1

@@ -1,4 +1,4 @@
-"""`make check` asks for the types of every file that a change can have reached."""
+"""`make check` type-checks every file that a change can affect."""
 
 import ast
 import runpy
