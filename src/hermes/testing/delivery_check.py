@@ -160,10 +160,10 @@ def answered_pieces(post: PlatformPost, names: Mapping[str, str]) -> Iterator[st
 
 class _ChatCheck:
     def __init__(
-        self, place: str, spoken: Sequence[WrittenMessage], report: DeliveryReport
+        self, place: str, spoken: Sequence[WrittenMessage], verdict: DeliveryReport
     ) -> None:
         self._place = place
-        self._report = report
+        self._verdict = verdict
         questions = [one for one in spoken if is_question(one.text)]
         self._questions = {question_name(one.text): one for one in questions}
         self._by_id = {one.id: question_name(one.text) for one in questions}
@@ -175,7 +175,7 @@ class _ChatCheck:
     def read(self, shown: Sequence[PlatformPost]) -> None:
         for post in shown:
             self._post(post)
-        report = self._report
+        report = self._verdict
         report.asked += len(self._questions)
         report.answered += len(self._answers)
         told = {name for name in self._questions if f"told {name}" in self._seen}
@@ -195,20 +195,20 @@ class _ChatCheck:
             if post.text.startswith(PROGRESS_PREFIX):
                 self._stale_post(post)
             return
-        self._report.marked += marked
+        self._verdict.marked += marked
         for piece in pieces:
             if piece in self._seen and not marked:
-                self._report.doubled.append(f"{self._place}: {piece}")
+                self._verdict.doubled.append(f"{self._place}: {piece}")
             if piece in self._questions and piece not in self._seen:
                 self._answer(piece)
             self._seen.add(piece)
 
     def _stale_post(self, post: PlatformPost) -> None:
-        receipts = self._report.receipts
+        receipts = self._verdict.receipts
         if receipts is not None and post.id in receipts:
-            self._report.left_over.append(f"{self._place}: {post.text[:60]}")
+            self._verdict.left_over.append(f"{self._place}: {post.text[:60]}")
         else:
-            self._report.unknown += 1
+            self._verdict.unknown += 1
 
     def _read(self, post: PlatformPost) -> Iterator[str]:
         """Yield what this post answers or reports, piece by piece."""
@@ -216,7 +216,7 @@ class _ChatCheck:
             name = piece.removeprefix("told ").partition(" ")[0]
             replied = self._by_id.get(post.reply_to or "", name)
             if name not in self._questions or replied != name:
-                self._report.strayed.append(f"{self._place}: {post.text[:60]}")
+                self._verdict.strayed.append(f"{self._place}: {post.text[:60]}")
             else:
                 yield piece
 
@@ -226,7 +226,7 @@ class _ChatCheck:
         conversation = question.person if question.in_group else ""
         last = self._last.get(conversation)
         if last is not None and self._order[name] < self._order[last]:
-            self._report.inverted.append(f"{self._place}: {name} after {last}")
+            self._verdict.inverted.append(f"{self._place}: {name} after {last}")
         self._last[conversation] = name
         self._answers.append(name)
 

@@ -167,6 +167,6 @@ def _no_blank(message: Message) -> bool:
     return all(part.text.strip() for part in message.parts if isinstance(part, Text))
 
 
-def _require(condition: bool, error: str) -> None:
-    if not condition:
-        raise InvalidHistory(error)
+def _require(held: bool, otherwise: str) -> None:
+    if not held:
+        raise InvalidHistory(otherwise)

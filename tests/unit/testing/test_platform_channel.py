@@ -60,12 +60,12 @@ async def test_platform_channel_supports_all_capabilities(server: PlatformServer
 
 
 @pytest.mark.parametrize(
-    ("faults", "error"),
+    ("weather", "error"),
     [(FaultRates(refused=1), NotSent), (FaultRates(throttled=1), Throttled)],
 )
-async def test_refused_post_raises_not_sent(faults: FaultRates, error: type[NotSent]):
+async def test_refused_post_raises_not_sent(weather: FaultRates, error: type[NotSent]):
     async with (
-        serve_platform(faults) as server,
+        serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
     ):
         with pytest.raises(error):
@@ -73,16 +73,16 @@ async def test_refused_post_raises_not_sent(faults: FaultRates, error: type[NotS
         assert not server.truth.shown
 
 
-@pytest.mark.parametrize("faults", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
-async def test_cut_connection_does_not_raise_not_sent(faults: FaultRates):
+@pytest.mark.parametrize("weather", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
+async def test_cut_connection_does_not_raise_not_sent(weather: FaultRates):
     async with (
-        serve_platform(faults) as server,
+        serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
     ):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             await channel.send(HOME, HELLO)
         assert not isinstance(caught.value, NotSent)
-        assert len(server.truth.shown) == (faults.lost_reply == 1)
+        assert len(server.truth.shown) == (weather.lost_reply == 1)
 
 
 async def test_send_without_a_server_raises_offline():

@@ -15,7 +15,7 @@ from hermes.testing.idle_loop import IdleWaiter, wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
-TEST_TIMEOUT = 60.0
+PATIENCE = 60.0
 
 
 async def test_runnable_task_finishes_its_steps() -> None:
@@ -84,10 +84,10 @@ async def test_cancelled_tasks_have_ended() -> None:
         assert sorted(ended) == ["a", "b"]
 
 
-async def _group_of(wait_forever, *, task_status) -> None:
+async def _group_of(stay, *, task_status) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(wait_forever, "a")
-        group.start_soon(wait_forever, "b")
+        group.start_soon(stay, "a")
+        group.start_soon(stay, "b")
         task_status.started(group.cancel_scope)
 
 
@@ -95,7 +95,7 @@ async def test_hanging_thread_is_waited_for_once() -> None:
     gate, rounds, timeout = threading.Event(), 100, 0.3
     waiter = IdleWaiter(threads=timeout)
     async with anyio.create_task_group() as group:
-        group.start_soon(anyio.to_thread.run_sync, gate.wait, TEST_TIMEOUT)
+        group.start_soon(anyio.to_thread.run_sync, gate.wait, PATIENCE)
         with anyio.fail_after(timeout * rounds):
             for _ in range(rounds):
                 await waiter.comes()
@@ -103,7 +103,7 @@ async def test_hanging_thread_is_waited_for_once() -> None:
 
 
 async def test_concurrent_waiters_do_not_deadlock() -> None:
-    with anyio.fail_after(TEST_TIMEOUT):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
             group.start_soon(wait_until_idle)
             group.start_soon(wait_until_idle)
@@ -119,7 +119,7 @@ async def test_concurrent_advances_run_one_after_the_other() -> None:
             await clock.sleep(1)
             woke.append(clock.monotonic())
 
-    with anyio.fail_after(TEST_TIMEOUT):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
             group.start_soon(sleep_repeatedly)
             group.start_soon(clock.advance, 3)

@@ -26,32 +26,32 @@ async def populate(store: Store, clock: FakeClock) -> None:
 
 
 class PrincipalsContract:
-    @pytest.mark.parametrize("principal", PRINCIPALS[1:])
+    @pytest.mark.parametrize("who", PRINCIPALS[1:])
     async def test_principal_sees_only_own_sessions(
-        self, store: Store, clock: FakeClock, principal: str
+        self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
-        archive = store.archive_for(principal)
+        archive = store.archive_for(who)
         (mine,) = await archive.list(SessionFilter())
-        assert mine.session.principal == principal
+        assert mine.session.principal == who
         latest = await archive.latest()
         assert latest is not None
-        assert latest.principal == principal
+        assert latest.principal == who
         for query in ("mango", "ang", "mango of", "芒果", "芒", '"mango"'):
-            assert {hit.session.principal for hit in await archive.search(query)} == {principal}
-        assert [use.model for use in await archive.usage()] == [f"model {principal}"]
-        assert (await archive.find("session-")).principal == principal
+            assert {hit.session.principal for hit in await archive.search(query)} == {who}
+        assert [use.model for use in await archive.usage()] == [f"model {who}"]
+        assert (await archive.find("session-")).principal == who
 
-    @pytest.mark.parametrize("principal", PRINCIPALS[1:])
+    @pytest.mark.parametrize("who", PRINCIPALS[1:])
     async def test_sessions_of_other_principals_are_not_found(
-        self, store: Store, clock: FakeClock, principal: str
+        self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
-        archive = store.archive_for(principal)
+        archive = store.archive_for(who)
         theirs = [
             row.session
             for row in await store.archive_for(OWNER).list(SessionFilter())
-            if row.session.principal != principal
+            if row.session.principal != who
         ]
         assert len(theirs) == 2
         for other in theirs:

@@ -17,10 +17,10 @@ RECORD = StateRecord(
 
 
 def next_state(
-    record: StateRecord, state: str, *, is_open: bool = False, minutes: int = 1
+    matter: StateRecord, state: str, *, is_open: bool = False, minutes: int = 1
 ) -> StateRecord:
-    at = record.at + timedelta(minutes=minutes)
-    return structs.replace(record, state=state, open=is_open, at=at)
+    at = matter.at + timedelta(minutes=minutes)
+    return structs.replace(matter, state=state, open=is_open, at=at)
 
 
 class RecordsContract:

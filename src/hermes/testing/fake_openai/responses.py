@@ -84,12 +84,12 @@ def failure_frame(code: str, message: str) -> bytes:
     )
 
 
-def _item_frames(item: JsonObject, index: int, reply: Reply) -> Iterator[bytes]:
-    name = {"item_id": item["id"], "output_index": index}
+def _item_frames(item: JsonObject, place: int, reply: Reply) -> Iterator[bytes]:
+    name = {"item_id": item["id"], "output_index": place}
     blank: JsonObject = (
         {**item, "content": [], "summary": []} if item["type"] != "function_call" else item
     )
-    yield _event("response.output_item.added", output_index=index, item=blank)
+    yield _event("response.output_item.added", output_index=place, item=blank)
     if item["type"] == "message":
         for piece in pieces(reply.text, reply.chunk):
             yield _event("response.output_text.delta", **name, content_index=0, delta=piece)
@@ -98,7 +98,7 @@ def _item_frames(item: JsonObject, index: int, reply: Reply) -> Iterator[bytes]:
             yield _event(
                 "response.reasoning_summary_text.delta", **name, summary_index=0, delta=piece
             )
-    yield _event("response.output_item.done", output_index=index, item=item)
+    yield _event("response.output_item.done", output_index=place, item=item)
 
 
 def _items(reply: Reply, number: int) -> list[JsonObject]:

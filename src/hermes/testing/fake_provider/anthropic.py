@@ -126,8 +126,8 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
     yield event("message_stop")
 
 
-def _call_frames(call: Call, index: int, default_id: str, size: int) -> Iterator[bytes]:
-    yield _started(index, type="tool_use", id=call.id or default_id, name=call.name, input={})
+def _call_frames(call: Call, index: int, identity: str, size: int) -> Iterator[bytes]:
+    yield _started(index, type="tool_use", id=call.id or identity, name=call.name, input={})
     for piece in ("", *pieces(call.wire_arguments, size)):
         yield _delta(index, type="input_json_delta", partial_json=piece)
     yield event("content_block_stop", index=index)

@@ -125,8 +125,8 @@ class _ResponseFrames:
             items.append({**function_call, "arguments": call.wire_arguments, "status": "completed"})
         return items
 
-    def _item_frames(self, item: JsonObject, index: int) -> Iterator[bytes]:
-        where: JsonObject = {"item_id": item["id"], "output_index": index}
+    def _item_frames(self, item: JsonObject, place: int) -> Iterator[bytes]:
+        where: JsonObject = {"item_id": item["id"], "output_index": place}
         blank: JsonObject
         match item["type"]:
             case "reasoning":
@@ -152,11 +152,11 @@ class _ResponseFrames:
             case _:
                 kind, text, part = "function_call_arguments", item["arguments"], b""
                 blank = {"arguments": "", "status": "in_progress"}
-        added: JsonObject = {"output_index": index, "item": item | blank}
+        added: JsonObject = {"output_index": place, "item": item | blank}
         yield self._event("response.output_item.added", **added) + part
         for piece in pieces(text, self._reply.chunk):
             yield self._event(f"response.{kind}.delta", **where, delta=piece)
-        yield self._event("response.output_item.done", output_index=index, item=item)
+        yield self._event("response.output_item.done", output_index=place, item=item)
 
 
 def _usage(spent: TokenCounts) -> JsonObject:

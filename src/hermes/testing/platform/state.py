@@ -118,10 +118,10 @@ class FakePlatform:
         return new
 
     def _spoken(
-        self, index: int, account: str, chat: str, person: str, text: str
+        self, place: int, account: str, chat: str, person: str, text: str
     ) -> WrittenMessage:
         name = self.names.get((account, person), person)
-        return WrittenMessage(f"u{len(self.spoken) + index}", account, chat, person, text, name)
+        return WrittenMessage(f"u{len(self.spoken) + place}", account, chat, person, text, name)
 
     def _hear(self, new: Sequence[WrittenMessage]) -> None:
         self.spoken += new
