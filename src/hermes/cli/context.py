@@ -24,7 +24,7 @@ class CliContext:
         if HOME_HIDDEN_VARIABLE in self.env and not self.env.get("HERMES_HOME"):
             raise ConfigError(
                 "The Hermes home is not visible inside the agent's sandbox.",
-                hint="To send a message, use the send_message tool. To use another home, set "
+                hint="To send a message, use the send_message tool; to use another home, set "
                 "HERMES_HOME.",
             )
         return resolve_home(self.env, self.profile)

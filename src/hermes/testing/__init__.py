@@ -1,1 +1,1 @@
-"""What tests are made of: fakes, mock servers and the contracts that every driver keeps."""
+"""Fakes, fake servers and contract suites for tests, also those of plugins."""

@@ -1,8 +1,8 @@
-"""Secrets that each belong to somebody, and a scanner that finds them where they must not be.
+"""Plant secret tokens with an owner and report where they leak.
 
-An owner is `profile` or `profile/person`. A place belongs to a reader of the same form: it may
-hold what is the reader's own, what is its profile's, and, if it is a profile's place, what its
-people own. A hidden canary may be seen in no place that is scanned.
+An owner is `profile` or `profile/person`. Scanned data has a reader of the same form. A reader may
+see its own tokens and those of its profile; a profile may also see the tokens of its people. A
+hidden token must not appear in any scanned data.
 """
 
 import random
@@ -32,15 +32,18 @@ class Sighting(Struct, frozen=True):
     where: str
 
     def __str__(self) -> str:
-        one = self.canary
-        return f"{one.kind} of {one.owner} seen by {self.reader} in {self.where}"
+        canary = self.canary
+        return f"{canary.kind} of {canary.owner} seen by {self.reader} in {self.where}"
 
 
 class Canaries:
-    """`sightings` collects what was found, each canary once for every place."""
+    """Plants tokens and scans for them.
+
+    `sightings` lists each leaked token once per reader and location.
+    """
 
     def __init__(self, seed: int = 0) -> None:
-        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self._chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
         self._planted: dict[bytes, Canary] = {}
         self._signs = [_PREFIX.encode().hex().encode(), *_in_base64(_PREFIX.encode())]
         self._seen: dict[tuple[str, str, str], Sighting] = {}
@@ -56,32 +59,32 @@ class Canaries:
         return token
 
     def look(self, reader: str, where: str, data: bytes | str, *, entrusted: bool = False) -> None:
-        """Remember every canary in the data that this reader must not see.
+        """Record every token in the data that this reader must not see.
 
-        An `entrusted` place is where the reader's own hidden ones belong.
+        With `entrusted`, the data may contain the reader's own hidden tokens.
         """
         data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
         self.looked += 1
         for canary in self._found(data):
             if (canary.hidden and not entrusted) or not _may_see(reader, canary.owner):
-                place = (canary.token, reader, where)
-                self._seen.setdefault(place, Sighting(canary, reader, where))
+                key = (canary.token, reader, where)
+                self._seen.setdefault(key, Sighting(canary, reader, where))
 
     def scan_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
-        """Every file below a folder, except those named and databases, which SQLite must open."""
+        """Scan all files below a folder, except databases and the names in `but`."""
         for path in sorted(folder.rglob("*")):
-            below = path.relative_to(folder)
-            if not set(but).isdisjoint(below.parts) or ".db" in path.name or not path.is_file():
+            relative = path.relative_to(folder)
+            if not set(but).isdisjoint(relative.parts) or ".db" in path.name or not path.is_file():
                 continue
-            self.look(reader, str(below), path.read_bytes())
+            self.look(reader, str(relative), path.read_bytes())
 
     def scan_database(self, reader: str, path: Path) -> None:
-        """Every value of every table."""
+        """Scan all values of all tables."""
         connection = connect(path, READ_ONLY)
         try:
             names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
             for (table,) in names.fetchall():
-                for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - its own name
+                for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - name from the schema
                     for value in row:
                         if isinstance(value, str | bytes):
                             self.look(reader, f"{path.name}: {table}", value)
@@ -104,7 +107,7 @@ def _may_see(reader: str, owner: str) -> bool:
 
 
 def _in_base64(data: bytes) -> list[bytes]:
-    """What is the same wherever in a longer text it was encoded."""
+    """Return the base64 substrings of the data for each of the three possible alignments."""
     found: list[bytes] = []
     for before in range(3):
         encoded = b64encode(bytes(before) + data)

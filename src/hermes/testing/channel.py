@@ -1,4 +1,4 @@
-"""A messaging platform in memory: people type, posts arrive, and either can go wrong."""
+"""In-memory channels for tests, one of them with faults."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -21,18 +21,19 @@ from hermes.schema.scope import Address
 
 
 class ChannelDown(Offline, ConnectionError):
-    """The platform does not answer."""
+    """The platform does not respond."""
 
 
 class NoSuchPost(NotSent, ValueError):
-    """Nothing can be changed, because it is not there."""
+    """The post to edit does not exist."""
 
 
 class FakeChannel:
-    """Passes the channel contract. `posts` is what people see, in the order of arrival.
+    """An in-memory channel that passes the channel contract.
 
-    `type` hands an update to whoever runs the channel and returns once it was
-    acknowledged; the same update may be typed again, as platforms do.
+    `posts` are the visible posts in order of arrival. `type` delivers an update to the runner of
+    the channel and returns once it is acknowledged; typing the same update again simulates a
+    platform that repeats it.
     """
 
     def __init__(self, name: str = "fake", caps: ChannelCapabilities | None = None) -> None:
@@ -67,7 +68,7 @@ class FakeChannel:
         self.acknowledged.append(update.key)
 
     async def say(self, text: str, *, chat: str = "1", sender: str = "ann") -> Inbound:
-        """A person writes something new; returns the update, to be typed again if wanted."""
+        """Deliver a new text message and return its update."""
         self._count += 1
         key = f"{self.name}:{self._count}"
         update = Inbound(key, Address(self.name, chat), sender, (Text(text),))
@@ -83,7 +84,7 @@ class FakeChannel:
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
         self._check(receipt.address)
         if receipt.id not in self.posts:
-            raise NoSuchPost(f"There is no post {receipt.id}.")
+            raise NoSuchPost(f"Post {receipt.id} does not exist.")
         self.posts[receipt.id] = (receipt.address, post)
 
     async def typing(self, to: Address, on: bool) -> None:
@@ -91,7 +92,7 @@ class FakeChannel:
         (self.typing_in.add if on else self.typing_in.discard)(to)
 
     def texts_in(self, chat: str) -> list[str]:
-        """The texts that people in a chat can read, top to bottom."""
+        """Return the texts visible in a chat, oldest first."""
         return [
             "".join(part.text for part in post.parts if isinstance(part, Text))
             for to, post in self.posts.values()
@@ -100,16 +101,16 @@ class FakeChannel:
 
     def _check(self, to: Address) -> None:
         if self.down:
-            raise ChannelDown(f"{self.name} does not answer")
+            raise ChannelDown(f"{self.name} does not respond")
         if to.channel != self.name:
-            raise ValueError(f"{to.channel} is not this channel, {self.name}.")
+            raise ValueError(f"Cannot send to {to.channel}: this channel is {self.name}.")
 
 
 THROTTLE_SECONDS = 7.0
 
 
 class SendFault(Enum):
-    """How one call to `send` goes wrong."""
+    """The outcome of one call to `send`."""
 
     NONE = auto()
     REFUSED = auto()
@@ -118,16 +119,16 @@ class SendFault(Enum):
     GONE = auto()
     HANGS = auto()
     LOST_REPLY = auto()
-    """It arrives, but we are told of an error."""
+    """The post arrives, but the call fails."""
     NO_ID = auto()
     BREAKS = auto()
-    """It does not arrive, and the error does not say so."""
+    """The post does not arrive, and the error leaves that open."""
 
 
 class FakeFaultyChannel(FakeChannel):
-    """A fake channel whose calls to `send` go wrong by plan, or as `chance` says when it is over.
+    """A fake channel whose `send` follows a list of faults, then whatever `chance` returns.
 
-    `reactions` are the signs given to messages; `heard` is the last proof of life.
+    `reactions` are the reactions set on messages; `heard` is returned by `last_seen_at`.
     """
 
     def __init__(
@@ -157,9 +158,9 @@ class FakeFaultyChannel(FakeChannel):
             case SendFault.NONE:
                 return await super().send(to, post)
             case SendFault.REFUSED:
-                raise NotSent("The platform said no.")
+                raise NotSent("The platform refused the post.")
             case SendFault.OFFLINE:
-                raise Offline("There is no connection.")
+                raise Offline("No connection to the platform.")
             case SendFault.THROTTLED:
                 raise Throttled("Too many posts.", wait=THROTTLE_SECONDS)
             case SendFault.GONE:
@@ -177,20 +178,20 @@ class FakeFaultyChannel(FakeChannel):
 
 
 class UnexpectedPosts(AssertionError):
-    """Somebody saw too little, too much, or in the wrong order."""
+    """A chat shows missing, repeated or misordered posts."""
 
 
 def check_posts(
     expected: Mapping[str, Sequence[str]], seen: Callable[[str], Sequence[str]], mark: str
 ) -> None:
-    """Each text arrives, in order, once; a second copy only with the mark before it."""
+    """Check that each text arrived once and in order; further copies must start with the mark."""
     for chat, texts in expected.items():
         plain: list[str] = []
         for text in seen(chat):
             bare = text.removeprefix(mark)
             if bare in plain:
                 if text == bare:
-                    raise UnexpectedPosts(f"{chat}: {text!r} came twice, and nothing said so")
+                    raise UnexpectedPosts(f"{chat}: {text!r} arrived twice without the mark")
                 continue
             plain.append(bare)
         if plain != list(texts):

@@ -1,4 +1,4 @@
-"""A clock that tests own: time stands still until somebody moves it."""
+"""A fake clock that only moves when a test advances it."""
 
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
@@ -14,8 +14,8 @@ _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 class FakeClock:
     """`sleep` waits until `advance` has moved time far enough.
 
-    With `auto=True` a sleep jumps time forward at once instead, which suits tests that
-    only ask how long was waited in all. `slept` remembers every sleep that was begun.
+    With `auto=True`, a sleep advances the time itself and returns, which suits tests that only
+    check the total waiting time. `slept` records every sleep that was started.
     """
 
     def __init__(self, start: datetime = _START, *, auto: bool = False) -> None:
@@ -32,7 +32,7 @@ class FakeClock:
         return self._start + timedelta(seconds=self._elapsed)
 
     def step(self, seconds: float) -> None:
-        """Set the wall clock, as a person or a time server does; nobody's sleep gets shorter."""
+        """Step the wall clock, as NTP does, without affecting sleeps."""
         self._start += timedelta(seconds=seconds)
 
     def monotonic(self) -> float:
@@ -56,26 +56,26 @@ class FakeClock:
             self._sleepers = [other for other in self._sleepers if other is not entry]
 
     async def advance(self, seconds: float) -> None:
-        """Move time on, waking sleepers in their order; each may sleep again before the next.
+        """Advance the time and wake sleepers in order; each may sleep again before the next wakes.
 
-        Of several who move it one comes after the other.
+        Concurrent calls run one after the other.
         """
         async with self._moving:
-            goal = self._elapsed + seconds
+            target = self._elapsed + seconds
             await self._idle_waiter.comes()
-            while self._sleepers and min(self._sleepers)[0] <= goal:
+            while self._sleepers and min(self._sleepers)[0] <= target:
                 self._sleepers.sort()
                 due, _, event = heappop(self._sleepers)
                 self._elapsed = max(self._elapsed, due)
                 event.set()
                 await self._idle_waiter.comes()
-            self._elapsed = goal
+            self._elapsed = target
 
     def skip(self, seconds: float) -> None:
-        """Time passes and wakes nobody, as for somebody who sleeps in a process that hangs."""
+        """Let time pass without waking sleepers, as in a process that hangs."""
         self._elapsed += seconds
 
     @property
     def sleepers(self) -> int:
-        """How many tasks are asleep now."""
+        """The number of sleeping tasks."""
         return len(self._sleepers)

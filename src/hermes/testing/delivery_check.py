@@ -1,7 +1,7 @@
-"""The judge of what people saw: each question answered once, in order, in its own chat.
+"""Check what a fake platform shows: each question answered once, in order, in its own chat.
 
-It reads the platform's own memory, in which a question's first word is its name; an answer says
-`re: ` and the question (see `hermes.testing.echo_model`). A second copy must say that it is one.
+The first word of a question is its name; an answer is `re: ` and the question (see
+`hermes.testing.echo_model`). A repeated answer must be marked as a recovered copy.
 """
 
 import re
@@ -33,14 +33,14 @@ _DONE, _PARKED = 2, 3
 
 
 class DeliveryError(AssertionError):
-    """Somebody saw too little, too much, the wrong thing, or in the wrong order."""
+    """Answers are missing, repeated, misplaced or out of order."""
 
 
 class DeliveryReport(Struct):
-    """`told` are questions that were visibly not answered: given back, or set aside.
+    """The result of a delivery check.
 
-    The answers to those `given_up` are kept in the outbox, with the reason why nobody can know
-    whether they arrived.
+    `told` are questions that were reported as skipped or interrupted instead of answered. The
+    answers to questions in `given_up` are parked in the outbox, as their delivery is uncertain.
     """
 
     asked: int = 0
@@ -53,9 +53,9 @@ class DeliveryReport(Struct):
     inverted: list[str] = field(default_factory=list[str])
     strayed: list[str] = field(default_factory=list[str])
     left_over: list[str] = field(default_factory=list[str])
-    """Signs of progress that were left standing, though it could be known."""
+    """Progress posts that were not removed although their receipt was known."""
     unknown: int = 0
-    """Those whose receipt was lost on its way: nobody could put them right."""
+    """Progress posts that could not be removed because their receipt was lost."""
     receipts: Collection[str] | None = None
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ class DeliveryReport(Struct):
 
     def __str__(self) -> str:
         return (
-            f"{self.asked} asked, {self.answered} answered, {len(self.told)} told otherwise, "
+            f"{self.asked} asked, {self.answered} answered, {len(self.told)} skipped, "
             f"{len(self.given_up)} parked in the outbox; "
             f"{len(self.lost)} lost, {len(self.doubled)} doubled unmarked, {self.marked} marked "
             f"copies, {len(self.inverted)} inverted, {len(self.strayed)} strayed, "
@@ -81,32 +81,32 @@ class DeliveryReport(Struct):
 
 
 def question_name(text: str) -> str:
-    """A question's name; of a command that passes one on, the word behind it."""
+    """Return the first word of a question, or the second one if it is passed to a command."""
     words = text.split()
     return words[1] if text.startswith("/") and len(words) > 1 else words[0]
 
 
 def is_question(text: str) -> bool:
-    """A command that passes nothing on has no name, and is answered in words of its own."""
+    """Return whether the text expects an answer by name; commands without arguments do not."""
     return not text.startswith("/") or len(text.split()) > 1
 
 
 def check_delivery(
     truth: FakePlatform, parked: Collection[str] = (), receipts: Collection[str] | None = None
 ) -> DeliveryReport:
-    """What the platform's memory says, chat by chat; `parked` are names from an outbox.
+    """Check every chat of the platform; `parked` are the names of answers parked in an outbox.
 
-    `receipts` are the progress posts that the gateway has known of: those must not be left over.
+    `receipts` are the progress posts known to the gateway, which must not be left over.
     """
-    verdict = DeliveryReport(given_up=sorted(parked))
-    verdict.receipts = receipts
+    report = DeliveryReport(given_up=sorted(parked))
+    report.receipts = receipts
     for (account, chat), (spoken, shown) in truth.by_chat().items():
-        _ChatCheck(f"{account}/{chat}", spoken, verdict).read(shown)
-    return verdict
+        _ChatCheck(f"{account}/{chat}", spoken, report).read(shown)
+    return report
 
 
 class PendingAnswers:
-    """Which questions still wait for their answer, kept up to date at little cost."""
+    """Tracks incrementally which questions still wait for their answer."""
 
     def __init__(self, truth: FakePlatform) -> None:
         self._truth = truth
@@ -117,7 +117,7 @@ class PendingAnswers:
         self._seen: set[str] = set()
 
     def all_answered(self) -> bool:
-        """Whether everything that was asked has got an answer, or was told otherwise."""
+        """Return whether every question was answered or reported as not answered."""
         truth = self._truth
         for spoken in truth.spoken[self._asked :]:
             if not is_question(spoken.text):
@@ -132,7 +132,7 @@ class PendingAnswers:
         return not truth.waiting() and not self._missing
 
     def give_up(self, names: Collection[str]) -> None:
-        """These will not come."""
+        """Stop waiting for these answers."""
         for name in names:
             self._missing.pop(name, None)
 
@@ -147,7 +147,7 @@ class PendingAnswers:
 
 
 def answered_pieces(post: PlatformPost, names: Mapping[str, str]) -> Iterator[str]:
-    """What a post answers, or tells of; `names` are those of questions by their ids."""
+    """Yield what a post answers or reports; `names` maps message ids to question names."""
     for match in _NAME.finditer(post.text):
         yield match[1]
     for match in _LINE.finditer(post.text):
@@ -175,15 +175,15 @@ class _ChatCheck:
     def read(self, shown: Sequence[PlatformPost]) -> None:
         for post in shown:
             self._post(post)
-        verdict = self._verdict
-        verdict.asked += len(self._questions)
-        verdict.answered += len(self._answers)
+        report = self._verdict
+        report.asked += len(self._questions)
+        report.answered += len(self._answers)
         told = {name for name in self._questions if f"told {name}" in self._seen}
-        verdict.told += sorted(told - set(self._answers))
-        verdict.lost += [
+        report.told += sorted(told - set(self._answers))
+        report.lost += [
             f"{self._place}: {piece}"
             for name, one in self._questions.items()
-            if name not in told and name not in verdict.given_up
+            if name not in told and name not in report.given_up
             for piece in _expected_pieces(name, one.text)
             if piece not in self._seen
         ]
@@ -211,7 +211,7 @@ class _ChatCheck:
             self._verdict.unknown += 1
 
     def _read(self, post: PlatformPost) -> Iterator[str]:
-        """What this post answers, or tells of, piece by piece."""
+        """Yield what this post answers or reports, piece by piece."""
         for piece in answered_pieces(post, self._by_id):
             name = piece.removeprefix("told ").partition(" ")[0]
             replied = self._by_id.get(post.reply_to or "", name)
@@ -221,13 +221,13 @@ class _ChatCheck:
                 yield piece
 
     def _answer(self, name: str) -> None:
-        # In a group everybody has a session of their own, and none waits for another.
-        asker = self._questions[name]
-        talk = asker.person if asker.in_group else ""
-        last = self._last.get(talk)
+        # In a group each person has a separate session, so only the order per person counts.
+        question = self._questions[name]
+        conversation = question.person if question.in_group else ""
+        last = self._last.get(conversation)
         if last is not None and self._order[name] < self._order[last]:
             self._verdict.inverted.append(f"{self._place}: {name} after {last}")
-        self._last[talk] = name
+        self._last[conversation] = name
         self._answers.append(name)
 
 
@@ -243,19 +243,19 @@ async def check_store(
     keys: Mapping[str, str],
     told: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong on disk: a question heard not once, out of order, or in the wrong session.
+    """Return the errors in a store: questions missing, repeated, misordered or misplaced.
 
-    `keys` gives the session key of each chat; what was `told` otherwise may not have been heard.
+    `keys` maps chats to session keys; questions in `told` may be missing from the store.
     """
     wrong: list[str] = []
     archive = store.archive_for(OWNER)
     for chat, key in keys.items():
         wanted = [question_name(one.text) for one in spoken if one.chat == chat]
         session = await archive.by_key(key)
-        heard = [] if session is None else _questions(await archive.messages(session.id))
-        if [name for name in heard if name not in told] != [n for n in wanted if n not in told]:
-            strange = sorted(set(heard) ^ set(wanted)) or "another order, or one twice"
-            wrong.append(f"{chat}: heard {len(heard)} of {len(wanted)}: {strange}")
+        stored = [] if session is None else _questions(await archive.messages(session.id))
+        if [name for name in stored if name not in told] != [n for n in wanted if n not in told]:
+            details = sorted(set(stored) ^ set(wanted)) or "wrong order or repeated"
+            wrong.append(f"{chat}: {len(stored)} of {len(wanted)} questions stored: {details}")
     for lane in ("inbox", "commands", "behind"):
         wrong += [f"{lane}: {topic} is not settled" for topic in await store.queues.topics(lane)]
     return wrong
@@ -265,9 +265,9 @@ UNSETTLED = "is not settled"
 
 
 class OutboxReport(Struct):
-    """What is wrong in an outbox, and the questions whose answers are parked there.
+    """Errors in an outbox, and the questions whose answers are parked there.
 
-    `receipts` are the progress posts that were known of.
+    `receipts` are the progress posts known to the gateway.
     """
 
     wrong: list[str]
@@ -276,9 +276,9 @@ class OutboxReport(Struct):
 
 
 def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> OutboxReport:
-    """For each message in the inbox one answer, which is delivered or parked, and none besides.
+    """Check that each inbox message has exactly one answer, either delivered or parked.
 
-    What is a `reply` to a command, such as that it waits behind a turn, comes before the answer.
+    An item whose key ends in `reply` is a notice that precedes the answer and is not counted.
     """
     connection = connect(database, READ_ONLY)
     try:
@@ -287,12 +287,12 @@ def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> Outbo
     finally:
         connection.close()
     chats = {one.id: one.chat for one in spoken}
-    heard: Counter[str] = Counter()
+    received: Counter[str] = Counter()
     answered: Counter[str] = Counter()
     outbox = OutboxReport([], [])
     for lane, key, topic, state, body in items:
         if lane == "inbox":
-            heard[chats.get(str(key).split(":")[1], "nowhere")] += 1
+            received[chats.get(str(key).split(":")[1], "nowhere")] += 1
         if str(lane).startswith(_PROGRESS_QUEUES):
             outbox.receipts.add(post_in_key(str(key)))
             if state != _DONE:
@@ -306,13 +306,13 @@ def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> Outbo
         elif state != _DONE:
             outbox.wrong.append(f"outbox: {key} {UNSETTLED}")
     outbox.wrong += [
-        f"{chat}: {answered[chat]} answers in the outbox to {heard[chat]} messages"
-        for chat in sorted(heard.keys() | answered.keys())
-        if answered[chat] != heard[chat]
+        f"{chat}: {answered[chat]} answers in the outbox to {received[chat]} messages"
+        for chat in sorted(received.keys() | answered.keys())
+        if answered[chat] != received[chat]
     ]
     return outbox
 
 
 def _questions(rows: Sequence[StoredMessage]) -> list[str]:
-    said = [row.message for row in rows if isinstance(row.message, User)]
-    return [question_name(text_of(user)) for user in said if user.trust is not Trust.PROGRAM]
+    messages = [row.message for row in rows if isinstance(row.message, User)]
+    return [question_name(text_of(user)) for user in messages if user.trust is not Trust.PROGRAM]

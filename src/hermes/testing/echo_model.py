@@ -1,9 +1,9 @@
-"""A model that does what the question says and answers it by name, so that answers can be judged.
+"""A model that follows instructions in the question and echoes it, so that answers can be checked.
 
-`use:NAME` in a question calls the tool NAME, once for each time it is written, with the JSON object
-at the question's end if there is one; `long` makes the answer longer than a post. The answer is
-`re: ` and the question, then what the tools said. `hermes.testing.platform.model` puts it behind
-the wire of a real provider.
+Each `use:NAME` in a question calls the tool NAME, with the JSON object at the end of the question
+as arguments if there is one; `long` makes the answer longer than a post. The answer is `re: ` and
+the question, followed by the tool results. `hermes.testing.platform.model` serves this model over
+HTTP.
 """
 
 from collections.abc import Iterable
@@ -20,27 +20,27 @@ LONG_ANSWER_LINE = "and this is why the answer takes more than one post to say."
 
 
 class RequestedCall(Struct, frozen=True):
-    """A call that the question asks for."""
+    """A tool call requested by the question."""
 
     tool: str
     args: str
 
 
 class ModelInput(Struct, frozen=True):
-    """One thing that was said to the model: by a person, or by a tool."""
+    """One message to the model: a user message or a tool result."""
 
     text: str
     result: bool = False
 
 
 def echo_reply(said: Iterable[ModelInput]) -> str | RequestedCall:
-    """The answer to the last question, or the next call that it asks for."""
+    """Return the answer to the last question, or the next tool call it requests."""
     question, results = last_question(said)
-    words, brace, args = question.partition("{")
-    wanted = [word.removeprefix("use:") for word in words.split() if word.startswith("use:")]
+    instructions, brace, args = question.partition("{")
+    wanted = [word.removeprefix("use:") for word in instructions.split() if word.startswith("use:")]
     if len(results) < len(wanted):
-        given = brace + args or msgspec.json.encode({"what": question}).decode()
-        return RequestedCall(wanted[len(results)], given)
+        json_args = brace + args or msgspec.json.encode({"what": question}).decode()
+        return RequestedCall(wanted[len(results)], json_args)
     text = "\n".join([f"{ANSWER_PREFIX}{question}", *results])
     if "long" in question.split():
         name = question.split()[0]
@@ -51,15 +51,15 @@ def echo_reply(said: Iterable[ModelInput]) -> str | RequestedCall:
 
 
 def last_question(said: Iterable[ModelInput]) -> tuple[str, list[str]]:
-    """The last question a person asked, and what the tools said since.
+    """Return the last question of a user and the tool results after it.
 
-    One that got no answer is joined with the next, so a question is one paragraph.
+    Unanswered questions are joined with the next one, so only the last paragraph counts.
     """
     note = prompt_text("resumed")
     results: list[str] = []
-    for one in reversed([*said]):
-        if one.result:
-            results.insert(0, one.text)
-        elif text := one.text.replace(note, "").strip():
+    for message in reversed([*said]):
+        if message.result:
+            results.insert(0, message.text)
+        elif text := message.text.replace(note, "").strip():
             return text.rpartition("\n\n")[2], results
-    raise ModelError("nothing was asked")
+    raise ModelError("the request contains no question")

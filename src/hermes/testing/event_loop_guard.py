@@ -1,4 +1,4 @@
-"""Find whoever blocks the event loop: how long, and with what stack."""
+"""Detect code that blocks the event loop, with the duration and the stack."""
 
 import asyncio
 import gc
@@ -18,37 +18,35 @@ from msgspec import Struct
 from hermes.kit.threads import Worker
 
 MAX_BLOCK = 0.05
-"""What a loop may stand still; measured by the bench, where nobody else works."""
+"""Longest allowed block in benchmarks, on an otherwise idle machine."""
 MAX_TEST_BLOCK = 0.5
-"""What no test's loop may, on whatever machine: something blocks, it is not just slow."""
+"""Longest allowed block in tests; a longer one is not explained by a slow machine."""
 _TICK = 0.01
 _RENEW = 100
-"""After so many ticks the threads of the process are listed again."""
+"""Number of ticks after which the threads of the process are listed again."""
 _MAX_STACKS = 100
-"""How often the stack is taken while the loop stands still; the one seen most is blamed."""
-_UNKNOWN_STACK = "something on this thread that does not let go of the interpreter"
+"""How many stacks are sampled during a block; the most frequent one is reported."""
+_UNKNOWN_STACK = "unknown code on this thread that holds the interpreter lock"
 
 
 class LoopBlock(Struct, frozen=True):
-    """Seconds without a turn of the loop, less those for which no processor was free."""
+    """A block of the loop; `seconds` excludes time in which no CPU was available."""
 
     seconds: float
     stack: str
 
 
 class LoopBlocked(AssertionError):
-    """The loop stood still: whatever did that belongs into a thread or a process."""
+    """The event loop was blocked; move the blocking code to a thread or process."""
 
 
 class EventLoopGuard:
-    """Ticks on the loop, and watches the ticks from a thread, which takes the blocker's stack.
+    """Ticks on the loop and watches the ticks from a thread, which samples the blocking stack.
 
-    `stood` is the longest time without a turn of the loop; `longest` and the blocks leave out
-    for how long no processor was free, which on a busy machine is nobody's fault here. `worked`
-    is the longest time for which the loop's own thread was at work meanwhile, whoever else was.
-    A block is a time in which the loop did nothing else although others could: its own thread
-    was at work all along, or the watching thread came to its turns and the loop did not, for it
-    never waited as much as half as long.
+    `stood` is the longest time between two iterations of the loop. `longest` and `blocks` exclude
+    the time in which no CPU was available. `worked` is the longest CPU time of the loop's thread
+    between two iterations. A delay counts as a block only if the loop caused it: its thread used
+    the CPU for longer than the limit, or the watching thread was delayed less than half as long.
     """
 
     def __init__(self, limit: float = MAX_BLOCK) -> None:
@@ -79,7 +77,7 @@ class EventLoopGuard:
         await self._worker.ended()
 
     def halt(self) -> None:
-        """As `stop`, also when the loop is over already; the thread ends by itself soon."""
+        """Stop without waiting for the thread; also works after the loop has ended."""
         if self._loop.is_running():
             self._measure()
         self._handle.cancel()
@@ -87,12 +85,12 @@ class EventLoopGuard:
         self._starvation.close()
 
     def check(self) -> None:
-        """Raises `LoopBlocked` with the longest block and who caused it."""
+        """Raise `LoopBlocked` with the longest block and its stack."""
         if self.blocks:
             worst = max(self.blocks, key=lambda block: block.seconds)
             raise LoopBlocked(
-                f"the loop was blocked {len(self.blocks)} times, for {worst.seconds * 1000:.0f} ms "
-                f"(and {self.stood * 1000:.0f} ms as the clock has it) by\n{worst.stack}"
+                f"event loop blocked {len(self.blocks)} times, up to {worst.seconds * 1000:.0f} ms "
+                f"({self.stood * 1000:.0f} ms of wall time) by\n{worst.stack}"
             )
 
     def _tick(self) -> None:
@@ -107,16 +105,18 @@ class EventLoopGuard:
         self.stood = max(self.stood, stood)
         busy, self._worked = worked - self._worked, worked
         self.worked = max(self.worked, min(busy, stood))
-        tardy, self._watcher_delay = self._watcher_delay, 0.0
-        # When not even the watching thread could run, the whole process stood still, unless
-        # it was this thread that kept the interpreter to itself.
-        seen, self._stacks = self._stacks, Counter()
-        if seen or busy > self.limit:
+        watcher_delay, self._watcher_delay = self._watcher_delay, 0.0
+        # If the watching thread could not run either, the whole process was suspended, unless
+        # this thread held the interpreter lock.
+        stacks, self._stacks = self._stacks, Counter()
+        if stacks or busy > self.limit:
             self.longest = max(self.longest, late)
-            blamed = busy > self.limit or tardy < late / 2
+            blamed = busy > self.limit or watcher_delay < late / 2
             if late > self.limit and blamed:
                 self.blocks.append(
-                    LoopBlock(late, max(seen, key=lambda one: seen[one], default=_UNKNOWN_STACK))
+                    LoopBlock(
+                        late, max(stacks, key=lambda one: stacks[one], default=_UNKNOWN_STACK)
+                    )
                 )
 
     def _watch(self) -> None:
@@ -125,17 +125,17 @@ class EventLoopGuard:
         while not self._over.wait(step):
             now = time.monotonic()
             self._watcher_delay, last = max(self._watcher_delay, now - last - step), now
-            # On a busy machine the first look may come before the blocker has begun.
+            # On a busy machine the first sample may come before the blocking call has begun.
             if time.monotonic() - self._due > self.limit / 2 and self._stacks.total() < _MAX_STACKS:
                 self._stacks["".join(traceback.format_stack(self._frame())[-12:])] += 1
 
     def _frame(self) -> FrameType | None:
-        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing else shows another thread
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the only way to see another thread
         return frames.get(self._ident)
 
 
 class _CpuStarvation:
-    """How long threads of this process were ready to run but had no processor."""
+    """Measures how long threads of this process were runnable but had no CPU."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
@@ -144,18 +144,18 @@ class _CpuStarvation:
         self._watcher = ""
 
     def leave_out(self, thread: int) -> None:
-        """It only watches, and keeps nobody waiting."""
+        """Exclude the watching thread, whose delays do not matter."""
         self._watcher = str(thread)
 
     def since(self) -> float:
-        """Seconds since the last call; nothing where the system does not tell."""
+        """Return the seconds waited since the last call; 0 where the system does not report it."""
         if self._age >= _RENEW:
             self._renew()
             return 0.0
         self._age += 1
         waited = self._sum()
-        gone, self._last = waited - self._last, waited
-        return max(gone, 0) / 1e9
+        delta, self._last = waited - self._last, waited
+        return max(delta, 0) / 1e9
 
     def _renew(self) -> None:
         self.close()
@@ -186,9 +186,9 @@ class _CpuStarvation:
 
 @asynccontextmanager
 async def guard_loop(limit: float = MAX_TEST_BLOCK) -> AsyncGenerator[EventLoopGuard]:
-    """Fails with `LoopBlocked` at the end of the block when the loop stood still meanwhile."""
-    # What was there before is not walked by the garbage collector meanwhile: a test run's heap
-    # is large, and not what is measured.
+    """Raise `LoopBlocked` at the end of the `with` block if the loop was blocked during it."""
+    # Exclude existing objects from garbage collection: walking the large heap of a test run
+    # would be measured as a block.
     gc.collect()
     gc.freeze()
     guard = EventLoopGuard(limit)

@@ -1,4 +1,4 @@
-"""All failpoints of the house, found in its source; see `hermes.kit.failpoints`."""
+"""Find all failpoints in the source code; see `hermes.kit.failpoints`."""
 
 import ast
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import hermes
 
 
 class BadFailpoint(AssertionError):
-    """A failpoint whose name is no literal, or that two places share."""
+    """A failpoint name is not a literal or is used twice."""
 
 
 def failpoints() -> dict[str, str]:
-    """The name of each failpoint, and the file it is in."""
+    """Return the name of each failpoint and the file that contains it."""
     found: dict[str, str] = {}
     root = Path(hermes.__path__[0])
     for path in sorted(root.rglob("*.py")):
@@ -22,7 +22,7 @@ def failpoints() -> dict[str, str]:
         where = str(path.relative_to(root))
         for name in _names(ast.parse(text), where):
             if name in found:
-                raise BadFailpoint(f"{name} is in {found[name]} and in {where}")
+                raise BadFailpoint(f"{name} is used in {found[name]} and in {where}")
             found[name] = where
     return found
 
@@ -33,6 +33,8 @@ def _names(tree: ast.AST, where: str) -> Iterator[str]:
             case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str(name))]):
                 yield name
             case ast.Call(func=ast.Name(id="failpoint")):
-                raise BadFailpoint(f"{where}:{node.lineno}: the name must be a literal")
+                raise BadFailpoint(
+                    f"{where}:{node.lineno}: the failpoint name must be a string literal"
+                )
             case _:
                 pass

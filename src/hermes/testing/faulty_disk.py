@@ -1,4 +1,4 @@
-"""A disk that fails when it is told to, below SQLite: full, or broken, for some writes."""
+"""A SQLite VFS whose writes or syncs fail on request, as on a full or broken disk."""
 
 import time
 from collections.abc import Generator
@@ -15,13 +15,13 @@ class DiskFailure(StrEnum):
     FULL = "full"
     BROKEN = "broken"
     UNSYNCED = "unsynced"
-    """What was written does not get to the platter."""
+    """Syncing written data fails."""
 
 
 class FaultyDisk:
-    """Counts writes; from the `nth` on, `many` of them fail. Nothing fails before `fail`.
+    """Counts writes (or syncs) and makes those fail that `fail` asks for.
 
-    Each time that something is to get to the platter takes `slow` seconds more.
+    Each sync is delayed by `slow` seconds.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class FaultyDisk:
         self._left = 0
 
     def fail(self, failure: DiskFailure, nth: int, many: int = 1) -> None:
-        """Counted from now."""
+        """Let `many` writes fail, starting with the `nth` from now."""
         self.writes = self.failed = 0
         self._failure, self._first, self._left = failure, nth, many
 
@@ -56,8 +56,8 @@ class FaultyDisk:
             self._left -= 1
             self.failed += 1
             if self._failure is DiskFailure.FULL:
-                raise apsw.FullError("the disk is full, says a test")
-            raise apsw.IOError("the disk is broken, says a test")
+                raise apsw.FullError("the disk is full (simulated)")
+            raise apsw.IOError("the disk is broken (simulated)")
 
 
 _Name: TypeAlias = str | apsw.URIFilename | None
@@ -70,7 +70,7 @@ class _FaultyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.write()
-        super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType] - it has no types
+        super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType] - untyped
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
         self._disk.sync()
@@ -88,11 +88,11 @@ class _FaultyVfs(apsw.VFS):
 
 @contextmanager
 def faulty_disk() -> Generator[FaultyDisk]:
-    """Every database that is opened while the block runs lies on this disk."""
+    """Use the faulty disk for every database opened during the block."""
     disk = FaultyDisk()
-    below = _FaultyVfs(disk)
+    vfs = _FaultyVfs(disk)
     try:
         yield disk
     finally:
         disk.heal()
-        below.unregister()
+        vfs.unregister()

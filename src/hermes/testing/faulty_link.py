@@ -1,4 +1,4 @@
-"""A link between two programs that breaks where it is told to, after any byte, either way."""
+"""A TCP proxy that breaks connections after a given number of bytes in either direction."""
 
 import random
 import socket
@@ -16,7 +16,7 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class BreakKind(Enum):
-    """How a link breaks: with a farewell, without one, or so that nobody notices."""
+    """How a connection breaks: closed, reset, or silently stalled."""
 
     CLOSED = auto()
     RESET = auto()
@@ -24,7 +24,7 @@ class BreakKind(Enum):
 
 
 class LinkBreak(Struct, frozen=True):
-    """`up` is what the caller sends, `down` what comes back; the first count that is reached."""
+    """Byte counts after which to break: `up` for sent, `down` for received data."""
 
     up: int | None = None
     down: int | None = None
@@ -34,40 +34,40 @@ class LinkBreak(Struct, frozen=True):
 NO_BREAK = LinkBreak()
 
 BreakPlan = Callable[[], LinkBreak]
-"""Asked for each connection: where it is to break."""
+"""Called for each connection; returns where to break it."""
 
 
 def random_breaks(seed: int, *, most: int, share: float = 0.7) -> BreakPlan:
-    """This share of the connections breaks, half of them without a farewell."""
-    chance = random.Random(seed)  # noqa: S311 - the same again for the same seed
+    """Break this share of the connections, half of them by a reset."""
+    chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
 
     def plan() -> LinkBreak:
         if chance.random() >= share:
             return NO_BREAK
-        place = chance.randrange(most)
+        count = chance.randrange(most)
         manner = chance.choice([BreakKind.CLOSED, BreakKind.RESET])
         if chance.random() < 0.25:
-            return LinkBreak(up=place % 600, manner=manner)
-        return LinkBreak(down=place, manner=manner)
+            return LinkBreak(up=count % 600, manner=manner)
+        return LinkBreak(down=count, manner=manner)
 
     return plan
 
 
 class FaultyLink:
-    """Passes bytes on between whoever connects here and a port of this machine."""
+    """Forwards connections to a local port and breaks them according to `plan`."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        """Where the link leads to; another one counts for the next connection."""
+        """The target port; changes apply to the next connection."""
         self.url = ""
         self.plan: BreakPlan = lambda: NO_BREAK
         self.connections = 0
         self.cuts = 0
         self.asked: list[str] = []
-        """The first lines of the requests that came by."""
+        """The request lines of forwarded HTTP requests."""
         self._going: list[anyio.CancelScope] = []
         self.carried = 0
-        """Bytes that came through, in both directions."""
+        """Bytes forwarded in both directions."""
 
     async def serve(self, near_end: SocketStream) -> None:
         self.connections += 1
@@ -78,7 +78,7 @@ class FaultyLink:
         self._going.remove(scope)
 
     def hang_up(self) -> None:
-        """All connections that there are break now."""
+        """Break all open connections."""
         self.cuts += len(self._going)
         for scope in self._going:
             scope.cancel()
@@ -108,7 +108,7 @@ class FaultyLink:
             group.start_soon(carry, far, near, chosen.down)
 
     async def _carry(self, source: SocketStream, to: SocketStream, most: int | None) -> bool:
-        """True when it ends because it is to break here."""
+        """Forward data; return True if the limit was reached."""
         left = most
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for data in source:
@@ -134,11 +134,11 @@ def _reset_connections(*ends: SocketStream) -> None:
 
 @asynccontextmanager
 async def faulty_link(port: int) -> AsyncGenerator[FaultyLink]:
-    """A link to this port that holds until its plan says otherwise."""
+    """Run a link to this port; it forwards everything until `plan` is set."""
     link = FaultyLink(port)
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    own = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no database here
-    link.url = f"http://127.0.0.1:{own}"
+    local_port = listener.extra(SocketAttribute.local_port)  # noqa: S610 - no database here
+    link.url = f"http://127.0.0.1:{local_port}"
     async with listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, link.serve)
         yield link

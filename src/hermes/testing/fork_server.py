@@ -1,11 +1,11 @@
-"""Gateways that cost little to start: a process that has loaded their code forks them, one by one.
+"""Fork gateway processes from a server that has already imported their code.
 
 usage: python -m hermes.testing.fork_server
 
-It reads lines: `live <spec.json>` begins a life, a number is the signal that it gets. What the life
-prints comes out as it is, and `over <code>` after its end, below zero for a signal. Each life is a
-process of its own with nothing open, as if it had been started from the shell; what one has loaded
-the next need not load again.
+The server reads lines from stdin: `live <spec.json>` starts a gateway, a number is a signal to send
+to it. The output of the gateway is passed through, followed by `over <code>` when it ends (negative
+for a signal). Only one gateway runs at a time. Modules imported by one gateway are imported in the
+server before the next one is forked.
 """
 
 import gc
@@ -26,7 +26,7 @@ from hermes.testing.gateway_process import GatewaySpec, run_and_report
 START_COMMAND = "live "
 EXIT_LINE = "over "
 MODULES_FILE = "modules"
-"""The file in which a life writes down what it has loaded."""
+"""The file in which a gateway lists the modules it has imported."""
 
 
 class ForkServer:
@@ -36,7 +36,7 @@ class ForkServer:
         self._heard = b""
 
     def serve(self) -> None:
-        """Until nobody speaks to it any more."""
+        """Serve until stdin is closed."""
         try:
             while self._listen():
                 pass
@@ -50,11 +50,11 @@ class ForkServer:
             self._reap()
         if 0 not in ready:
             return True
-        piece = os.read(0, 65_536)
-        *lines, self._heard = (self._heard + piece).split(b"\n")
+        data = os.read(0, 65_536)
+        *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
             self._obey(line.decode())
-        return bool(piece)
+        return bool(data)
 
     def _obey(self, line: str) -> None:
         if line.startswith(START_COMMAND):
@@ -64,11 +64,11 @@ class ForkServer:
 
     def _begin(self, path: Path) -> None:
         if self._watched is not None:
-            raise RuntimeError("one life at a time: the last one is not over")
+            raise RuntimeError("cannot start a gateway while another one is running")
         spec = msgspec.json.decode(path.read_bytes(), type=GatewaySpec)
         _import_modules(Path(spec.folder) / MODULES_FILE)
         if threading.active_count() != 1:
-            raise RuntimeError("whoever forks must have no threads")
+            raise RuntimeError("cannot fork a process that has threads")
         self._pid = os.fork()
         if self._pid == 0:
             _run_child(spec)
@@ -84,7 +84,7 @@ class ForkServer:
         if self._watched is not None:
             os.close(self._watched)
         self._watched = None
-        # A life that was killed may have left half a line.
+        # A killed gateway may have left an incomplete line.
         os.write(1, f"\n{EXIT_LINE}{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
@@ -94,7 +94,7 @@ def _import_modules(file: Path) -> None:
         if name not in sys.modules:
             with suppress(ImportError):
                 import_module(name)
-    # What is never touched by collecting is never copied for a child.
+    # Memory that the garbage collector does not touch is not copied in a child.
     gc.freeze()
 
 
@@ -103,7 +103,7 @@ def _run_child(spec: GatewaySpec) -> None:
     code = 1
     try:
         code = run_and_report(spec, Path(spec.folder) / MODULES_FILE)
-    except BaseException:  # noqa: BLE001 - there is nobody behind us who would tell of it
+    except BaseException:  # noqa: BLE001 - nothing above reports it
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Several lives of one gateway on one platform: started, killed, started again."""
+"""Start, kill and restart real gateway processes on a test platform."""
 
 import os
 import signal
@@ -23,11 +23,11 @@ POLL_INTERVAL = 2.0
 
 
 class GatewayCrashed(AssertionError):
-    """A gateway ended by itself."""
+    """A gateway process ended unexpectedly."""
 
 
 class ProcessLike(Protocol):
-    """A process, whoever has started it."""
+    """The part of a process that is used here."""
 
     @property
     def stdout(self) -> AsyncIterable[bytes] | None: ...
@@ -38,7 +38,7 @@ class ProcessLike(Protocol):
 
 
 class GatewayInstance:
-    """One gateway process. `report` is what it said at the end, unless it was killed."""
+    """One gateway process; `report` is what it printed at the end, unless it was killed."""
 
     def __init__(self, process: ProcessLike) -> None:
         self.process = process
@@ -48,20 +48,20 @@ class GatewayInstance:
         self._more = anyio.Event()
 
     async def watch(self) -> None:
-        """Until it ends. Raises `Broken` unless it was killed, or told to end and did."""
+        """Wait for the end; raise `GatewayCrashed` unless it was killed or exited with 0."""
         if self.process.stdout is None:
-            raise GatewayCrashed("its words cannot be heard")
-        said = b""
-        async for piece in self.process.stdout:
-            said += piece
-            self._lines = said.splitlines()
+            raise GatewayCrashed("the process has no stdout")
+        output = b""
+        async for data in self.process.stdout:
+            output += data
+            self._lines = output.splitlines()
             self._more.set()
             self._more = anyio.Event()
         code = await self.process.wait()
         self.killed = code == -signal.SIGKILL
         if not self.killed:
             if code != 0:
-                raise GatewayCrashed(f"the gateway ended with {code}: {said.decode()}")
+                raise GatewayCrashed(f"the gateway exited with {code}: {output.decode()}")
             self.report = msgspec.json.decode(self._lines[-1], type=GatewayReport)
 
     async def ready(self) -> None:
@@ -88,17 +88,17 @@ StartInstance: TypeAlias = Callable[[GatewaySpec], AbstractAsyncContextManager[G
 
 @asynccontextmanager
 async def gateway_instance(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-    """A gateway that lives until the block ends, if it does not die before."""
+    """Run a gateway process during the block."""
     path = await _write_spec(spec)
     command = [sys.executable, "-m", "hermes.testing.gateway_process", path]
     async with await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stderr=None, env={"HOME": spec.folder}
     ) as process:
-        life = GatewayInstance(process)
+        instance = GatewayInstance(process)
         try:
-            yield life
+            yield instance
         finally:
-            life.kill()
+            instance.kill()
 
 
 async def _write_spec(spec: GatewaySpec) -> str:
@@ -108,7 +108,7 @@ async def _write_spec(spec: GatewaySpec) -> str:
 
 
 class ForkedProcess:
-    """A process of a nursery, as if we had started it ourselves; `orders` is where to write."""
+    """A gateway forked by a fork server; `orders` is the file descriptor for commands to it."""
 
     def __init__(self, heard: anyio.abc.ByteReceiveStream, orders: int) -> None:
         self.returncode: int | None = None
@@ -133,7 +133,7 @@ class ForkedProcess:
         async for _ in self._lines():
             pass
         if self.returncode is None:
-            raise GatewayCrashed("nobody knows how it ended")
+            raise GatewayCrashed("the exit code of the gateway is unknown")
         return self.returncode
 
     def send_signal(self, signal: signal.Signals) -> None:
@@ -142,34 +142,34 @@ class ForkedProcess:
 
 @asynccontextmanager
 async def fork_server(folder: Path) -> AsyncGenerator[StartInstance]:
-    """Lives, one at a time, that need not load their code anew: many kills for little time."""
-    theirs, ours = os.pipe()
+    """Run a fork server, which starts gateways quickly, one at a time."""
+    read_end, write_end = os.pipe()
     command = [sys.executable, "-m", "hermes.testing.fork_server"]
     try:
         process = await anyio.open_process(
-            command, stdin=theirs, stderr=None, env={"HOME": str(folder)}
+            command, stdin=read_end, stderr=None, env={"HOME": str(folder)}
         )
-        os.close(theirs)
+        os.close(read_end)
         heard = process.stdout
         if heard is None:
-            raise GatewayCrashed("its words cannot be heard")
+            raise GatewayCrashed("the process has no stdout")
 
         @asynccontextmanager
-        async def birth(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
-            body = ForkedProcess(heard, ours)
-            os.write(ours, f"{START_COMMAND}{await _write_spec(spec)}\n".encode())
-            life = GatewayInstance(body)
+        async def start(spec: GatewaySpec) -> AsyncGenerator[GatewayInstance]:
+            child = ForkedProcess(heard, write_end)
+            os.write(write_end, f"{START_COMMAND}{await _write_spec(spec)}\n".encode())
+            instance = GatewayInstance(child)
             try:
-                yield life
+                yield instance
             finally:
-                life.kill()
+                instance.kill()
                 with anyio.CancelScope(shield=True), anyio.move_on_after(INSTANCE_TIMEOUT):
-                    await body.wait()
+                    await child.wait()
 
-        yield birth
+        yield start
     finally:
-        # Nobody speaks to it any more, so it ends.
-        os.close(ours)
+        # The fork server exits when its stdin is closed.
+        os.close(write_end)
     await process.aclose()
 
 
@@ -178,24 +178,22 @@ async def run_instance(
     act: Callable[[GatewayInstance], Coroutine[None, None, None]],
     birth: StartInstance = gateway_instance,
 ) -> GatewayInstance:
-    """A life until it dies by itself or is ended by what `act` does."""
-    async with birth(spec) as life:
+    """Run a gateway until it dies or is ended by `act`."""
+    async with birth(spec) as instance:
         with anyio.move_on_after(INSTANCE_TIMEOUT) as scope:
             async with anyio.create_task_group() as group:
-                group.start_soon(act, life)
-                await life.watch()
+                group.start_soon(act, instance)
+                await instance.watch()
                 group.cancel_scope.cancel()
         if scope.cancelled_caught:
-            raise GatewayCrashed(
-                f"a life that should end at {spec.die_at or 'its own time'} did not"
-            )
-    return life
+            raise GatewayCrashed(f"the gateway did not end (failpoint: {spec.die_at or 'none'})")
+    return instance
 
 
 class AnswerWaiter:
-    """Waits for the answers to all that was asked so far.
+    """Waits for the answers to all questions asked so far.
 
-    What is parked in the outbox never comes: the `database` is looked into now and then.
+    Answers parked in the outbox never arrive, so the `database` is checked from time to time.
     """
 
     def __init__(self, server: PlatformServer, database: Path | None = None) -> None:
@@ -212,11 +210,11 @@ class AnswerWaiter:
                 self._waiting.give_up(check_outbox(self._database).parked)
 
     async def settled(self) -> None:
-        """Until the outbox has nothing open: a post whose receipt was lost is sent again."""
-        while self._has_open():  # noqa: ASYNC110 - another process has the outbox
+        """Wait until the outbox has no open items; a post whose receipt was lost is sent again."""
+        while self._has_open():  # noqa: ASYNC110 - another process writes the outbox
             await anyio.sleep(POLL_INTERVAL)
 
     def _has_open(self) -> bool:
         if self._database is None:
             return False
-        return any(one.endswith(UNSETTLED) for one in check_outbox(self._database).wrong)
+        return any(error.endswith(UNSETTLED) for error in check_outbox(self._database).wrong)

@@ -1,10 +1,9 @@
-"""The real gateway process on the test platform; it dies where it is told to.
+"""Run the real gateway on the test platform and kill it at a chosen failpoint.
 
 usage: python -m hermes.testing.gateway_process <spec.json>
 
-It is `hermes gateway run` for the home that the spec names. It prints `READY=1`, `armed` when it
-was told by SIGUSR2 to die at the next occasion, and when it is told to end by SIGTERM, what it saw
-as a line of JSON.
+This is `hermes gateway run` for the home in the spec. It prints `READY=1` when ready, `armed` when
+SIGUSR2 has armed the failpoint, and a report as a line of JSON when SIGTERM has ended it.
 """
 
 import collections
@@ -36,10 +35,11 @@ READY = "READY=1"
 
 
 class GatewaySpec(Struct, frozen=True, kw_only=True):
-    """`die_at` names a failpoint, `nth` says at which passing of it the process is killed.
+    """How to run a gateway process.
 
-    Without `armed` it begins to count when it is told to. `factory` opens the channels. The logs
-    of the profiles `overheard` get everything that the process logs, as they never should.
+    The process is killed when it passes the failpoint `die_at` for the `nth` time; without `armed`,
+    counting starts at SIGUSR2. `factory` opens the channels. The profiles in `overheard` wrongly
+    receive the logs of the whole process, to test that such a leak is detected.
     """
 
     folder: str
@@ -52,10 +52,9 @@ class GatewaySpec(Struct, frozen=True, kw_only=True):
 
 
 class GatewayReport(Struct, frozen=True):
-    """Which failpoints were passed how often, and how the loop fared, in seconds.
+    """How often each failpoint was passed, and delays of the event loop in seconds.
 
-    `stood` is the longest time without a turn of the loop, `longest` is that less what the
-    machine took for others, and `worked` is for how long the loop itself was at work in one go.
+    `stood`, `longest` and `worked` are those of `EventLoopGuard`.
     """
 
     passed: dict[str, int]
@@ -66,21 +65,21 @@ class GatewayReport(Struct, frozen=True):
 
     @property
     def loop(self) -> str:
-        """In words, for whoever reads the numbers of a proof."""
-        stood, net, worked = (1000 * one for one in (self.stood, self.longest, self.worked))
+        """The delays of the loop as text."""
+        stood, net, worked = (1000 * seconds for seconds in (self.stood, self.longest, self.worked))
         return (
-            f"the loop stood still for {stood:.0f} ms at most, {net:.0f} ms when others had no "
-            f"processor, and worked for {worked:.0f} ms at most"
+            f"longest event loop delay {stood:.0f} ms, {net:.0f} ms without waiting for a CPU, "
+            f"longest CPU time {worked:.0f} ms"
         )
 
     def check_loop(self) -> None:
-        """Nobody blocked it, however busy the machine is."""
+        """Raise `LoopBlocked` if the loop was blocked."""
         if self.blocks:
             raise LoopBlocked("\n".join([self.loop, *self.blocks]))
 
 
 class CrashPlan:
-    """Counts what is passed; at the appointed place it ends the process, as a power cut would."""
+    """Counts passed failpoints and kills the process at the chosen one, like a power failure."""
 
     def __init__(self, die_at: str, nth: int, *, armed: bool) -> None:
         self.passed: collections.Counter[str] = collections.Counter()
@@ -101,7 +100,7 @@ class CrashPlan:
 
 
 class LoopWatch:
-    """Watches the loop from when the gateway begins to serve; `loaded` is for what it took."""
+    """Guards the event loop once the gateway serves; `loaded` is the file for imported modules."""
 
     def __init__(self, loaded: Path | None = None) -> None:
         self._guard: EventLoopGuard | None = None
@@ -126,7 +125,7 @@ class LoopWatch:
 def single_profile_spec(
     folder: Path, url: str, account: str = "main", env: Mapping[str, str] | None = None
 ) -> GatewaySpec:
-    """A gateway of one profile that everything is well with, furnished and ready to be started."""
+    """Write the home of a gateway with one profile and return its spec."""
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     variables = {"MESSAGING_CWD": str(work), **(env or {})}
@@ -138,7 +137,7 @@ def single_profile_spec(
 def run_gateway_spec(
     spec: GatewaySpec, fate: CrashPlan, loaded: Path | None = None
 ) -> tuple[int, GatewayReport]:
-    """Until it is told to end. Returns its exit code, and what it saw."""
+    """Run until SIGTERM; return the exit code and the report."""
     env = Env({**process_env(), "HERMES_HOME": spec.home})
     watch = LoopWatch(loaded)
     options = RunOptions(ready_fd=os.dup(1))
@@ -163,10 +162,10 @@ def main() -> int:
 
 
 def run_and_report(spec: GatewaySpec, loaded: Path | None = None) -> int:
-    """One whole life; the code that it ends with."""
-    fate = CrashPlan(spec.die_at, spec.nth, armed=spec.armed)
-    signal.signal(signal.SIGUSR2, fate.arm)
-    code, report = run_gateway_spec(spec, fate, loaded)
+    """Run a gateway, print its report and return the exit code."""
+    plan = CrashPlan(spec.die_at, spec.nth, armed=spec.armed)
+    signal.signal(signal.SIGUSR2, plan.arm)
+    code, report = run_gateway_spec(spec, plan, loaded)
     _print_line(msgspec.json.encode(report).decode())
     return 0 if code == 128 + signal.SIGTERM else code
 

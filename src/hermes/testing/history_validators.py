@@ -1,7 +1,7 @@
-"""Strict judges of a history, one for each shape in which providers take it.
+"""Strict validators of a message history, one for each provider API.
 
-They say what the providers' documentation and their 400 answers say, on the level of our
-own messages, and share no code with the repair that must satisfy them.
+They apply the rules of the providers' documentation and 400 responses to our own messages, and
+share no code with the history repair they test.
 """
 
 import re
@@ -15,11 +15,11 @@ _NAME = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
 class InvalidHistory(AssertionError):
-    """A provider of this shape would answer 400."""
+    """A provider with this API would respond with 400."""
 
 
 def check_chat_completions(history: Sequence[Message]) -> None:
-    """Roles user, assistant, tool: tool messages stand right behind the assistant that called."""
+    """Check chat completions: tool messages directly follow the assistant message that called."""
     waiting: list[str] = []
     before: Message | None = None
     for message in history:
@@ -30,13 +30,13 @@ def check_chat_completions(history: Sequence[Message]) -> None:
                 _require(_has_content(message), "an empty user message")
             case Assistant():
                 _require(not waiting, f"calls {waiting} have no tool message")
-                _require(isinstance(before, User | Result), "an assistant where none may be")
-                _require(_has_content(message), "an assistant with neither content nor calls")
+                _require(isinstance(before, User | Result), "an unexpected assistant message")
+                _require(
+                    _has_content(message), "an assistant message with neither content nor calls"
+                )
                 waiting = [call.id for call in message.calls]
             case Result():
-                _require(
-                    message.call in waiting, f"tool message for {message.call!r}, not waited for"
-                )
+                _require(message.call in waiting, f"unexpected tool message for {message.call!r}")
                 _require(_has_content(message), "an empty tool message")
                 waiting.remove(message.call)
         before = message
@@ -45,7 +45,7 @@ def check_chat_completions(history: Sequence[Message]) -> None:
 
 
 def check_responses(history: Sequence[Message]) -> None:
-    """Items: each function_call has one function_call_output after it, under the same call_id."""
+    """Check Responses: each function_call is followed by one output with the same call_id."""
     called: set[str] = set()
     answered: set[str] = set()
     for message in history:
@@ -61,7 +61,7 @@ def check_responses(history: Sequence[Message]) -> None:
 
 
 def check_anthropic(history: Sequence[Message]) -> None:
-    """User and assistant alternate; a user turn begins with the results of all calls before it."""
+    """Check Anthropic: roles alternate, and a user turn starts with the results of all calls."""
     turns = _turns(history)
     _require(not turns or turns[0][0] == "user", "the first turn is not the user's")
     asked: list[str] = []
@@ -78,12 +78,12 @@ def check_anthropic(history: Sequence[Message]) -> None:
             )
             asked = []
     _require(not asked, f"tool_use {asked} without its tool_result in the next turn")
-    _require(all(_no_blank(message) for message in history), "a text block without words")
+    _require(all(_no_blank(message) for message in history), "an empty text block")
     _check_calls(history)
 
 
 def check_gemini(history: Sequence[Message]) -> None:
-    """Roles user and model: functionResponse parts match functionCall parts, in order."""
+    """Check Gemini: functionResponse parts match the functionCall parts in order."""
     turns = _turns(history)
     _require(not turns or turns[0][0] == "user", "contents do not begin with the user")
     asked: list[str] = []
@@ -111,7 +111,7 @@ SHAPES: Mapping[str, Callable[[Sequence[Message]], None]] = {
 
 
 def check_history(history: Sequence[Message]) -> None:
-    """Every shape takes it. Raises `InvalidHistory` with the shape and the reason."""
+    """Check a history for every API; raise `InvalidHistory` with the API and the reason."""
     for shape, check in SHAPES.items():
         try:
             check(history)
@@ -120,14 +120,14 @@ def check_history(history: Sequence[Message]) -> None:
 
 
 def check_request(history: Sequence[Message]) -> None:
-    """A history that can be sent now: something is asked, by a person or by a result."""
+    """Check a history that is about to be sent: it must end with a user message or a result."""
     check_history(history)
     _require(bool(history), "no messages at all")
-    _require(isinstance(history[-1], User | Result), "the last word is the assistant's own")
+    _require(isinstance(history[-1], User | Result), "the last message is from the assistant")
 
 
 def _turns(history: Sequence[Message]) -> list[tuple[str, list[Message]]]:
-    """Neighbours of one side folded, where results are on the user's side."""
+    """Group consecutive messages of one role; results count as user messages."""
     turns: list[tuple[str, list[Message]]] = []
     for message in history:
         role = "assistant" if isinstance(message, Assistant) else "user"
@@ -149,11 +149,11 @@ def _check_calls(history: Sequence[Message]) -> None:
     _require(all(ids), "a call without an id")
     _require(len(set(ids)) == len(ids), "a call id used twice")
     for call in _calls(history):
-        _require(_NAME.match(call.name) is not None, f"the name {call.name!r}")
+        _require(_NAME.match(call.name) is not None, f"invalid tool name {call.name!r}")
         try:
             msgspec.json.decode(call.args, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, msgspec.ValidationError):
-            _require(False, f"arguments that are no JSON object: {bytes(call.args)!r}")
+            _require(False, f"arguments are not a JSON object: {bytes(call.args)!r}")
 
 
 def _has_content(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""Homes for profiles that speak on the test platform and think with its mind."""
+"""Write profile homes that use the test platform and its model."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ OWNER = "ann"
 
 
 class ProfileSettings(Struct, frozen=True, kw_only=True):
-    """What one profile is given; `settings` are merged over those that all have.
+    """The configuration of one profile; `settings` are merged over the defaults.
 
-    The first profile of a process is its own home, whatever its account is called.
+    The first profile of a process uses the root home, whatever the name of its account.
     """
 
     account: str
@@ -32,7 +32,7 @@ def profile_path(root: Path, profile: str) -> Path:
 
 
 def write_profile(home: Path, given: ProfileSettings) -> None:
-    """Write the settings and variables of one profile; what else is in the home stays."""
+    """Write the settings and variables of one profile, and keep other files of the home."""
     home.mkdir(parents=True, exist_ok=True)
     settings = _merged(_settings(given), given.settings)
     (home / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
@@ -49,13 +49,13 @@ def _settings(given: ProfileSettings) -> dict[str, object]:
         "allow_admin_from": list(given.owners),
         "group_allow_admin_from": list(given.owners),
     }
-    mind = {"default": "obliging", "provider": "openai", "base_url": model_url(given)}
+    model = {"default": "obliging", "provider": "openai", "base_url": model_url(given)}
     return {
-        "model": mind,
+        "model": model,
         "platforms": {CHANNEL_NAME: {"enabled": True, "extra": extra}},
         "display": {"busy_input_mode": "queue"},
         "streaming": {"edit_interval": 0.1},
-        # What a test kills on purpose is not a program that keeps failing.
+        # Tests kill the gateway on purpose, which must not count as repeated failures.
         "gateway": {
             "restart_loop_guard": {"enabled": False},
             "respawn_storm": {"enabled": False},
@@ -70,9 +70,9 @@ def model_url(given: ProfileSettings) -> str:
 def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
     merged = dict(below)
     for name, value in above.items():
-        under = merged.get(name)
-        if isinstance(under, dict) and isinstance(value, Mapping):
-            inner = msgspec.convert(under, dict[str, object])
+        base = merged.get(name)
+        if isinstance(base, dict) and isinstance(value, Mapping):
+            inner = msgspec.convert(base, dict[str, object])
             merged[name] = _merged(inner, msgspec.convert(value, dict[str, object]))
         else:
             merged[name] = value

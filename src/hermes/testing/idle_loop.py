@@ -1,13 +1,13 @@
-"""Waiting until nothing moves any more: every task waits, and for no thread.
+"""Wait until every task of the event loop is blocked and none of them waits for a thread.
 
-A clock that tests own may only go on when everybody has done what there was to do: else a limit
-lapses on whoever is still at work. `anyio.wait_all_tasks_blocked` is not enough for that: to it,
-whoever waits for the store's thread waits, and it sleeps a tenth of a second when anybody does not.
+A fake clock may only advance when all tasks have done their work; otherwise a timeout would expire
+for a task that is still running. `anyio.wait_all_tasks_blocked` does not suffice: it counts a task
+that waits for the store's thread as blocked, and sleeps 0.1 s whenever a task is not blocked.
 
-Seen are the tasks of this event loop, and the threads they wait for through `Job.outcome` (the
-store's) and anyio's `to_thread`. Not seen are threads that are waited for in another way (those of
-hooks), other event loops, processes and sockets: a test that depends on one of these waits for what
-it does before it moves time. Whoever polls without a pause is never still, and fails the test.
+Covered are the tasks of this event loop and the threads they await through `Job.outcome` (the
+store) and anyio's `to_thread`. Not covered are threads awaited in another way (those of hooks),
+other event loops, processes and sockets: a test that depends on these must wait for them before it
+advances the clock. A task that polls without a pause never becomes idle and fails the test.
 """
 
 import asyncio
@@ -20,30 +20,29 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 _THREAD_SECONDS = 10.0
-"""Seconds that a thread may work before it counts as one that waits itself."""
+"""Seconds after which a working thread counts as blocked."""
 _MAX_WAIT = 180.0
-"""Seconds until whoever does not come to rest at all is the fault of a test."""
+"""Seconds after which a loop that never becomes idle fails the test."""
 _POLL_INTERVAL = 0.0005
 _ROUNDS = 8
-"""Of the event loop in which callbacks alone ran: whoever is cancelled is woken by one."""
+"""Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
 
 
 class IdleWaiter:
-    """Knows what it has looked at: time may have to be moved on very often.
+    """Waits for an idle loop, and caches what it knows about futures, as it is called often.
 
-    Each call of a thread has its own time: together they may take long, and one that hangs is
-    waited for once.
+    Each thread call has its own time limit, so a call that hangs is waited for only once.
     """
 
     def __init__(self, threads: float = _THREAD_SECONDS) -> None:
         self._threads = threads
         self._until: WeakKeyDictionary[asyncio.Future[object], float] = WeakKeyDictionary()
-        """When it counts no longer as the work of a thread; what is none never did."""
+        """When a future stops counting as thread work; 0 if it is not thread work."""
 
     async def comes(self) -> None:
-        """Until every other task waits for somebody else, for time, or for the outside world.
+        """Return when every other task waits for another task, for time or for I/O.
 
-        A task that waits for a thread, such as the store's, is still at work.
+        A task that waits for a thread, such as the store's, counts as running.
         """
         with anyio.fail_after(_MAX_WAIT):
             await self._comes(asyncio.current_task(), asyncio.get_running_loop())
@@ -57,7 +56,7 @@ class IdleWaiter:
             waiting = _waiting_tasks(loop, me)
             if waiting is None:
                 still = 0
-            elif any(self._in_a_thread(*one, loop.time()) for one in waiting):
+            elif any(self._in_a_thread(*entry, loop.time()) for entry in waiting):
                 still = 0
                 await anyio.sleep(_POLL_INTERVAL)
             elif _has_more_to_run(loop):
@@ -82,9 +81,9 @@ async def wait_until_idle() -> None:
 def _waiting_tasks(
     loop: asyncio.AbstractEventLoop, me: "asyncio.Task[object] | None"
 ) -> "list[tuple[asyncio.Task[object], asyncio.Future[object]]] | None":
-    """Everybody else and what they wait for, unless somebody does not wait.
+    """Return the other tasks and what they wait for, or None if one of them can run.
 
-    Two who wait here would wait for each other.
+    Tasks inside `IdleWaiter` are skipped, as two of them would wait for each other.
     """
     found: list[tuple[asyncio.Task[object], asyncio.Future[object]]] = []
     for task in asyncio.all_tasks(loop):
@@ -118,11 +117,13 @@ _NAMES = (("cr_code", "cr_await"), ("ag_code", "ag_await"), ("gi_code", "gi_yiel
 
 
 def _awaited(at: object) -> tuple[CodeType | None, object]:
-    """What runs there, and what it waits for."""
+    """Return the code object of an awaitable and what it awaits."""
     for code, waits in _NAMES:
         found: object = getattr(at, code, None)
         if isinstance(found, CodeType):
             return found, getattr(at, waits)
-    # One step of a generator names it to nobody but the collector of garbage.
-    steps: list[object] = [one for one in gc.get_referents(at) if hasattr(one, "ag_await")]
-    return None, steps[0] if steps else None
+    # An `asend` step refers to its generator only in a way that the garbage collector sees.
+    generators: list[object] = [
+        referent for referent in gc.get_referents(at) if hasattr(referent, "ag_await")
+    ]
+    return None, generators[0] if generators else None

@@ -1,4 +1,4 @@
-"""Channels that mix people up, for proofs that this would be noticed."""
+"""Channels that confuse chats or users, to test that isolation checks notice it."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ from hermes.testing.platform.gateway import open_test_channel
 
 
 class ForwardingChannel:
-    """Passes everything on; what inherits from it does not."""
+    """Forwards everything to another channel; subclasses introduce a leak."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -30,12 +30,12 @@ class ForwardingChannel:
         return self._channel.caps
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
-        async def heard(inbound: Inbound) -> None:
+        async def forward(inbound: Inbound) -> None:
             self._last = inbound
             await anyio.lowlevel.checkpoint()
             await deliver(self.changed(inbound, self._last))
 
-        await self._channel.run(heard)
+        await self._channel.run(forward)
 
     async def send(self, to: Address, post: Outbound) -> Receipt:
         return await self._channel.send(self.redirect(to, self._last), post)
@@ -48,14 +48,14 @@ class ForwardingChannel:
 
 
 class LastChatChannel(ForwardingChannel):
-    """Answers in the chat that spoke last, as a channel with one current chat would."""
+    """Sends to the chat of the last message, as a channel with a global current chat would."""
 
     def redirect(self, to: Address, last: Inbound | None) -> Address:
         return Address(to.channel, last.address.chat) if last else to
 
 
 class LastUserChannel(ForwardingChannel):
-    """Takes everybody for the last one who spoke: what a variable for the whole process is."""
+    """Gives every message the details of the last one, as a process-wide variable would."""
 
     def changed(self, inbound: Inbound, last: Inbound) -> Inbound:
         return structs.replace(inbound, about=last.about)

@@ -1,8 +1,8 @@
-"""The real gateway with several profiles, everybody with secrets, and people who talk to them.
+"""Run the real gateway with several profiles and look for leaks between them.
 
-Each profile has a prompt, a key and a chatty hook of its own; its people have the same ids and the
-same chats as those of the others, and talk alone with the agent and in a group. What keeps them
-apart can be left out, wall by wall, when the world is built.
+Each profile has its own prompt, key and logging hook. The people of all profiles share the same ids
+and chats, and talk to the agent in direct messages and in a group. Each isolation mechanism can be
+disabled, to test that the resulting leak is found.
 """
 
 import random
@@ -27,7 +27,7 @@ from hermes.testing.platform.state import GROUP_PREFIX, PlatformPost, WrittenMes
 GROUP_CHAT = f"{GROUP_PREFIX}den"
 DATABASE = "state.db"
 UNSCANNED = (".env", "profiles")
-"""What is not looked at with the home it lies in: the keys are there, and other homes."""
+"""Skipped when a home is scanned: its own keys, and the homes of other profiles."""
 
 HOOK_MANIFEST = "name: chatty\nevents: [agent:start, agent:end]\n"
 HOOK_HANDLER = """import logging
@@ -52,9 +52,10 @@ GROUP_QUESTIONS = QUESTIONS[:4]
 
 
 class IsolationOptions(Struct, frozen=True, kw_only=True):
-    """What keeps profiles and people apart; False leaves that wall out.
+    """Which isolation mechanisms are enabled.
 
-    `spaces` are the names of profiles in the keys of sessions: each profile served alone has none.
+    With `spaces`, one process serves all profiles and their names are part of the session keys;
+    otherwise each profile has its own process.
     """
 
     keys: bool = True
@@ -68,7 +69,7 @@ class IsolationOptions(Struct, frozen=True, kw_only=True):
 
 
 class IsolatedProfile:
-    """One profile: its home, and what is its own and its people's."""
+    """One profile: its home, its secrets and those of its people."""
 
     def __init__(
         self, profile: str, folder: Path, people: Sequence[str], canaries: Canaries
@@ -113,11 +114,11 @@ class IsolatedProfile:
 
 
 def _mapping(value: object) -> dict[str, object]:
-    return dict(value) if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - whatever a person wrote
+    return dict(value) if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - settings as written by a user
 
 
 class MultiProfileGateway:
-    """The world at work; `live` lets its people talk, `reports` come when it is over."""
+    """A running gateway; `live` lets its people write, `reports` are filled at the end."""
 
     def __init__(
         self, server: PlatformServer, tenants: Sequence[IsolatedProfile], seed: int
@@ -127,16 +128,16 @@ class MultiProfileGateway:
         self.reports: list[GatewayReport] = []
         self.steps = 0
         self._answers = AnswerWaiter(server)
-        self._chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self._chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
         for tenant in tenants:
             for person, name in tenant.names.items():
                 server.truth.names[tenant.profile, person] = name
 
     async def live(self, steps: int, at_once: int = 40) -> None:
         while steps > 0:
-            said = [self._step() for _ in range(min(steps, at_once))]
-            steps -= len(said)
-            self.server.truth.say_all(said)
+            messages = [self._step() for _ in range(min(steps, at_once))]
+            steps -= len(messages)
+            self.server.truth.say_all(messages)
             self.server.changed()
             await self._answers.all()
 
@@ -145,7 +146,7 @@ class MultiProfileGateway:
         chance = self._chance
         tenant = chance.choice(self.tenants)
         person = chance.choice(sorted(tenant.names))
-        # People have the same names everywhere, and so have their chats.
+        # People and chats have the same ids in all profiles.
         grouped = chance.random() < 0.3
         chat, forms = (GROUP_CHAT, GROUP_QUESTIONS) if grouped else (person, QUESTIONS)
         text = tenant.asks(person, chat, chance.choice(forms), f"q-{self.steps}")
@@ -153,7 +154,7 @@ class MultiProfileGateway:
 
 
 class LeakScanner:
-    """Shows the scanner everything that leaves a gateway, and what it leaves behind."""
+    """Scans everything that a gateway sends, and the files it leaves behind."""
 
     def __init__(self, canaries: Canaries, server: PlatformServer) -> None:
         self._canaries = canaries
@@ -162,7 +163,7 @@ class LeakScanner:
         server.mind.heard = self.thought
 
     def thought(self, thought: ModelCall) -> None:
-        """A request is read by the model of an account, for the one who asked."""
+        """Scan a model request on behalf of the person who asked."""
         asker = self._by_name().get(question_name(thought.question))
         reader = _reader(thought.account, asker) if asker else thought.account
         self._canaries.look(reader, "request", thought.body)
@@ -190,7 +191,7 @@ class LeakScanner:
         if not shown.chat.startswith(GROUP_PREFIX):
             return f"{shown.account}/{shown.chat}"
         answered = by_id.get(shown.reply_to or "")
-        # The rest of a long answer does not say whom it is for.
+        # The later parts of a long answer have no `reply_to`.
         return _reader(shown.account, answered) if answered else shown.account
 
     def _by_name(self) -> Mapping[str, WrittenMessage]:
@@ -208,34 +209,34 @@ def _reader(account: str, asker: WrittenMessage) -> str:
 async def multi_profile_gateway(
     folder: Path, profiles: int, people: int, walls: IsolationOptions | None = None, seed: int = 0
 ) -> AsyncGenerator[tuple[MultiProfileGateway, Canaries]]:
-    """Profiles at work while the block runs; afterwards everything that is left is scanned."""
+    """Run the profiles during the block, then scan everything they left behind."""
     walls, canaries = walls or IsolationOptions(), Canaries(seed)
     names = [f"person{number}" for number in range(people)]
-    all_of_them = [
+    tenants = [
         IsolatedProfile(profile, folder, names, canaries)
         for profile in [DEFAULT_PROFILE, *(f"profile{number}" for number in range(1, profiles))]
     ]
     async with serve_platform(seed=seed) as server:
-        for tenant in all_of_them:
-            tenant.set_up(server.url, walls, all_of_them[0])
+        for tenant in tenants:
+            tenant.set_up(server.url, walls, tenants[0])
         scanner = LeakScanner(canaries, server)
-        world = MultiProfileGateway(server, all_of_them, seed)
+        gateway = MultiProfileGateway(server, tenants, seed)
         async with AsyncExitStack() as stack:
-            lives = [
+            instances = [
                 await stack.enter_async_context(gateway_instance(spec))
-                for spec in _specs(folder, all_of_them, walls)
+                for spec in _specs(folder, tenants, walls)
             ]
             group = await stack.enter_async_context(anyio.create_task_group())
-            for life in lives:
-                group.start_soon(life.watch)
-            for life in lives:
-                await life.ready()
-            yield world, canaries
-            for life in lives:
-                life.end()
-    world.reports += [life.report for life in lives if life.report]
+            for instance in instances:
+                group.start_soon(instance.watch)
+            for instance in instances:
+                await instance.ready()
+            yield gateway, canaries
+            for instance in instances:
+                instance.end()
+    gateway.reports += [instance.report for instance in instances if instance.report]
     scanner.chats()
-    for tenant in all_of_them:
+    for tenant in tenants:
         scanner.left_behind(tenant)
 
 
@@ -251,9 +252,9 @@ def _specs(
     )
     if walls.spaces:
         return [first]
-    apart: list[GatewaySpec] = []
+    separate: list[GatewaySpec] = []
     for tenant in tenants:
         own = folder / "apart" / tenant.profile
         own.mkdir(parents=True)
-        apart.append(structs.replace(first, folder=str(own), home=str(tenant.home)))
-    return apart
+        separate.append(structs.replace(first, folder=str(own), home=str(tenant.home)))
+    return separate

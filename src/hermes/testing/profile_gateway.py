@@ -1,4 +1,4 @@
-"""The gateway of one profile in a test's own process, put together by the daemon's own code."""
+"""Run the gateway of one profile in the test process, assembled as in production."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -24,14 +24,14 @@ FAST_RETRY = Backoff(base=0.02, cap=0.2)
 
 
 def unchanged_app(app: App) -> None:
-    """Nothing about it is changed."""
+    """Do nothing; the default for `prepare`."""
 
 
 @asynccontextmanager
 async def profile_gateway(
     home: Path, prepare: Callable[[App], None] = unchanged_app, retry: Backoff = FAST_RETRY
 ) -> AsyncGenerator[ProfileService]:
-    """A furnished home, served while the block runs, and then cut off as by a power failure.
+    """Serve a prepared home during the block, then cancel it as a power failure would.
 
     `prepare` may change the app before its gateway is built.
     """
@@ -47,11 +47,11 @@ async def profile_gateway(
             manifests={CHANNEL_NAME: TEST_MANIFEST},
             retry=retry,
         )
-        tenant: ProfileService = await group.start(serve_profile, owner, deps)
-        prepare(tenant.app)
-        Router({tenant.profile: tenant}).assemble()
-        await tenant.listening.wait()
-        yield tenant
+        service: ProfileService = await group.start(serve_profile, owner, deps)
+        prepare(service.app)
+        Router({service.profile: service}).assemble()
+        await service.listening.wait()
+        yield service
         group.cancel_scope.cancel()
 
 

@@ -1,4 +1,4 @@
-"""A model that plays scripts: one for each request, in order."""
+"""A fake model that plays one script per request."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -14,7 +14,7 @@ from hermes.schema.messages import Assistant, Stop, Text
 
 
 class Pause(Enum):
-    """A step of a script that never ends by itself."""
+    """A script step that blocks until it is cancelled."""
 
     FOREVER = auto()
 
@@ -24,11 +24,11 @@ Script: TypeAlias = Sequence[ScriptStep] | Callable[[ModelRequest], Sequence[Scr
 
 
 class ScriptedModel:
-    """Plays one script per request and remembers every request it saw.
+    """Plays one script per request and records the requests.
 
     A step is a chunk to yield, seconds to wait, an error to raise, or `Pause.FOREVER`.
-    A script may also be a function of the request. `left_early` counts the streams
-    that were left before their end.
+    A script may also be a function of the request. `abandoned_streams` counts the streams
+    that were closed before their end.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class ScriptedModel:
             self.abandoned_streams += not answered
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing, as there is nothing to close."""
 
 
-def answer_script(*pieces: str, id: str = "msg_said", stop: Stop = Stop.END) -> list[ScriptStep]:  # noqa: A002 - it is one
-    """A script for a plain answer: each piece as a delta, then the whole."""
+def answer_script(*pieces: str, id: str = "msg_said", stop: Stop = Stop.END) -> list[ScriptStep]:  # noqa: A002 - the message id
+    """Return a script for a plain answer: each piece as a delta, then the whole message."""
     whole = Assistant(id, (Text("".join(pieces)),), stop)
     return [*(TextDelta(piece) for piece in pieces), whole]

@@ -1,4 +1,4 @@
-"""Every tool there is, made from the least that it can be made from: to be looked at, not run."""
+"""Load every tool with placeholder dependencies, for inspection only."""
 
 import sys
 from pathlib import Path

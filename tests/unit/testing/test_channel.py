@@ -24,28 +24,28 @@ class TestFakeChannel(ChannelContract):
         return ChannelBench(channel, Address("fake", "1"), arrive, shown)
 
 
-async def test_the_same_update_can_come_twice():
+async def test_repeated_update_is_delivered_again():
     channel = FakeChannel()
-    heard: list[Inbound] = []
+    received: list[Inbound] = []
 
     async def deliver(update: Inbound) -> None:
-        heard.append(update)
+        received.append(update)
 
     async with anyio.create_task_group() as group:
         group.start_soon(channel.run, deliver)
         update = await channel.say("hi")
         await channel.type(update)
         group.cancel_scope.cancel()
-    assert [update.key for update in heard] == ["fake:1", "fake:1"]
+    assert [update.key for update in received] == ["fake:1", "fake:1"]
 
 
-async def test_a_platform_that_is_down_refuses():
+async def test_send_fails_while_the_platform_is_down():
     channel = FakeChannel()
     channel.down = True
     with pytest.raises(ChannelDown):
         await channel.send(Address("fake", "1"), Outbound((Text("hi"),)))
 
 
-async def test_a_post_for_another_channel_is_refused():
+async def test_send_to_another_channel_is_refused():
     with pytest.raises(ValueError, match="telegram"):
         await FakeChannel().send(Address("telegram", "1"), Outbound((Text("hi"),)))

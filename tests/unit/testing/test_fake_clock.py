@@ -19,14 +19,14 @@ async def test_sleepers_wake_in_order():
     clock = FakeClock()
     woke: list[tuple[str, float]] = []
 
-    async def nap(name: str, *naps: float) -> None:
-        for seconds in naps:
+    async def sleep_repeatedly(name: str, *durations: float) -> None:
+        for seconds in durations:
             await clock.sleep(seconds)
             woke.append((name, clock.monotonic()))
 
     async with anyio.create_task_group() as group:
-        group.start_soon(nap, "slow", 5.0)
-        group.start_soon(nap, "often", 2.0, 2.0, 2.0)
+        group.start_soon(sleep_repeatedly, "slow", 5.0)
+        group.start_soon(sleep_repeatedly, "often", 2.0, 2.0, 2.0)
         await clock.advance(1.0)
         assert (woke, clock.sleepers) == ([], 2)
         await clock.advance(4.0)

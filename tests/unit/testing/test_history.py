@@ -1,4 +1,4 @@
-"""The judge of histories finds each kind of wrong, and nothing in what is right."""
+"""The delivery check reports each kind of error and accepts a correct delivery."""
 
 import pytest
 
@@ -22,17 +22,17 @@ def answer(
     truth.post("bot", chat, f"{mark}re: {name}", to)
 
 
-def test_all_is_well(truth: FakePlatform):
+def test_correct_delivery_passes(truth: FakePlatform):
     answer(truth, "q-1", to="u0")
     answer(truth, "q-2")
     answer(truth, "q-2", mark=RECOVERED_MARK)
     answer(truth, "q-3", chat="d")
-    verdict = check_delivery(truth)
-    verdict.check()
-    assert (verdict.asked, verdict.answered, verdict.marked) == (3, 3, 1)
+    report = check_delivery(truth)
+    report.check()
+    assert (report.asked, report.answered, report.marked) == (3, 3, 1)
 
 
-def test_lost(truth: FakePlatform):
+def test_missing_answer_is_lost(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-3", chat="d")
     assert check_delivery(truth).lost == ["bot/c: q-2"]
@@ -40,39 +40,41 @@ def test_lost(truth: FakePlatform):
         check_delivery(truth).check()
 
 
-def test_doubled(truth: FakePlatform):
+def test_repeated_unmarked_answer_is_doubled(truth: FakePlatform):
     answer(truth, "q-1")
     answer(truth, "q-1")
     assert check_delivery(truth).doubled == ["bot/c: q-1"]
 
 
-def test_inverted(truth: FakePlatform):
+def test_answers_out_of_order_are_inverted(truth: FakePlatform):
     answer(truth, "q-2")
     answer(truth, "q-1")
     assert check_delivery(truth).inverted == ["bot/c: q-1 after q-2"]
 
 
 @pytest.mark.parametrize(("chat", "to"), [("d", None), ("c", "u1")])
-def test_strayed(truth: FakePlatform, chat: str, to: str | None):
+def test_answer_to_the_wrong_chat_or_message_is_strayed(
+    truth: FakePlatform, chat: str, to: str | None
+):
     answer(truth, "q-1", chat=chat, to=to)
     assert len(check_delivery(truth).strayed) == 1
 
 
-def test_told_otherwise(truth: FakePlatform):
+def test_question_reported_as_interrupted_is_not_lost(truth: FakePlatform):
     truth.post("bot", "d", "“/queue q-3” was interrupted and may not be done.", None)
     truth.post("bot", "c", "I will not retry it on my own.", "u0")
-    verdict = check_delivery(truth)
-    assert sorted(verdict.told) == ["q-1", "q-3"]
-    assert verdict.lost == ["bot/c: q-2"]
+    report = check_delivery(truth)
+    assert sorted(report.told) == ["q-1", "q-3"]
+    assert report.lost == ["bot/c: q-2"]
 
 
-def test_a_long_answer_is_whole_only_with_all_its_lines(truth: FakePlatform):
+def test_long_answer_with_missing_lines_is_lost(truth: FakePlatform):
     truth.say("bot", "e", "eve", "q-4 long")
     answer(truth, "q-4 long", chat="e")
     assert "bot/e: q-4 line 11" in check_delivery(truth).lost
 
 
-def test_waiting_knows_when_all_is_said(truth: FakePlatform):
+def test_all_answered_only_after_every_answer_arrived(truth: FakePlatform):
     waiting = PendingAnswers(truth)
     truth.feed("bot").after(3, 10)
     assert not waiting.all_answered()
@@ -86,12 +88,12 @@ def test_waiting_knows_when_all_is_said(truth: FakePlatform):
     assert not waiting.all_answered()
 
 
-def test_left_over(truth: FakePlatform):
-    """Progress that stayed is wrong where it could be known; else it is only counted."""
+def test_progress_post_with_a_known_receipt_is_left_over(truth: FakePlatform):
+    """Without a known receipt, a leftover progress post is only counted."""
     known = truth.post("bot", "c", "· terminal ls", None)
     truth.post("bot", "c", "· terminal pwd", None)
-    verdict = check_delivery(truth, receipts={known.id})
-    assert verdict.left_over == ["bot/c: · terminal ls"]
-    assert verdict.unknown == 1
+    report = check_delivery(truth, receipts={known.id})
+    assert report.left_over == ["bot/c: · terminal ls"]
+    assert report.unknown == 1
     with pytest.raises(DeliveryError, match="1 left over"):
-        verdict.check()
+        report.check()

@@ -29,19 +29,19 @@ async def blocked_by(block: Callable[[float], None]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [idle_for, busy_for])
-async def test_who_blocks_the_loop_is_named(block: Callable[[float], None]):
-    """Not while the whole machine stands still, which is nobody's fault here: then once more."""
-    told: list[str] = []
-    while not told or (block.__name__ not in told[-1] and len(told) < 10):
+async def test_blocking_call_is_named(block: Callable[[float], None]):
+    # A block is not reported while the whole machine is suspended, so try several times.
+    errors: list[str] = []
+    while not errors or (block.__name__ not in errors[-1] and len(errors) < 10):
         try:
             await blocked_by(block)
-            told.append("nobody")
+            errors.append("not blocked")
         except LoopBlocked as error:
-            told.append(str(error))
-    assert block.__name__ in told[-1]
+            errors.append(str(error))
+    assert block.__name__ in errors[-1]
 
 
-async def test_work_in_a_thread_blocks_nothing():
+async def test_work_in_a_thread_does_not_block_the_loop():
     async with guard_loop(MAX_BLOCK) as guard:
         await anyio.to_thread.run_sync(idle_for, 0.2)
     assert guard.blocks == []

@@ -1,4 +1,4 @@
-"""Whoever forks lives tells how they broke, and has one at a time."""
+"""The fork server reports failures of its children and runs one at a time."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def nursery() -> Generator[subprocess.Popen[bytes]]:
 
 
 def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> None:
-    """Lives that break as soon as they begin: their home is a file."""
+    """Start gateways that fail immediately, because their home is a file."""
     home = folder / "home"
     home.touch()
     spec = GatewaySpec(folder=str(folder), home=str(home), overheard=("default",))
@@ -35,22 +35,26 @@ def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> Non
     process.stdin.flush()
 
 
-def test_a_life_that_breaks_says_why(nursery: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_failing_child_reports_its_traceback(
+    nursery: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     order(nursery, tmp_path)
     assert nursery.stdout is not None
-    heard = b""
-    while EXIT_LINE.encode() not in heard:
-        piece = wait_for_data(nursery.stdout.fileno())
-        assert piece, "it ended before its life"
-        heard += piece
-    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
-    assert f"{EXIT_LINE}1".encode() in heard
-    assert b"Traceback" in said
-    assert str(tmp_path / "home").encode() in said
+    output = b""
+    while EXIT_LINE.encode() not in output:
+        data = wait_for_data(nursery.stdout.fileno())
+        assert data, "the server ended before its child"
+        output += data
+    _, errors = nursery.communicate(timeout=TEST_TIMEOUT)
+    assert f"{EXIT_LINE}1".encode() in output
+    assert b"Traceback" in errors
+    assert str(tmp_path / "home").encode() in errors
 
 
-def test_it_has_one_at_a_time(nursery: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_second_child_is_refused_while_one_runs(
+    nursery: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
     order(nursery, tmp_path, lives=2)
-    _, said = nursery.communicate(timeout=TEST_TIMEOUT)
-    assert b"one life at a time" in said
+    _, errors = nursery.communicate(timeout=TEST_TIMEOUT)
+    assert b"while another one is running" in errors
     assert nursery.returncode == 1

@@ -49,7 +49,7 @@ class TestPlatformChannel(ChannelContract):
             yield ChannelBench(channel, HOME, arrive, shown)
 
 
-async def test_it_is_a_channel_with_everything(server: PlatformServer):
+async def test_platform_channel_supports_all_capabilities(server: PlatformServer):
     async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
         for extra in (SupportsEdit, SupportsTyping, SupportsReactions, SupportsLiveness):
             assert isinstance(channel, extra)
@@ -63,7 +63,7 @@ async def test_it_is_a_channel_with_everything(server: PlatformServer):
     ("weather", "error"),
     [(FaultRates(refused=1), NotSent), (FaultRates(throttled=1), Throttled)],
 )
-async def test_a_post_that_was_not_taken_is_known(weather: FaultRates, error: type[NotSent]):
+async def test_refused_post_raises_not_sent(weather: FaultRates, error: type[NotSent]):
     async with (
         serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
@@ -74,7 +74,7 @@ async def test_a_post_that_was_not_taken_is_known(weather: FaultRates, error: ty
 
 
 @pytest.mark.parametrize("weather", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
-async def test_a_cut_connection_leaves_it_open(weather: FaultRates):
+async def test_cut_connection_does_not_raise_not_sent(weather: FaultRates):
     async with (
         serve_platform(weather) as server,
         open_platform_channel(server.url, "bot", SystemClock()) as channel,
@@ -85,7 +85,7 @@ async def test_a_cut_connection_leaves_it_open(weather: FaultRates):
         assert len(server.truth.shown) == (weather.lost_reply == 1)
 
 
-async def test_a_platform_that_is_not_there_is_offline():
+async def test_send_without_a_server_raises_offline():
     async with serve_platform() as server:
         url = server.url
     async with open_platform_channel(url, "bot", SystemClock()) as channel:
@@ -93,12 +93,12 @@ async def test_a_platform_that_is_not_there_is_offline():
             await channel.send(HOME, HELLO)
 
 
-async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
-    heard: list[str] = []
+async def test_unacknowledged_update_is_delivered_again(server: PlatformServer):
+    received: list[str] = []
 
     async def deliver(inbound: Inbound) -> None:
-        heard.append(inbound.key)
-        if len(heard) == 1:
+        received.append(inbound.key)
+        if len(received) == 1:
             raise ConnectionError("the disk is full")
 
     async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
@@ -109,20 +109,20 @@ async def test_what_was_not_acknowledged_comes_again(server: PlatformServer):
             group.start_soon(channel.run, deliver)
             await server.until(lambda: not server.truth.feed("bot").updates)
             group.cancel_scope.cancel()
-    assert heard == ["u0", "u0"]
+    assert received == ["u0", "u0"]
 
 
-def test_rough_weather_repeats_and_mixes_but_keeps_each_chat_in_order():
+def test_faults_repeat_and_mix_updates_but_keep_each_chat_in_order():
     truth = FakePlatform(SOME_FAULTS, seed=7)
-    said = [("bot", f"c{n % 5}", "ann", str(n)) for n in range(500)]
-    truth.say_all(said)
-    given = [update.spoken for update in truth.feed("bot").updates]
-    assert 100 < len(given) - 500 < 200
-    firsts = list(dict.fromkeys(given))
-    assert firsts != truth.spoken
+    messages = [("bot", f"c{n % 5}", "ann", str(n)) for n in range(500)]
+    truth.say_all(messages)
+    delivered = [update.spoken for update in truth.feed("bot").updates]
+    assert 100 < len(delivered) - 500 < 200
+    first_deliveries = list(dict.fromkeys(delivered))
+    assert first_deliveries != truth.spoken
     for chat in range(5):
-        texts = [int(one.text) for one in firsts if one.chat == f"c{chat}"]
+        texts = [int(one.text) for one in first_deliveries if one.chat == f"c{chat}"]
         assert texts == sorted(texts)
     again = FakePlatform(SOME_FAULTS, seed=7)
-    again.say_all(said)
-    assert [update.spoken for update in again.feed("bot").updates] == given
+    again.say_all(messages)
+    assert [update.spoken for update in again.feed("bot").updates] == delivered

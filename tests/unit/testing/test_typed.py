@@ -1,4 +1,4 @@
-"""`make check` asks for the types of every file that a change can have reached."""
+"""`make check` type-checks every file that a change can affect."""
 
 import ast
 import runpy
@@ -47,9 +47,7 @@ def outside(text: str) -> str:
         ("LIMIT: int = 3", 'LIMIT: int = 3\n"""Of boxes."""'),
     ],
 )
-def test_what_is_done_within_a_function_or_said_of_a_thing_reaches_nobody(
-    old: str, new: str
-) -> None:
+def test_change_inside_a_function_or_docstring_is_not_public(old: str, new: str) -> None:
     assert outside(BEFORE.replace(old, new)) == outside(BEFORE) != outside("")
     assert BEFORE.replace(old, new) != BEFORE
 
@@ -71,7 +69,7 @@ def test_what_is_done_within_a_function_or_said_of_a_thing_reaches_nobody(
         ("found = [1]\n        return found", "..."),
     ],
 )
-def test_what_others_see_of_a_file_reaches_them(old: str, new: str) -> None:
+def test_change_of_a_signature_or_attribute_is_public(old: str, new: str) -> None:
     assert outside(BEFORE.replace(old, new)) != outside(BEFORE)
 
 
@@ -84,7 +82,7 @@ def test_what_others_see_of_a_file_reaches_them(old: str, new: str) -> None:
         ("garden", "GARDEN = 1", "GARDEN = 2", {"garden"}),
     ],
 )
-def test_a_change_reaches_whoever_imports_it_from_far(
+def test_public_change_reaches_transitive_importers(
     changed: str, old: str, new: str, reached: set[str]
 ) -> None:
     texts = {"box": BEFORE, "room": "ROOM = 1", "house": "", "garden": "GARDEN = 1"}

@@ -1,1 +1,1 @@
-"""What every driver of a port must do, as suites that plugin authors can run too."""
+"""Contract test suites for the ports, for our own drivers and for plugins."""

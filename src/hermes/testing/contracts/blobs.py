@@ -1,4 +1,4 @@
-"""What every blob store must do: subclass `BlobsContract` and provide the fixture `blobs`."""
+"""Contract of blob stores: subclass `BlobsContract` and provide the fixture `blobs`."""
 
 import hashlib
 
@@ -10,13 +10,13 @@ from hermes.schema.errors import NotFound
 
 class BlobsContract:
     @pytest.mark.parametrize("data", [b"", b"\x00\xff", b"x" * 1_000_000])
-    async def test_bytes_come_back_by_their_digest(self, blobs: Blobs, data: bytes) -> None:
+    async def test_stored_bytes_are_read_by_digest(self, blobs: Blobs, data: bytes) -> None:
         media = await blobs.put(data, "image/png", "a.png")
         assert media.digest == hashlib.sha256(data).hexdigest()
         assert (media.media_type, media.name) == ("image/png", "a.png")
         assert await blobs.read(media.digest) == data
 
-    async def test_the_same_bytes_have_one_address(self, blobs: Blobs) -> None:
+    async def test_identical_bytes_share_a_digest(self, blobs: Blobs) -> None:
         first = await blobs.put(b"same", "text/plain", "one.txt")
         second = await blobs.put(b"same", "application/pdf", "two.pdf")
         assert first.digest == second.digest
@@ -38,6 +38,6 @@ class BlobsContract:
             "0" * 65,
         ],
     )
-    async def test_no_other_name_leads_anywhere(self, blobs: Blobs, digest: str) -> None:
+    async def test_invalid_or_unknown_digest_is_not_found(self, blobs: Blobs, digest: str) -> None:
         with pytest.raises(NotFound):
             await blobs.read(digest)

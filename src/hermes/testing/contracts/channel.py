@@ -1,4 +1,4 @@
-"""What every channel must do: subclass `ChannelContract` and provide the fixture `bench`."""
+"""Contract of channels: subclass `ChannelContract` and provide the fixture `bench`."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,7 +11,11 @@ from hermes.schema.scope import Address
 
 
 class ChannelBench(Struct, frozen=True):
-    """`arrive` returns when the platform has been acknowledged; `shown` reads a chat."""
+    """A channel under test and the other side of its platform.
+
+    `arrive` sends a message to the channel and returns once it is acknowledged; `shown` returns
+    the texts visible in a chat.
+    """
 
     channel: Channel
     home: Address
@@ -24,29 +28,30 @@ def _post(text: str) -> Outbound:
 
 
 class ChannelContract:
-    async def test_delivers_what_people_write(self, bench: ChannelBench) -> None:
-        heard: list[Inbound] = []
+    async def test_incoming_message_is_delivered(self, bench: ChannelBench) -> None:
+        received: list[Inbound] = []
 
         async def deliver(update: Inbound) -> None:
-            heard.append(update)
+            received.append(update)
 
         async with anyio.create_task_group() as group:
             group.start_soon(bench.channel.run, deliver)
             await bench.arrive("hello")
             group.cancel_scope.cancel()
         assert [
-            part.text for update in heard for part in update.parts if isinstance(part, Text)
+            part.text for update in received for part in update.parts if isinstance(part, Text)
         ] == ["hello"]
-        assert heard[0].key
-        assert heard[0].sender
-        assert heard[0].address.channel == bench.home.channel
+        assert received[0].key
+        assert received[0].sender
+        assert received[0].address.channel == bench.home.channel
 
-    async def test_acknowledges_only_what_is_durable(self, bench: ChannelBench) -> None:
-        """Until `deliver` returns, the platform has no acknowledgement."""
-        asked, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
+    async def test_update_is_not_acknowledged_before_deliver_returns(
+        self, bench: ChannelBench
+    ) -> None:
+        delivering, durable, arrived = anyio.Event(), anyio.Event(), anyio.Event()
 
         async def deliver(update: Inbound) -> None:
-            asked.set()
+            delivering.set()
             await durable.wait()
 
         async def arrive() -> None:
@@ -56,19 +61,19 @@ class ChannelContract:
         async with anyio.create_task_group() as group:
             group.start_soon(bench.channel.run, deliver)
             group.start_soon(arrive)
-            await asked.wait()
+            await delivering.wait()
             assert not arrived.is_set()
             durable.set()
             await arrived.wait()
             group.cancel_scope.cancel()
 
-    async def test_sends_and_gives_a_receipt(self, bench: ChannelBench) -> None:
+    async def test_each_send_returns_its_own_receipt(self, bench: ChannelBench) -> None:
         first = await bench.channel.send(bench.home, _post("one"))
         second = await bench.channel.send(bench.home, _post("two"))
         assert first.id != second.id
         assert await bench.shown(bench.home) == ["one", "two"]
 
-    async def test_edits_in_place(self, bench: ChannelBench) -> None:
+    async def test_edit_replaces_the_sent_message(self, bench: ChannelBench) -> None:
         if not isinstance(bench.channel, SupportsEdit):
             return
         receipt = await bench.channel.send(bench.home, _post("draft"))

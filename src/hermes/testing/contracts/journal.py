@@ -1,4 +1,4 @@
-"""What the journal of runs and the shelf of responses of every store must do."""
+"""Contract of the run journal and the stored responses of a store."""
 
 from datetime import timedelta
 
@@ -22,14 +22,14 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 
 DEAD_PROCESS = f"{process_id().rsplit('/', 1)[0]}/0/0"
-"""A process on this machine that started at another time, so that it is not there any more."""
+"""Id of a process on this machine that has ended."""
 
 
 def run_record(clock: FakeClock, run: str = "run_1", **more: str) -> RunRecord:
-    plain = RunRecord(
+    default = RunRecord(
         run=run, session="s1", principal=OWNER, created=clock.now(), updated=clock.now()
     )
-    return msgspec.structs.replace(plain, **more)
+    return msgspec.structs.replace(default, **more)
 
 
 def run_events(
@@ -44,21 +44,21 @@ async def event_numbers(store: Store, run: str, after: int = 0, limit: int = 100
 
 
 class JournalContract:
-    async def test_a_run_comes_back_as_it_was_opened(self, store: Store, clock: FakeClock) -> None:
+    async def test_opened_run_is_read_back_unchanged(self, store: Store, clock: FakeClock) -> None:
         opened = run_record(clock, holder="h", model="m", key="k", fingerprint="f")
         assert await store.journal.open(opened) == opened
         assert await store.journal.get("run_1", OWNER) == opened
         assert await event_numbers(store, "run_1") == []
 
-    async def test_a_key_names_one_run_of_one_principal(
+    async def test_key_identifies_one_run_per_principal(
         self, store: Store, clock: FakeClock
     ) -> None:
         first = await store.journal.open(run_record(clock, key="k", fingerprint="f"))
         again = await store.journal.open(run_record(clock, "run_2", key="k", fingerprint="other"))
         assert again == first
         assert await store.journal.by_key("k", OWNER) == first
-        for key, who in (("k", "stranger"), ("other", OWNER), ("", OWNER)):
-            assert await store.journal.by_key(key, who) is None
+        for key, principal in (("k", "eve"), ("other", OWNER), ("", OWNER)):
+            assert await store.journal.by_key(key, principal) is None
         with pytest.raises(NotFound):
             await store.journal.get("run_2", OWNER)
         other = await store.journal.open(run_record(clock, "run_3", key="k", principal="guest"))
@@ -66,30 +66,30 @@ class JournalContract:
         for run in ("run_4", "run_5"):
             assert (await store.journal.open(run_record(clock, run))).run == run
 
-    async def test_a_run_withdrawn_sets_its_key_free(self, store: Store, clock: FakeClock) -> None:
+    async def test_withdrawing_a_run_frees_its_key(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock, key="k"))
         await store.journal.withdraw("run_1")
-        await store.journal.withdraw("nobody")
+        await store.journal.withdraw("unknown")
         again = await store.journal.open(run_record(clock, "run_2", key="k"))
         assert again.run == "run_2"
         await store.commit(run_events(clock, "run_2", 1, status=RunStatus.COMPLETED))
         await store.journal.withdraw("run_2")
         assert (await store.journal.get("run_2", OWNER)).status is RunStatus.COMPLETED
 
-    async def test_the_same_run_is_not_opened_twice(self, store: Store, clock: FakeClock) -> None:
+    async def test_opening_a_run_twice_is_an_error(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock))
         with pytest.raises(StoreError):
             await store.journal.open(run_record(clock))
 
-    async def test_what_belongs_to_others_is_not_there_to_see(
+    async def test_run_of_another_principal_is_not_found(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.journal.open(run_record(clock, principal="guest"))
         with pytest.raises(NotFound):
-            await store.journal.get("run_1", "stranger")
+            await store.journal.get("run_1", "eve")
         assert (await store.journal.get("run_1", "guest")).principal == "guest"
 
-    async def test_events_come_back_byte_for_byte_from_any_point(
+    async def test_events_are_read_back_byte_for_byte_from_any_seq(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.journal.open(run_record(clock))
@@ -101,11 +101,13 @@ class JournalContract:
             assert await event_numbers(store, "run_1", after) == expected
         assert await event_numbers(store, "run_1", 1, limit=1) == [2, 3]
         assert await event_numbers(store, "run_1", 2**80) == []
-        assert await event_numbers(store, "nobody") == []
+        assert await event_numbers(store, "unknown") == []
         (last,) = await store.journal.events("run_1", 5)
         assert bytes(last.body) == b'{"n": 6 }'
 
-    async def test_a_note_says_how_the_run_stands(self, store: Store, clock: FakeClock) -> None:
+    async def test_appended_events_update_the_run_record(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.journal.open(run_record(clock))
         await clock.advance(5)
         await store.commit(run_events(clock, "run_1", 1, 2, status=RunStatus.RUNNING))
@@ -127,28 +129,28 @@ class JournalContract:
         assert ended.result is not None
         assert bytes(ended.result) == b'{"output":"done"}'
 
-    async def test_after_the_end_nothing_is_noted(self, store: Store, clock: FakeClock) -> None:
+    async def test_events_after_the_end_are_ignored(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock))
         await store.commit(run_events(clock, "run_1", 1, status=RunStatus.FAILED))
         await store.commit(run_events(clock, "run_1", 2, status=RunStatus.COMPLETED))
-        await store.commit(run_events(clock, "nobody", 1))
+        await store.commit(run_events(clock, "unknown", 1))
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
         assert await event_numbers(store, "run_1") == [1]
 
-    async def test_the_same_event_is_noted_once(self, store: Store, clock: FakeClock) -> None:
+    async def test_duplicate_events_are_stored_once(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock))
         for numbers in ((1, 2), (1, 2, 3), (2, 3), (3, 4)):
             await store.commit(run_events(clock, "run_1", *numbers))
         assert await event_numbers(store, "run_1") == [1, 2, 3, 4]
         assert await event_numbers(store, "run_1", 2) == [3, 4]
 
-    async def test_a_note_has_no_gaps(self, store: Store, clock: FakeClock) -> None:
+    async def test_gap_in_event_numbers_is_an_error(self, store: Store, clock: FakeClock) -> None:
         await store.journal.open(run_record(clock))
         with pytest.raises(StoreError):
             await store.commit(run_events(clock, "run_1", 1, 3))
         assert await event_numbers(store, "run_1") == []
 
-    async def test_a_note_stands_or_falls_with_its_company(
+    async def test_events_are_rolled_back_with_their_commit(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.journal.open(run_record(clock))
@@ -156,16 +158,16 @@ class JournalContract:
             await store.commit(run_events(clock, "run_1", 1), fence=Fence("s1", 7))
         assert await event_numbers(store, "run_1") == []
 
-    async def test_runs_of_the_dead_are_abandoned(self, store: Store, clock: FakeClock) -> None:
+    async def test_open_runs_of_dead_processes_are_abandoned(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.journal.open(run_record(clock, "run_1", holder=DEAD_PROCESS))
         await store.journal.open(run_record(clock, "run_2", holder=process_id()))
         await store.journal.open(run_record(clock, "run_3", holder=DEAD_PROCESS))
         await store.commit(run_events(clock, "run_3", 1, status=RunStatus.COMPLETED))
-        assert [one.run for one in await store.journal.abandoned()] == ["run_1"]
+        assert [record.run for record in await store.journal.abandoned()] == ["run_1"]
 
-    async def test_old_runs_are_forgotten_and_live_ones_never(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_forget_deletes_only_ended_runs(self, store: Store, clock: FakeClock) -> None:
         for run in ("run_1", "run_2", "run_3"):
             await store.journal.open(run_record(clock, run))
             status = None if run == "run_1" else RunStatus.COMPLETED
@@ -180,7 +182,9 @@ class JournalContract:
             await store.journal.get("run_3", OWNER)
         assert await event_numbers(store, "run_1") == [1, 2, 3]
 
-    async def test_what_a_run_came_to_counts_as_well(self, store: Store, clock: FakeClock) -> None:
+    async def test_result_size_counts_toward_the_limit(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.journal.open(run_record(clock))
         result = Raw(b'"' + b"x" * 10_000 + b'"')
         end = AppendRunEvents(
@@ -191,53 +195,59 @@ class JournalContract:
         assert await store.journal.forget(long_ago, 20_000) == 0
         assert await store.journal.forget(long_ago, 5_000) == 1
 
-    async def test_a_deleted_session_takes_its_runs_along(
+    async def test_deleting_a_session_deletes_its_runs_and_responses(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
         await store.journal.open(run_record(clock))
         await store.commit(run_events(clock, "run_1", 1), stored_response(clock))
         assert await store.archive_for(OWNER).delete(["s1"]) == 1
-        for lost in (store.journal.get("run_1", OWNER), store.responses.get("resp_1", OWNER)):
+        for deleted in (store.journal.get("run_1", OWNER), store.responses.get("resp_1", OWNER)):
             with pytest.raises(NotFound):
-                await lost
+                await deleted
 
 
 def stored_response(clock: FakeClock, name: str = "resp_1", **more: str) -> SaveResponse:
-    plain = StoredResponse(
+    default = StoredResponse(
         id=name, principal=OWNER, session="s1", created=clock.now(), body=Raw(b'{"a": 1}'), seq=4
     )
-    return SaveResponse(msgspec.structs.replace(plain, **more))
+    return SaveResponse(msgspec.structs.replace(default, **more))
 
 
 class ResponsesContract:
-    async def test_a_response_comes_back_whole(self, store: Store, clock: FakeClock) -> None:
+    async def test_response_is_read_back_by_its_owner_only(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         write = stored_response(clock, conversation="c", instructions="Be brief.")
         await store.commit(write)
         assert await store.responses.get("resp_1", OWNER) == write.response
-        for name, who in (("resp_1", "guest"), ("resp_2", OWNER)):
+        for name, principal in (("resp_1", "guest"), ("resp_2", OWNER)):
             with pytest.raises(NotFound):
-                await store.responses.get(name, who)
+                await store.responses.get(name, principal)
 
-    async def test_it_stands_where_its_session_has_come_to(
+    async def test_response_without_seq_gets_the_last_seq_of_its_session(
         self, store: Store, clock: FakeClock
     ) -> None:
-        said = [AppendMessage("s1", "r", user_message(f"word {n}"), clock.now()) for n in range(3)]
-        here = msgspec.structs.replace(stored_response(clock).response, seq=0)
-        await store.commit(OpenSession(session(clock, "s1")), *said, SaveResponse(here))
+        messages = [
+            AppendMessage("s1", "r", user_message(f"text {n}"), clock.now()) for n in range(3)
+        ]
+        response = msgspec.structs.replace(stored_response(clock).response, seq=0)
+        await store.commit(OpenSession(session(clock, "s1")), *messages, SaveResponse(response))
         assert (await store.responses.get("resp_1", OWNER)).seq == 3
         await store.commit(
-            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(here)
+            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(response)
         )
         assert (await store.responses.get("resp_1", OWNER)).seq == 4
 
-    async def test_the_same_id_replaces_only_ones_own(self, store: Store, clock: FakeClock) -> None:
+    async def test_saving_the_same_id_replaces_only_own_response(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(stored_response(clock, session="s1"))
         await store.commit(stored_response(clock, session="s2"))
         await store.commit(stored_response(clock, session="s3", principal="guest"))
         assert (await store.responses.get("resp_1", OWNER)).session == "s2"
 
-    async def test_a_conversation_is_found_by_its_newest(
+    async def test_latest_response_of_a_conversation_is_found(
         self, store: Store, clock: FakeClock
     ) -> None:
         assert await store.responses.latest("c", OWNER) is None
@@ -250,13 +260,17 @@ class ResponsesContract:
         assert found.id == "resp_2"
         assert await store.responses.latest("", OWNER) is None
 
-    async def test_deleted_by_its_owner_alone(self, store: Store, clock: FakeClock) -> None:
+    async def test_response_is_deleted_by_its_owner_only(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(stored_response(clock))
         assert not await store.responses.delete("resp_1", "guest")
         assert await store.responses.delete("resp_1", OWNER)
         assert not await store.responses.delete("resp_1", OWNER)
 
-    async def test_the_shelf_is_bounded(self, store: Store, clock: FakeClock) -> None:
+    async def test_old_and_excess_responses_are_forgotten(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         for name in ("resp_1", "resp_2", "resp_3"):
             await store.commit(stored_response(clock, name))
             await clock.advance(60)

@@ -1,4 +1,4 @@
-"""What the session leases of every store must do."""
+"""Contract of the session leases and fences of a store."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ TTL = timedelta(seconds=30)
 
 
 class LeasesContract:
-    async def test_one_holder_at_a_time(self, store: Store) -> None:
+    async def test_held_lease_is_refused_to_another_holder(self, store: Store) -> None:
         first = await store.leases.hold("s1", "a", TTL)
         with pytest.raises(SessionBusy) as caught:
             await store.leases.hold("s1", "b", TTL)
@@ -25,7 +25,7 @@ class LeasesContract:
         await store.leases.release("s1", first)
         assert await store.leases.hold("s1", "b", TTL) > first
 
-    async def test_a_lapsed_lease_may_be_taken(self, store: Store, clock: FakeClock) -> None:
+    async def test_expired_lease_can_be_taken_over(self, store: Store, clock: FakeClock) -> None:
         old = await store.leases.hold("s1", "a", TTL)
         await clock.advance(31)
         new = await store.leases.hold("s1", "b", TTL)
@@ -36,7 +36,7 @@ class LeasesContract:
             await store.leases.hold("s1", "a", TTL)
         assert await store.leases.renew("s1", new, TTL)
 
-    async def test_renewing_keeps_it(self, store: Store, clock: FakeClock) -> None:
+    async def test_renewed_lease_does_not_expire(self, store: Store, clock: FakeClock) -> None:
         generation = await store.leases.hold("s1", "a", TTL)
         for _ in range(3):
             await clock.advance(20)
@@ -45,7 +45,7 @@ class LeasesContract:
             await store.leases.hold("s1", "b", TTL)
 
     @pytest.mark.parametrize("step", [86400.0, -86400.0])
-    async def test_a_step_of_the_clock_neither_frees_nor_keeps_it(
+    async def test_lease_expiry_ignores_wall_clock_steps(
         self, store: Store, clock: FakeClock, step: float
     ) -> None:
         await store.leases.hold("s1", "a", TTL)
@@ -58,20 +58,20 @@ class LeasesContract:
         assert not await store.leases.held("s1")
         await store.leases.hold("s1", "b", TTL)
 
-    async def test_a_released_lease_cannot_be_renewed(self, store: Store) -> None:
+    async def test_released_lease_cannot_be_renewed(self, store: Store) -> None:
         generation = await store.leases.hold("s1", "a", TTL)
         await store.leases.release("s1", generation)
         assert not await store.leases.renew("s1", generation, TTL)
         assert not await store.leases.renew("never", 1, TTL)
         await store.leases.release("never", 1)
 
-    async def test_the_same_holder_gets_a_new_generation(self, store: Store) -> None:
+    async def test_same_holder_gets_a_new_generation(self, store: Store) -> None:
         old = await store.leases.hold("s1", "a", TTL)
         new = await store.leases.hold("s1", "a", TTL)
         assert new > old
         assert not await store.leases.renew("s1", old, TTL)
 
-    async def test_a_dead_process_holds_nothing(self, store: Store) -> None:
+    async def test_lease_of_a_dead_process_is_free(self, store: Store) -> None:
         dead = process_id().rpartition("/")[0] + "/1"
         old = await store.leases.hold("s1", dead, TTL)
         new = await store.leases.hold("s1", "b", TTL)
@@ -79,35 +79,35 @@ class LeasesContract:
         with pytest.raises(SessionBusy):
             await store.leases.hold("s1", process_id(), TTL)
 
-    async def test_a_living_process_keeps_its_lease(self, store: Store) -> None:
+    async def test_lease_of_a_live_process_is_kept(self, store: Store) -> None:
         await store.leases.hold("s1", process_id(), TTL)
         with pytest.raises(SessionBusy):
             await store.leases.hold("s1", "b", TTL)
 
-    async def test_two_holders_of_one_process_keep_each_other_out(self, store: Store) -> None:
-        one, other = new_holder_id(), new_holder_id()
-        first = await store.leases.hold("s1", one, TTL)
+    async def test_two_holders_in_one_process_exclude_each_other(self, store: Store) -> None:
+        first_holder, second_holder = new_holder_id(), new_holder_id()
+        first = await store.leases.hold("s1", first_holder, TTL)
         with pytest.raises(SessionBusy, match=r"process \d+ on"):
-            await store.leases.hold("s1", other, TTL)
+            await store.leases.hold("s1", second_holder, TTL)
         assert await store.leases.renew("s1", first, TTL)
         await store.leases.release("s1", first)
-        assert await store.leases.hold("s1", other, TTL) > first
+        assert await store.leases.hold("s1", second_holder, TTL) > first
 
-    async def test_a_generation_is_never_given_twice(self, store: Store, clock: FakeClock) -> None:
+    async def test_generations_are_never_reused(self, store: Store, clock: FakeClock) -> None:
         archive = store.archive_for(OWNER)
-        given: list[int] = []
+        generations: list[int] = []
         for name in ("s1", "s1", "s2", "s1"):
             await store.commit(OpenSession(session(clock, name)))
-            given += [await store.leases.hold(name, "a", TTL) for _ in range(2)]
+            generations += [await store.leases.hold(name, "a", TTL) for _ in range(2)]
             await archive.delete([name])
-            assert not await store.leases.renew(name, given[-1], TTL)
-        assert given == sorted(set(given))
+            assert not await store.leases.renew(name, generations[-1], TTL)
+        assert generations == sorted(set(generations))
 
 
 class FencesContract:
-    """A lease that was lost must not let anything through."""
+    """Writes fenced by a lost lease must fail."""
 
-    async def test_the_holder_writes_also_after_its_time(
+    async def test_expired_fence_still_writes_until_replaced(
         self, store: Store, clock: FakeClock
     ) -> None:
         fence = await _held(store, clock)
@@ -118,7 +118,7 @@ class FencesContract:
         await store.commit(AppendMessage("s1", "r", user_message("late"), clock.now()), fence=fence)
         assert await _texts(store) == ["in time", "late"]
 
-    async def test_who_was_replaced_writes_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_replaced_fence_writes_nothing(self, store: Store, clock: FakeClock) -> None:
         old = await _held(store, clock)
         await clock.advance(31)
         new = Fence("s1", await store.leases.hold("s1", "b", TTL))
@@ -134,7 +134,7 @@ class FencesContract:
         await store.commit(AppendMessage("s1", "r", user_message("mine"), clock.now()), fence=new)
         assert await _texts(store) == ["mine"]
 
-    async def test_a_released_lease_is_no_leave_to_write(
+    async def test_released_or_unknown_fence_cannot_write(
         self, store: Store, clock: FakeClock
     ) -> None:
         fence = await _held(store, clock)
@@ -149,7 +149,7 @@ class FencesContract:
             )
         assert await _texts(store) == []
 
-    async def test_a_session_deleted_and_made_anew_is_another(
+    async def test_fence_of_a_deleted_session_is_invalid_after_recreation(
         self, store: Store, clock: FakeClock
     ) -> None:
         old = await _held(store, clock)

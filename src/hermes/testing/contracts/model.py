@@ -1,4 +1,4 @@
-"""What every model driver must do. Subclass `ModelContract` and give it a `rig` fixture."""
+"""Contract of model drivers: subclass `ModelContract` and provide the fixture `rig`."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -39,33 +39,33 @@ ERRORS: tuple[type[ModelError], ...] = (
 
 
 class ScriptedAnswer(Struct, frozen=True, kw_only=True):
-    """One answer for the other side to give, in nobody's wire format."""
+    """One answer for the fake provider to send, independent of any wire format."""
 
     text: tuple[str, ...] = ()
     thought: tuple[str, ...] = ()
     calls: tuple[tuple[str, str, str], ...] = ()
-    """Each an id, a name and the arguments as JSON text."""
+    """Each is an id, a tool name and the arguments as JSON text."""
     stop: Stop = Stop.END
     usage: Usage = Usage(10, 5)
     error: type[ModelError] | None = None
     hangs: bool = False
-    """After the text, silence."""
+    """Send nothing after the text, but keep the connection open."""
     breaks: bool = False
-    """After the text, the connection is gone."""
+    """Break the connection after the text."""
 
 
 class ModelRig(Protocol):
-    """Sets up a driver with the other side of it."""
+    """Sets up a driver together with a fake provider."""
 
     def playing(self, *answers: ScriptedAnswer) -> AbstractAsyncContextManager[Model]: ...
 
     async def saw_disconnect(self) -> bool:
-        """Waits until the other side has noticed the end of the last stream."""
+        """Wait until the fake provider has noticed the end of the last stream."""
         ...
 
 
 class StreamRecord:
-    """Everything one stream gave."""
+    """All chunks of one stream."""
 
     def __init__(self) -> None:
         self.chunks: list[ModelChunk] = []
@@ -94,40 +94,38 @@ class StreamRecord:
 async def read_stream(
     model: Model, request: ModelRequest = REQUEST, heard: StreamRecord | None = None
 ) -> StreamRecord:
-    heard = heard or StreamRecord()
+    record = heard or StreamRecord()
     async with model.stream(request) as chunks:
         async for chunk in chunks:
-            heard.chunks.append(chunk)
-    return heard
+            record.chunks.append(chunk)
+    return record
 
 
 class ModelContract:
-    """Every driver passes this; a fake that does not is no fake of ours."""
-
     pytestmark = pytest.mark.anyio
 
-    async def test_it_says_who_it_is(self, rig: ModelRig) -> None:
+    async def test_name_provider_and_window_are_set(self, rig: ModelRig) -> None:
         async with rig.playing() as model:
             assert model.name
             assert model.provider
             assert model.window > 0
 
-    async def test_deltas_come_first_then_one_answer_then_nothing(self, rig: ModelRig) -> None:
+    async def test_stream_ends_with_exactly_one_answer(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer(text=("Hel", "lo ", "there\n"))) as model:
-            heard = await read_stream(model)
-        assert isinstance(heard.chunks[-1], Assistant)
-        assert [type(chunk) for chunk in heard.chunks].count(Assistant) == 1
-        assert heard.text == heard.answer.text == "Hello there\n"
-        assert heard.answer.stop is Stop.END
-        assert heard.answer.id
+            record = await read_stream(model)
+        assert isinstance(record.chunks[-1], Assistant)
+        assert [type(chunk) for chunk in record.chunks].count(Assistant) == 1
+        assert record.text == record.answer.text == "Hello there\n"
+        assert record.answer.stop is Stop.END
+        assert record.answer.id
 
-    async def test_reasoning_is_told_apart_from_the_answer(self, rig: ModelRig) -> None:
+    async def test_reasoning_is_separate_from_the_answer(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer(thought=("let me ", "see"), text=("42",))) as model:
-            heard = await read_stream(model)
-        assert heard.thought == "let me see"
-        assert heard.text == "42"
-        assert [type(part) for part in heard.answer.parts] == [Reasoning, Text]
-        assert heard.answer.text == "42"
+            record = await read_stream(model)
+        assert record.thought == "let me see"
+        assert record.text == "42"
+        assert [type(part) for part in record.answer.parts] == [Reasoning, Text]
+        assert record.answer.text == "42"
 
     @pytest.mark.parametrize(
         "args",
@@ -139,57 +137,59 @@ class ModelContract:
             '{"text":"äöü 日本 😀"}',
         ],
     )
-    async def test_the_bytes_of_arguments_stay_as_they_came(self, rig: ModelRig, args: str) -> None:
+    async def test_call_arguments_are_kept_byte_for_byte(self, rig: ModelRig, args: str) -> None:
         async with rig.playing(
             ScriptedAnswer(calls=(("call_1", "look", args),), stop=Stop.TOOLS)
         ) as model:
-            heard = await read_stream(model)
-        assert heard.answer.calls == [ToolCall("call_1", "look", Raw(args.encode()))]
-        assert heard.answer.stop is Stop.TOOLS
+            record = await read_stream(model)
+        assert record.answer.calls == [ToolCall("call_1", "look", Raw(args.encode()))]
+        assert record.answer.stop is Stop.TOOLS
 
     async def test_calls_keep_their_order_and_come_with_text(self, rig: ModelRig) -> None:
         calls = tuple((f"call_{n}", f"tool_{n}", f'{{"n":{n}}}') for n in range(4))
         async with rig.playing(
             ScriptedAnswer(text=("On it.",), calls=calls, stop=Stop.TOOLS)
         ) as model:
-            heard = await read_stream(model)
-        assert [(call.id, call.name) for call in heard.answer.calls] == [
-            (identity, name) for identity, name, _ in calls
+            record = await read_stream(model)
+        assert [(call.id, call.name) for call in record.answer.calls] == [
+            (call_id, name) for call_id, name, _ in calls
         ]
-        assert heard.answer.text == heard.text == "On it."
+        assert record.answer.text == record.text == "On it."
 
     async def test_usage_is_reported(self, rig: ModelRig) -> None:
         usage = Usage(input=120, output=30, cache_read=100, reasoning=12)
         async with rig.playing(ScriptedAnswer(text=("ok",), usage=usage)) as model:
-            heard = await read_stream(model)
-        assert heard.answer.usage == usage
+            record = await read_stream(model)
+        assert record.answer.usage == usage
 
     @pytest.mark.parametrize("stop", [Stop.LENGTH, Stop.REFUSED])
-    async def test_an_unusual_stop_is_told(self, rig: ModelRig, stop: Stop) -> None:
+    async def test_unusual_stop_reason_is_reported(self, rig: ModelRig, stop: Stop) -> None:
         async with rig.playing(ScriptedAnswer(text=("half an ans",), stop=stop)) as model:
-            heard = await read_stream(model)
-        assert heard.answer.stop is stop
+            record = await read_stream(model)
+        assert record.answer.stop is stop
 
-    async def test_an_empty_answer_is_an_answer(self, rig: ModelRig) -> None:
+    async def test_empty_answer_is_accepted(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer()) as model:
-            heard = await read_stream(model)
-        assert heard.answer.parts == ()
+            record = await read_stream(model)
+        assert record.answer.parts == ()
 
     @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
-    async def test_errors_have_their_types(self, rig: ModelRig, error: type[ModelError]) -> None:
+    async def test_provider_error_raises_its_type(
+        self, rig: ModelRig, error: type[ModelError]
+    ) -> None:
         async with rig.playing(ScriptedAnswer(error=error)) as model:
             with pytest.raises(error) as caught:
                 await read_stream(model)
         assert type(caught.value) is error
         assert str(caught.value)
 
-    async def test_a_broken_connection_is_unreachable(self, rig: ModelRig) -> None:
-        heard = StreamRecord()
+    async def test_broken_connection_raises_unreachable(self, rig: ModelRig) -> None:
+        record = StreamRecord()
         async with rig.playing(ScriptedAnswer(text=("Hello wor",), breaks=True)) as model:
             with pytest.raises(Unreachable):
-                await read_stream(model, heard=heard)
-        assert heard.text == "Hello wor"
-        assert not any(isinstance(chunk, Assistant) for chunk in heard.chunks)
+                await read_stream(model, heard=record)
+        assert record.text == "Hello wor"
+        assert not any(isinstance(chunk, Assistant) for chunk in record.chunks)
 
     async def test_leaving_early_closes_the_connection(self, rig: ModelRig) -> None:
         async with rig.playing(ScriptedAnswer(text=("Hello",), hangs=True)) as model:
@@ -212,7 +212,7 @@ class ModelContract:
                 group.cancel_scope.cancel()
             assert await rig.saw_disconnect()
 
-    async def test_a_failure_does_not_spoil_the_next_request(self, rig: ModelRig) -> None:
+    async def test_request_after_a_failure_succeeds(self, rig: ModelRig) -> None:
         async with rig.playing(
             ScriptedAnswer(error=Overloaded), ScriptedAnswer(text=("fine",))
         ) as model:
@@ -220,16 +220,16 @@ class ModelContract:
                 await read_stream(model)
             assert (await read_stream(model)).text == "fine"
 
-    async def test_a_whole_conversation_can_be_sent(self, rig: ModelRig) -> None:
+    async def test_history_with_calls_and_results_can_be_sent(self, rig: ModelRig) -> None:
         first = ScriptedAnswer(calls=(("call_1", "look", '{"at":"x"}'),), stop=Stop.TOOLS)
         async with rig.playing(first, ScriptedAnswer(text=("It is x.",))) as model:
-            call = (await read_stream(model)).answer
+            answer = (await read_stream(model)).answer
             result = Result("r1", "call_1", (Text("x"),))
-            history = [*REQUEST.messages, call, result]
-            heard = await read_stream(model, ModelRequest(REQUEST.system, history))
-        assert heard.answer.text == "It is x."
+            history = [*REQUEST.messages, answer, result]
+            record = await read_stream(model, ModelRequest(REQUEST.system, history))
+        assert record.answer.text == "It is x."
 
-    async def test_thoughts_can_be_sent_back(self, rig: ModelRig) -> None:
+    async def test_reasoning_can_be_sent_back(self, rig: ModelRig) -> None:
         first = ScriptedAnswer(
             thought=("let me ", "see"),
             text=("On it.",),
@@ -237,13 +237,13 @@ class ModelContract:
             stop=Stop.TOOLS,
         )
         async with rig.playing(first, ScriptedAnswer(text=("Done.",))) as model:
-            thought = (await read_stream(model)).answer
+            answer = (await read_stream(model)).answer
             results = [Result(f"r{n}", f"call_{n}", (Text("x"),)) for n in (1, 2)]
-            history = [*REQUEST.messages, thought, *results]
-            heard = await read_stream(model, ModelRequest(REQUEST.system, history, effort="high"))
-        assert heard.answer.text == "Done."
+            history = [*REQUEST.messages, answer, *results]
+            record = await read_stream(model, ModelRequest(REQUEST.system, history, effort="high"))
+        assert record.answer.text == "Done."
 
-    async def test_streams_run_side_by_side(self, rig: ModelRig) -> None:
+    async def test_streams_run_concurrently(self, rig: ModelRig) -> None:
         answers = [ScriptedAnswer(text=("same",))] * 5
         texts: list[str] = []
 
@@ -263,12 +263,12 @@ async def _first_delta(chunks: AsyncIterator[ModelChunk]) -> None:
 
 
 def scripted_deltas(played: ScriptedAnswer) -> Sequence[ModelChunk]:
-    """The deltas of an answer as chunks."""
+    """Return the deltas of an answer as chunks."""
     return [*map(ReasoningDelta, played.thought), *map(TextDelta, played.text)]
 
 
 def scripted_message(played: ScriptedAnswer, model: str = "", provider: str = "") -> Assistant:
-    """The answer as a driver should put it together."""
+    """Return the message that a driver should assemble from the answer."""
     parts: list[Text | Reasoning | ToolCall] = []
     if played.thought:
         parts.append(Reasoning("".join(played.thought)))

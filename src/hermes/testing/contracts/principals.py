@@ -1,4 +1,4 @@
-"""Who may see what: every store must keep one principal's sessions from another's eyes."""
+"""Contract of access in a store: a principal sees only its own sessions, the owner all."""
 
 import pytest
 
@@ -14,20 +14,20 @@ PRINCIPALS = (OWNER, "telegram:7", "telegram:77")
 
 
 async def populate(store: Store, clock: FakeClock) -> None:
-    """One session each, and the last word belongs to the owner."""
-    for number, who in enumerate(reversed(PRINCIPALS)):
+    """Write one session per principal, the owner's last."""
+    for number, principal in enumerate(reversed(PRINCIPALS)):
         name = f"session-{number}"
         await store.commit(
-            OpenSession(session(clock, name, principal=who, title=f"title {who}")),
-            AppendMessage(name, "r", user_message(f"the mango of {who} 芒果"), clock.now()),
-            RecordUsage(name, "r", f"model {who}", "p", Usage(1), 1.0, clock.now()),
+            OpenSession(session(clock, name, principal=principal, title=f"title {principal}")),
+            AppendMessage(name, "r", user_message(f"the mango of {principal} 芒果"), clock.now()),
+            RecordUsage(name, "r", f"model {principal}", "p", Usage(1), 1.0, clock.now()),
         )
         await clock.advance(1)
 
 
 class PrincipalsContract:
     @pytest.mark.parametrize("who", PRINCIPALS[1:])
-    async def test_each_method_shows_only_what_is_theirs(
+    async def test_principal_sees_only_own_sessions(
         self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
@@ -43,7 +43,7 @@ class PrincipalsContract:
         assert (await archive.find("session-")).principal == who
 
     @pytest.mark.parametrize("who", PRINCIPALS[1:])
-    async def test_what_belongs_to_others_is_not_there(
+    async def test_sessions_of_other_principals_are_not_found(
         self, store: Store, clock: FakeClock, who: str
     ) -> None:
         await populate(store, clock)
@@ -65,7 +65,7 @@ class PrincipalsContract:
         assert await archive.delete([other.id for other in theirs]) == 0
         assert len(await store.archive_for(OWNER).list(SessionFilter())) == 3
 
-    async def test_the_owner_sees_everything(self, store: Store, clock: FakeClock) -> None:
+    async def test_owner_sees_all_sessions(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
         archive = store.archive_for(OWNER)
         assert len(await archive.list(SessionFilter())) == 3
@@ -73,10 +73,10 @@ class PrincipalsContract:
         assert len(await archive.usage()) == 3
         assert await archive.delete([f"session-{number}" for number in range(3)]) == 3
 
-    async def test_other_principals_see_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_unknown_principal_sees_nothing(self, store: Store, clock: FakeClock) -> None:
         await populate(store, clock)
-        for who in ("", "telegram", "telegram:777", "OWNER", "%"):
-            archive = store.archive_for(who)
+        for principal in ("", "telegram", "telegram:777", "OWNER", "%"):
+            archive = store.archive_for(principal)
             assert await archive.latest() is None
             assert list(await archive.list(SessionFilter())) == []
             assert list(await archive.search("mango")) == []

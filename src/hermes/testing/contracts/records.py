@@ -1,4 +1,4 @@
-"""What matters must do in every store: subclass `MattersContract`, provide the fixture `store`."""
+"""Contract of state records: subclass `RecordsContract` and provide the fixture `store`."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,23 +24,23 @@ def next_state(
 
 
 class RecordsContract:
-    async def test_what_was_put_comes_back(self, store: Store) -> None:
-        matter = structs.replace(RECORD, holder="somebody", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
-        await store.commit(PutRecord(matter, expected_state=""))
+    async def test_record_is_read_back_unchanged(self, store: Store) -> None:
+        record = structs.replace(RECORD, holder="someone", body=Raw(b'{"words":"\xc3\xa9\\n"}'))
+        await store.commit(PutRecord(record, expected_state=""))
         found = await store.records.get("question", "1")
         assert found is not None
-        assert bytes(found.body) == bytes(matter.body)
-        assert structs.replace(found, body=matter.body) == matter
+        assert bytes(found.body) == bytes(record.body)
+        assert structs.replace(found, body=record.body) == record
         assert await store.records.get("question", "2") is None
         assert await store.records.get("grant", "1") is None
 
-    async def test_only_one_is_the_first(self, store: Store) -> None:
+    async def test_creating_an_existing_record_is_a_conflict(self, store: Store) -> None:
         await store.commit(PutRecord(RECORD, expected_state=""))
         with pytest.raises(StateConflict):
             await store.commit(PutRecord(RECORD, expected_state=""))
         await store.commit(PutRecord(structs.replace(RECORD, kind="grant"), expected_state=""))
 
-    async def test_only_one_follows(self, store: Store) -> None:
+    async def test_second_transition_from_the_same_state_is_a_conflict(self, store: Store) -> None:
         await store.commit(PutRecord(RECORD, expected_state=""))
         await store.commit(PutRecord(next_state(RECORD, "answered"), expected_state="open"))
         with pytest.raises(StateConflict):
@@ -51,7 +51,7 @@ class RecordsContract:
         with pytest.raises(StateConflict):
             await store.commit(PutRecord(structs.replace(RECORD, id="2"), expected_state="open"))
 
-    async def test_who_comes_too_late_writes_nothing_at_all(self, store: Store) -> None:
+    async def test_conflict_rolls_back_the_whole_commit(self, store: Store) -> None:
         await store.commit(PutRecord(RECORD, expected_state=""))
         other = structs.replace(RECORD, id="2")
         with pytest.raises(StateConflict):
@@ -61,25 +61,25 @@ class RecordsContract:
             )
         assert await store.records.get("question", "2") is None
 
-    async def test_without_a_condition_the_last_word_counts(self, store: Store) -> None:
+    async def test_put_without_expected_state_overwrites(self, store: Store) -> None:
         await store.commit(PutRecord(RECORD))
         await store.commit(PutRecord(next_state(RECORD, "off")))
         found = await store.records.get("question", "1")
         assert found is not None
         assert found.state == "off"
 
-    async def test_finding(self, store: Store) -> None:
-        many = [
+    async def test_find_filters_by_session_and_open_state(self, store: Store) -> None:
+        records = [
             structs.replace(RECORD, id=str(n), session="ab"[n % 2], at=AT + timedelta(minutes=n))
             for n in range(6)
         ]
-        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        await store.commit(*(PutRecord(one, expected_state="") for one in records))
         await store.commit(
-            PutRecord(structs.replace(many[4], state="x", open=False), expected_state="open")
+            PutRecord(structs.replace(records[4], state="x", open=False), expected_state="open")
         )
 
-        async def ids(**how: object) -> str:
-            found = await store.records.find("question", **how)  # pyright: ignore[reportArgumentType] - one of several ways
+        async def ids(**filters: object) -> str:
+            found = await store.records.find("question", **filters)  # pyright: ignore[reportArgumentType] - filters of several types
             return "".join(one.id for one in found)
 
         assert await ids() == "012345"
@@ -89,12 +89,14 @@ class RecordsContract:
         assert await ids(limit=2) == "45"
         assert list(await store.records.find("grant")) == []
 
-    async def test_those_that_match(self, store: Store) -> None:
+    async def test_matching_filters_by_body_fields_and_state(self, store: Store) -> None:
         bodies = [b'{"kind":"a","by":"x"}', b'{"kind":"a","by":"y"}', b'{"kind":"b"}', b'"a"']
-        many = [structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)]
-        await store.commit(*(PutRecord(one, expected_state="") for one in many))
+        records = [
+            structs.replace(RECORD, id=str(n), body=Raw(body)) for n, body in enumerate(bodies)
+        ]
+        await store.commit(*(PutRecord(one, expected_state="") for one in records))
         await store.commit(
-            PutRecord(structs.replace(many[1], state="x", open=False), expected_state="open")
+            PutRecord(structs.replace(records[1], state="x", open=False), expected_state="open")
         )
 
         async def ids(fields: dict[str, str], state: str | None = None, limit: int = 9) -> str:
@@ -109,18 +111,18 @@ class RecordsContract:
         assert await ids({}, "x") == "1"
         assert await ids({"kind": "it's"}) == ""
 
-    async def test_whose_holder_is_gone(self, store: Store) -> None:
+    async def test_abandoned_lists_records_whose_holder_is_gone(self, store: Store) -> None:
         host, boot, *_ = process_id().split("/")
         gone = f"{host}/{boot}/1/0"
         for number, holder in enumerate((process_id(), gone, "", "elsewhere/x/1/2")):
-            one = structs.replace(RECORD, id=str(number), holder=holder)
-            await store.commit(PutRecord(one, expected_state=""))
-        left = await store.records.abandoned("question")
-        assert [one.id for one in left] == ["1", "2"]
+            record = structs.replace(RECORD, id=str(number), holder=holder)
+            await store.commit(PutRecord(record, expected_state=""))
+        abandoned = await store.records.abandoned("question")
+        assert [record.id for record in abandoned] == ["1", "2"]
 
-    async def test_what_is_over_can_be_forgotten(self, store: Store) -> None:
-        over = structs.replace(RECORD, id="2", open=False, state="lapsed")
-        recent = structs.replace(over, id="3", at=AT + timedelta(hours=2))
-        await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, over, recent)))
+    async def test_forget_deletes_old_closed_records(self, store: Store) -> None:
+        old = structs.replace(RECORD, id="2", open=False, state="lapsed")
+        recent = structs.replace(old, id="3", at=AT + timedelta(hours=2))
+        await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, old, recent)))
         assert await store.records.forget("question", AT + timedelta(hours=1)) == 1
         assert [one.id for one in await store.records.find("question")] == ["1", "3"]

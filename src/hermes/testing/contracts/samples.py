@@ -1,4 +1,4 @@
-"""Small messages and sessions for contract suites."""
+"""Sample messages and sessions for the contract suites."""
 
 from datetime import datetime
 from typing import TypedDict, Unpack
@@ -40,7 +40,7 @@ def assistant_message(text: str) -> Assistant:
 
 
 def calling_message(*tools: str) -> Assistant:
-    """An answer that calls each of these tools, with the tool's name as the call's id."""
+    """Return an answer that calls each of these tools; the call id is the tool's name."""
     calls = tuple(ToolCall(tool, tool, Raw(b"{}")) for tool in tools)
     return Assistant(new_id("msg"), calls, Stop.TOOLS)
 

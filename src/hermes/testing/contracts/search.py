@@ -1,4 +1,4 @@
-"""How every store must find messages."""
+"""Contract of message search in a store."""
 
 import pytest
 from msgspec import Raw
@@ -23,7 +23,7 @@ async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> No
 
 
 async def found_numbers(store: Store, query: str, role: str | None = None) -> list[int]:
-    """The found places, in order of place."""
+    """Return the sequence numbers of the hits, sorted."""
     return sorted(hit.seq for hit in await store.archive_for(OWNER).search(query, role=role))
 
 
@@ -75,7 +75,7 @@ class SearchContract:
             ("nothing like it", []),
         ],
     )
-    async def test_what_is_found(
+    async def test_query_finds_matching_messages(
         self, store: Store, clock: FakeClock, query: str, expected: list[int]
     ) -> None:
         await fill_session(store, clock, *(user_message(text) for text in FRUIT))
@@ -105,14 +105,16 @@ class SearchContract:
             "x " * 2_000,
         ],
     )
-    async def test_no_query_is_a_syntax_error(
+    async def test_query_never_raises_a_syntax_error(
         self, store: Store, clock: FakeClock, query: str
     ) -> None:
         await fill_session(store, clock, *(user_message(text) for text in FRUIT))
         await store.archive_for(OWNER).search(query)
         assert await found_numbers(store, "fox") == [1, 2]
 
-    async def test_a_hit_says_where_and_shows_what(self, store: Store, clock: FakeClock) -> None:
+    async def test_hit_has_position_and_marked_snippet(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         long = "word " * 200 + "the golden needle lies here " + "word " * 200
         await fill_session(store, clock, user_message("hello"), assistant_message(long))
         (hit,) = await store.archive_for(OWNER).search("NEEDLE golden")
@@ -121,7 +123,9 @@ class SearchContract:
         assert ">>>golden<<< >>>needle<<<" in hit.snippet
         assert len(hit.snippet) < 400
 
-    async def test_snippets_mark_the_original_letters(self, store: Store, clock: FakeClock) -> None:
+    async def test_snippet_marks_the_original_characters(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await fill_session(
             store, clock, user_message("Zum Frühstück: Crème brûlée"), user_message("去東京出差")
         )
@@ -132,7 +136,7 @@ class SearchContract:
         (third,) = await store.archive_for(OWNER).search("hstuc")
         assert third.snippet == "Zum Frü>>>hstüc<<<k: Crème brûlée"
 
-    async def test_filtered_by_role_and_limited(self, store: Store, clock: FakeClock) -> None:
+    async def test_search_respects_role_and_limit(self, store: Store, clock: FakeClock) -> None:
         await fill_session(
             store,
             clock,
@@ -147,7 +151,7 @@ class SearchContract:
         assert len(await store.archive_for(OWNER).search("plum", limit=2)) == 2
         assert len(await store.archive_for(OWNER).search("lum", limit=1)) == 1
 
-    async def test_calls_are_found_and_thoughts_are_not(
+    async def test_search_covers_tool_calls_but_not_reasoning(
         self, store: Store, clock: FakeClock
     ) -> None:
         parts = (
@@ -160,7 +164,9 @@ class SearchContract:
         assert await found_numbers(store, "terminal") == [1]
         assert await found_numbers(store, "thought") == []
 
-    async def test_every_commit_is_found_at_once(self, store: Store, clock: FakeClock) -> None:
+    async def test_committed_message_is_found_immediately(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await fill_session(store, clock)
         for number in range(30):
             await store.commit(
@@ -168,16 +174,12 @@ class SearchContract:
             )
             assert await found_numbers(store, f"token{number}") == [number + 1]
 
-    async def test_the_newer_of_two_equals_comes_first(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_newer_of_equal_hits_comes_first(self, store: Store, clock: FakeClock) -> None:
         await fill_session(store, clock, *(user_message("the same words") for _ in range(3)))
         assert [hit.seq for hit in await store.archive_for(OWNER).search("same words")] == [3, 2, 1]
         assert [hit.seq for hit in await store.archive_for(OWNER).search("ame")] == [3, 2, 1]
 
-    async def test_hidden_before_and_after_it_was_found(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_hidden_messages_are_not_found(self, store: Store, clock: FakeClock) -> None:
         await fill_session(store, clock, user_message("apple one"), user_message("apple two"))
         await store.commit(HideMessages("s1", 2))
         assert await found_numbers(store, "apple") == [1]

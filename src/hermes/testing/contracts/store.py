@@ -1,7 +1,7 @@
-"""What every store must do.
+"""Contract of stores.
 
 A driver's test module subclasses `StoreContract` and provides the fixtures `store` (an empty,
-open store) and `clock` (the `FakeClock` that store was given).
+open store) and `clock` (the `FakeClock` of that store).
 """
 
 from datetime import timedelta
@@ -36,7 +36,9 @@ EVERYTHING = SessionFilter()
 
 
 class SessionsContract:
-    async def test_an_opened_session_comes_back_whole(self, store: Store, clock: FakeClock) -> None:
+    async def test_opened_session_is_read_back_unchanged(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         parent = session(clock, "s0")
         child = session(
             clock,
@@ -58,17 +60,21 @@ class SessionsContract:
         await store.commit(OpenSession(parent), OpenSession(child))
         assert await store.archive_for(OWNER).get("s1") == child
 
-    async def test_opening_twice_is_an_error(self, store: Store, clock: FakeClock) -> None:
+    async def test_opening_a_session_twice_is_an_error(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(OpenSession(session(clock, "s1", model="first")))
         with pytest.raises(StoreError):
             await store.commit(OpenSession(session(clock, "s1", model="second")))
         assert (await store.archive_for(OWNER).get("s1")).model == "first"
 
-    async def test_a_parent_must_exist(self, store: Store, clock: FakeClock) -> None:
+    async def test_opening_with_an_unknown_parent_is_an_error(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         with pytest.raises(NotFound):
-            await store.commit(OpenSession(session(clock, "s1", parent="nobody")))
+            await store.commit(OpenSession(session(clock, "s1", parent="unknown")))
 
-    async def test_a_change_sets_only_what_it_names(self, store: Store, clock: FakeClock) -> None:
+    async def test_change_sets_only_the_named_fields(self, store: Store, clock: FakeClock) -> None:
         before = session(clock, "s1", model="m", system="old", cwd="/a")
         await store.commit(OpenSession(before))
         change = SessionChange(title="named", system="new", ended_at=clock.now())
@@ -86,7 +92,7 @@ class SessionsContract:
         await store.commit(ChangeSession("s1", SessionChange()))
         assert (await archive.get("s1")).title == "named"
 
-    async def test_a_session_moved_to_a_place_is_active_there(
+    async def test_session_given_a_key_is_active_under_that_key(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -100,15 +106,13 @@ class SessionsContract:
         await store.commit(ChangeSession("s1", SessionChange(key="")))
         assert await archive.by_key("k") is None
 
-    async def test_changing_nobody_is_an_error(self, store: Store) -> None:
+    async def test_changing_an_unknown_session_is_an_error(self, store: Store) -> None:
         with pytest.raises(NotFound):
-            await store.commit(ChangeSession("nobody", SessionChange(cwd="/")))
+            await store.commit(ChangeSession("unknown", SessionChange(cwd="/")))
         with pytest.raises(NotFound):
-            await store.commit(ChangeSession("nobody", SessionChange()))
+            await store.commit(ChangeSession("unknown", SessionChange()))
 
-    async def test_a_title_is_used_once_by_one_principal(
-        self, store: Store, clock: FakeClock
-    ) -> None:
+    async def test_title_is_unique_per_principal(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1", title="plans")))
         with pytest.raises(StoreError, match="plans"):
             await store.commit(OpenSession(session(clock, "s2", title="plans")))
@@ -119,7 +123,9 @@ class SessionsContract:
         assert (await store.archive_for("guest").find("plans")).id == "s4"
         assert (await store.archive_for(OWNER).find("plans")).id == "s1"
 
-    async def test_found_by_id_title_and_beginning(self, store: Store, clock: FakeClock) -> None:
+    async def test_session_is_found_by_id_title_or_unique_prefix(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(
             OpenSession(session(clock, "20260131_120000_aaa111", title="20260131")),
             OpenSession(session(clock, "20260131_120000_bbb222")),
@@ -135,7 +141,9 @@ class SessionsContract:
         with pytest.raises(NotFound):
             await archive.get("20260131")
 
-    async def test_latest_is_the_one_active_last(self, store: Store, clock: FakeClock) -> None:
+    async def test_latest_is_the_most_recently_active_session(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         archive = store.archive_for(OWNER)
         assert await archive.latest() is None
         await store.commit(OpenSession(session(clock, "s1")))
@@ -154,7 +162,7 @@ class SessionsContract:
         assert by_source.id == "s2"
         assert await archive.latest("nowhere") is None
 
-    async def test_by_key_is_the_one_begun_last_that_has_not_ended(
+    async def test_by_key_returns_the_newest_session_not_ended(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s0")))
@@ -164,25 +172,25 @@ class SessionsContract:
             await store.commit(OpenSession(session(clock, name, key="k", principal="guest")))
         await clock.advance(60)
         await store.commit(OpenSession(session(clock, "s3", key="k", principal="guest")))
-        for who in (OWNER, "guest"):
-            found = await store.archive_for(who).by_key("k")
+        for principal in (OWNER, "guest"):
+            found = await store.archive_for(principal).by_key("k")
             assert found is not None
             assert found.id == "s3"
-        assert await store.archive_for("stranger").by_key("k") is None
+        assert await store.archive_for("eve").by_key("k") is None
         await store.commit(ChangeSession("s3", SessionChange(ended_at=clock.now())))
         found = await store.archive_for(OWNER).by_key("k")
         assert found is not None
         assert found.id == "s2"
 
-    async def test_when_somebody_was_active(self, store: Store, clock: FakeClock) -> None:
+    async def test_activity_covers_only_own_sessions(self, store: Store, clock: FakeClock) -> None:
         begun = clock.now()
         await store.commit(
             OpenSession(session(clock, "s1", principal="ann")),
             OpenSession(session(clock, "s2", principal="bob")),
         )
-        theirs, all_of_them = store.archive_for("ann"), store.archive_for(OWNER)
-        assert await theirs.active_at("s1") == begun
-        assert list(await theirs.turns(begun)) == []
+        own, everything = store.archive_for("ann"), store.archive_for(OWNER)
+        assert await own.active_at("s1") == begun
+        assert list(await own.turns(begun)) == []
         for run in ("r1", "r2"):
             await clock.advance(60)
             await store.commit(AppendMessage("s1", run, user_message(f"one of {run}"), clock.now()))
@@ -192,14 +200,16 @@ class SessionsContract:
             await store.commit(
                 AppendMessage("s1", run, user_message(f"more of {run}"), clock.now())
             )
-        assert await theirs.active_at("s1") == clock.now()
-        assert [(at - begun).total_seconds() for at in await theirs.turns(begun)] == [60, 120]
-        assert [(at - begun).total_seconds() for at in await theirs.turns(clock.now())] == [120]
-        assert len(await all_of_them.turns(begun)) == 4
+        assert await own.active_at("s1") == clock.now()
+        assert [(at - begun).total_seconds() for at in await own.turns(begun)] == [60, 120]
+        assert [(at - begun).total_seconds() for at in await own.turns(clock.now())] == [120]
+        assert len(await everything.turns(begun)) == 4
         with pytest.raises(NotFound):
-            await theirs.active_at("s2")
+            await own.active_at("s2")
 
-    async def test_deleting_takes_everything_along(self, store: Store, clock: FakeClock) -> None:
+    async def test_deleting_a_session_deletes_all_its_data(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         archive = store.archive_for(OWNER)
         await store.commit(
             OpenSession(session(clock, "s1", title="t")),
@@ -213,7 +223,7 @@ class SessionsContract:
             RecordUsage("s1", "r", "m", "p", Usage(input=1), 0.5, clock.now()),
         )
         assert len(await archive.search("kumquat")) == 1
-        assert await archive.delete(["s1", "s1", "nobody"]) == 1
+        assert await archive.delete(["s1", "s1", "unknown"]) == 1
         with pytest.raises(NotFound):
             await archive.get("s1")
         assert (await archive.get("s2")).parent is None
@@ -228,9 +238,11 @@ class SessionsContract:
 
 
 class SummariesContract:
-    async def test_a_digest_adds_up(self, store: Store, clock: FakeClock) -> None:
-        one = session(clock, "s1")
-        await store.commit(OpenSession(one))
+    async def test_summary_totals_messages_usage_and_cost(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        opened = session(clock, "s1")
+        await store.commit(OpenSession(opened))
         await clock.advance(5)
         await store.commit(
             AppendMessage("s1", "r", user_message("please  look\nat this"), clock.now()),
@@ -239,43 +251,45 @@ class SummariesContract:
             RecordUsage("s1", "r", "m", "p", Usage(10, 2, 3, 4, 1), 0.25, clock.now()),
             RecordUsage("s1", "r", "m2", "p", Usage(1, 1), 0.5, clock.now()),
         )
-        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
-        assert digest.session == one
-        assert (digest.messages, digest.tool_calls, digest.model_calls) == (3, 2, 2)
-        assert digest.usage == Usage(11, 3, 3, 4, 1)
-        assert digest.cost == 0.75
-        assert digest.last_at == clock.now()
-        assert digest.preview == "please look at this"
+        (summary,) = await store.archive_for(OWNER).list(EVERYTHING)
+        assert summary.session == opened
+        assert (summary.messages, summary.tool_calls, summary.model_calls) == (3, 2, 2)
+        assert summary.usage == Usage(11, 3, 3, 4, 1)
+        assert summary.cost == 0.75
+        assert summary.last_at == clock.now()
+        assert summary.preview == "please look at this"
 
-    async def test_one_unknown_price_makes_the_sum_unknown(
+    async def test_one_unknown_price_makes_the_total_unknown(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
-        assert digest.cost == 0.0
+        (summary,) = await store.archive_for(OWNER).list(EVERYTHING)
+        assert summary.cost == 0.0
         for price in (0.5, None, 0.25):
             await store.commit(RecordUsage("s1", "r", "m", "p", Usage(1), price, clock.now()))
         await store.commit(RecordUsage("s1", "r", "known", "p", Usage(1), 0.5, clock.now()))
-        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
-        assert digest.cost is None
+        (summary,) = await store.archive_for(OWNER).list(EVERYTHING)
+        assert summary.cost is None
         assert list(await store.archive_for(OWNER).usage("s1")) == [
             ModelUsage(model="known", provider="p", calls=1, usage=Usage(1), cost=0.5),
             ModelUsage(model="m", provider="p", calls=3, usage=Usage(3), cost=None),
         ]
 
-    async def test_many_calls_are_metered_at_once(self, store: Store, clock: FakeClock) -> None:
+    async def test_usage_of_many_calls_is_recorded_in_one_write(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
             RecordUsage("s1", "r", "m", "p", Usage(50, 5), 2.0, clock.now(), calls=100_000),
             RecordUsage("s1", "r", "m", "p", Usage(1, 1), 0.5, clock.now()),
         )
-        (digest,) = await store.archive_for(OWNER).list(EVERYTHING)
-        assert (digest.model_calls, digest.usage, digest.cost) == (100_001, Usage(51, 6), 2.5)
+        (summary,) = await store.archive_for(OWNER).list(EVERYTHING)
+        assert (summary.model_calls, summary.usage, summary.cost) == (100_001, Usage(51, 6), 2.5)
         assert list(await store.archive_for(OWNER).usage("s1")) == [
             ModelUsage(model="m", provider="p", calls=100_001, usage=Usage(51, 6), cost=2.5)
         ]
 
-    async def test_usage_of_all_sums_over_sessions(self, store: Store, clock: FakeClock) -> None:
+    async def test_usage_is_summed_over_sessions(self, store: Store, clock: FakeClock) -> None:
         for name in ("s1", "s2"):
             await store.commit(
                 OpenSession(session(clock, name)),
@@ -289,15 +303,15 @@ class SummariesContract:
         one = ModelUsage(model="m", provider="p", calls=1, usage=Usage(2, 1), cost=0.5)
         assert list(await archive.usage(since=clock.now())) == [one]
         assert list(await archive.usage("s1", since=clock.now())) == []
-        assert list(await archive.usage("nobody")) == []
+        assert list(await archive.usage("unknown")) == []
 
-    async def test_metering_nobody_is_an_error(self, store: Store, clock: FakeClock) -> None:
-        with pytest.raises(NotFound):
-            await store.commit(RecordUsage("nobody", "r", "m", "p", Usage(), 0.0, clock.now()))
-
-    async def test_the_list_is_filtered_ordered_and_paged(
+    async def test_usage_of_an_unknown_session_is_an_error(
         self, store: Store, clock: FakeClock
     ) -> None:
+        with pytest.raises(NotFound):
+            await store.commit(RecordUsage("unknown", "r", "m", "p", Usage(), 0.0, clock.now()))
+
+    async def test_list_is_filtered_ordered_and_paged(self, store: Store, clock: FakeClock) -> None:
         start = clock.now()
         for number in range(5):
             await store.commit(
@@ -358,4 +372,4 @@ class StoreContract(
     JournalContract,
     ResponsesContract,
 ):
-    """All of it."""
+    """The complete contract."""

@@ -1,7 +1,7 @@
-"""What every tool must do: subclass `ToolContract`, provide the fixtures `tool` and `scope`.
+"""Contract of tools: subclass `ToolContract` and provide the fixtures `tool` and `scope`.
 
-`busy` is for tools that can take long: arguments of a call that says something and goes on
-until it is cancelled.
+For tools that can run long, `busy` holds the arguments of a call that reports progress and then
+runs until it is cancelled.
 """
 
 import re
@@ -64,14 +64,14 @@ class ToolContract:
     pytestmark: ClassVar = pytest.mark.anyio
     busy: ClassVar[dict[str, Any] | None] = None
 
-    def test_it_describes_itself(self, tool: Tool) -> None:
+    def test_spec_is_complete(self, tool: Tool) -> None:
         spec = tool.spec
         assert re.fullmatch(r"[a-z][a-z0-9_]{0,63}", spec.name)
         assert spec.description.strip() == spec.description != ""
         assert spec.timeout > 0
         assert spec.toolset
 
-    def test_its_schema_is_plain_and_small(self, tool: Tool) -> None:
+    def test_schema_is_plain_and_small(self, tool: Tool) -> None:
         spec = tool.spec
         encoded = msgspec.json.encode(spec.schema)
         assert msgspec.json.decode(encoded) == spec.schema
@@ -82,26 +82,30 @@ class ToolContract:
             assert "anyOf" in node or "enum" in node or node["type"] in TYPES
             assert set(node.get("required", ())) <= set(node.get("properties", ()))
 
-    async def test_a_wrong_type_is_named(self, tool: Tool, scope: Scope) -> None:
+    async def test_wrong_type_error_names_the_parameter(self, tool: Tool, scope: Scope) -> None:
         for name, node in tool.spec.schema["properties"].items():
             wrong = ["no such choice"] if "enum" in node else WRONG_VALUES[node["type"]]
             with pytest.raises(ToolError, match=re.escape(name)):
                 await _call(tool, scope, {**_minimal_arguments(tool.spec), name: wrong})
 
-    async def test_a_missing_parameter_is_named(self, tool: Tool, scope: Scope) -> None:
+    async def test_missing_parameter_error_names_the_parameter(
+        self, tool: Tool, scope: Scope
+    ) -> None:
         for name in tool.spec.schema.get("required", ()):
             given_args = {k: v for k, v in _minimal_arguments(tool.spec).items() if k != name}
             with pytest.raises(ToolError, match=re.escape(name)):
                 await _call(tool, scope, given_args)
 
-    async def test_an_unknown_parameter_is_refused(self, tool: Tool, scope: Scope) -> None:
+    async def test_unknown_parameter_is_refused(self, tool: Tool, scope: Scope) -> None:
         with pytest.raises(ToolError, match="no_such_parameter"):
             await _call(tool, scope, {**_minimal_arguments(tool.spec), "no_such_parameter": 1})
 
     @pytest.mark.parametrize(
         "raw", [b"", b"[]", b"7", b"null", b'"x"', b"{", b'{"a":1}}', b"[" * 100_000, b"\xff"]
     )
-    async def test_what_is_no_object_is_refused(self, tool: Tool, scope: Scope, raw: bytes) -> None:
+    async def test_arguments_other_than_an_object_are_refused(
+        self, tool: Tool, scope: Scope, raw: bytes
+    ) -> None:
         with pytest.raises(ToolError):
             await tool.run(Raw(raw), _context(scope))
 
@@ -114,7 +118,7 @@ class ToolContract:
         ],
     )
     @given(data=st.data())
-    async def test_any_arguments_give_an_answer_or_a_tool_error(
+    async def test_any_arguments_give_output_or_a_tool_error(
         self, tool: Tool, scope: Scope, data: st.DataObject
     ) -> None:
         names: list[str] = sorted(tool.spec.schema["properties"])
@@ -123,17 +127,17 @@ class ToolContract:
         with suppress(ToolError):
             assert (await _call(tool, scope, args)).parts
 
-    async def test_a_busy_call_ends_when_it_is_cancelled(self, tool: Tool, scope: Scope) -> None:
-        """Once it has begun to speak; a tool that is never busy must not wait for anything."""
+    async def test_cancelled_call_ends(self, tool: Tool, scope: Scope) -> None:
+        """A tool without `busy` arguments must return soon by itself."""
         busy = self.busy
         if busy is None:
             with anyio.fail_after(TEST_TIMEOUT), suppress(ToolError):
                 await _call(tool, scope, _minimal_arguments(tool.spec))
             return
-        said = anyio.Event()
+        started = anyio.Event()
 
         async def progress(_: str) -> None:
-            said.set()
+            started.set()
 
         finished = False
 
@@ -145,7 +149,7 @@ class ToolContract:
         with anyio.fail_after(TEST_TIMEOUT):
             async with anyio.create_task_group() as group:
                 group.start_soon(run)
-                await said.wait()
+                await started.wait()
                 group.cancel_scope.cancel()
         assert not finished
 
@@ -162,7 +166,7 @@ def _context(scope: Scope) -> ToolContext:
 
 
 def _minimal_arguments(spec: ToolSpec) -> dict[str, Any]:
-    """Arguments of the right types, though they may mean nothing."""
+    """Return required arguments of the right types; the values are arbitrary."""
     samples: dict[str, object] = {"string": "x", "integer": 1, "boolean": False, "array": []}
     properties: dict[str, dict[str, Any]] = spec.schema["properties"]
     return {name: samples[properties[name]["type"]] for name in spec.schema.get("required", ())}

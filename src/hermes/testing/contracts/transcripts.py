@@ -1,4 +1,4 @@
-"""How every store must keep what was said and what was begun."""
+"""Contract of transcripts and tool-call intents in a store."""
 
 import msgspec
 import pytest
@@ -31,16 +31,18 @@ EVERYTHING = SessionFilter()
 
 
 class TranscriptContract:
-    async def test_messages_come_back_byte_for_byte(self, store: Store, clock: FakeClock) -> None:
+    async def test_messages_are_read_back_byte_for_byte(
+        self, store: Store, clock: FakeClock
+    ) -> None:
         args = Raw(b'{ "b" : 1,\t"a":[1.0, 1e5, "\\u00e9\xc3\xa9"] }')
-        said = Assistant(
+        answer = Assistant(
             id="a1",
             parts=(Text("hm\x00 🎉"), ToolCall("c1", "run", args)),
             stop=Stop.TOOLS,
             usage=Usage(1, 2),
             model="m",
         )
-        written = [user_message("hello", "u1"), said, result_message("c1", "done", "r1")]
+        written = [user_message("hello", "u1"), answer, result_message("c1", "done", "r1")]
         await store.commit(OpenSession(session(clock, "s1")))
         await store.commit(*(AppendMessage("s1", "run1", item, clock.now()) for item in written))
         stored = await store.archive_for(OWNER).messages("s1")
@@ -49,11 +51,11 @@ class TranscriptContract:
         assert {row.at for row in stored} == {clock.now()}
         encoded = [msgspec.json.encode(row.message) for row in stored]
         assert encoded == [msgspec.json.encode(item) for item in written]
-        back = stored[1].message
-        assert isinstance(back, Assistant)
-        assert bytes(back.calls[0].args) == bytes(args)
+        read = stored[1].message
+        assert isinstance(read, Assistant)
+        assert bytes(read.calls[0].args) == bytes(args)
 
-    async def test_read_from_beyond_a_place(self, store: Store, clock: FakeClock) -> None:
+    async def test_messages_after_a_seq_are_read(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         for number in range(4):
             await store.commit(
@@ -63,18 +65,18 @@ class TranscriptContract:
         archive = store.archive_for(OWNER)
         assert [row.seq for row in await archive.messages("s2", after=2)] == [3, 4]
         assert list(await archive.messages("s2", after=4)) == []
-        assert list(await archive.messages("nobody")) == []
+        assert list(await archive.messages("unknown")) == []
 
-    async def test_the_end_is_read_alone(self, store: Store, clock: FakeClock) -> None:
-        said = [
-            user_message("x" * size, f"u{place}") for place, size in enumerate((9, 9, 9, 5000, 9))
-        ]
+    async def test_tail_reads_only_the_last_messages(self, store: Store, clock: FakeClock) -> None:
+        messages = [user_message("x" * size, f"u{n}") for n, size in enumerate((9, 9, 9, 5000, 9))]
         await store.commit(OpenSession(session(clock, "s1", principal="ann")))
-        await store.commit(*(AppendMessage("s1", "r", one, clock.now()) for one in said))
+        await store.commit(
+            *(AppendMessage("s1", "r", message, clock.now()) for message in messages)
+        )
         archive = store.archive_for("ann")
 
-        async def tail(most: int, size: int = 10**6) -> tuple[list[int], int]:
-            found = await archive.tail("s1", most, size)
+        async def tail(limit: int, size: int = 10**6) -> tuple[list[int], int]:
+            found = await archive.tail("s1", limit, size)
             return [row.seq for row in found.rows], found.more
 
         assert await tail(9) == ([1, 2, 3, 4, 5], 0)
@@ -84,48 +86,48 @@ class TranscriptContract:
         await store.commit(HideMessages("s1", 5))
         assert await tail(9, 1) == ([4], 3)
         assert await tail(2) == ([3, 4], 2)
-        assert (await archive.tail("nobody", 9, 9)).rows == ()
+        assert (await archive.tail("unknown", 9, 9)).rows == ()
         assert (await store.archive_for("eve").tail("s1", 9, 10**6)).rows == ()
         assert len((await store.archive_for(OWNER).tail("s1", 9, 10**6)).rows) == 4
 
-    async def test_hiding_takes_back_the_tail_for_good(
+    async def test_hiding_removes_the_last_messages_for_good(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
-        for said in (user_message("alpha"), calling_message("ls"), user_message("beta")):
-            await store.commit(AppendMessage("s1", "r", said, clock.now()))
+        for message in (user_message("alpha"), calling_message("ls"), user_message("beta")):
+            await store.commit(AppendMessage("s1", "r", message, clock.now()))
         archive = store.archive_for(OWNER)
         assert len(await archive.search("beta")) == 1
         await store.commit(HideMessages("s1", 2))
         assert [row.seq for row in await archive.messages("s1")] == [1]
-        (digest,) = await archive.list(EVERYTHING)
-        assert (digest.messages, digest.tool_calls) == (1, 0)
+        (summary,) = await archive.list(EVERYTHING)
+        assert (summary.messages, summary.tool_calls) == (1, 0)
         assert list(await archive.search("beta")) == []
         await store.commit(AppendMessage("s1", "r", user_message("gamma"), clock.now()))
         assert [row.seq for row in await archive.messages("s1")] == [1, 4]
         await store.commit(HideMessages("s1", 1))
-        (digest,) = await archive.list(EVERYTHING)
-        assert (digest.messages, digest.preview) == (0, "")
+        (summary,) = await archive.list(EVERYTHING)
+        assert (summary.messages, summary.preview) == (0, "")
         await store.commit(AppendMessage("s1", "r", user_message("delta"), clock.now()))
-        (digest,) = await archive.list(EVERYTHING)
-        assert digest.preview == "delta"
+        (summary,) = await archive.list(EVERYTHING)
+        assert summary.preview == "delta"
         await store.commit(HideMessages("s1", 99))
         with pytest.raises(NotFound):
-            await store.commit(HideMessages("nobody", 1))
+            await store.commit(HideMessages("unknown", 1))
 
-    async def test_a_commit_is_all_or_nothing(self, store: Store, clock: FakeClock) -> None:
+    async def test_failed_commit_writes_nothing(self, store: Store, clock: FakeClock) -> None:
         with pytest.raises(NotFound):
             await store.commit(
                 OpenSession(session(clock, "s1")),
                 AppendMessage("s1", "r", user_message("hello"), clock.now()),
-                AppendMessage("nobody", "r", user_message("hello"), clock.now()),
+                AppendMessage("unknown", "r", user_message("hello"), clock.now()),
             )
         archive = store.archive_for(OWNER)
         with pytest.raises(NotFound):
             await archive.get("s1")
         assert list(await archive.search("hello")) == []
 
-    async def test_a_message_that_could_not_be_read_back_is_refused(
+    async def test_message_that_cannot_be_decoded_is_refused(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -137,7 +139,7 @@ class TranscriptContract:
             await store.commit(AppendMessage("s1", "r", lone, clock.now()))
         assert list(await store.archive_for(OWNER).messages("s1")) == []
 
-    async def test_order_within_a_commit_is_kept(self, store: Store, clock: FakeClock) -> None:
+    async def test_writes_of_a_commit_apply_in_order(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
             AppendMessage("s1", "r", user_message("one"), clock.now()),
@@ -147,12 +149,12 @@ class TranscriptContract:
         stored = await store.archive_for(OWNER).messages("s1")
         assert [row.seq for row in stored] == [2]
 
-    async def test_an_empty_commit_is_fine(self, store: Store) -> None:
+    async def test_empty_commit_is_accepted(self, store: Store) -> None:
         await store.commit()
 
 
 class IntentsContract:
-    async def test_an_intent_is_open_until_settled(self, store: Store, clock: FakeClock) -> None:
+    async def test_intent_is_open_until_settled(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         first, second = (
             Intent(call=c, session="s1", run="r", tool="t", effect=Effect.WRITE, at=clock.now())
@@ -169,23 +171,23 @@ class IntentsContract:
         await store.commit(SettleIntent("s1", "c1"), SettleIntent("s1", "unknown"))
         await store.commit(RecordIntent(first))
         assert len(await store.open_intents("s1")) == 2
-        nobody = msgspec.structs.replace(first, session="nobody")
+        orphan = msgspec.structs.replace(first, session="unknown")
         with pytest.raises(NotFound):
-            await store.commit(RecordIntent(nobody))
+            await store.commit(RecordIntent(orphan))
 
-    async def test_settling_leaves_the_same_id_of_another_session_alone(
+    async def test_settling_does_not_affect_another_session(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
-        ours, theirs = (
+        ours, other = (
             Intent(call="c1", session=s, run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now())
             for s in ("s1", "s2")
         )
-        await store.commit(RecordIntent(ours), RecordIntent(theirs), SettleIntent("s1", "c1"))
+        await store.commit(RecordIntent(ours), RecordIntent(other), SettleIntent("s1", "c1"))
         assert list(await store.open_intents("s1")) == []
-        assert list(await store.open_intents("s2")) == [theirs]
+        assert list(await store.open_intents("s2")) == [other]
 
-    async def test_an_answer_without_words_is_kept(self, store: Store, clock: FakeClock) -> None:
+    async def test_empty_answer_is_kept(self, store: Store, clock: FakeClock) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
         await store.commit(AppendMessage("s1", "r", assistant_message(""), clock.now()))
         assert len(await store.archive_for(OWNER).messages("s1")) == 1

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible model server that says and breaks exactly what a script tells it."""
+"""A fake OpenAI-compatible model server that plays scripted replies and faults."""
 
 from hermes.testing.fake_openai.script import (
     Call,

@@ -1,4 +1,4 @@
-"""Run the mock server as a process of its own; its URL is the first line it prints."""
+"""Run the fake server as a process; the first line it prints is its URL."""
 
 import argparse
 import signal
@@ -17,10 +17,12 @@ from hermes.testing.fake_openai.server import RecordedRequest, serve
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hermes.testing.fake_openai")
-    parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
-    parser.add_argument("--log", type=Path, help="append every request here as a line of JSON")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 picks a free one")
+    parser.add_argument(
+        "--log", type=Path, help="append every request to this file as a line of JSON"
+    )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--script", type=Path, help="a JSON file with a whole script")
+    source.add_argument("--script", type=Path, help="JSON file with a script")
     source.add_argument("--reply", help="answer every request with this text")
     args = parser.parse_args()
     try:
@@ -34,7 +36,7 @@ def main() -> None:
 
 
 class RequestLog:
-    """A request is in the file before its answer begins, so that whoever got one may read it."""
+    """Writes each request to a file before it is answered."""
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file
@@ -42,12 +44,12 @@ class RequestLog:
     def __call__(self, exchange: RecordedRequest) -> None:
         if self._file is None:
             return
-        row = {
+        entry = {
             "path": exchange.path,
             "headers": exchange.headers,
             "body": exchange.body.decode("utf-8", "replace"),
         }
-        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._file.write(msgspec.json.encode(entry) + b"\n")
         self._file.flush()
 
 

@@ -1,4 +1,4 @@
-"""Error answers as the providers of this world send them, by name."""
+"""Error responses of real providers, by name."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ _RATE_LIMITED = _openai(
 
 
 def named_answers() -> dict[str, ErrorAnswer]:
-    """The named faults: each a status, a body and headers."""
+    """Return the error responses by fault name."""
     return {
         "unauthorized": ErrorAnswer(
             401,
@@ -104,11 +104,11 @@ def named_answers() -> dict[str, ErrorAnswer]:
 
 
 def error_answer(fault: Fault) -> ErrorAnswer:
-    """The named answer, with whatever the fault says by hand on top of it."""
+    """Return the response for a fault; its own body and headers override the named ones."""
     if not fault.named:
         return ErrorAnswer(fault.status, fault.body or _openai("Mock fault", "mock"), fault.headers)
     known = named_answers()
     if fault.named not in known:
-        raise KeyError(f"no fault is named {fault.named!r}; there are: {', '.join(known)}")
+        raise KeyError(f"unknown fault {fault.named!r}; known faults: {', '.join(known)}")
     found = known[fault.named]
     return ErrorAnswer(found.status, fault.body or found.body, {**found.headers, **fault.headers})

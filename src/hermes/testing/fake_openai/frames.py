@@ -1,4 +1,4 @@
-"""A reply as OpenAI would send it: chunks of a stream, or one whole completion."""
+"""Encode a reply as OpenAI does: as chunks of a stream or as a complete response."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]
 
 
 def stream_frames(reply: Reply, model: str, number: int, *, usage: bool) -> Iterator[bytes]:
-    """Every event up to the finish reason and the usage, without [DONE]."""
+    """Yield all events up to the finish reason and the usage, without [DONE]."""
     head: JsonObject = {
         "id": f"chatcmpl-mock{number}",
         "object": "chat.completion.chunk",
@@ -44,7 +44,7 @@ def stream_frames(reply: Reply, model: str, number: int, *, usage: bool) -> Iter
 
 
 def completion(reply: Reply, model: str, number: int) -> bytes:
-    """The answer to a request that did not ask for a stream."""
+    """Return the response to a request without streaming."""
     message: JsonObject = {"role": "assistant", "content": reply.text or None}
     if reply.reasoning:
         message |= _reasoning(reply, reply.reasoning)

@@ -1,4 +1,4 @@
-"""The same script over the Responses wire, as clients of `/v1/responses` read it."""
+"""Encode a reply for the Responses API (`/v1/responses`)."""
 
 from collections.abc import Iterator
 
@@ -36,18 +36,18 @@ class _Item(Struct):
 
 
 class ResponsesBody(Struct):
-    """The little that the mock reads of a request."""
+    """The request fields used by the fake server."""
 
     model: str = ""
     input: str | list[_Item] = ""
     stream: bool = False
 
     def last(self) -> tuple[str, int]:
-        """The last words of the user, and how many steps the model has made since."""
+        """Return the last user text and the number of model steps after it."""
         if isinstance(self.input, str):
             return self.input, 0
         items = self.input
-        users = [place for place, item in enumerate(items) if item.role == "user"]
+        users = [index for index, item in enumerate(items) if item.role == "user"]
         if not users:
             return "", 0
         since = [item.is_answer for item in items[users[-1] + 1 :]]
@@ -59,12 +59,12 @@ class ResponsesBody(Struct):
 
 
 def response(reply: Reply, model: str, number: int) -> bytes:
-    """The whole answer at once."""
+    """Return the complete response."""
     return msgspec.json.encode(_whole(reply, model, number))
 
 
 def response_frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
-    """One event after the other, the last of them `response.completed`."""
+    """Yield the events of the stream, the last one being `response.completed`."""
     begun: JsonObject = {
         "id": f"resp_mock{number}",
         "object": "response",
@@ -72,8 +72,8 @@ def response_frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
         "output": [],
     }
     yield _event("response.created", response=begun)
-    for place, item in enumerate(_items(reply, number)):
-        yield from _item_frames(item, place, reply)
+    for index, item in enumerate(_items(reply, number)):
+        yield from _item_frames(item, index, reply)
     yield _event("response.completed", response=_whole(reply, model, number))
 
 
@@ -110,11 +110,11 @@ def _items(reply: Reply, number: int) -> list[JsonObject]:
         content: list[JsonObject] = [{"type": "output_text", "text": reply.text, "annotations": []}]
         message: JsonObject = {"type": "message", "id": f"msg_mock{number}", "role": "assistant"}
         items.append({**message, "status": "completed", "content": content})
-    for place, call in enumerate(reply.calls):
+    for index, call in enumerate(reply.calls):
         item: JsonObject = {
             "type": "function_call",
-            "id": f"fc_mock{number}_{place}",
-            "call_id": call.id or f"call_mock{number}_{place}",
+            "id": f"fc_mock{number}_{index}",
+            "call_id": call.id or f"call_mock{number}_{index}",
             "name": call.name,
             "arguments": call.wire_arguments,
         }

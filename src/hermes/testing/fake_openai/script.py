@@ -1,4 +1,4 @@
-"""What the mock server shall answer, as data that also loads from JSON."""
+"""Scripts for the fake server, which can be loaded from JSON."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -8,9 +8,9 @@ from msgspec import Struct
 
 
 class Call(Struct, forbid_unknown_fields=True):
-    """One tool call; `arguments` given as an object are encoded, a string is sent as it is.
+    """One tool call; `arguments` given as an object are encoded, a string is sent unchanged.
 
-    The `namespace` is that of tools which the Responses wire keeps in one.
+    `namespace` is only used by the Responses API.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Call(Struct, forbid_unknown_fields=True):
 
 
 class TokenCounts(Struct, frozen=True, forbid_unknown_fields=True):
-    """The token counts to report; what is None is not reported."""
+    """The token counts to report; None values are omitted."""
 
     prompt: int = 10
     completion: int = 5
@@ -35,12 +35,12 @@ class TokenCounts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fault(Struct, forbid_unknown_fields=True):
-    """How an answer goes wrong.
+    """How an answer fails.
 
-    `status`: an error answer, `named` picks a known one, `body`/`headers` write it by hand.
-    `cut`: the connection breaks after `after` chunks; `hang`: silence after them.
-    `garbage`: bytes that are no event; `bad_json`: a chunk that is no JSON;
-    `error_event`: an error object inside the stream; `no_end`: it just stops, without a
+    `status`: an error response; `named` selects a known one, `body` and `headers` override it.
+    `cut`: the connection breaks after `after` chunks; `hang`: the stream stalls after them.
+    `garbage`: bytes that are not an event; `bad_json`: a chunk that is not JSON;
+    `error_event`: an error object inside the stream; `no_end`: the stream ends without a
     finish reason and without [DONE]; `no_done`: a finish reason, but no [DONE].
     """
 
@@ -55,9 +55,9 @@ class Fault(Struct, forbid_unknown_fields=True):
 
 
 class Reply(Struct, forbid_unknown_fields=True):
-    """One answer. `chunk` is how many characters a delta carries, 0 for all of them at once.
+    """One answer; `chunk` is the number of characters per delta, or 0 for a single delta.
 
-    `headers` come with its stream.
+    `first_byte` and `pace` are delays in seconds before the answer and after each chunk.
     """
 
     text: str = ""
@@ -82,8 +82,8 @@ class Reply(Struct, forbid_unknown_fields=True):
 class Rule(Struct, forbid_unknown_fields=True):
     """Applies when the last user text contains `contains`.
 
-    `steps` answer one after the other: the first to the user, the second to the results of
-    the first one's calls, and so on; the last one repeats.
+    The first of `steps` answers the user, the second the results of the first one's calls, and
+    so on; the last one repeats.
     """
 
     contains: str
@@ -91,7 +91,7 @@ class Rule(Struct, forbid_unknown_fields=True):
 
 
 class Script(Struct, forbid_unknown_fields=True):
-    """`replies` are used up in order, then the first matching rule speaks, then `default`."""
+    """Answers with `replies` in order, then with the first matching rule, else with `default`."""
 
     replies: list[Reply] = []
     rules: list[Rule] = []

@@ -1,4 +1,4 @@
-"""The mock server itself: real sockets, every request remembered as it came."""
+"""The fake server: it listens on a real socket and records every request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -49,7 +49,7 @@ class _StreamOptions(Struct):
 
 
 class _ChatRequest(Struct):
-    """The little that the mock reads of a request."""
+    """The request fields used by the fake server."""
 
     model: str = ""
     messages: list[_Message] = []
@@ -58,7 +58,7 @@ class _ChatRequest(Struct):
 
 
 class RecordedRequest:
-    """One request and what became of it; `ended` is set when the server is through with it."""
+    """One request; `ended` is set when it is finished, `completed` is True if it was answered."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         self.method = method
@@ -74,13 +74,13 @@ class RecordedRequest:
 
 
 def _ignore_request(exchange: RecordedRequest) -> None:
-    """Nobody else wants to know of it."""
+    """Do nothing; the default callback."""
 
 
 class FakeOpenAiServer:
-    """`requests` holds the model calls in the order of their arrival, `others` the rest.
+    """Records model calls in `requests` and all other requests in `others`.
 
-    `heard` is told of every request before it is answered.
+    `heard` is called with every request before it is answered.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class FakeOpenAiServer:
         if not asked.stream:
             return _json(response(reply, asked.model, number))
         if fault and fault.kind == "error_event":
-            failed = failure_frame(fault.named or "server_error", fault.body or "It went wrong.")
+            failed = failure_frame(fault.named or "server_error", fault.body or "Mock fault")
             return await _stream(request, Reply(), [failed], end=b"")
         return await _stream(request, reply, response_frames(reply, asked.model, number), end=b"")
 
@@ -193,11 +193,11 @@ async def _stream(
     if fault:
         frames = [*frames][: _frames_before_fault(fault)]
     if reply.pace:
-        for one in frames:
-            await response.write(one)
+        for data in frames:
+            await response.write(data)
             await anyio.sleep(reply.pace)
-    elif data := b"".join(frames):
-        await response.write(data)
+    elif joined := b"".join(frames):
+        await response.write(joined)
     if fault:
         await break_stream(request, response, fault, frame(error_answer(fault).body.encode()))
     if not fault or fault.kind in {"garbage", "bad_json"}:
@@ -207,7 +207,7 @@ async def _stream(
 
 
 def _frames_before_fault(fault: Fault) -> int | None:
-    """How many frames go out before things go wrong; without a finish reason for `no_end`."""
+    """Return how many frames are sent before the fault."""
     if fault.kind == "no_done":
         return None
     return fault.after + 1
@@ -216,7 +216,7 @@ def _frames_before_fault(fault: Fault) -> int | None:
 async def break_stream(
     request: web.BaseRequest, response: web.StreamResponse, fault: Fault, failed: bytes
 ) -> None:
-    """What goes wrong in the midst of a stream; `failed` is how the wire tells of an error."""
+    """Apply a fault in the middle of a stream; `failed` is the error frame to send."""
     match fault.kind:
         case "cut":
             if request.transport is not None:
@@ -255,7 +255,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
-    """Requests may be as large as a conversation with pictures is."""
+    """Create a request with a size limit that allows conversations with images."""
     return web.BaseRequest(
         message, payload, protocol, writer, task, task.get_loop(), client_max_size=_MAX_BODY
     )
@@ -269,7 +269,7 @@ async def serve(
     port: int = 0,
     heard: Callable[[RecordedRequest], None] = _ignore_request,
 ) -> AsyncGenerator[FakeOpenAiServer]:
-    """Serve until the block is left; `server.url` ends in `/v1`."""
+    """Serve during the block; `server.url` ends in `/v1`."""
     server = FakeOpenAiServer(script or Script(), heard)
     web_server = web.Server(
         server.handle, request_factory=_request, handler_cancellation=True, access_log=None

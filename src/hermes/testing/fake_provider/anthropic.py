@@ -1,4 +1,4 @@
-"""A server that speaks Anthropic's messages API, for `mock_wire`."""
+"""The dialect of Anthropic's Messages API for the fake provider."""
 
 from collections.abc import Iterator, Sequence
 
@@ -61,16 +61,16 @@ _REFUSALS: dict[str, tuple[int, str, str]] = {
 
 
 class AnthropicDialect:
-    """Implements `mock_wire.Dialect`."""
+    """Implements `Dialect` for the Messages API."""
 
     def models(self, names: Sequence[str]) -> bytes:
         rows = [{"type": "model", "id": name, "display_name": name} for name in names]
         return encode_json({"data": rows, "has_more": False})
 
     def is_admitted(self, exchange: RecordedRequest, key: str) -> bool:
-        """Their own library shows a key as a bearer; the documents still show the other way."""
-        shown = exchange.headers.get("authorization", "").removeprefix("Bearer ")
-        return exchange.headers.get("x-api-key", shown) == key
+        """Accept the key as a bearer token (sent by the SDK) or as `x-api-key` (documented)."""
+        bearer = exchange.headers.get("authorization", "").removeprefix("Bearer ")
+        return exchange.headers.get("x-api-key", bearer) == key
 
     def refusal(self, fault: Fault) -> ErrorAnswer:
         if not fault.named:
@@ -90,7 +90,7 @@ def event(kind: str, **fields: object) -> bytes:
 
 
 def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
-    """The first frame holds all that comes before the first piece of the answer."""
+    """Yield the frames; the first holds everything before the first piece of the answer."""
     spent = reply.usage or TokenCounts(0, 0)
     head: JsonObject = {
         "id": f"msg_mock{number}",
@@ -108,16 +108,16 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
         yield before + _started(index, type="thinking", thinking="", signature="")
         for piece in pieces(reply.reasoning, reply.chunk):
             yield _delta(index, type="thinking_delta", thinking=piece)
-        seal = _delta(index, type="signature_delta", signature=SIGNATURE)
-        before, index = seal + event("content_block_stop", index=index), index + 1
+        signature = _delta(index, type="signature_delta", signature=SIGNATURE)
+        before, index = signature + event("content_block_stop", index=index), index + 1
     if reply.text:
         yield before + _started(index, type="text", text="")
         for piece in pieces(reply.text, reply.chunk):
             yield _delta(index, type="text_delta", text=piece)
         before, index = event("content_block_stop", index=index), index + 1
     yield before
-    for place, call in enumerate(reply.calls):
-        yield from _call_frames(call, index + place, f"toolu_mock{number}_{place}", reply.chunk)
+    for n, call in enumerate(reply.calls):
+        yield from _call_frames(call, index + n, f"toolu_mock{number}_{n}", reply.chunk)
     stop = {"stop_reason": _STOPS[reply.finish_reason], "stop_sequence": None}
     usage: JsonObject = {"output_tokens": spent.completion}
     if spent.reasoning:

@@ -1,4 +1,4 @@
-"""A server that speaks Gemini's own API, for `mock_wire`."""
+"""The dialect of the native Gemini API for the fake provider."""
 
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +47,7 @@ _REFUSALS: dict[str, tuple[int, str, str]] = {
 
 
 class GeminiDialect:
-    """Implements `mock_wire.Dialect`."""
+    """Implements `Dialect` for the Gemini API."""
 
     def models(self, names: Sequence[str]) -> bytes:
         rows = [{"name": f"models/{name}", "inputTokenLimit": 1_048_576} for name in names]
@@ -79,7 +79,7 @@ def _error(status: int, kind: str, message: str) -> str:
 
 
 def _frames(reply: Reply, path: str, number: int) -> Iterator[bytes]:
-    """The first frame is empty, as the others count their first one for the beginning."""
+    """Yield the frames; the first is empty because `Fault.after` does not count it."""
     model = path.rpartition("/")[2].partition(":")[0]
 
     def event(parts: Sequence[object], finish: str = "", spent: TokenCounts | None = None) -> bytes:
@@ -97,12 +97,12 @@ def _frames(reply: Reply, path: str, number: int) -> Iterator[bytes]:
         yield event([{"text": piece, "thought": True}])
     for piece in pieces(reply.text, reply.chunk):
         yield event([{"text": piece}])
-    for place, call in enumerate(reply.calls):
-        made: JsonObject = {"name": call.name, "args": Raw(call.wire_arguments.encode())}
+    for index, call in enumerate(reply.calls):
+        function_call: JsonObject = {"name": call.name, "args": Raw(call.wire_arguments.encode())}
         if call.id:
-            made["id"] = call.id
-        seal = {"thoughtSignature": SIGNATURE} if reply.reasoning and not place else {}
-        yield event([{"functionCall": made, **seal}])
+            function_call["id"] = call.id
+        signature = {"thoughtSignature": SIGNATURE} if reply.reasoning and not index else {}
+        yield event([{"functionCall": function_call, **signature}])
     yield event([{"text": ""}], _FINISHES[reply.finish_reason], reply.usage)
 
 

@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat completions event by event, for `mock_wire`."""
+"""The dialects of OpenAI's chat completions and Responses APIs for the fake provider."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from hermes.testing.fake_provider.server import encode_json
 
 
 class OpenAiDialect:
-    """What both wires of OpenAI's have in common."""
+    """The common part of both OpenAI dialects."""
 
     def models(self, names: Sequence[str]) -> bytes:
         return model_list(tuple(names))
@@ -24,7 +24,7 @@ class OpenAiDialect:
 
 
 class ChatDialect(OpenAiDialect):
-    """Implements `mock_wire.Dialect`."""
+    """Implements `Dialect` for chat completions."""
 
     def failure(self, fault: Fault) -> bytes:
         return frame(error_answer(fault).body.encode())
@@ -40,10 +40,10 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponsesDialect(OpenAiDialect):
-    """Implements `mock_wire.Dialect`."""
+    """Implements `Dialect` for the Responses API."""
 
     def failure(self, fault: Fault) -> bytes:
-        error = {"code": fault.named or "server_error", "message": fault.body or "It broke."}
+        error = {"code": fault.named or "server_error", "message": fault.body or "Mock fault"}
         return event("response.failed", response=_response([], "failed") | {"error": error})
 
     def frames(self, reply: Reply, exchange: RecordedRequest, number: int) -> list[bytes]:
@@ -84,12 +84,12 @@ class _ResponseFrames:
         return event(kind, sequence_number=self._sequence, **fields)
 
     def frames(self) -> Iterator[bytes]:
-        begun = _response([], "in_progress", self._model, self._number)
-        before = self._event("response.created", response=begun)
-        before += self._event("response.in_progress", response=begun)
+        started = _response([], "in_progress", self._model, self._number)
+        before = self._event("response.created", response=started)
+        before += self._event("response.in_progress", response=started)
         output = self._items()
-        for place, item in enumerate(output):
-            first, *more = self._item_frames(item, place)
+        for index, item in enumerate(output):
+            first, *more = self._item_frames(item, index)
             yield before + first
             yield from more[:-1]
             before = more[-1]
@@ -110,16 +110,19 @@ class _ResponseFrames:
         reply, items = self._reply, list[JsonObject]()
         if reply.reasoning:
             summary = [{"type": "summary_text", "text": reply.reasoning}]
-            thought: JsonObject = {"id": f"rs_{self._number}", "type": "reasoning"}
-            items.append({**thought, "summary": summary, "encrypted_content": ENCRYPTED})
+            reasoning: JsonObject = {"id": f"rs_{self._number}", "type": "reasoning"}
+            items.append({**reasoning, "summary": summary, "encrypted_content": ENCRYPTED})
         if reply.text:
             part: JsonObject = {"type": "output_text", "text": reply.text, "annotations": []}
-            said: JsonObject = {"id": f"msg_{self._number}", "type": "message"}
-            items.append({**said, "role": "assistant", "status": "completed", "content": [part]})
-        for place, call in enumerate(reply.calls):
-            made: JsonObject = {"id": f"fc_{self._number}_{place}", "type": "function_call"}
-            made |= {"call_id": call.id or f"call_{place}", "name": call.name}
-            items.append({**made, "arguments": call.wire_arguments, "status": "completed"})
+            message: JsonObject = {"id": f"msg_{self._number}", "type": "message"}
+            items.append({**message, "role": "assistant", "status": "completed", "content": [part]})
+        for index, call in enumerate(reply.calls):
+            function_call: JsonObject = {
+                "id": f"fc_{self._number}_{index}",
+                "type": "function_call",
+            }
+            function_call |= {"call_id": call.id or f"call_{index}", "name": call.name}
+            items.append({**function_call, "arguments": call.wire_arguments, "status": "completed"})
         return items
 
     def _item_frames(self, item: JsonObject, place: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A model server for any wire: a dialect turns the script's replies into bytes."""
+"""A fake model server for any provider API; a dialect encodes the scripted replies."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from hermes.testing.fake_openai.server import RecordedRequest, break_stream
 
 
 class RecordedBody(Struct):
-    """A body as it once came; what is sent together stands together in `pieces`."""
+    """A recorded response body; each of `pieces` is sent in one write."""
 
     pieces: Sequence[bytes]
     content_type: str = "text/event-stream"
@@ -28,14 +28,14 @@ class Dialect(Protocol):
     def frames(self, reply: Reply, exchange: RecordedRequest, number: int) -> list[bytes]: ...
     def refusal(self, fault: Fault) -> ErrorAnswer: ...
     def failure(self, fault: Fault) -> bytes:
-        """An error in the midst of a stream."""
+        """Return the frame for an error in the middle of a stream."""
         ...
 
     def is_admitted(self, exchange: RecordedRequest, key: str) -> bool: ...
 
 
 class FakeProviderServer:
-    """`requests` holds the model calls in the order of their arrival."""
+    """Answers with recorded bodies, then with scripted replies; `requests` records the calls."""
 
     def __init__(self, script: Script, dialect: Dialect, recorded: Sequence[RecordedBody]) -> None:
         self.url = ""
@@ -88,8 +88,8 @@ class FakeProviderServer:
         if fault:
             frames = frames[: fault.after + 1]
         response = await _begin(request, "text/event-stream")
-        for one in frames:
-            await response.write(one)
+        for data in frames:
+            await response.write(data)
             await anyio.sleep(reply.pace)
         if fault:
             await break_stream(request, response, fault, self._dialect.failure(fault))
@@ -112,7 +112,7 @@ async def _begin(request: web.BaseRequest, content_type: str) -> web.StreamRespo
 async def serve_provider(
     dialect: Dialect, script: Script | None = None, *, recorded: Sequence[RecordedBody] = ()
 ) -> AsyncGenerator[FakeProviderServer]:
-    """Serve until the block is left; `server.url` is the address without a path."""
+    """Serve during the block; `server.url` has no path."""
     server = FakeProviderServer(script or Script(), dialect, recorded)
     web_server = web.Server(server.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(web_server, shutdown_timeout=0.1)

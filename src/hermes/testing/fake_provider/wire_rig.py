@@ -1,4 +1,4 @@
-"""A model behind each wire, with the mock server it talks to."""
+"""Set up a wire model together with the fake provider it talks to."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -51,13 +51,13 @@ MakeWire: TypeAlias = Callable[[ServedModel], Wire]
 
 
 class FakeBlobs:
-    """Holds what it is given, by the digests the test chooses."""
+    """Read-only blobs, by digests chosen by the test."""
 
     def __init__(self, **data: bytes) -> None:
         self.data = data
 
     async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
-        raise NotFound("nothing is stored here")
+        raise NotFound("FakeBlobs is read-only")
 
     async def read(self, digest: str) -> bytes:
         if digest not in self.data:
@@ -66,12 +66,12 @@ class FakeBlobs:
 
 
 def reply_for(played: ScriptedAnswer) -> Reply:
-    """What the contract plays, as the mock servers write it."""
+    """Convert an answer of the contract to a reply of the fake server."""
     usage = played.usage
     return Reply(
         text="".join(played.text),
         reasoning="".join(played.thought),
-        calls=[Call(name, args, identity) for identity, name, args in played.calls],
+        calls=[Call(name, args, call_id) for call_id, name, args in played.calls],
         finish="" if played.stop is Stop.TOOLS else _FINISHES[played.stop],
         usage=TokenCounts(usage.input, usage.output, usage.cache_read, usage.reasoning),
         chunk=3,
@@ -123,7 +123,7 @@ async def scripted_wire_model(
 
 
 class WireRig:
-    """Implements `contracts.model.Rig` for one wire and the dialect of its server."""
+    """Implements `ModelRig` for one wire and the matching server dialect."""
 
     def __init__(self, dialect: Dialect, make: MakeWire) -> None:
         self._dialect = dialect

@@ -1,1 +1,1 @@
-"""A messaging platform on loopback with its own truth: it outlives the gateways that serve it."""
+"""A fake messaging platform on loopback whose state outlives the gateways under test."""

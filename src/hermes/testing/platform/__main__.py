@@ -1,4 +1,4 @@
-"""The platform by hand: serve it in one terminal, be a person in a chat of it in others.
+"""Try the fake platform by hand: serve it in one terminal and chat in others.
 
 python -m hermes.testing.platform --serve --port 8799
 python -m hermes.testing.platform --gateway --port 8799 --folder some/empty/folder
@@ -24,17 +24,17 @@ POLL_SECONDS = 20.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hermes.testing.platform")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--serve", action="store_true", help="be the platform")
-    what.add_argument(
-        "--gateway", action="store_true", help="run the gateway, with the platform's mind"
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--serve", action="store_true", help="serve the platform")
+    mode.add_argument(
+        "--gateway", action="store_true", help="run a gateway that uses the platform and its model"
     )
-    what.add_argument("--chat", help="be a person in this chat")
-    parser.add_argument("--as", dest="person", default="ann", help="who writes")
-    parser.add_argument("--account", default="main", help="whom people write to")
+    mode.add_argument("--chat", help="join this chat as a person")
+    parser.add_argument("--as", dest="person", default="ann", help="id of the person who writes")
+    parser.add_argument("--account", default="main", help="account of the gateway")
     parser.add_argument("--port", type=int, default=8799)
-    parser.add_argument("--folder", type=Path, help="where the gateway keeps its state")
-    parser.add_argument("--rough", action="store_true", help="misbehave as platforms do")
+    parser.add_argument("--folder", type=Path, help="folder for the state of the gateway")
+    parser.add_argument("--rough", action="store_true", help="simulate faults of real platforms")
     args = parser.parse_args()
     url = f"http://{LOOPBACK}:{args.port}"
     try:
@@ -42,7 +42,7 @@ def main() -> None:
             anyio.run(_serve, args.port, args.rough)
         elif args.gateway:
             if args.folder is None:
-                parser.error("--gateway needs a --folder of its own")
+                parser.error("--gateway requires --folder")
             run_gateway_spec(
                 single_profile_spec(args.folder.resolve(), url, args.account),
                 CrashPlan("", 1, armed=False),
@@ -50,19 +50,19 @@ def main() -> None:
         else:
             anyio.run(_chat, url, f"/{args.account}/chats/{args.chat}", args.person)
     except aiohttp.ClientConnectorError:
-        sys.exit(f"There is no platform at {url}; start one with --serve.")
+        sys.exit(f"No platform at {url}. Start one with --serve.")
     except KeyboardInterrupt:
         return
 
 
 async def _serve(port: int, rough: bool) -> None:
     async with serve_platform(SOME_FAULTS if rough else NO_FAULTS, port=port) as server:
-        _print_line(f"The platform is at {server.url}. End it with Ctrl+C.")
+        _print_line(f"Platform running at {server.url}. Press Ctrl+C to stop.")
         await anyio.sleep_forever()
 
 
 async def _chat(url: str, chat: str, person: str) -> None:
-    """Shows what happens in the chat, and writes what is typed, until the input ends."""
+    """Show new entries of the chat and send typed lines, until the input ends."""
     async with aiohttp.ClientSession(url) as session:
         first = await _lines(session, chat, 0, 0.0)
         for line in first:
@@ -77,7 +77,7 @@ async def _chat(url: str, chat: str, person: str) -> None:
 
 
 def _read_line() -> str:
-    """The next line that says something; empty at the end of the input."""
+    """Return the next non-blank line, or an empty string at the end of the input."""
     return next((line for line in sys.stdin if line.strip()), "")
 
 
@@ -86,7 +86,7 @@ async def _follow(session: aiohttp.ClientSession, chat: str, person: str, seen: 
         try:
             lines = await _lines(session, chat, seen, POLL_SECONDS)
         except aiohttp.ClientError:
-            _print_line("The platform is gone.")
+            _print_line("Connection to the platform lost.")
             return
         for line in lines:
             _show(line, person)
@@ -103,7 +103,7 @@ async def _lines(
 
 
 def _show(line: ChatEntry, person: str) -> None:
-    """What the person typed stands on the screen already."""
+    """Print an entry, except what this person has typed."""
     if line.who != person:
         _print_line(f"{line.who}{' (edited)' if line.edited else ''}: {line.text}")
 

@@ -1,4 +1,4 @@
-"""The channel of the test platform: the shape of every driver that polls and posts over HTTP."""
+"""The channel for the fake platform, which polls and posts over HTTP like real drivers."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ class _CallResult(Struct):
 
 
 class PlatformChannel:
-    """Implements `Channel`, `Edits`, `Types`, `Reacts` and `Lives`; never retries."""
+    """Implements `Channel` with editing, typing, reactions and liveness; never retries."""
 
     def __init__(
         self, session: aiohttp.ClientSession, clock: Clock, account: str, name: str = "test"
@@ -50,16 +50,16 @@ class PlatformChannel:
         self.caps = ChannelCapabilities(max_text=MAX_TEXT, groups=True)
 
     async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
-        """A poll acknowledges all that the one before brought, for that is durable by then."""
-        cursor, acked, lives = 0, 0, False
+        """Poll for updates; each poll acknowledges the previous batch, which is durable by then."""
+        cursor, acked, alive = 0, 0, False
         while True:
-            # Whoever has something to acknowledge, or has not shown that it lives, does not wait.
-            wait = POLL_SECONDS if lives and cursor == acked else 0.0
+            # Do not wait on the first poll, nor with a batch to acknowledge.
+            wait = POLL_SECONDS if alive and cursor == acked else 0.0
             query = {"cursor": str(cursor), "wait": str(wait)}
             async with self._session.get(f"/{self._account}/updates", params=query) as response:
                 response.raise_for_status()
                 updates = msgspec.json.decode(await response.read(), type=Updates).updates
-            self._heard, lives = self._clock.now(), True
+            self._heard, alive = self._clock.now(), True
             if cursor != acked:
                 failpoint("channel.after_ack")
             acked = cursor
@@ -69,8 +69,8 @@ class PlatformChannel:
     async def send(self, to: Address, post: Outbound) -> Receipt:
         self._check(to)
         posting = Posting(to.chat, _text(post), post.reply_to)
-        made = await self._call("POST", "posts", posting)
-        return Receipt(to, made.id)
+        result = await self._call("POST", "posts", posting)
+        return Receipt(to, result.id)
 
     async def edit(self, receipt: Receipt, post: Outbound) -> None:
         self._check(receipt.address)
@@ -88,19 +88,19 @@ class PlatformChannel:
     async def _deliver(
         self, updates: Sequence[Update], deliver: Callable[[Inbound], Awaitable[None]]
     ) -> None:
-        """Chats do not wait for each other; within one, the order is kept."""
+        """Deliver chats concurrently, and the messages of one chat in order."""
         chats: dict[str, list[Inbound]] = {}
         for update in updates:
             chats.setdefault(update.spoken.chat, []).append(self._inbound(update))
 
-        async def one_by_one(inbounds: Sequence[Inbound]) -> None:
+        async def deliver_in_order(inbounds: Sequence[Inbound]) -> None:
             for inbound in inbounds:
                 await deliver(inbound)
 
         try:
             async with anyio.create_task_group() as group:
                 for inbounds in chats.values():
-                    group.start_soon(one_by_one, inbounds)
+                    group.start_soon(deliver_in_order, inbounds)
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -121,19 +121,19 @@ class PlatformChannel:
             ) as response:
                 status, answer = response.status, await response.read()
         except aiohttp.ClientConnectorError as error:
-            raise Offline(f"The platform cannot be reached: {error}") from error
+            raise Offline(f"Cannot reach the platform: {error}") from error
         if status == 200:
             return msgspec.json.decode(answer, type=_CallResult)
         if status == 429:
             wait = msgspec.json.decode(answer, type=_CallResult).wait
-            raise Throttled("The platform wants fewer calls.", wait=wait)
+            raise Throttled("The platform limits the rate of calls.", wait=wait)
         if status == 403:
-            raise TargetGone("The platform knows no such chat.")
-        raise NotSent(f"The platform answered {status}: {answer.decode(errors='replace')}")
+            raise TargetGone("The platform does not know this chat.")
+        raise NotSent(f"The platform responded with {status}: {answer.decode(errors='replace')}")
 
     def _check(self, to: Address) -> None:
         if to.channel != self._name:
-            raise ValueError(f"{to.channel} is not this channel, {self._name}.")
+            raise ValueError(f"Cannot send to {to.channel}: this channel is {self._name}.")
 
 
 def _text(post: Outbound) -> str:
@@ -144,7 +144,7 @@ def _text(post: Outbound) -> str:
 async def open_platform_channel(
     url: str, account: str, clock: Clock, name: str = "test"
 ) -> AsyncGenerator[PlatformChannel]:
-    """Connections are made when they are needed, and closed with the block."""
+    """Open a channel; connections are made on demand and closed with the block."""
     timeout = aiohttp.ClientTimeout(total=120.0)
     async with aiohttp.ClientSession(url, timeout=timeout) as session:
         yield PlatformChannel(session, clock, account, name)

@@ -1,4 +1,4 @@
-"""How badly a platform behaves, as chances that a seed makes repeatable."""
+"""Fault probabilities of the fake platform."""
 
 import random
 from enum import Enum, auto
@@ -7,22 +7,22 @@ from msgspec import Struct
 
 
 class CallFault(Enum):
-    """What becomes of one call to the platform."""
+    """The outcome of one call to the platform."""
 
     NONE = auto()
     REFUSED = auto()
     THROTTLED = auto()
     DROPPED = auto()
-    """The connection ends before the platform has done anything."""
+    """The connection breaks before the call has an effect."""
     LOST_REPLY = auto()
-    """The platform has done it, but the connection ends before it says so."""
+    """The call has its effect, but the connection breaks before the response."""
 
 
 class FaultRates(Struct, frozen=True, kw_only=True):
-    """Chances from 0 to 1, and how many seconds a call is delayed at most.
+    """Probabilities of faults, and the maximum delay of a call in seconds.
 
-    `repeated` is for an update that comes a second time later; `shuffled` mixes chats, never
-    the messages within one.
+    `repeated` applies to updates that are delivered a second time; `shuffled` mixes the chats but
+    keeps the order within each.
     """
 
     repeated: float = 0.0
@@ -34,19 +34,19 @@ class FaultRates(Struct, frozen=True, kw_only=True):
     cut_poll: float = 0.0
     delay: float = 0.0
     wait: float = 0.1
-    """How long one who is throttled is told to be quiet."""
+    """Seconds to wait, as sent in throttling responses."""
 
     def trouble(self, chance: random.Random) -> CallFault:
         drawn = chance.random()
-        for share, trouble in (
+        for rate, fault in (
             (self.refused, CallFault.REFUSED),
             (self.throttled, CallFault.THROTTLED),
             (self.dropped, CallFault.DROPPED),
             (self.lost_reply, CallFault.LOST_REPLY),
         ):
-            if drawn < share:
-                return trouble
-            drawn -= share
+            if drawn < rate:
+                return fault
+            drawn -= rate
         return CallFault.NONE
 
 

@@ -1,9 +1,9 @@
-"""The real gateway process, with the test platform among its channels.
+"""Run the real gateway with the fake platform among its channels.
 
 usage: python -m hermes.testing.platform.gateway
 
-It is `hermes gateway run` for the home in HERMES_HOME, in which `platforms.test.extra` says
-where the platform is (`url`) and as whom to speak there (`account`). It prints `READY=1`.
+This is `hermes gateway run` for the home in HERMES_HOME, where `platforms.test.extra` contains the
+`url` of the platform and the `account` to use. It prints `READY=1` when ready.
 """
 
 import os
@@ -29,7 +29,7 @@ async def open_test_channel(parts: ChannelDeps) -> AsyncGenerator[Channel]:
     extra = parts.settings.extra
     url, account = extra.get("url"), extra.get("account")
     if not isinstance(url, str) or not isinstance(account, str):
-        raise ConfigError("The test platform needs a url and an account.")
+        raise ConfigError("The test platform needs `url` and `account` in its `extra` settings.")
     async with open_platform_channel(url, account, parts.clock, parts.name) as channel:
         yield channel
 
@@ -37,7 +37,7 @@ async def open_test_channel(parts: ChannelDeps) -> AsyncGenerator[Channel]:
 def main() -> int:
     env = Env(process_env())
     try:
-        # What a starter would read from a pipe is told on stdout.
+        # Report readiness on stdout instead of a pipe.
         options = RunOptions(ready_fd=os.dup(1))
         return run_gateway(resolve_home(env), env, options, {TEST_MANIFEST.name: TEST_MANIFEST})
     except HermesError as error:

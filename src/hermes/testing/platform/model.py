@@ -1,8 +1,8 @@
-"""The mind of the test platform: the obliging model, behind the wire of a real provider.
+"""Serve the echo model of the fake platform over the chat completions API.
 
-Each account has an address of its own, so that it is seen whose model was asked. A question with
-`hang:connect` is never answered; with `hang:model` the answer begins and does not go on, with
-`hang:stream` it never ends. One with `fail:model` is refused.
+Each account has its own URL, so a request shows whose model was called. A question with
+`hang:connect` gets no response; with `hang:model` the response starts and stalls; with
+`hang:stream` it never ends; with `fail:model` it is refused.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ REFUSED = "This question is not for me."
 
 
 class ModelCall(Struct, frozen=True):
-    """One request: whose model it went to, with which key, for which question."""
+    """One model request, with its account, key and question."""
 
     account: str
     key: str
@@ -52,11 +52,11 @@ _decoder = msgspec.json.Decoder(_ChatRequest)
 
 
 def _ignore_call(thought: ModelCall) -> None:
-    """Nobody listens."""
+    """Do nothing; the default callback."""
 
 
 class FakeModelServer:
-    """`heard` is told of every request before it is answered."""
+    """Serves the echo model; `heard` is called with every request before it is answered."""
 
     def __init__(self, heard: Callable[[ModelCall], None] = _ignore_call) -> None:
         self.heard = heard
@@ -68,16 +68,16 @@ class FakeModelServer:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         asked = _decoder.decode(body)
-        said = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
+        messages = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
         self.thoughts += 1
         account, key = request.match_info["account"], request.headers.get("authorization", "")
-        question = last_question(said)[0]
+        question = last_question(messages)[0]
         self.heard(ModelCall(account, key, question, body))
         if "hang:" in question:
             return await self._hang(request, asked.model, question)
         if "fail:model" in question:
             return web.json_response({"error": {"message": REFUSED}}, status=400)
-        reply = _reply(echo_reply(said))
+        reply = _reply(echo_reply(messages))
         if not asked.stream:
             whole = completion(reply, asked.model, self.thoughts)
             return web.Response(body=whole, content_type="application/json")
@@ -90,10 +90,10 @@ class FakeModelServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         reply = Reply("I begin, ", chunk=0)
-        begun = [*stream_frames(reply, model, self.thoughts, usage=False)][:2]
-        await response.write(b"".join(begun))
+        first_frames = [*stream_frames(reply, model, self.thoughts, usage=False)][:2]
+        await response.write(b"".join(first_frames))
         while "hang:stream" in question:
-            await response.write(begun[-1])
+            await response.write(first_frames[-1])
             await anyio.sleep(0.001)
         await anyio.sleep_forever()
         return response

@@ -1,4 +1,4 @@
-"""The platform over HTTP: a feed to poll, posts to make, and a door for the people in its chats."""
+"""Serve the fake platform over HTTP: a gateway API and an API for the people in chats."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -46,9 +46,9 @@ class Updates(Struct, frozen=True):
 
 
 class PlatformServer:
-    """`truth` is the platform; `hold` keeps calls of a kind waiting until it is opened again.
+    """Serves the platform `truth` and the model `mind`.
 
-    For each account there is a model, too: `mind`.
+    `hold` blocks calls of one kind until `release`.
     """
 
     def __init__(self, truth: FakePlatform) -> None:
@@ -66,17 +66,17 @@ class PlatformServer:
         self.changed()
 
     def changed(self) -> None:
-        """Whoever polls or looks on shall look again."""
+        """Wake everything that waits for a change of the platform."""
         self._changed.set()
         self._changed = anyio.Event()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something to become true of what the platform knows."""
+        """Wait until a condition on the platform is true."""
         while not true():
             await self._changed.wait()
 
     def hold(self, kind: str) -> None:
-        """From now on `posts`, `edits`, `typing` or `signs` hang."""
+        """Block calls of this kind: `posts`, `edits`, `typing` or `signs`."""
         self._held[kind] = anyio.Event()
 
     def release(self, kind: str) -> None:
@@ -136,10 +136,10 @@ class PlatformServer:
 
     async def _typing(self, request: web.Request) -> web.StreamResponse:
         typing = msgspec.json.decode(await request.read(), type=Typing)
-        place = (request.match_info["account"], typing.chat)
+        chat = (request.match_info["account"], typing.chat)
 
         async def do() -> web.Response:
-            (self.truth.typing.add if typing.on else self.truth.typing.discard)(place)
+            (self.truth.typing.add if typing.on else self.truth.typing.discard)(chat)
             return _json({})
 
         return await self._troubled(request, "typing", do)
@@ -180,7 +180,7 @@ class PlatformServer:
             case CallFault.NONE:
                 return await do()
             case CallFault.REFUSED:
-                return web.Response(status=409, text="The platform said no.")
+                return web.Response(status=409, text="The platform refused the call.")
             case CallFault.THROTTLED:
                 return _json({"wait": weather.wait}, status=429)
             case CallFault.DROPPED:
@@ -190,13 +190,13 @@ class PlatformServer:
                 return _cut(request)
 
     def _trouble(self, place: tuple[str, str]) -> CallFault:
-        """Nobody is left in doubt twice running: an answer in doubt for ever is rightly parked."""
-        trouble = self.truth.weather.trouble(self.truth.chance)
-        doubtful = trouble in {CallFault.DROPPED, CallFault.LOST_REPLY}
+        """Choose a fault; two uncertain outcomes in a row would get the answer parked."""
+        fault = self.truth.weather.trouble(self.truth.chance)
+        doubtful = fault in {CallFault.DROPPED, CallFault.LOST_REPLY}
         if doubtful and place in self._doubtful:
-            trouble = CallFault.NONE
+            fault = CallFault.NONE
         (self._doubtful.add if doubtful else self._doubtful.discard)(place)
-        return trouble
+        return fault
 
 
 def _json(value: object, status: int = 200) -> web.Response:
@@ -214,7 +214,7 @@ def _cut(request: web.Request) -> web.StreamResponse:
 async def serve_platform(
     weather: FaultRates = NO_FAULTS, seed: int = 0, port: int = 0
 ) -> AsyncGenerator[PlatformServer]:
-    """The platform at `url` on loopback while the block runs; port 0 picks a free one."""
+    """Serve the platform on loopback during the block; port 0 picks a free one."""
     server = PlatformServer(FakePlatform(weather, seed))
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()

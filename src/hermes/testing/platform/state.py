@@ -1,4 +1,4 @@
-"""What really happened on the platform: who wrote what, what was given out, what people saw."""
+"""The state of the fake platform: written messages, update feeds and visible posts."""
 
 import random
 from collections import deque
@@ -12,7 +12,7 @@ GROUP_PREFIX = "group-"
 
 
 class WrittenMessage(Struct, frozen=True):
-    """What a person wrote to an account in a chat; `name` is what others call that person."""
+    """A message from a person to an account; `name` is the display name of the person."""
 
     id: str
     account: str
@@ -24,12 +24,12 @@ class WrittenMessage(Struct, frozen=True):
 
     @property
     def in_group(self) -> bool:
-        """A group's name says that it is one."""
+        """Whether the chat id marks a group."""
         return self.chat.startswith(GROUP_PREFIX)
 
 
 class PlatformPost(Struct):
-    """A post as people see it now, and every form it had."""
+    """A post with its current text; `forms` are all its texts so far."""
 
     id: str
     account: str
@@ -40,14 +40,14 @@ class PlatformPost(Struct):
 
 
 class Update(Struct, frozen=True):
-    """One line of an account's feed; the same `spoken` may come again under another number."""
+    """An update in an account's feed; the same message may appear again with another number."""
 
     n: int
     spoken: WrittenMessage
 
 
 class ChatEntry(Struct, frozen=True):
-    """What somebody who looks at a chat sees next."""
+    """One entry of a chat as its people see it."""
 
     who: str
     text: str
@@ -56,7 +56,7 @@ class ChatEntry(Struct, frozen=True):
 
 
 class Feed(Struct):
-    """An account's updates that were not acknowledged yet."""
+    """The unacknowledged updates of an account."""
 
     updates: deque[Update] = field(default_factory=deque[Update])
     count: int = 0
@@ -67,29 +67,29 @@ class Feed(Struct):
         self.updates.append(Update(self.count, spoken))
 
     def after(self, cursor: int, most: int) -> list[Update]:
-        """Acknowledges everything up to the cursor."""
+        """Acknowledge everything up to the cursor and return the next updates."""
         while self.updates and self.updates[0].n <= cursor:
             self.updates.popleft()
-        found = [self.updates[place] for place in range(min(most, len(self.updates)))]
+        found = [self.updates[index] for index in range(min(most, len(self.updates)))]
         self.given += len(found)
         return found
 
 
 class FakePlatform:
-    """The platform's memory. Nothing in here depends on how a gateway fares."""
+    """The state of the platform, independent of any gateway."""
 
     def __init__(self, weather: FaultRates = NO_FAULTS, seed: int = 0) -> None:
         self.weather = weather
-        self.chance = random.Random(seed)  # noqa: S311 - it must be repeatable, not secret
+        self.chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
         self.spoken: list[WrittenMessage] = []
         self.names: dict[tuple[str, str], str] = {}
-        """How people are called whom an account knows by another name than their id."""
+        """Display names by account and person, where they differ from the id."""
         self.shown: dict[str, PlatformPost] = {}
         self.typing: set[tuple[str, str]] = set()
         self.signs: list[tuple[str, str]] = []
         self.calls = 0
         self.changes: list[str] = []
-        """The post of each change, in order."""
+        """The id of the post of each change, in order."""
         self._feeds: dict[str, Feed] = {}
         self._lines: dict[tuple[str, str], list[ChatEntry]] = {}
 
@@ -97,7 +97,7 @@ class FakePlatform:
         return self._feeds.setdefault(account, Feed())
 
     def waiting(self) -> int:
-        """How many updates were not acknowledged yet."""
+        """Return the number of unacknowledged updates."""
         return sum(len(feed.updates) for feed in self._feeds.values())
 
     def lines(self, account: str, chat: str) -> list[ChatEntry]:
@@ -106,14 +106,14 @@ class FakePlatform:
     def say(
         self, account: str, chat: str, person: str, text: str, reply_to: str | None = None
     ) -> WrittenMessage:
-        """A person writes something, perhaps to a post, and the account's feed has it."""
+        """Add a message of a person, possibly a reply, to the account's feed."""
         spoken = self._spoken(0, account, chat, person, text)
         self._hear([structs.replace(spoken, reply_to=reply_to)])
         return self.spoken[-1]
 
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[WrittenMessage]:
-        """Several people write; the feeds get it as the weather says."""
-        new = [self._spoken(place, *one) for place, one in enumerate(said)]
+        """Add several messages; the feeds receive them with the configured faults."""
+        new = [self._spoken(index, *message) for index, message in enumerate(said)]
         self._hear(new)
         return new
 
@@ -139,7 +139,7 @@ class FakePlatform:
         return shown
 
     def edit(self, account: str, post: str, text: str) -> bool:
-        """False when the account has no such post."""
+        """Change a post; return False if the account has no such post."""
         shown = self.shown.get(post)
         if shown is None or shown.account != account:
             return False
@@ -150,11 +150,11 @@ class FakePlatform:
         return True
 
     def seen(self, account: str, chat: str) -> list[PlatformPost]:
-        """The posts that people in a chat can read, top to bottom."""
+        """Return the posts visible in a chat, oldest first."""
         return [one for one in self.shown.values() if (one.account, one.chat) == (account, chat)]
 
     def by_chat(self) -> Mapping[tuple[str, str], tuple[list[WrittenMessage], list[PlatformPost]]]:
-        """For each chat of each account, what was written and what is shown."""
+        """Return the written messages and visible posts of each chat of each account."""
         chats: dict[tuple[str, str], tuple[list[WrittenMessage], list[PlatformPost]]] = {}
         for spoken in self.spoken:
             chats.setdefault((spoken.account, spoken.chat), ([], []))[0].append(spoken)
@@ -163,21 +163,22 @@ class FakePlatform:
         return chats
 
     def _shuffled_chats(self, said: Sequence[WrittenMessage]) -> list[WrittenMessage]:
-        """The order of chats is mixed, that within a chat is kept."""
+        """Mix the chats, but keep the order within each."""
         if not self.weather.shuffled:
             return list(said)
         queues: dict[tuple[str, str], deque[WrittenMessage]] = {}
         for spoken in said:
             queues.setdefault((spoken.account, spoken.chat), deque()).append(spoken)
-        places = [place for place, queue in queues.items() for _ in queue]
-        self.chance.shuffle(places)
-        return [queues[place].popleft() for place in places]
+        chats = [chat for chat, queue in queues.items() for _ in queue]
+        self.chance.shuffle(chats)
+        return [queues[chat].popleft() for chat in chats]
 
     def _repeated(self, said: Sequence[WrittenMessage]) -> list[WrittenMessage]:
-        """Some come a second time, at any later place."""
+        """Insert some messages a second time at a later position."""
         out: list[tuple[float, WrittenMessage]] = []
-        for place, spoken in enumerate(said):
-            out.append((place, spoken))
+        for position, spoken in enumerate(said):
+            out.append((position, spoken))
             if self.chance.random() < self.weather.repeated:
-                out.append((place + self.chance.random() * (len(said) - place) + 0.5, spoken))
+                later = position + self.chance.random() * (len(said) - position) + 0.5
+                out.append((later, spoken))
         return [spoken for _, spoken in sorted(out, key=lambda one: one[0])]
