@@ -22,6 +22,6 @@ def __getattr__(name: str) -> object:
         found = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(
             f"This is Python {found}, and Hermes needs 3.11 or newer. "
-            "Install it anew with a newer one: make PYTHON=python3.12 run"
+            "Reinstall Hermes with a newer Python: make PYTHON=python3.12 run"
         )
     return getattr(import_module(_HOMES[name]), name)

@@ -32,7 +32,7 @@ class Answer(Struct, frozen=True):
 async def collect(
     app: App, parts: Sequence[Text | Media], on_event: Callable[[Event], None] = lambda _: None
 ) -> Answer:
-    """Run a turn and collect its messages; `tell` is called with every event."""
+    """Run a turn and collect its messages; `on_event` is called with every event."""
     messages: list[Message] = []
     ended: RunEnded | None = None
 

@@ -61,7 +61,7 @@ def nudge(name: str) -> User:
 
 
 class AnswerStream:
-    """Streams one request; `heard` returns the partial answer if it fails."""
+    """Streams one request; `partial` returns the partial answer if it fails."""
 
     def __init__(self, model: Model, emit: Emit) -> None:
         self._model = model

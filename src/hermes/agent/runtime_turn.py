@@ -76,7 +76,7 @@ class RuntimeTurn:
         )
         ending = await plan.runtime.run(runtime_request, self._forward)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
-            raise ModelError(f"{plan.runtime.name} came back without an answer.", hint="Try again.")
+            raise ModelError(f"{plan.runtime.name} returned no answer.", hint="Try again.")
         return ending
 
     def _mark_untrusted(self) -> None:

@@ -40,8 +40,8 @@ class AnswerTextStream:
     """Decide what to send of a growing answer, so that the sent text equals the stored text.
 
     Sent text cannot be withdrawn. When an answer restarts, nothing is sent until it grows past the
-    text already sent; if it diverges, `broken` is set and sending stops unless the caller handles
-    the divergence with `renewed`.
+    text already sent; if it diverges, `diverged` is set and sending stops unless the caller handles
+    the divergence with `take_divergence`.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ class AttachedImage(Struct, frozen=True):
 
 
 class AttachedDocument(Struct, frozen=True):
-    """A document; if `text` is None, it is extracted from `data`, whose format is `made`."""
+    """A document; if `text` is None, it is extracted from `data`, whose format is `format`."""
 
     name: str
     kind: str

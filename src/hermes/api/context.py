@@ -1,6 +1,6 @@
 """What API handlers share: route definitions, documented parameters, limits and the server context.
 
-A route lists its query parameters and headers in `takes`, which the OpenAPI document shows.
+A route lists its query parameters and headers in `parameters`, which the OpenAPI document shows.
 """
 
 import asyncio
@@ -116,8 +116,8 @@ class ApiLimits(Struct, frozen=True, kw_only=True):
 class Route(Struct, frozen=True, kw_only=True):
     """One endpoint, with the types of its request `body` and its `answer`.
 
-    `takes` lists query parameters and headers, `kind` is the content type if not JSON, `free` means
-    no key is required, and `answers` describes further status codes.
+    `parameters` lists query parameters and headers, `content_type` is the content type if not JSON,
+    `public` means no key is required, and `answers` describes further status codes.
     """
 
     method: str

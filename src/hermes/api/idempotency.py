@@ -163,7 +163,7 @@ class IdempotentRequests:
         self._decoder = msgspec.json.Decoder(StoredReply)
 
     def claim(self, app: App, request: web.Request, body: bytes, *extra: str) -> KeyClaim | None:
-        """Return the claim, or None without a key. `marks` belong to the request's fingerprint."""
+        """Return the claim, or None without a key. `extra` belong to the request's fingerprint."""
         key = request.headers.get(KEY_HEADER)
         if key is None:
             return None
@@ -181,7 +181,7 @@ class IdempotentRequests:
     async def serve(
         self, app: App, claim: KeyClaim | None, run: RunTurn, replay: ReplayAnswer
     ) -> web.StreamResponse:
-        """Replay the stored answer of the key with `again`, or `run` the turn.
+        """Replay the stored answer of the key with `replay`, or `run` the turn.
 
         A turn with a key continues when its client disconnects.
         """

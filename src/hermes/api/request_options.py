@@ -17,7 +17,9 @@ from hermes.schema.tools import ToolSpec
 
 
 class ToolChoice(Struct, frozen=True):
-    """Client tools and how they may be called; `bare` offers only these tools, no own ones."""
+    """Client tools and how they may be called; `only_client_tools` offers only these tools, no own
+    ones.
+    """
 
     client_tools: tuple[ToolSpec, ...]
     only_client_tools: bool

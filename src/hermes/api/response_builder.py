@@ -71,8 +71,8 @@ class _NoFrames(ResponseFrames):
 class ResponseBuilder:
     """Consumes the events of a turn; provides the current response and the frames to stream.
 
-    Calls of the tools in `handed` are run by the client; all others are reported as server calls.
-    Without `streams` no frames are produced.
+    Calls of the tools in `client_tools` are run by the client; all others are reported as server
+    calls. Without `streams` no frames are produced.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ResponseBuilder:
     def response_if_ended(self, ended: RunEnded, messages: Sequence[Message]) -> ResponseObject:
         """Return the response as if the turn ended like this, without streaming anything.
 
-        The last of the messages may not have been passed to `hear` yet.
+        The last of the messages may not have been passed to `on_event` yet.
         """
         copied = copy.copy(self)
         copied.detach()

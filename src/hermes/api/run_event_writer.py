@@ -161,7 +161,9 @@ def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
 
 
 class RunEventWriter:
-    """Writes the events of one run to its log; pass it to the turn as listener and as `closing`."""
+    """Writes the events of one run to its log; pass it to the turn as listener and as
+    `final_writes`.
+    """
 
     def __init__(self, log: RunLog, clock: Clock) -> None:
         self._log = log

@@ -30,7 +30,7 @@ _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 class ResolvedSession(Struct, frozen=True):
     """The session of a turn. `past` must still be stored if the session is new.
 
-    With `supposed` it has not been checked that the session is new; opening it will show.
+    With `unchecked` it has not been checked that the session is new; opening it will show.
     """
 
     session: Session
@@ -64,7 +64,7 @@ class SessionResolver:
     async def find(
         self, app: App, prompt: TurnInput, session_id: str, key: str, *, checked: bool = False
     ) -> ResolvedSession:
-        """Find the session by the headers `named` and `key`; release it with `leave`.
+        """Find the session by the headers `named` and `key`; release it with `release`.
 
         `sure` requires that a new session's id has been checked to be free.
         """

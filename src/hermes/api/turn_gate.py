@@ -65,10 +65,10 @@ RETRY_AFTER = 1
 class ApiTurnRequest(Struct, frozen=True, kw_only=True):
     """One turn requested through the API.
 
-    `results` answer calls of `handed`, the tools that the client runs. `instructions` apply to this
-    turn only; `bare` leaves out our own tools. With `followed`, later events can be followed on the
-    session's stream; with `attended`, a person can answer questions. `alone` is a side call.
-    `scope` stops a turn that outlives its client.
+    `results` answer calls of `client_tools`, the tools that the client runs. `instructions` apply
+    to this turn only; `only_client_tools` leaves out our own tools. With `followed`, later events
+    can be followed on the session's stream; with `attended`, a person can answer questions.
+    `side_call` is a side call. `scope` stops a turn that outlives its client.
     """
 
     session: Session
@@ -130,8 +130,8 @@ class TurnSlot:
 class TurnGate:
     """Counts running turns and rejects those beyond the limit.
 
-    `keyed` are the profiles with their own key, each limited to a share of the turns; the server's
-    key may use all of them.
+    `keyed_profiles` are the profiles with their own key, each limited to a share of the turns; the
+    server's key may use all of them.
     """
 
     def __init__(self, max_turns: int, metrics: ApiMetrics) -> None:

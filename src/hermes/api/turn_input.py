@@ -63,7 +63,7 @@ class TurnInput(Struct, frozen=True):
 
 
 class ParsedMessages:
-    """The validated messages of a request. Nothing is stored before `keep`."""
+    """The validated messages of a request. Nothing is stored before `store`."""
 
     def __init__(self, messages: Sequence[ChatMessage]) -> None:
         self._system: list[str] = []

@@ -12,7 +12,7 @@ from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import Role, Scope
 
 MAX_SESSIONS = 10_000
-"""How many sessions `has_news` knows; elsewhere the next turn finds the message."""
+"""How many sessions `has_followups` knows; elsewhere the next turn finds the message."""
 
 
 class FollowupMessage(User, frozen=True, tag="user"):

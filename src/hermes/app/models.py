@@ -81,7 +81,7 @@ class ModelSelector:
         return await self._model(self._start_flags)
 
     async def model_for(self, session: Session, default: ModelOverrides | None = None) -> Model:
-        """The model of a session; `wish` is used if neither session nor flags name one.
+        """The model of a session; `default` is used if neither session nor flags name one.
 
         Raises `ConfigError` with the next command to type if there is none.
         """

@@ -294,7 +294,7 @@ class Toolbox:
         return any(name in tools for one, tools in self._added.items() if one != toolset)
 
     def remove_toolset(self, toolset: str) -> None:
-        """Remove a toolset added by `join`."""
+        """Remove a toolset added by `add_tools`."""
         self._added.pop(toolset, None)
         self._offered.clear()
 

@@ -1,8 +1,8 @@
 """Read a web page as text for a person who typed its URL.
 
-A URL into this machine or its network is opened only if `inside` allows it, and only as typed;
-redirects must lead to public addresses. A name is resolved once, so it cannot point to a public
-server first and to this machine afterwards.
+A URL into this machine or its network is opened only if `allow_internal` allows it, and only as
+typed; redirects must lead to public addresses. A name is resolved once, so it cannot point to a
+public server first and to this machine afterwards.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ class PageLimits(Struct, frozen=True, kw_only=True):
 class PageReader:
     """Reads pages; `lookup` replaces the system's resolver.
 
-    With `anywhere`, redirects may lead into this machine or its network too, except to cloud
-    metadata services. `shunned` sites and their subdomains are not opened.
+    With `allow_internal_redirects`, redirects may lead into this machine or its network too, except
+    to cloud metadata services. `blocked_sites` sites and their subdomains are not opened.
     """
 
     def __init__(

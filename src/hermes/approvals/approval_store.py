@@ -117,7 +117,7 @@ class ApprovalStore:
         *more: PutRecord,
         release: bool = False,
     ) -> bool:
-        """Return False if the record changed meanwhile. `let_go` frees it for another process."""
+        """Return False if the record changed meanwhile. `release` frees it for another process."""
         holder = "" if release else self._holder
         after = structs.replace(after, at=self._clock.now(), holder=holder)
         record = StateRecord(

@@ -184,7 +184,7 @@ def short_id(question: Question) -> str:
 
 
 def question_text(question: Question, seconds: float, *, forwarded: bool = False) -> str:
-    """Render a question for a chat; `carried` is for the owner's chat it was forwarded to."""
+    """Render a question for a chat; `forwarded` is for the owner's chat it was forwarded to."""
     if question.kind is QuestionKind.CLARIFY:
         lines = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
         how = "Answer with a number, or in your own words." if lines else ""
@@ -197,7 +197,7 @@ def question_text(question: Question, seconds: float, *, forwarded: bool = False
     if question.origin:
         more.append(f"Asked by: {show_invisible_line(question.origin, 3 * MAX_NAME)}")
     if question.elsewhere and not forwarded:
-        how = f"Only the owner can allow this and was asked. Waiting up to {_duration(seconds)}."
+        how = f"Only the owner can allow this. I have asked, and wait up to {_duration(seconds)}."
         return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
     name = f" {short_id(question)}" if forwarded else ""
     lasting = " [session|always]" if ApprovalChoice.ALWAYS in question.choices else ""
@@ -295,7 +295,7 @@ def decision_of(row: QuestionRecord | None, seconds: float) -> Decision:
             "yourself; say what you wanted to do, and go on without it.",
         )
     if row.answer == ApprovalChoice.DENY:
-        reason = f" They reason: {row.words!r}." if row.words else ""
+        reason = f" Their reason: {row.words!r}." if row.words else ""
         return Decision(
             allowed=False,
             why=f"Not done: a person denied it.{reason} Do not do it another way; ask what to do.",

@@ -49,7 +49,7 @@ async def _platform(context: CommandContext, args: str) -> CommandReply:
                 context.caller.address and context.caller.address.channel,
             }:
                 raise UsageError(
-                    "You are on this platform, and could not be answered any more.",
+                    "You are using this platform, so I could no longer reply to you.",
                     hint="Pause it from another platform.",
                 )
             platforms.pause(_known_platform(platforms, name))

@@ -113,7 +113,8 @@ def _always_available(context: CommandContext) -> bool:
 class Command(Struct, frozen=True, kw_only=True):
     """A slash command.
 
-    A command whose `needs` are not met is not listed; when typed anyway, it says what is missing.
+    A command whose `is_available` are not met is not listed; when typed anyway, it says what is
+    missing.
     """
 
     name: str

@@ -84,7 +84,7 @@ def _usage_lines(usage: ContextUsage) -> list[str]:
     used = sum(usage.parts.values())
     share = 100 * used / usage.window if usage.window else 100
     total = f"about {used:,} of {usage.window:,} tokens ({share:.0f}%)"
-    lines = [f"  [{_bar(usage)}]", f"  {total}, compacted from {usage.trigger:,} on"]
+    lines = [f"  [{_bar(usage)}]", f"  {total}; compacted at {usage.trigger:,}"]
     width = max(map(len, usage.parts))
     lines += [
         f"  {_PART_SYMBOLS.get(name, '■')} {name:<{width}}  {tokens:>9,}"

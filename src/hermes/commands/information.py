@@ -49,7 +49,7 @@ async def _approval_facts(context: CommandContext) -> list[tuple[str, str]]:
     if approvals is None:
         return []
     if approvals.rules.yolo or await approvals.yolo(context.conversation.session.id):
-        return [("approvals", "never asked: /yolo is on")]
+        return [("approvals", "off: /yolo is on")]
     return [("approvals", _MODE_TEXT[approvals.rules.mode])]
 
 

@@ -125,9 +125,7 @@ def is_command(line: str) -> bool:
 def _check_permitted(command: Command, context: CommandContext) -> None:
     permitted = context.caller.permitted
     if permitted is not None and command.name not in permitted:
-        raise UsageError(
-            f"You may not use /{command.name} here.", hint="/help lists your commands."
-        )
+        raise UsageError(f"You cannot use /{command.name} here.", hint="/help lists your commands.")
     if context.caller.surface not in command.availability.value:
         where = "in a chat" if command.availability is Availability.CHAT else "in the terminal"
         raise UsageError(f"/{command.name} only works {where}.")

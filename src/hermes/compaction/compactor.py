@@ -103,7 +103,7 @@ class Compactor:
     async def preview(
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
-        """What `by_hand` would do. Raises `UsageError`."""
+        """What `compact_now` would do. Raises `UsageError`."""
         record = await self.record(session)
         messages = await self._views.transcript(session)
         cut = self._cut(record, messages, plan, options)

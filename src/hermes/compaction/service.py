@@ -114,7 +114,7 @@ class CompactionService:
     async def preview(
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
-        """What `by_hand` would do. Raises `UsageError`."""
+        """What `compact_now` would do. Raises `UsageError`."""
         return await self._compactor.preview(session, plan, options)
 
 

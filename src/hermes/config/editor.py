@@ -283,7 +283,7 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
-            hint=write_error_hint(error, "Check the rights.") + " The old file is unchanged.",
+            hint=write_error_hint(error, "Check its permissions.") + " The old file is unchanged.",
         ) from error
 
 

@@ -57,7 +57,7 @@ class PlatformRules(Struct, frozen=True, kw_only=True):
 class SessionKeyRules(Struct, frozen=True, kw_only=True):
     """How session keys are built.
 
-    `space` is the profile's name; a profile served alone has none, as in existing homes.
+    `namespace` is the profile's name; a profile served alone has none, as in existing homes.
     """
 
     namespace: str = ""
@@ -85,7 +85,7 @@ class AccessControl:
         return await self.admit(inbound, self._keys.namespace)
 
     async def admit(self, inbound: Inbound, namespace: str) -> Admitted | Rejected:
-        """Authorize a message; `space` is the key namespace of the profile that will answer it."""
+        """Authorize a message; `namespace` is the key namespace of the answering profile."""
         source = session_source(inbound)
         about = inbound.about
         rules = self._platforms.get(source.platform, PlatformRules())

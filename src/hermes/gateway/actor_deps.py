@@ -23,10 +23,10 @@ from hermes.session.runner import Runner
 class ActorCallbacks(Struct, frozen=True, kw_only=True):
     """Callbacks of the actors of one `profile`.
 
-    `posted`: an address has something to deliver. `bubble`: create the progress message of a run.
-    `refusal`: the reason a turn may not start, or "". `ended`: a run has ended. `later`: whether
-    an address can be messaged after the turn. `trouble`: the store failed. `below`: the footer
-    of an answer.
+    `posted`: an address has something to deliver. `progress_message`: create the progress message
+    of a run. `refusal`: the reason a turn may not start, or "". `ended`: a run has ended.
+    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
+    failed. `footer`: the footer of an answer.
     """
 
     posted: Callable[[Address], None]

@@ -52,7 +52,7 @@ class ActorLimits(Struct, frozen=True, kw_only=True):
 class StoppedRun(Struct, frozen=True):
     """Result of a stop: the cancelled run and the number of dropped messages.
 
-    `over` is set once the run has ended completely.
+    `finished` is set once the run has ended completely.
     """
 
     run: str | None = None

@@ -64,7 +64,7 @@ class CancelCause(Enum):
 class ActiveRun(Struct, kw_only=True):
     """One run; signals that arrive after its end have no effect.
 
-    `ended`: the final event was emitted. `over`: everything belonging to the run has finished.
+    `ended`: the final event was emitted. `finished`: everything belonging to the run has finished.
     """
 
     id: str

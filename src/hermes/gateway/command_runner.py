@@ -120,7 +120,7 @@ class CommandRunner:
         if urgent is None:
             return await self._run_shared(request, name)
         if admitted.commands is not None and name not in admitted.commands:
-            raise UsageError(f"You may not use /{name} here.", hint="/help lists your commands.")
+            raise UsageError(f"You cannot use /{name} here.", hint="/help lists your commands.")
         handled = await self._ask_hooks(request, name, await self._sessions.find(admitted.key))
         return await urgent(request) if handled is None else handled
 
@@ -349,7 +349,7 @@ NEW_COMMAND = "/new"
 
 
 class Shortcuts(Struct, frozen=True, kw_only=True):
-    """`names` are aliases, `barred` are shell commands, `anew` starts a session."""
+    """`aliases` are aliases, `shell` are shell commands, `new_session` starts a session."""
 
     aliases: Mapping[str, str] = {}
     shell: frozenset[str] = frozenset()

@@ -14,7 +14,9 @@ QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
 class PendingDelivery(Struct):
-    """`beside`: the answer was sent separately and the progress message needs a final edit."""
+    """`sent_separately`: the answer was sent separately and the progress message needs a final
+    edit.
+    """
 
     item: QueueItem
     reply: OutboxMessage
@@ -28,8 +30,9 @@ class PendingDelivery(Struct):
 class DeliveryRules(Struct, frozen=True, kw_only=True):
     """Limits for retries and calls.
 
-    `unsure`: how often a post with an unknown outcome is repeated. `limit` and `edit_limit` are
-    timeouts in seconds for sending and editing. `replies`: which chunks quote the question.
+    `unsure`: how often a post with an unknown outcome is repeated. `send_timeout` and
+    `edit_timeout` are timeouts in seconds for sending and editing. `replies`: which chunks quote
+    the question.
     """
 
     attempts: int = 8

@@ -23,13 +23,11 @@ from hermes.schema.scope import Role
 
 INTERNAL_ERROR = "Hermes had an internal error. See the log for details."
 OWNER_MUST_FIX = (
-    "I could not answer because of a problem that only my operator can fix. Details are in the log."
+    "I could not answer because of a problem that only my owner can fix. Details are in the log."
 )
 MODEL_UNREACHABLE = "My model is not reachable right now. Try again later."
 INTERRUPTED = "I was interrupted before I could answer. Ask again."
-SPEND_LIMIT_REACHED = (
-    "My spending limit is used up for now. Try again tomorrow, or ask my operator."
-)
+SPEND_LIMIT_REACHED = "My spending limit is used up for now. Try again tomorrow, or ask my owner."
 STEP_LIMIT_REACHED = "The step limit was reached."
 UNFINISHED = "The answer is incomplete: it could not be finished."
 SHELL_NOTE = " (Run that in a shell on my machine.)"

@@ -28,8 +28,8 @@ class _FileArguments(Struct, frozen=True):
 class AnswerFooter(Struct, frozen=True, kw_only=True):
     """`fields` are the parts to show; `window` returns a model's context size.
 
-    `verifies` lists files that a tool failed to change and no later call changed, because the
-    answer may claim otherwise.
+    `show_failed_files` lists files that a tool failed to change and no later call changed, because
+    the answer may claim otherwise.
     """
 
     show_failed_files: bool = False

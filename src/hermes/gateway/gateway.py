@@ -67,10 +67,11 @@ OUTCOME_REACTIONS = {Outcome.DONE: "✅", Outcome.FAILED: "❌", Outcome.EXHAUST
 class GatewayRules(Struct, frozen=True, kw_only=True):
     """Rules of a gateway.
 
-    `drain`: seconds running turns get at shutdown. `look`: seconds between polls of the queues for
-    rows of other processes. `shows`: progress display by platform, `usual` for the others.
-    `unsigned`: platforms without reactions. `replies`: which chunks quote the question, by
-    platform. `stamps`: prefix messages with their time for the model.
+    `drain`: seconds running turns get at shutdown. `poll_interval`: seconds between polls of the
+    queues for rows of other processes. `progress_display`: progress display by platform,
+    `default_display` for the others. `without_reactions`: platforms without reactions. `replies`:
+    which chunks quote the question, by platform. `timestamps`: prefix messages with their time for
+    the model.
     """
 
     actors: ActorRules = ActorRules()
@@ -125,10 +126,10 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
     """What a gateway is built from.
 
     `context`: the context of a slash command. `refusal`: why a turn may not start, or "".
-    `places`: resolve target names. `met`: called for every admitted message. `mirror`: adds
-    cross-posts to sessions. `linger`: wait for other profiles that use these channels. `running`:
-    start times of a session's processes. `tools`: the tools offered on a platform. Without
-    `approvals`, no questions are asked.
+    `resolve_targets`: resolve target names. `on_contact`: called for every admitted message.
+    `mirror`: adds cross-posts to sessions. `wait_for_borrowers`: wait for other profiles that use
+    these channels. `running_processes`: start times of a session's processes. `tools`: the tools
+    offered on a platform. Without `approvals`, no questions are asked.
     """
 
     store: Store
@@ -208,7 +209,7 @@ class Gateway:
     async def run(self, handle: HandleInbound | None = None) -> None:
         """Run until `close` (drains first) or cancellation (loses nothing either).
 
-        `hear` receives the channels' messages in place of our intake, for routing.
+        `handle` receives the channels' messages in place of our intake, for routing.
         """
         await self.dead.load()
         await self.intake.command_queue.recover()

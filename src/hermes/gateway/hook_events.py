@@ -79,12 +79,12 @@ def emit_session_start(hooks: Hooks, source: EventSource) -> None:
 
 
 def emit_session_end(hooks: Hooks, source: EventSource, reason: str) -> None:
-    """`occasion` names the ended session."""
+    """`source` names the ended session."""
     hooks.emit("session:end", source.context(reason=reason))
 
 
 def emit_session_reset(hooks: Hooks, source: EventSource, reason: str) -> None:
-    """`occasion` names the new session."""
+    """`source` names the new session."""
     hooks.emit("session:reset", source.context(reason=reason))
 
 

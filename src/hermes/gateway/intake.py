@@ -121,8 +121,8 @@ class Intake:
     async def accept(self, inbound: Inbound, authorize: Authorize | None = None) -> None:
         """Return once the message is durable; a key seen before changes nothing.
 
-        Raises `InboundRefused` if the sender should retry later. `door` replaces our own rules when
-        another profile's channel received the message.
+        Raises `InboundRefused` if the sender should retry later. `authorize` replaces our own rules
+        when another profile's channel received the message.
         """
         inbound = encodable(inbound)
         if _is_for_another_bot(inbound):

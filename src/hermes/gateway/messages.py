@@ -20,8 +20,8 @@ CHAT_KEY_PREFIX = "agent:"
 class Admitted(Struct, frozen=True, kw_only=True):
     """An admitted sender: session key, principal, role and permitted commands (None: all).
 
-    `place` is the chat the key was built from, if known. Without `stops_others` the sender may only
-    stop their own requests.
+    `chat` is the chat the key was built from, if known. Without `may_stop_others` the sender may
+    only stop their own requests.
     """
 
     key: str

@@ -50,8 +50,8 @@ NO_ANSWER = "Nothing to reply."
 class ProgressTiming(Struct, frozen=True):
     """Seconds between edits, between typing signals, and as timeout of a platform call.
 
-    A post older than `old` does not become the answer: a new post is sent, which notifies people.
-    0 disables that.
+    A post older than `max_age` does not become the answer: a new post is sent, which notifies
+    people. 0 disables that.
     """
 
     edit: float = 1.0
@@ -63,7 +63,7 @@ class ProgressTiming(Struct, frozen=True):
 class ProgressDisplay(Struct, frozen=True, kw_only=True):
     """What is shown of a running turn: its tools, and its text while it grows.
 
-    `preview`: characters of tool arguments. `between`: text between steps. `typing`: the typing
+    `preview`: characters of tool arguments. `narration`: text between steps. `typing`: the typing
     indicator. `cursor`: appended to growing text.
     """
 
@@ -76,7 +76,7 @@ class ProgressDisplay(Struct, frozen=True, kw_only=True):
 
 
 class ProgressMessage:
-    """The progress of one run. `hear` never blocks; `freeze` ends it immediately."""
+    """The progress of one run. `handle_event` never blocks; `freeze` ends it immediately."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class _Bucket:
         self._next = float("-inf")
 
     def wait(self, now: float, reserved: float = 0.0) -> float:
-        """Seconds until a call is possible while `kept` (a share) stays free."""
+        """Seconds until a call is possible while `reserved` (a share) stays free."""
         ahead = (self._burst - 1) * (1 - reserved) * self._each
         return max(0.0, self._next - ahead - now)
 

@@ -79,7 +79,7 @@ TURN_KIND = "turn_taken"
 
 
 class TurnQuotas:
-    """Turn quotas; `powers` returns the permissions of a role on a platform."""
+    """Turn quotas; `permissions` returns the permissions of a role on a platform."""
 
     def __init__(
         self, store: Store, clock: Clock, permissions: Callable[[str, Role], RolePermissions]

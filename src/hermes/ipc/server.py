@@ -296,7 +296,7 @@ class IpcServer:
         services: ServerCallbacks = ServerCallbacks(),  # noqa: B008 - a frozen value
         uid: int | None = None,
     ) -> None:
-        """`marks` is the fingerprint of the environment the app was built from."""
+        """`fingerprint` is the fingerprint of the environment the app was built from."""
         self._folder = folder
         self._app = app
         self._compatibility = Compatibility(app, fingerprint)

@@ -57,7 +57,7 @@ def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError
     if error.errno not in TEMPORARY:
         return ConfigError(message, hint=otherwise)
     if error.errno in _DISK_TROUBLE:
-        hint = "Look for errors of the disk, and whether it is mounted for writing: dmesg; findmnt"
+        hint = "Check for disk errors (dmesg) and that it is mounted read-write (findmnt)."
     elif error.errno in _SHORTAGE:
         hint = "The machine is short of memory or open files; end something, then try again."
     else:

@@ -5,7 +5,7 @@ import os
 
 from hermes.kit.errors import ConfigError
 
-ADDRESS_IN_USE = "another program does already"
+ADDRESS_IN_USE = "another program is already listening there"
 _LAST_PORT = 65535
 
 

@@ -81,8 +81,8 @@ async def resolve_with_discovery(
 ) -> ResolvedModels:
     """Resolve models, using discovery where the settings are incomplete.
 
-    `look` finds local servers; `ask` lists the models of one target. Both are called only when
-    needed.
+    `find_servers` finds local servers; `list_target` lists the models of one target. Both are
+    called only when needed.
     """
     try:
         return resolve_models(settings, env, flags)

@@ -180,7 +180,7 @@ class Endpoint:
     async def post(
         self, path: str, body: Sequence[bytes], headers: Mapping[str, str], origin: RequestOrigin
     ) -> aiohttp.ClientResponse:
-        """Send one request without retries. Pass the response to `let_go` afterwards.
+        """Send one request without retries. Pass the response to `release` afterwards.
 
         A reused connection may have been closed by the server: the error then allows an immediate
         retry.

@@ -29,8 +29,8 @@ class CooldownStore(Protocol):
 class KeyRing:
     """The keys of one model at one provider.
 
-    A provider without keys has a ring with one empty key. Cooldowns are loaded from `memory`, and
-    written to it by `remember`.
+    A provider without keys has a ring with one empty key. Cooldowns are loaded from `cooldowns`,
+    and written to it by `save_cooldowns`.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class KeyRing:
         self._cooldowns[key] = max(until, self._ready_at(key))
 
     def start_cooldown(self, key: str, now: float, seconds: float, why: str) -> None:
-        """Put a key on cooldown, to be stored by `remember`."""
+        """Put a key on cooldown, to be stored by `save_cooldowns`."""
         self.cool_until(key, now + seconds)
         if self._memory:
             self._unsaved.append((key, seconds, why))

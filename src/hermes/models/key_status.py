@@ -9,7 +9,7 @@ from hermes.models.key_ring import KeyRing, KeyStrategy
 
 
 class KeyStatus(Struct, frozen=True, kw_only=True):
-    """`source` is a variable's name, `config.yaml` or `auth.json`; `rests` is in seconds."""
+    """`source` is a variable's name, `config.yaml` or `auth.json`; `cooldown` is in seconds."""
 
     key: str
     source: str

@@ -35,12 +35,12 @@ class ReasoningReplay(StrEnum):
 class ModelProfile(Struct, frozen=True, kw_only=True):
     """`efforts` are the accepted values; others are mapped to the nearest one.
 
-    `no_text` is the content of an answer that has tool calls but no text. `short_call_ids` is for
-    providers that accept only call ids of nine letters and digits. `default_max_output` is sent
+    `empty_content` is the content of an answer that has tool calls but no text. `short_call_ids` is
+    for providers that accept only call ids of nine letters and digits. `default_max_output` is sent
     where a wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
-    `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools`
-    named here, and gets only this `prompt`. `stores_responses` means that the server stores
-    earlier answers and can continue from one, `forms` that it supports JSON output.
+    `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools` named
+    here, and gets only this `prompt`. `stores_responses` means that the server stores earlier
+    answers and can continue from one, `forms` that it supports JSON output.
     """
 
     max_tokens_field: str = "max_tokens"

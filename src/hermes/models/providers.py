@@ -9,7 +9,7 @@ from hermes.models.model_profile import EffortFormat, ModelProfile, ReasoningRep
 
 
 class Provider(Struct, frozen=True, kw_only=True):
-    """`thinks` matches the models that accept a reasoning effort; others reject it.
+    """`reasoning_models` matches the models that accept a reasoning effort; others reject it.
 
     `router` marks providers whose model names begin with a vendor (`vendor/model`). `idle` is how
     long they may send nothing in mid-answer, if not the default.

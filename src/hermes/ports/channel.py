@@ -30,7 +30,7 @@ class Offline(NotSent):
 
 
 class Throttled(NotSent):
-    """Rate limited: wait `wait` seconds, for this chat or for all of them (`everywhere`)."""
+    """Rate limited: wait `wait` seconds, for this chat or for all of them (`all_chats`)."""
 
     code = "throttled"
 

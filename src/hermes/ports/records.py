@@ -23,8 +23,8 @@ class StateRecord(Struct, frozen=True, kw_only=True):
 class PutRecord(Struct, frozen=True):
     """Insert or update a record.
 
-    With `was`, only if the stored record is in that state (empty: only if it does not exist);
-    otherwise the whole commit is refused with `Overtaken`.
+    With `expected_state`, only if the stored record is in that state (empty: only if it does not
+    exist); otherwise the whole commit is refused with `Overtaken`.
     """
 
     record: StateRecord

@@ -123,7 +123,7 @@ class Sandbox(Protocol):
     def open(self, job: ProcessSpec, *, pty: bool = False) -> AbstractAsyncContextManager[Process]:
         """Open a process for the block; leaving the block ends the whole process tree.
 
-        `pty` runs it in a terminal of its own. `timeout`, `stdin`, `keep` and `spill` of the
-        spec are not applied; they are up to the caller.
+        `pty` runs it in a terminal of its own. `timeout`, `stdin`, `keep` and `overflow_file` of
+        the spec are not applied; they are up to the caller.
         """
         ...

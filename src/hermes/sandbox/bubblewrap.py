@@ -1,6 +1,6 @@
 """Isolate commands with bubblewrap, which uses namespaces.
 
-It needs no extra process: `around` only builds a longer command line. A command has its own
+It needs no extra process: `wrap` only builds a longer command line. A command has its own
 process ids, `/proc` and a small `/dev`, no capabilities, no way to gain privileges, the
 profile's `/tmp`, and without `network` only its own loopback.
 

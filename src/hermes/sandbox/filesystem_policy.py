@@ -107,7 +107,7 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
     `inside` are patterns that stay hidden in a writable folder inside something hidden.
     `guarded` is read-only even in writable folders; a relative name is meant below each of them.
     `tmp` replaces `/tmp`. `lent` is shown, and writable for those whose permissions name it.
-    `to_readers` is shown only to those who may change nothing; `own` computes it for a principal.
+    `reader_paths` is shown only to those who may change nothing; `own` computes it for a principal.
 
     `person` is the home of the user. If it is writable, that only covers its existing entries
     without a leading dot, so that no shell startup file, key or program can be created there.

@@ -81,7 +81,7 @@ _SAFE_KEY_SETS = {section: frozenset(keys.split()) for section, keys in _SAFE_KE
 
 
 class ParsedConfig(Struct, frozen=True):
-    """`whole` says whether git could read the text to its end."""
+    """`complete` says whether git could read the text to its end."""
 
     settings: tuple[Setting, ...]
     complete: bool

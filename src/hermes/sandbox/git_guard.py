@@ -110,9 +110,9 @@ _REMOTES = ("branches", "remotes")
 class GitGuard:
     """Records what git would execute below some folders before a command runs.
 
-    `kept` says whether the sandbox can enforce `read_only`. `unread` are folders that could not be
-    scanned, since there are more than `most`; `crowded` are folders with too many repositories to
-    protect one by one. Both are part of `read_only`.
+    `can_protect` says whether the sandbox can enforce `read_only`. `unread` are folders that could
+    not be scanned, since there are more than `max_folders`; `crowded` are folders with too many
+    repositories to protect one by one. Both are part of `read_only`.
     """
 
     def __init__(

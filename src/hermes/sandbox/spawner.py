@@ -53,11 +53,11 @@ _ROWS, _COLUMNS = 24, 80
 class SpawnRequest(Struct, frozen=True, kw_only=True):
     """A process to start. `env` is its whole environment; stderr joins stdout.
 
-    `talk` opens its standard input, `apart` gives stderr its own pipe, and `pty` a terminal
-    instead of pipes. Errors name it `called`. It finds `files` open for reading and then `places`
-    held open, numbered from `FIRST_EXTRA_FD`. A place must be a real path: a link on the way to it
-    prevents the start, and so does a missing path of `there`.
-    `tells` is for bubblewrap, which reports at the next number how its command ended.
+    `talk` opens its standard input, `separate_stderr` gives stderr its own pipe, and `pty` a
+    terminal instead of pipes. Errors name it `label`. It finds `files` open for reading and then
+    `held_paths` held open, numbered from `FIRST_EXTRA_FD`. A place must be a real path: a link on
+    the way to it prevents the start, and so does a missing path of `required_paths`.
+    `reports_status` is for bubblewrap, which reports at the next number how its command ended.
     """
 
     argv: tuple[str, ...]
@@ -74,10 +74,10 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
 
 
 class NotStarted(SandboxError):
-    """The command certainly did not run; `said` is the error output of the sandbox.
+    """The command certainly did not run; `output` is the error output of the sandbox.
 
-    If a path that the sandbox shows or hides was missing, `missed` are the paths to be held, and
-    another try may help. A link on the way does not count as missing.
+    If a path that the sandbox shows or hides was missing, `held_paths` are the paths to be held,
+    and another try may help. A link on the way does not count as missing.
     """
 
     output: str = ""

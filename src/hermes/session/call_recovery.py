@@ -29,7 +29,7 @@ async def close_lost_calls(
 ) -> list[Message]:
     """Return the history with a result for every lost call, stored durably.
 
-    Calls to be resumed get none; `open_calls` finds them. With `begun_only`, calls that did not
+    Calls to be resumed get none; `open_calls` finds them. With `started_only`, calls that did not
     start here get none either: a client may have them and still return their results.
     """
     session, lost = fence.session, unanswered_calls(history)

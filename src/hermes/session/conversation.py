@@ -71,8 +71,8 @@ async def copy_session(
 ) -> list[Write]:
     """Return the writes that create `copy` with the transcript of the leased session.
 
-    Every call gets a result first, as only the old session knows what became of lost calls.
-    With `handed`, calls that have not started may be run by a client that still returns results.
+    Every call gets a result first, as only the old session knows what became of lost calls. With
+    `client_calls`, calls that have not started may be run by a client that still returns results.
     """
     archive = store.archive_for(copy.principal)
     messages = [row.message for row in await archive.messages(lease.session)]

@@ -36,8 +36,8 @@ def recap(
     """The last questions and answers as (speaker, text).
 
     Lines about a turn without an answer (finished calls, and why it has no answer) have an empty
-    speaker. With `going_on` the last turn may still be running; with `midway` the first may have
-    started before these rows. `ends` are the reasons of failed runs (`session.run_failures`).
+    speaker. With `running` the last turn may still be running; with `partial` the first may have
+    started before these rows. `failures` are the reasons of failed runs (`session.run_failures`).
     """
     reasons = failures or {}
     lines = [

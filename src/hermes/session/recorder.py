@@ -80,7 +80,7 @@ class Recorder:
         *,
         own: bool = False,
     ) -> Emit:
-        """Return an `emit` that records an event, then forwards it to `listen`.
+        """Return an `emit` that records an event, then forwards it to `emit`.
 
         The end completes those accepted inbox items that are in the transcript. In a turn we run
         ourselves (`own`), an answer without calls is directly followed by the end or the next

@@ -63,7 +63,7 @@ _NO_IDS: frozenset[str] = frozenset()
 
 
 class Runner:
-    """Runs turns. Without `compressing`, histories are sent in full."""
+    """Runs turns. Without `compaction`, histories are sent in full."""
 
     def __init__(
         self,

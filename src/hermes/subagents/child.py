@@ -53,8 +53,9 @@ class SubagentModel(Struct, frozen=True, kw_only=True):
 class SubagentBudget(Struct, frozen=True, kw_only=True):
     """Limits of a subagent.
 
-    `leave` approves actions that would otherwise be asked about, because no one can answer. Without
-    a model in `mind`, the parent session's is used. `without` are tools it does not get.
+    `auto_approve` approves actions that would otherwise be asked about, because no one can answer.
+    Without a model in `model`, the parent session's is used. `excluded_tools` are tools it does not
+    get.
     """
 
     steps: int = 50

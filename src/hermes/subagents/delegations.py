@@ -39,10 +39,10 @@ _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 
 
 class DelegationRules(Struct, frozen=True, kw_only=True):
-    """Limits: `at_once` subagents per person, `depth` levels below the agent that talks to them.
+    """Limits: `concurrent` subagents per person, `depth` levels below the agent that talks to them.
 
-    `waiting`: background delegations per person. `rounds`: how often reports may lead to further
-    delegations without a message from a person.
+    `waiting`: background delegations per person. `max_rounds`: how often reports may lead to
+    further delegations without a message from a person.
     """
 
     concurrent: int = 3
@@ -68,7 +68,7 @@ async def unchanged_scope(scope: Scope) -> Scope:
 
 
 class DelegationDeps(Struct, frozen=True, kw_only=True):
-    """`present` returns the scope in which a conversation continues now."""
+    """`current_scope` returns the scope in which a conversation continues now."""
 
     store: Store
     runner: Runner

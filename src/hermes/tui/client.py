@@ -114,8 +114,8 @@ class ModelOption(Struct, frozen=True, kw_only=True):
 class TuiClient(Protocol):
     """A blocking connection to the agent; methods raise `HermesError`.
 
-    `open` comes first; `hello` and `now` are empty until it returns. One call at a time, except
-    `answer`, `steer`, `interrupt`, `sessions` and `models`, which may be called from another
+    `open` comes first; `greeting` and `state` are empty until it returns. One call at a time,
+    except `answer`, `steer`, `interrupt`, `sessions` and `models`, which may be called from another
     thread while a turn is running.
     """
 

@@ -65,7 +65,7 @@ class ConversationController:
         side_worker: WorkerThread,
         view: ConversationView,
     ) -> None:
-        """`backroom` waits for turns and commands; `aside` stays free during a turn."""
+        """`turn_worker` waits for turns and commands; `side_worker` stays free during a turn."""
         self._client = client
         self._turn_worker = turn_worker
         self._side_worker = side_worker
@@ -96,7 +96,7 @@ class ConversationController:
         return parse_busy_mode(self._client.state.busy)
 
     def add(self, line: str, mode: BusyMode | None = None) -> None:
-        """Submit a line; during a turn according to `manner` or the default mode."""
+        """Submit a line; during a turn according to `mode` or the default mode."""
         if not self.busy:
             self._waiting.append(line)
             self._view.changed()

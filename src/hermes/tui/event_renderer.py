@@ -39,7 +39,7 @@ class EventRenderer:
         received_steering: Callable[[str], str | None],
         display: DisplayOptions,
     ) -> None:
-        """`heard` returns the steering message with an id, if it was sent from here."""
+        """`received_steering` returns the steering message with an id, if it was sent from here."""
         self._received_steering = received_steering
         self._transcript = transcript
         self._clock = clock

@@ -263,12 +263,15 @@ def _port_fault(name: str, key: str) -> FaultScenario:
         name=f"{name}: port taken",
         faults=[
             ExpectedMessage(
-                name, "another program does already", f"platforms.{name}.extra.port", 143
+                name,
+                "another program is already listening there",
+                f"platforms.{name}.extra.port",
+                143,
             )
         ],
         differs={
             Surface.DOCTOR: ExpectedMessage(
-                name, "another program does already", f"platforms.{name}.extra.port"
+                name, "another program is already listening there", f"platforms.{name}.extra.port"
             )
         },
         cannot=all_surfaces_but(

@@ -205,7 +205,7 @@ async def test_runtime_without_an_answer_is_an_error() -> None:
         await run_turn(plan_for(FakeRuntime(nothing)), [user_message("go")], recorder)
         is Outcome.FAILED
     )
-    assert recorder.ended.reason == "Somebody came back without an answer. Try again."
+    assert recorder.ended.reason == "Somebody returned no answer. Try again."
 
 
 async def test_turn_without_a_question_is_refused() -> None:

@@ -108,7 +108,7 @@ async def test_saved_approval_names_its_session(tmp_path: Path) -> None:
 async def test_yolo_is_for_owners_and_one_session(tmp_path: Path) -> None:
     async with command_harness(tmp_path, answer_script("hi")) as harness:
         assert "Approvals are off" in await harness.run_text("/yolo")
-        assert "never asked: /yolo is on" in await harness.run_text("/status")
+        assert "off: /yolo is on" in await harness.run_text("/status")
         assert "on again" in await harness.run_text("/yolo")
         text = await harness.run_text("/status")
         assert "smart" in text

@@ -130,7 +130,7 @@ async def test_forbidden_command_is_refused(tmp_path: Path) -> None:
 
     async with gateway_harness(tmp_path, authorize=authorize) as harness:
         await harness.channel.say("/new")
-        await harness.wait_for_posts("You may not use /new here. /help lists your commands.")
+        await harness.wait_for_posts("You cannot use /new here. /help lists your commands.")
 
 
 async def test_new_starts_a_new_session(tmp_path: Path) -> None:

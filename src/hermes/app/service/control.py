@@ -90,7 +90,7 @@ def stop_gateway(
 ) -> bool:
     """Stop it and return whether it had to be killed; raises `NotEnded` if it still runs.
 
-    While waiting, the first Ctrl+C calls `impatient` and the second one kills.
+    While waiting, the first Ctrl+C calls `on_interrupt` and the second one kills.
     """
     options = options or StopOptions()
     if not record.surely_alive:
@@ -110,7 +110,8 @@ def stop_gateway(
         if not process.ended(_KILL_TIMEOUT):
             raise NotEnded(
                 f"The gateway with pid {record.pid} was killed but is still there",
-                hint=f"It may be stuck waiting for a disk or device; check: ps -o stat,wchan -p {record.pid}",
+                hint="It may be stuck waiting for a disk or device; "
+                f"check: ps -o stat,wchan -p {record.pid}",
             )
     _clean_up(home, record, restarting=options.reason != STOP)
     return True

@@ -42,8 +42,8 @@ STABLE_SECONDS = 600.0
 class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
     """What all profile services of a process share; `owner` is the process's own home.
 
-    `park` parks interrupted turns, because the process restarted too often. `retry` overrides the
-    backoff of every part.
+    `park_interrupted` parks interrupted turns, because the process restarted too often. `retry`
+    overrides the backoff of every part.
     """
 
     owner: Home
@@ -59,7 +59,7 @@ class ProfileServiceDeps(Struct, frozen=True, kw_only=True):
 
 
 class ProfileService:
-    """`troubles` maps platforms that could not be opened to the reason."""
+    """`failed_platforms` maps platforms that could not be opened to the reason."""
 
     def __init__(
         self,

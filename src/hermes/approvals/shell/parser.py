@@ -31,7 +31,7 @@ _PROMPT_VARIABLES = frozenset({"PS0", "PS1", "PS4"})
 
 
 class ShellContext(Struct, frozen=True):
-    """The folder it would run in and the home of `~`; `ours` is the agent's own home."""
+    """The folder it would run in and the home of `~`; `hermes_home` is the agent's own home."""
 
     folder: str
     home: str

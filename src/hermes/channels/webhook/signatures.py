@@ -46,10 +46,10 @@ BODY_ONLY = frozenset({Scheme.GITHUB, Scheme.LEGACY})
 
 
 class Proof(Struct, frozen=True):
-    """`id` is the delivery id if it is signed; `once` is empty if nothing is signed.
+    """`id` is the delivery id if it is signed; `digest` is empty if nothing is signed.
 
-    `once` depends on the signed bytes, not the scheme: the same signature is valid in GitHub's and
-    the legacy header and would otherwise be accepted once under each.
+    `digest` depends on the signed bytes, not the scheme: the same signature is valid in GitHub's
+    and the legacy header and would otherwise be accepted once under each.
     """
 
     scheme: Scheme

@@ -136,7 +136,7 @@ class Ledger:
         if len(await self._store.records.find(_PROPOSAL_KIND, only_open=True)) >= MAX_WAITING:
             raise UsageError(
                 f"{MAX_WAITING} proposals are already waiting for a decision.",
-                hint="They must be decided first.",
+                hint="Approve or reject some of them first: /changes",
             )
         body = Raw(msgspec.json.encode(proposal))
         record = StateRecord(
@@ -243,4 +243,7 @@ def _find_by_id(items: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
         raise NotFound(
             f"{len(found)} changes end in {name!r}.", hint="Give a longer part of the id."
         )
-    raise NotFound(f"There is no change {name!r}.", hint="The id is the first column of the log.")
+    raise NotFound(
+        f"There is no change {name!r}.",
+        hint="List the ids: hermes memory log, or hermes skills log",
+    )

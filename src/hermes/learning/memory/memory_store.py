@@ -54,7 +54,7 @@ class MemoryFile(Struct, frozen=True):
 
 
 class MemoryFull(Exception):
-    """The file would exceed its limit; `sheet` is its content."""
+    """The file would exceed its limit; `file` is its content."""
 
     def __init__(self, file: MemoryFile, wanted: int) -> None:
         super().__init__(f"{wanted:,} characters do not fit into {file.limit:,}")

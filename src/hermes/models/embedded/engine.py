@@ -58,7 +58,7 @@ class EngineTimeouts(Struct, frozen=True, kw_only=True):
 
 
 class EngineDeps(Struct, frozen=True, kw_only=True):
-    """`env` is the minimal environment of the process; `free` returns the free memory."""
+    """`env` is the minimal environment; `available_memory` returns the free memory."""
 
     launch: LaunchProcess
     env: Mapping[str, str]

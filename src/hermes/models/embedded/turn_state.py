@@ -115,7 +115,7 @@ class ToolStep(Struct, frozen=True):
 class TurnState:
     """A turn, from its question on, updated message by message.
 
-    `holds` says whether there are file tools at all, so that names can be checked.
+    `has_file_tools` says whether there are file tools at all, so that names can be checked.
     """
 
     def __init__(self, question: str = "", *, has_file_tools: bool = True) -> None:

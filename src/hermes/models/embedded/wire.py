@@ -47,7 +47,7 @@ class EmbeddedWire:
     def __init__(
         self, served: ServedModel, request: ModelRequest, repeated: Sequence[ToolCall] = ()
     ) -> None:
-        """`again` are calls that the model tried to repeat; it must answer differently."""
+        """`repeated` are calls that the model tried to repeat; it must answer differently."""
         self._served = served
         self._again = repeated
         self._short_tools = [short_tool(spec) for spec in request.tools]
@@ -195,7 +195,7 @@ class ChoiceStream(ChatStream):
     def __init__(
         self, decoder: msgspec.json.Decoder[StreamChunk], *, replace_paths: bool = False
     ) -> None:
-        """With `grounds`, example paths are replaced by names in the current folder."""
+        """With `replace_paths`, example paths are replaced by names in the current folder."""
         super().__init__(decoder)
         self._replaces_paths = replace_paths
         self._parser = AnswerParser()

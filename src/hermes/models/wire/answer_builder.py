@@ -20,7 +20,7 @@ class BlockKind(Enum):
 
 
 class Block:
-    """`seal` is the provider's signature for reasoning, which must be sent back unchanged."""
+    """`signature` is the provider's signature for reasoning, which must be sent back unchanged."""
 
     __slots__ = ("id", "kind", "name", "pieces", "signature")
 

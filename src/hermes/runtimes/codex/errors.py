@@ -76,7 +76,7 @@ def is_login_error(text: str) -> bool:
 
 
 def turn_failed(error: CodexError, log_tail: str = "") -> ModelError:
-    """Return the error of a failed turn; `said` is the end of codex's log."""
+    """Return the error of a failed turn; `log_tail` is the end of codex's log."""
     message = error.message or error.additional_details or "no reason given"
     # The log also contains unrelated errors, such as an MCP server's, so it only counts if codex
     # itself gives no reason.

@@ -84,7 +84,7 @@ class _PendingCall:
 
 
 class AppServer:
-    """Run `serve` for its whole lifetime; `said` reads the end of its log."""
+    """Run `serve` for its whole lifetime; `log_tail` reads the end of its log."""
 
     def __init__(self, process: Process, log_tail: Callable[[], Awaitable[str]]) -> None:
         self._process = process

@@ -29,7 +29,7 @@ MAX_DOCUMENT_TEXT = 1_000_000
 
 
 class EncodedMessage(Struct, frozen=True):
-    """`behind` are the names of files that could not be sent."""
+    """`omitted` are the names of files that could not be sent."""
 
     parts: Sequence[InputPart]
     omitted: Sequence[str] = ()

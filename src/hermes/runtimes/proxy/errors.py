@@ -77,7 +77,7 @@ def run_interrupted() -> ModelError:
     """Its process died during the turn, and it does not resume such turns."""
     return Overloaded(
         "⚠️ Proxy error: the remote gateway was restarted during this turn, which ended it. "
-        "What was done until then is done.",
+        "Anything already done was not undone.",
         hint="Check the results, then say how to continue, or try again.",
     )
 

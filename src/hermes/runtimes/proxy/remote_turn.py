@@ -82,7 +82,7 @@ class RunsUnsupported(Exception):
 
 
 class RemoteTurnDeps(Struct, frozen=True, kw_only=True):
-    """The dependencies of all turns. `counsel` asks people the remote questions."""
+    """The dependencies of all turns. `approvals` asks people the remote questions."""
 
     remote: RemoteGateway
     clock: Clock

@@ -125,7 +125,7 @@ class CardStatus(Struct, frozen=True):
 
 
 def card_title(call: ToolCall, limit: int = 0) -> str:
-    """The tool and its main argument, cut to `most` characters."""
+    """The tool and its main argument, cut to `limit` characters."""
     known = _arguments(call)
     texts = [name for name, value in known.items() if isinstance(value, str)]
     name = next((name for name in (*_LABEL_ARGUMENTS, *texts) if name in texts), "")

@@ -109,7 +109,7 @@ class Prompt(TextArea):
         pop_pending: Callable[[], str | None],
         pastes: PastedTexts,
     ) -> None:
-        """`recall` removes and returns the last queued line."""
+        """`pop_pending` removes and returns the last queued line."""
         super().__init__(
             soft_wrap=True,
             tab_behavior="focus",

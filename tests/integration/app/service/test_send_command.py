@@ -255,7 +255,7 @@ def test_wait_is_bounded(fake_gateway: FakeGateway) -> None:
     ran = fake_gateway.send(fake_gateway.sleeps, "-t", "telegram", "--timeout", "0.05", "hi")
     assert (ran.code, "telegram:100:7: accepted" in ran.out) == (0, True)
     ran = fake_gateway.send(fake_gateway.sleeps, "-t", "discord:1", "hi")
-    assert "the running gateway has no discord" in ran.out
+    assert "the running gateway does not serve discord" in ran.out
 
 
 def test_profile_served_by_another_gateway_uses_its_own_platforms(
@@ -279,7 +279,7 @@ def test_profile_served_by_another_gateway_uses_its_own_platforms(
         ran = fake_gateway.send(
             fake_gateway.sleeps, "-t", "telegram:1,discord:1", "--timeout", "0.01", "hi"
         )
-        assert "telegram:1: accepted (the running gateway has no telegram" in ran.out
+        assert "telegram:1: accepted (the running gateway does not serve telegram" in ran.out
         assert "discord:1: accepted (the gateway could not be notified" in ran.out
         assert fake_gateway.woken == [work.path, fake_gateway.send_home.home.path]
     finally:

@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
     run = add_action(verbs, "run", "run the gateway in the foreground until Ctrl+C")
     run.add_argument(
-        "--replace", action="store_true", help="stop a gateway that is already running"
+        "--replace", action="store_true", help="replace a gateway that is already running"
     )
     run.add_argument("--force", action="store_true", help="do not delay after repeated starts")
     run.add_argument("-v", "--verbose", action="count", default=0, help="show the log")

@@ -225,10 +225,14 @@ class _Sender:
         if self._gateway.record is None:
             return f"no gateway is running; to deliver it: hermes{flag} gateway start"
         if not self._serves(row):
-            return f"the running gateway has no {row.address.channel}; delivered once it has"
+            return f"the running gateway does not serve {row.address.channel} yet"
         if reason:
             return f"not delivered yet: {reason}"
-        return "" if woken else "the gateway could not be notified; delivered with its next message"
+        return (
+            ""
+            if woken
+            else "the gateway could not be notified; it sends this with its next message"
+        )
 
 
 def _online_platforms(gateway: GatewayStatus) -> list[str] | None:
@@ -272,7 +276,7 @@ def _unresolved_text(unreached: UnresolvedTarget) -> str:
     name = _target_name(unreached)
     match unreached.reason:
         case UnresolvedReason.NO_ORIGIN:
-            return "This does not run for a chat, and no home channel is set"
+            return "This was not started from a chat, and no home channel is set"
         case UnresolvedReason.NO_HOME:
             return f"{name} has no home channel"
         case UnresolvedReason.NO_HOME_ANYWHERE:

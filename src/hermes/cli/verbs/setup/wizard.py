@@ -157,7 +157,8 @@ def _choose_provider(setup: _SetupContext) -> ModelChoice:
     if not args.yes:
         raise UsageError(
             "Cannot ask for a model: stdin is not a terminal.",
-            hint=f"Use what is found (--yes), a small local model (--local), or: {_USAGE_HINT}",
+            hint="Add --yes to use a detected model or --local for a small one, or run: "
+            f"{_USAGE_HINT}",
         )
     return _detect_provider(setup)
 
