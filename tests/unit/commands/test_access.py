@@ -119,7 +119,7 @@ async def test_alias_does_not_bypass_permissions(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         harness.as_chat(Role.MEMBER, permitted=frozenset({"help", "q", "reset"}))
         for line in ("/q x", "/reset", "/queue x"):
-            with pytest.raises(UsageError, match="You may not use"):
+            with pytest.raises(UsageError, match="You cannot use"):
                 await harness.run(line)
 
 
