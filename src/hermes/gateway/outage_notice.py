@@ -33,14 +33,14 @@ REPEAT_AFTER = 3600.0
 """Seconds after which the same chat is notified again, even if nothing was delivered since."""
 MAX_CHATS = 10_000
 
-_NOT_LOST = "Your message is safe and will be answered once this is fixed. On my machine"
-DISK_FULL = f"My disk is full, so I cannot answer yet. {_NOT_LOST}, check: df -h"
+_NOT_LOST = "your message is safe and will be answered once this is fixed. On my machine"
+DISK_FULL = f"My disk is full, so I cannot answer yet; {_NOT_LOST}, check: df -h"
 DATABASE_LOCKED = (
-    "Another program has locked my database, so I cannot answer yet. "
+    "Another program has locked my database, so I cannot answer yet; "
     f"{_NOT_LOST}, close the program that has state.db open; check with: hermes doctor"
 )
 STORE_BROKEN = (
-    f"I cannot store anything, so I cannot answer yet. {_NOT_LOST}, find the cause: hermes doctor"
+    f"I cannot store anything, so I cannot answer yet; {_NOT_LOST}, find the cause: hermes doctor"
 )
 
 _SESSION_ERRORS = (SessionBusy, LeaseLost, StateConflict, NotFound)

@@ -195,7 +195,7 @@ async def test_oversized_slow_or_binary_page_is_refused_with_a_reason() -> None:
         pages = PageReader(allow_internal=True, limits=PageLimits(size=1_000, seconds=30))
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/large")
         assert "larger than 1,000 bytes" in await refused(pages, f"{url}/packed")
-        assert "no text but image/png" in await refused(pages, f"{url}/picture")
+        assert "not text but image/png" in await refused(pages, f"{url}/picture")
         hasty = PageReader(allow_internal=True, limits=PageLimits(seconds=0.2))
         assert "longer than 0.2 seconds" in await refused(hasty, f"{url}/slow")
 

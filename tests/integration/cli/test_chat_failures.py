@@ -94,7 +94,7 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("-z", "a", "--max-turns", "0"), "Argument --max-turns: '0' is not a number of steps."),
         (("-z", "a", "--cwd", "/nowhere"), "/nowhere is not a folder."),
         (("-z", "a", "-t", "nope"), "unknown toolset 'nope'"),
-        (("-z", "a", "--image", "/nowhere.png"), "/nowhere.png cannot be read"),
+        (("-z", "a", "--image", "/nowhere.png"), "Cannot read /nowhere.png"),
         (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere is not a folder"),
         (("chat", "--frobnicate"), "Unknown flag --frobnicate."),
         (("frobnicate",), "Unknown command 'frobnicate'."),
@@ -111,7 +111,7 @@ def test_usage_errors_are_explained(
 
 def test_invalid_image_is_rejected(hermes: HermesCli) -> None:
     (hermes.work / "x.png").write_text("no")
-    assert "no picture" in error_message(hermes("-z", "a", "--image", "x.png"), 2)
+    assert "is not an image" in error_message(hermes("-z", "a", "--image", "x.png"), 2)
 
 
 def test_unknown_session_is_reported(hermes: HermesCli) -> None:

@@ -74,7 +74,7 @@ def test_missing_model_is_reported(hermes: HermesCli) -> None:
     assert found["says"].startswith("No model provider is set up")
     assert found["fix"].startswith("hermes setup")
     assert found["fix"].count("hermes setup") == 1
-    assert "model     no model provider is set up: there is no key" in hermes("status").out
+    assert "model     no model provider is set up: no key is set" in hermes("status").out
 
 
 def test_wrong_key_is_reported(hermes: HermesCli, model: FakeModelProcess) -> None:

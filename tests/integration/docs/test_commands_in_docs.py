@@ -106,7 +106,7 @@ def test_the_commands_work(name, lines, place):
             assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         elif line in TALKS:
             chat = pexpect.spawn("sh", ["-c", line], cwd=str(checkout), env=env, timeout=120)
-            chat.expect("Ctrl\\+D leaves")
+            chat.expect("Ctrl\\+D exits")
             chat.expect("> ")
             chat.sendeof()
             chat.expect(pexpect.EOF)

@@ -234,7 +234,7 @@ async def test_settings_are_reloaded(tmp_path: Path) -> None:
         assert here.app.toolbox.toolsets()["play"]
         pid = (tmp_path / "pid").read_text().strip()
         config.write_text("{}")
-        assert "no MCP servers" in await here.app.servers.reload()
+        assert "No MCP servers" in await here.app.servers.reload()
         assert "play" not in here.app.toolbox.toolsets()
         assert not is_alive(pid)
 

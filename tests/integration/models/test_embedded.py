@@ -201,7 +201,7 @@ async def main(weights, place):
         asked = ModelRequest("", [User("u", (Text("Tell me a very long story."),))])
         async with embedded_model(engines, weights, place).stream(asked) as chunks:
             async for _ in chunks:
-                print(engines.of(weights, place).pid, flush=True)
+                print(engines.engine_for(weights, place).pid, flush=True)
 
 anyio.run(main, *fetch_smallest())
 """

@@ -248,7 +248,7 @@ USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("nothing yet", "no session to continue", "Just start talking", ["-c"], 1),
     _usage("unknown toolset", "unknown toolset 'nope'", "Known toolsets", ["-t", "nope"]),
     _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
-    _usage("no picture", "/nowhere.png cannot be read", "Check", ["--image", "/nowhere.png"]),
+    _usage("no picture", "Cannot read /nowhere.png", "Check", ["--image", "/nowhere.png"]),
     _usage("no png", "is not an image", "PNG", ["--image", "/etc/hostname"]),
     _usage(
         "no place", "is not a folder", "another path",
@@ -295,7 +295,7 @@ PORT_FAULTS: Sequence[FaultScenario] = [
 OLD_PYTHON = FaultScenario(
     moment=FaultMoment.OPENING,
     name="old Python",
-    faults=[ExpectedMessage("old", "this is Python 3.9", "make PYTHON=python3.12 run")],
+    faults=[ExpectedMessage("old", "This is Python 3.9", "make PYTHON=python3.12 run")],
     cannot={Surface.API: NO_GATEWAY, Surface.CHAT: NO_GATEWAY},
 )
 
