@@ -21,7 +21,7 @@ def __getattr__(name: str) -> object:
     if sys.version_info < (3, 11):  # noqa: UP036 - said before anything that an old one cannot read
         found = ".".join(map(str, sys.version_info[:2]))
         raise ImportError(
-            f"This is Python {found}, and Hermes needs 3.11 or newer. "
-            "Reinstall Hermes with a newer Python: make PYTHON=python3.12 run"
+            f"Hermes needs Python 3.11 or newer, but this is Python {found}. "
+            "Reinstall it with a newer version: make PYTHON=python3.12 run"
         )
     return getattr(import_module(_HOMES[name]), name)

@@ -295,7 +295,7 @@ PORT_FAULTS: Sequence[FaultScenario] = [
 OLD_PYTHON = FaultScenario(
     moment=FaultMoment.OPENING,
     name="old Python",
-    faults=[ExpectedMessage("old", "This is Python 3.9", "make PYTHON=python3.12 run")],
+    faults=[ExpectedMessage("old", "but this is Python 3.9", "make PYTHON=python3.12 run")],
     cannot={Surface.API: NO_GATEWAY, Surface.CHAT: NO_GATEWAY},
 )
 

@@ -24,7 +24,7 @@ async def test_context_shows_usage_as_a_bar(tmp_path: Path) -> None:
         await harness.conversation.submit("hi")
         lines = (await harness.run_text("/context")).splitlines()
         assert lines[0] == "  [█▓▞▞▞■■■■■■■■■··························]"
-        assert lines[1] == "  about 12,800 of 40,000 tokens (32%), compacted from 34,000 on"
+        assert lines[1] == "  about 12,800 of 40,000 tokens (32%); compacted at 34,000"
         assert lines[-2].split() == ["■", "history", "9,000"]
         assert lines[-1] == "  compacted 2 times so far, $0.0100"
 

@@ -298,7 +298,7 @@ async def test_platforms(tmp_path: Path) -> None:
         harness.as_chat()
         await harness.run_text("/platform pause slack")
         assert "slack  paused" in await harness.run_text("/platform list")
-        with pytest.raises(UsageError, match="You are on this platform"):
+        with pytest.raises(UsageError, match="You are using this platform"):
             await harness.run("/platform pause fake")
         await harness.run_text("/platform resume slack")
         assert harness.fake_services.paused == set()

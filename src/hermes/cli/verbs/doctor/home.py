@@ -126,7 +126,7 @@ def _soul(home: Home) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as error:
-        says = f"{home.soul} cannot be read: {error.strerror}."
+        says = f"Cannot read {home.soul}: {error.strerror}."
         yield error_finding("soul", says, f"Move it away: mv {home.soul} {home.soul}.old")
 
 
