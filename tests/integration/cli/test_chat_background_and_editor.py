@@ -30,7 +30,7 @@ def test_background_command_and_editor(tmp_path: Path) -> None:
             child.sendline("/prompt Dear all,")
             child.expect_exact("A nice letter.")
             child.sendline("/ts on")
-            child.expect_exact("Times on.")
+            child.expect_exact("Timestamps on.")
             child.sendline("/sb")
             child.expect_exact("The line-mode chat has no status bar.")
             child.sendline("/quit")

@@ -193,7 +193,7 @@ async def test_member_question_is_posted_to_owner_chat(
         set_messenger(harness, Address("fake", "9"))
         await say(harness, "clean up", "1", "bob")
         there = await asked(harness)
-        assert "Only the owner can allow this and was asked." in there
+        assert "Only the owner can allow this. I have asked, and wait up to" in there
         assert "/approve" not in there
         await wait_until(lambda: bool(harness.channel.texts_in("9")))
         (question,) = harness.channel.texts_in("9")
