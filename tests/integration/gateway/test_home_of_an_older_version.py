@@ -10,6 +10,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import aiohttp
@@ -29,6 +30,9 @@ API_KEY = "5f3c9a7e21d84b06a1c2e3f4d5b6a798"
 DATABASE = Path(__file__).parent / "data" / "state-5ee6d2c.db.gz"
 KILLED_PROCESS = "vm/7e619cf7-5d07-48b0-85db-df7298130512.4026531836/18827/1401946"
 RUN = "run_6cf4b94672ca41108c6c8e9a5cd6427e"
+FOREVER = 10**9
+WRITTEN_AT = 1_794_885_938_000_000
+"""When the process was killed, in microseconds."""
 UPDATES = 4
 """Updates that the killed process had stored; the platform numbers them from zero again."""
 PRINT_PROCESS = "from hermes.kit.process_identity import process_id; print(process_id())"
@@ -44,16 +48,23 @@ def unpack_home(home: Path, port: int) -> None:
     home.mkdir(parents=True, exist_ok=True)
     path = home / "state.db"
     path.write_bytes(gzip.decompress(DATABASE.read_bytes()))
-    dead = dead_process()
+    dead, age = dead_process(), time.time_ns() // 1000 - WRITTEN_AT
     with apsw.Connection(str(path)) as connection:
         for table in ("parcels", "leases", "runs", "matters"):
             update = f"UPDATE {table} SET holder = replace(holder, ?, ?)"  # noqa: S608 - our own names
             connection.execute(update, (KILLED_PROCESS, dead))
+            # As if it had happened just now: old rows are pruned.
+            for _, column, *_ in connection.execute(f"PRAGMA table_info({table})").fetchall():
+                shift = f"UPDATE {table} SET {column} = {column} + ? WHERE {column} > ?"  # noqa: S608 - our own names
+                shift += f" AND typeof({column}) = 'integer'"
+                connection.execute(shift, (age, WRITTEN_AT - 10**9))
     file = home / "config.yaml"
     settings = json.loads(file.read_text())
     settings["platforms"]["test"]["extra"]["allow_from"] = ["ann", "*"]
     api = {"enabled": True, "extra": {"port": port, "key": API_KEY}}
     settings["platforms"]["api_server"] = api
+    # Interrupted turns are resumed however old the database is.
+    settings["agent"] = {"gateway_auto_continue_freshness": FOREVER}
     file.write_text(json.dumps(settings))
 
 
