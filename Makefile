@@ -56,7 +56,7 @@ lint:
 	$(BIN)/ruff check .
 
 types:
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright -p .
 
 # Check only the files that changes since the last successful check can affect.
 typed:

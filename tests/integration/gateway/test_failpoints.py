@@ -144,7 +144,7 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
 
 @pytest.mark.timeout(900)
 async def test_every_failpoint_is_survived(tmp_path: Path) -> None:
-    sys.stdout.write(await crash_at_every_failpoint(tmp_path, range(1, 4)))
+    sys.stdout.write(await crash_at_every_failpoint(tmp_path, range(1, 2)))
 
 
 @pytest.mark.soak

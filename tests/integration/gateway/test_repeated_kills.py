@@ -122,7 +122,7 @@ async def run_with_kills(
 
 @pytest.mark.timeout(900)
 async def test_repeated_kills_lose_nothing(tmp_path: Path) -> None:
-    sys.stdout.write(await run_with_kills(tmp_path, updates=4000, kills=60, seed=1))
+    sys.stdout.write(await run_with_kills(tmp_path, updates=1000, kills=20, seed=1))
 
 
 @pytest.mark.timeout(600)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +39,7 @@ class SampleHome:
         self.policy = FilesystemPolicy(
             tmp=str(base / "private"),
             hidden=hidden_paths(self.home, root=os.geteuid() == 0),
-            shown=VISIBLE_IN_RUN,
+            shown=(*VISIBLE_IN_RUN, sys.prefix, sys.base_prefix),
             guarded=GUARDED,
             user_home=str(self.home),
         )
