@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from bench.report import Number
-from hermes.agent.system_prompt import PromptFacts, build_prompt
+from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.build import AppOptions, open_app
 from hermes.app.learning import Learning
 from hermes.app.prompt_context import CACHE_SECONDS, PromptContext, PromptRequest
@@ -147,7 +147,7 @@ async def _compressions(folder: Path) -> list[Number]:
                     is not Outcome.DONE
                 ):
                     raise SystemExit(f"turn {turns} failed")
-                times = (await pressing.record(app.conversation.session)).times
+                times = (await pressing.state(app.conversation.session)).times
         asked = len(server.requests) + len(server.others)
     name = f"extra requests of {COMPRESSIONS} compactions"
     return [

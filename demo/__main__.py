@@ -15,9 +15,8 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
-from hermes.models.embedded.catalog import find_weights
 from hermes.models.embedded.download import DownloadProgress, format_size
-from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
+from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, find_weights
 from hermes.schema.events import Event, MessageAdded, RunEnded, TextDelta
 from hermes.schema.messages import Assistant, Message, Text
 from hermes.session.conversation import SessionOptions

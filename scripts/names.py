@@ -44,7 +44,7 @@ EXCEPTIONS = {
     "src/hermes/gateway/replies.py": {
         "replies": "the replies of a chat; retired for the API's idempotency keys"
     },
-    "src/hermes/models/embedded/hub.py": {"hub": "Hugging Face Hub"},
+    "src/hermes/models/embedded/download.py": {"hub": "Hugging Face Hub"},
 }
 """Path of a file, and the names in it that may stay, each with its reason."""
 

@@ -17,10 +17,10 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
 from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
-from hermes.ports.events import Emit
 from hermes.ports.runtime import ReadSteering, no_steering
 from hermes.ports.sandbox import Process
 from hermes.ports.tool import Tool
+from hermes.ports.turn import Emit
 from hermes.runtimes.codex.runtime import CodexDeps, CodexRuntime
 from hermes.runtimes.codex.service import (
     CodexService,
@@ -112,7 +112,7 @@ class CodexSetup(Struct, kw_only=True):
     sandbox: str = "danger-full-access"
     before: str = ""
     config: str = ""
-    patience: CodexTimeouts = CodexTimeouts()
+    timeouts: CodexTimeouts = CodexTimeouts()
     settings: ThreadSettings = ThreadSettings()
     approvals: Approvals | None = None
     tools: Mapping[str, Tool] = {}
@@ -211,7 +211,7 @@ async def _opened(
     bench: CodexSetup, home: Path, door: Spawner, store: SqliteStore
 ) -> AsyncGenerator[CodexHarness]:
     def launch(command: ProcessCommand) -> AbstractAsyncContextManager[Process]:
-        start = SpawnRequest(argv=command.argv, cwd=command.cwd, env=command.env, talk=True)
+        start = SpawnRequest(argv=command.argv, cwd=command.cwd, env=command.env, has_stdin=True)
         return door.open(start)
 
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(bench.path), "CODEX_HOME": str(home)}
@@ -222,7 +222,7 @@ async def _opened(
         cwd=str(bench.path),
         log=bench.path / "codex.log",
         redactor=Redactor(),
-        timeouts=bench.patience,
+        timeouts=bench.timeouts,
     )
     async with open_service(parts) as service:
         runtime = CodexRuntime(

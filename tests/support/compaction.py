@@ -10,15 +10,14 @@ from msgspec import Raw
 from hermes.agent.context_size import CompactionLimits
 from hermes.agent.plan import Plan
 from hermes.agent.prompts import prompt_text
-from hermes.compaction.compactor import Compactor
+from hermes.compaction.compactor import Compactor, ViewStore
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult, CompactionService
 from hermes.compaction.summary import SummaryWriter
-from hermes.compaction.view_store import ViewStore
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.chat_completions import ChatRequestCodec
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.tool import Tool, ToolContext
@@ -172,7 +171,7 @@ class CompactionHarness:
         return list(await self.conversation.messages())
 
     async def times(self) -> int:
-        return (await self.compaction.record(self.conversation.session)).times
+        return (await self.compaction.state(self.conversation.session)).times
 
 
 @asynccontextmanager

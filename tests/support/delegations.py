@@ -113,6 +113,6 @@ async def wait_for_requests(built: DelegationHarness, count: int = 1) -> None:
 
 async def wait_until_settled(built: DelegationHarness, delegations: Delegations) -> None:
     with anyio.fail_after(60):
-        while delegations.of("parent", ""):
+        while delegations.running_in("parent", ""):
             await anyio.wait_all_tasks_blocked()
     assert not await built.store.records.find(KIND, only_open=True)

@@ -11,11 +11,10 @@ import pytest
 from hermes.app.embedded_models import engine_env, fetch_model, process_launcher
 from hermes.config.env import Env, process_env
 from hermes.kit.clock import SystemClock
-from hermes.models.embedded.catalog import Weights, find_weights
 from hermes.models.embedded.download import DownloadProgress
 from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts, open_engine_pool
-from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
 from hermes.models.embedded.model import EmbeddedModel, EngineQueue
+from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
 from hermes.models.images import ImageUrls
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import NotFound

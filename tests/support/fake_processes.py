@@ -91,7 +91,7 @@ class FakeSandbox:
     async def run(
         self,
         job: ProcessSpec,
-        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        on_output: Callable[[bytes], Awaitable[None]] | None = None,
         *,
         pty: bool = False,
     ) -> ProcessResult:

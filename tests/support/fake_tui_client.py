@@ -167,7 +167,7 @@ class FakeTuiClient:
 
     def set_busy_mode(self, busy: str) -> None:
         """Set the mode for messages during a turn."""
-        self.state = structs.replace(self.state, busy=busy)
+        self.state = structs.replace(self.state, busy_mode=busy)
 
     def wait_until_stopped(self) -> None:
         assert self._stopped.wait(CLIENT_TIMEOUT)
@@ -176,17 +176,17 @@ class FakeTuiClient:
         assert self._decided.wait(CLIENT_TIMEOUT)
         self._decided.clear()
 
-    def answer(self, question: str, words: str) -> None:
-        self.answers.append((question, words))
+    def answer(self, question: str, text: str) -> None:
+        self.answers.append((question, text))
         assert self._show is not None
-        self._show(QuestionAnswered(question, words))
+        self._show(QuestionAnswered(question, text))
         self._decided.set()
 
-    def steer(self, word: str, text: str) -> None:
+    def steer(self, message_id: str, text: str) -> None:
         self.steered.append(text)
         if self.accepts_steering:
             assert self._show is not None
-            self._show(MessageAdded(User(word, (Text(text),), Trust.OWNER)))
+            self._show(MessageAdded(User(message_id, (Text(text),), Trust.OWNER)))
         self._decided.set()
 
     def has_news(self) -> bool:
@@ -234,19 +234,19 @@ class FakeTuiClient:
         self._stopped.set()
         self._decided.set()
 
-    def sessions(self, words: str) -> Sequence[SessionOption]:
+    def sessions(self, query: str) -> Sequence[SessionOption]:
         at = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
         all_ = [
-            SessionOption(id="s7", about="Plan the garden", messages=12, last_at=at),
+            SessionOption(id="s7", title="Plan the garden", messages=12, last_at=at),
             SessionOption(
-                id="s8", about="Fix the fence", messages=3, last_at=at - timedelta(days=2)
+                id="s8", title="Fix the fence", messages=3, last_at=at - timedelta(days=2)
             ),
         ]
-        return [one for one in all_ if words.lower() in one.about.lower()]
+        return [one for one in all_ if query.lower() in one.title.lower()]
 
     def models(self) -> Sequence[ModelOption]:
         return [
             ModelOption(provider="openai", model="gpt-5"),
             ModelOption(provider="openai", model="gpt-5-mini"),
-            ModelOption(provider="ollama", trouble="connection refused"),
+            ModelOption(provider="ollama", error="connection refused"),
         ]

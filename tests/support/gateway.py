@@ -16,7 +16,7 @@ from hermes.commands.services import CommandServices
 from hermes.gateway.chat_runs import ActorRules
 from hermes.gateway.command_runner import GatewayCommand
 from hermes.gateway.footer import AnswerFooter
-from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules, no_refusal
+from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules, no_rejection
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Authorize
 from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, Rejected
@@ -192,8 +192,8 @@ async def gateway_harness(
     clock: Clock | None = None,
     authorize: Authorize = admit_everyone,
     urgent: Mapping[str, GatewayCommand] | None = None,
-    refusal: Callable[[InboxMessage], Awaitable[str]] = no_refusal,
-    leave: ApprovalRules | None = None,
+    rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection,
+    approval_rules: ApprovalRules | None = None,
     footer: AnswerFooter = AnswerFooter(),  # noqa: B008 - a frozen value
     running: Callable[[Session], Sequence[datetime]] | None = None,
     runs: type[Runner] = Runner,
@@ -205,7 +205,7 @@ async def gateway_harness(
     async with open_store(path / "state.db", clock) as store:
         model = EchoModel(*scripts)
         planner = FakePlanner(model, {tool.spec.name: tool for tool in tools})
-        approvals = ApprovalService(store, clock, leave) if leave else None
+        approvals = ApprovalService(store, clock, approval_rules) if approval_rules else None
         planner.approvals = approvals
         runner = runs(store, clock, planner, fixed_price, "default")
 
@@ -224,7 +224,7 @@ async def gateway_harness(
             cwd="/work",
             approvals=approvals,
             urgent=urgent or {},
-            refusal=refusal,
+            rejection=rejection,
             footer=footer,
             running_processes=running,
             tools=lambda platform: planner.tools,

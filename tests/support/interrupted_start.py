@@ -18,9 +18,9 @@ from pathlib import Path
 import anyio
 
 from hermes.app.channels import open_process_resources
+from hermes.app.service.lifecycle import Ending, RunOptions
 from hermes.app.service.main import GatewayService, run_gateway
 from hermes.app.service.notifier import Notifier
-from hermes.app.service.options import Ending, RunOptions
 from hermes.app.service.process import hold_gateway
 from hermes.app.service.restart_guard import StartAdvice
 from hermes.config.env import Env

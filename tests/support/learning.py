@@ -24,8 +24,7 @@ from hermes.schema.sessions import Session, SessionFilter
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script
 from hermes.tools.memory import MemoryDeps, MemoryTool
-from hermes.tools.skill_manage import ManageDeps, SkillManage
-from hermes.tools.skills_list import SkillDeps, SkillsList, SkillView
+from hermes.tools.skills import ManageDeps, SkillDeps, SkillManage, SkillsList, SkillView
 from support.conversation import ConversationHarness, conversation_harness, fixed_price
 from support.turns import FakeTool, ToolBody
 

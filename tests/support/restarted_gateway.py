@@ -24,7 +24,7 @@ class RestartedGateway:
         self.spec = spec
         self.questions: list[str] = []
         self._server = server
-        server.mind.heard = self._think
+        server.model.on_call = self._think
 
     def _think(self, thought: ModelCall) -> None:
         self.questions.append(thought.question)
@@ -54,7 +54,7 @@ class RestartedGateway:
             await self._server.until(true)
 
     def posts(self, words: str = "", chat: str = "c1") -> list[PlatformPost]:
-        return [one for one in self._server.truth.seen(ACCOUNT, chat) if words in one.text]
+        return [one for one in self._server.platform.posts_in(ACCOUNT, chat) if words in one.text]
 
     async def wait_for_post(self, words: str, chat: str = "c1") -> PlatformPost:
         await self.until(lambda: bool(self.posts(words, chat)))

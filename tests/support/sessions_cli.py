@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from datetime import timedelta
 from pathlib import Path
 
-from hermes.app.archive import open_blobs
+from hermes.app.storage import open_blobs
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.sessions import add_arguments
 from hermes.cli.verbs.sessions.actions import perform

@@ -19,7 +19,7 @@ from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.models.model_check import check_listed, unverified_message
+from hermes.models.discovery import check_listed, unverified_message
 from hermes.ports.checkpoints import Checkpoint, RestoreResult
 from hermes.ports.model import Model
 from hermes.schema.errors import UsageError
@@ -166,8 +166,8 @@ class FakeServices:
     async def save_effort(self, effort: str) -> None:
         self.saved.append(effort)
 
-    async def save_busy_mode(self, manner: BusyMode) -> None:
-        self.saved.append(manner)
+    async def save_busy_mode(self, mode: BusyMode) -> None:
+        self.saved.append(mode)
 
     async def save_progress(self, level: str) -> None:
         self.saved.append(level)

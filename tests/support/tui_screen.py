@@ -12,7 +12,7 @@ from hermes.kit.clock import Clock
 from hermes.testing.clock import FakeClock
 from hermes.tui.app import Ui, UiSettings
 from hermes.tui.client import TuiClient
-from hermes.tui.display_options import DEFAULT_OPTIONS, DisplayOptions
+from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 
 SCREEN_TIMEOUT = 60
 

@@ -13,7 +13,7 @@ import msgspec
 
 from hermes.channels.webhook.channel import WebhookChannel, webhook_channel
 from hermes.channels.webhook.listener import Listener, ListenerLimits
-from hermes.channels.webhook.settings import read_settings
+from hermes.channels.webhook.routes import read_settings
 from hermes.channels.webhook.signatures import Scheme, sign
 from hermes.kit.clock import Clock
 from hermes.ports.channel import Inbound

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Ledger
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.clock import FakeClock
 

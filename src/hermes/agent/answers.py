@@ -1,16 +1,22 @@
 """Read one model answer and decide how to continue if it is empty, truncated or refused."""
 
+from collections.abc import Mapping
 from enum import Enum, auto
 
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from hermes.agent.prompts import prompt_text
+from hermes.kit.call_arguments import NO_ARGUMENTS, parse_arguments
 from hermes.kit.ids import new_id
-from hermes.ports.events import Emit
 from hermes.ports.model import Model, ModelRequest
+from hermes.ports.tool import Tool
+from hermes.ports.turn import Emit
 from hermes.schema.errors import ModelError
 from hermes.schema.events import StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Trust, Usage, User, final_text
+from hermes.schema.tools import PROXY_TOOL
 
 __all__ = [
     "MAX_BAD_ANSWERS",
@@ -94,3 +100,24 @@ class AnswerStream:
         model = self._model
         parts = (Text(text),)
         return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)
+
+
+class _ProxiedCall(Struct, frozen=True):
+    name: str
+    arguments: Raw = NO_ARGUMENTS
+
+
+_PROXIED_CALL = msgspec.json.Decoder(_ProxiedCall)
+
+
+def unwrap_call(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
+    """Return the proxied call, or the call itself if it has none that could be run."""
+    if call.name != PROXY_TOOL or call.broken or PROXY_TOOL not in tools:
+        return call
+    try:
+        proxied = _PROXIED_CALL.decode(call.args)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return call
+    if proxied.name == PROXY_TOOL or proxied.name not in tools:
+        return call
+    return ToolCall(call.id, proxied.name, *parse_arguments(proxied.arguments))

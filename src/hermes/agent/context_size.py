@@ -49,8 +49,8 @@ def compaction_threshold(
     return wanted if wanted < room else int(room * _MAX_SHARE)
 
 
-def tail_budget(limits: CompactionLimits, trigger: int) -> int:
-    return int(trigger * limits.target)
+def tail_budget(limits: CompactionLimits, threshold: int) -> int:
+    return int(threshold * limits.target)
 
 
 def min_tail_messages(limits: CompactionLimits) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from hermes.agent.tool_proxy import unwrap_call
+from hermes.agent.answers import unwrap_call
 from hermes.kit.text import one_line
 from hermes.ports.tool import TextSources, Tool, ToolOutput
 from hermes.schema.attachments import attachments_of, has_untrusted_text, typed_text
@@ -140,8 +140,8 @@ def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator
 
 def _attachment_sources(message: User) -> Iterator[TextSource]:
     for one in attachments_of(message):
-        name = "a page attached" if one.strange else "a file attached"
-        yield TextSource(name, one.text, one.strange, one.unverified)
+        name = "a page attached" if one.untrusted else "a file attached"
+        yield TextSource(name, one.text, one.untrusted, one.unverified)
 
 
 def _call_label(call: ToolCall) -> str:

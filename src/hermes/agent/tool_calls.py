@@ -10,12 +10,10 @@ from itertools import groupby
 import anyio
 from msgspec import Raw, Struct, structs
 
-from hermes.agent.answers import TRUNCATED_ARGUMENTS
+from hermes.agent.answers import TRUNCATED_ARGUMENTS, unwrap_call
 from hermes.agent.history import MAX_IDENTIFIER, is_json_object
-from hermes.agent.hooks import after_tool_call, blocked_reason
-from hermes.agent.plan import Plan, RuntimePlan
+from hermes.agent.plan import Plan, RuntimePlan, after_tool_call, blocked_reason
 from hermes.agent.provenance import UntrustedContent, find_sources, quotes_untrusted
-from hermes.agent.tool_proxy import unwrap_call
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import cancelled_from_outside
 from hermes.kit.text import head_and_tail, one_line
@@ -26,8 +24,8 @@ from hermes.ports.approvals import (
     decide_unattended,
     no_answer,
 )
-from hermes.ports.events import Emit
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
+from hermes.ports.turn import Emit
 from hermes.schema.errors import ToolError
 from hermes.schema.events import ToolProgress, ToolStarted
 from hermes.schema.messages import Media, Message, Result, Text, ToolCall
@@ -285,7 +283,7 @@ class _CallContext(Struct, frozen=True):
             why = await blocked_reason(self.plan, call)
         if why:
             raise ToolError(why)
-        within = structs.replace(self.context(), within=True)
+        within = structs.replace(self.context(), nested=True)
         try:
             output = limit_output(await other.run(args, within))
         except ToolError as error:

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from hermes.api.errors import ApiError, invalid
 from hermes.app.build import App
-from hermes.kit.file_types import document_type, image_type
-from hermes.kit.public_urls import is_public_url
+from hermes.kit.files import document_type, image_type
+from hermes.kit.hosts import is_public_url
 from hermes.kit.text import one_line
 from hermes.models.images import LINK_TYPE
 from hermes.ports.sandbox import Sandbox

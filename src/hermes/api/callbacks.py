@@ -1,14 +1,20 @@
-"""Callbacks: signed HTTP requests about a session's later events.
+"""Encrypt callback secrets with a key file, so that the database alone does not reveal them.
 
-A session has at most one callback URL. Events are outbox rows like chat replies, signed like our
-own webhooks, and retried until accepted or visibly given up. The secret is stored encrypted, so the
-database alone does not reveal it.
+Each secret is encrypted with a unique key stream and authenticated together with its owner, so that
+changes are detected.
 """
 
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -21,14 +27,15 @@ from msgspec import Raw, Struct
 
 from hermes import __version__
 from hermes.api.errors import ApiError, invalid
-from hermes.api.secret_box import SecretBox, SecretUnreadable
 from hermes.api.turn_gate import SOURCE
 from hermes.channels.webhook.signatures import sign
+from hermes.config.home import Home
 from hermes.gateway.delivery import RECOVERED_MARK
 from hermes.gateway.messages import OutboxMessage, outbox_post
 from hermes.kit.clock import Clock
+from hermes.kit.files import read_regular_file, write_error_hint
+from hermes.kit.hosts import is_public, is_public_url, parse_http_url, parse_ip
 from hermes.kit.ids import new_id
-from hermes.kit.public_urls import as_ip, is_public, is_public_url, parse_http_url
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
     ChannelCapabilities,
@@ -42,8 +49,102 @@ from hermes.ports.channel import (
 )
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import EnqueueItem, Store
+from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
+
+KEY_FILE = "callback.key"
+_KEY_BYTES = 32
+_NONCE_BYTES = 16
+_MAC_BYTES = 32
+
+
+class SecretUnreadable(ValueError):
+    """The stored secret cannot be decrypted with this home's key."""
+
+
+class SecretBox:
+    """Encrypts secrets. The key file is created on first use; without it, secrets are lost."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def encrypt(self, secret: str, owner: str) -> str:
+        """Encrypt. Raises `ConfigError` if the key can be neither read nor created."""
+        key = self._read() or self._make()
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        ciphertext = _xor_stream(secret.encode(), key, nonce)
+        return base64.b64encode(nonce + _mac(key, nonce, ciphertext, owner) + ciphertext).decode()
+
+    def decrypt(self, sealed: str, owner: str) -> str:
+        """Decrypt. Raises `SecretUnreadable`."""
+        try:
+            key = self._read()
+            data = base64.b64decode(sealed, validate=True)
+        except (binascii.Error, ConfigError) as error:
+            raise SecretUnreadable(str(error)) from error
+        nonce, mac, ciphertext = (
+            data[:_NONCE_BYTES],
+            data[_NONCE_BYTES:][:_MAC_BYTES],
+            data[_NONCE_BYTES + _MAC_BYTES :],
+        )
+        if not key or not hmac.compare_digest(mac, _mac(key, nonce, ciphertext, owner)):
+            raise SecretUnreadable(
+                f"{self._path} is not the key it was encrypted with. Register the callback again."
+            )
+        return _xor_stream(ciphertext, key, nonce).decode()
+
+    def _read(self) -> bytes:
+        try:
+            key = read_regular_file(self._path)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise self._key_error(error) from error
+        if len(key) != _KEY_BYTES:
+            raise ConfigError(
+                f"{self._path} is damaged.", hint=("Restore it from a backup, or delete it.")
+            )
+        return key
+
+    def _make(self) -> bytes:
+        """Create the key file atomically; if two processes race, the first one wins."""
+        draft = self._path.with_name(f"{KEY_FILE}.{secrets.token_hex(4)}")
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(secrets.token_bytes(_KEY_BYTES))
+                    file.flush()
+                    os.fsync(file.fileno())
+                with suppress(FileExistsError):
+                    os.link(draft, self._path)
+            finally:
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._key_error(error) from error
+        return self._read()
+
+    def _key_error(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"Cannot use {self._path}: {error.strerror}.",
+            hint=write_error_hint(error, "Check the permissions of this folder."),
+        )
+
+
+def secret_box_of(home: Home) -> SecretBox:
+    return SecretBox(home.path / KEY_FILE)
+
+
+def _xor_stream(data: bytes, key: bytes, nonce: bytes) -> bytes:
+    stream = hashlib.shake_256(b"callback stream" + key + nonce).digest(len(data))
+    return bytes(one ^ other for one, other in zip(data, stream, strict=True))
+
+
+def _mac(key: bytes, nonce: bytes, ciphertext: bytes, owner: str) -> bytes:
+    text = b"callback mark" + nonce + len(ciphertext).to_bytes(4) + ciphertext + owner.encode()
+    return hmac.digest(key, text, "sha256")
+
 
 CALLBACK_KIND = "api_callback"
 MAX_URL = 2_000
@@ -159,7 +260,7 @@ class _PublicResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         found = await self._resolver.resolve(host, port, family)
-        public = [one for one in found if (ip := as_ip(one["host"])) and is_public(ip)]
+        public = [one for one in found if (ip := parse_ip(one["host"])) and is_public(ip)]
         if not public:
             raise _PrivateAddress(f"{host} resolves to a private address")
         return public
@@ -256,7 +357,7 @@ class CallbackChannel:
 
     def _check(self, url: str) -> None:
         parts = parse_http_url(url)
-        number = as_ip(parts.hostname) if parts and parts.hostname else None
+        number = parse_ip(parts.hostname) if parts and parts.hostname else None
         if parts is None or (number and not self._private and not is_public(number)):
             raise TargetGone("Callback not sent: its URL points to a private address.")
 

@@ -12,7 +12,7 @@ from hermes.api.settings import ApiSettings, ModelRoute
 from hermes.api.turn_gate import SOURCE
 from hermes.app.build import App
 from hermes.config.home import DEFAULT_PROFILE
-from hermes.config.sections.types import FreeTable
+from hermes.config.sections import FreeTable
 from hermes.kit.text import did_you_mean, one_line
 
 

@@ -9,7 +9,9 @@ from msgspec import Raw, Struct
 
 from hermes.api.answer_text import AnswerTextStream
 from hermes.api.catalog import model_names, model_route_for
-from hermes.api.chat_completion import (
+from hermes.api.chat_objects import (
+    ChatCompletion,
+    ChatRequest,
     ChunkEncoder,
     CompletionLabel,
     FinishedCompletion,
@@ -18,7 +20,6 @@ from hermes.api.chat_completion import (
     completion_object,
     finish_completion,
 )
-from hermes.api.chat_objects import ChatCompletion, ChatRequest
 from hermes.api.context import (
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,

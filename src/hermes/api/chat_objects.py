@@ -1,10 +1,19 @@
 """Request and response objects of chat completions, as in the OpenAI API."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hermes.schema.messages import Usage
+from hermes.agent.turn import CLIENT_CALLS
+from hermes.api.answer_text import assistant_reasoning, assistant_text
+from hermes.api.errors import ApiError, retry_headers
+from hermes.kit.sse import frame
+from hermes.kit.text import one_line
+from hermes.schema.events import Outcome, RunEnded, ToolStarted
+from hermes.schema.messages import Assistant, Message, Result, Usage
+from hermes.schema.tools import ToolSpec
 
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
 FunctionName: TypeAlias = Annotated[
@@ -178,3 +187,202 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     label: str | UnsetType = UNSET
     toolCallId: str | UnsetType = UNSET  # noqa: N815 - the name that clients know
     status: str | UnsetType = UNSET
+
+
+DONE_FRAME = frame(b"[DONE]")
+PROGRESS_EVENT = "hermes.tool.progress"
+EMOJI = "🔧"
+_PLACEHOLDER = "\x00here\x00"
+_ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
+
+
+class CompletionLabel(Struct, frozen=True):
+    """Fields common to all chunks of a completion; a side call has no session."""
+
+    id: str
+    created: int
+    model: str
+    session: str
+
+
+class FinishedCompletion(Struct, frozen=True, kw_only=True):
+    """The result of a turn, as returned and as stored for idempotent replay."""
+
+    label: CompletionLabel
+    text: str
+    calls: list[ClientCall]
+    finish: str
+    usage: ChatUsage
+    standing: TurnStatus
+    thought: str = ""
+
+    @property
+    def is_replayable(self) -> bool:
+        """Whether a repeated request gets the same answer; failures may be retried."""
+        return not self.standing.failed
+
+
+def finish_completion(
+    label: CompletionLabel,
+    client_tools: Sequence[ToolSpec],
+    ended: RunEnded,
+    messages: Sequence[Message],
+) -> FinishedCompletion:
+    text = assistant_text(messages)
+    calls = (
+        _client_calls(messages, {spec.name for spec in client_tools})
+        if ended.code == CLIENT_CALLS
+        else []
+    )
+    return FinishedCompletion(
+        label=label,
+        text=text,
+        calls=calls,
+        finish=_finish_reason(ended),
+        usage=ChatUsage.of(ended.usage),
+        standing=_turn_status(label.session, ended, has_text=bool(text)),
+        thought=assistant_reasoning(messages),
+    )
+
+
+def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError | None:
+    """Return the error to answer with if the turn produced no text."""
+    if finished.text or not finished.standing.failed:
+        return None
+    message = finished.standing.error or "The agent returned no answer."
+    headers = completion_headers(finished) | retry_headers(
+        finished.standing.error_code or "", acted=acted
+    )
+    return ApiError(502, "agent_incomplete", message, headers=headers)
+
+
+def completion_headers(finished: FinishedCompletion) -> dict[str, str]:
+    status = finished.standing
+    headers = {"X-Hermes-Session-Id": finished.label.session} if finished.label.session else {}
+    if not status.completed:
+        headers["X-Hermes-Completed"] = "false"
+        headers["X-Hermes-Partial"] = str(status.partial).lower()
+        error = one_line(status.error or "", 200).encode("ascii", "replace").decode()
+        headers["X-Hermes-Error"] = "".join(c if c.isprintable() else " " for c in error)
+    return headers
+
+
+def completion_object(finished: FinishedCompletion) -> ChatCompletion:
+    calls = finished.calls or msgspec.UNSET
+    message = CompletionMessage(
+        content=finished.text or (None if finished.calls else ""),
+        reasoning_content=finished.thought or msgspec.UNSET,
+        tool_calls=calls,
+    )
+    return ChatCompletion(
+        id=finished.label.id,
+        created=finished.label.created,
+        model=finished.label.model,
+        choices=[Choice(message=message, finish_reason=finished.finish)],
+        usage=finished.usage,
+        hermes=finished.standing,
+    )
+
+
+class ChunkEncoder:
+    """Encodes the frames of one stream."""
+
+    def __init__(self, label: CompletionLabel) -> None:
+        self._label = label
+        whole = self._frame(Delta(content=_PLACEHOLDER))
+        self._head, _, self._tail = whole.rpartition(_ESCAPED_PLACEHOLDER)
+
+    def role(self) -> bytes:
+        return self._frame(Delta(role="assistant", content=""))
+
+    def content(self, text: str) -> bytes:
+        return self._head + msgspec.json.encode(text) + self._tail
+
+    def reasoning(self, text: str) -> bytes:
+        return self._frame(Delta(reasoning_content=text))
+
+    def tool_started(self, event: ToolStarted) -> bytes:
+        call = event.call
+        args = one_line(bytes(call.args).decode("utf-8", "replace"), 80)
+        return self._progress(call.id, call.name, "running", label=f"{call.name} {args}")
+
+    def tool_ended(self, result: Result, name: str) -> bytes:
+        return self._progress(result.call, name, "failed" if result.failed else "completed")
+
+    def end(self, finished: FinishedCompletion, *, usage_chunk: bool) -> Iterator[bytes]:
+        if finished.calls:
+            calls = [
+                msgspec.structs.replace(call, index=number)
+                for number, call in enumerate(finished.calls)
+            ]
+            yield self._frame(Delta(tool_calls=calls))
+        choice = ChunkChoice(delta=Delta(), finish_reason=finished.finish)
+        last = self._chunk([choice])
+        usage = None if usage_chunk else finished.usage
+        yield _chunk_frame(msgspec.structs.replace(last, usage=usage, hermes=finished.standing))
+        if usage_chunk:
+            yield _chunk_frame(msgspec.structs.replace(self._chunk([]), usage=finished.usage))
+        yield DONE_FRAME
+
+    def replay(self, finished: FinishedCompletion, *, usage_chunk: bool) -> Iterator[bytes]:
+        """Yield all frames of a stored completion, for a replay."""
+        yield self.role()
+        if finished.thought:
+            yield self.reasoning(finished.thought)
+        if finished.text:
+            yield self.content(finished.text)
+        yield from self.end(finished, usage_chunk=usage_chunk)
+
+    def _progress(self, call: str, tool: str, status: str, label: str = "") -> bytes:
+        # A complete chunk without text, so that clients unaware of this event can ignore it.
+        chunk = msgspec.structs.replace(
+            self._chunk([ChunkChoice(delta=Delta())]),
+            tool=tool,
+            emoji=EMOJI,
+            label=label or tool,
+            toolCallId=call,
+            status=status,
+        )
+        return frame(msgspec.json.encode(chunk), event=PROGRESS_EVENT)
+
+    def _frame(self, delta: Delta) -> bytes:
+        return _chunk_frame(self._chunk([ChunkChoice(delta=delta)]))
+
+    def _chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
+        label = self._label
+        return ChatChunk(id=label.id, created=label.created, model=label.model, choices=choices)
+
+
+def _chunk_frame(chunk: ChatChunk) -> bytes:
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+def _client_calls(messages: Sequence[Message], names: set[str]) -> list[ClientCall]:
+    answers = [message for message in messages if isinstance(message, Assistant)]
+    return [
+        ClientCall(id=call.id, function=CallFunction(call.name, bytes(call.args).decode()))
+        for call in (answers[-1].calls if answers else ())
+        if call.name in names and not call.broken
+    ]
+
+
+def _finish_reason(ended: RunEnded) -> str:
+    match ended.outcome:
+        case Outcome.DONE:
+            return "tool_calls" if ended.code == CLIENT_CALLS else "stop"
+        case Outcome.EXHAUSTED:
+            return "length"
+        case Outcome.FAILED | Outcome.CANCELLED:
+            return "length" if ended.code == "truncated" else "error"
+
+
+def _turn_status(session: str, ended: RunEnded, *, has_text: bool) -> TurnStatus:
+    done = ended.outcome is Outcome.DONE
+    return TurnStatus(
+        session_id=session,
+        completed=done,
+        partial=not done and has_text,
+        failed=ended.outcome in {Outcome.FAILED, Outcome.CANCELLED},
+        error=None if done else ended.reason or None,
+        error_code=None if done else ended.code or None,
+    )

@@ -14,7 +14,7 @@ from hermes.api.context import ApiContext, ApiLimits
 from hermes.api.errors import ApiError, error_from_hermes
 from hermes.api.turn_gate import ApiTurnRequest, TurnGate, TurnSlot
 from hermes.app.build import App
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 

@@ -18,19 +18,19 @@ from hermes.api.callbacks import (
     MESSAGE_EVENT,
     CallbackChannel,
     callback_post,
+    secret_box_of,
     session_address,
 )
 from hermes.api.errors import ApiError
-from hermes.api.secret_box import secret_box_of
 from hermes.api.turn_gate import SOURCE, ApiTurnRequest, TurnGate, is_own_session
 from hermes.app.build import App
 from hermes.app.followups import FollowupMessage
-from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.delivery import Delivery
+from hermes.gateway.delivery_rules import DeadTargets
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, topic_of
 from hermes.kit.ids import new_id
 from hermes.kit.process_identity import process_id
-from hermes.ports.store import Write
+from hermes.ports.store import AppendMessage, CompleteItem, QueueItem, Write
 from hermes.schema.errors import HermesError, NotFound, SessionBusy
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, User
@@ -188,3 +188,59 @@ class FollowupService:
 
 async def _ignore_event(event: Event) -> None:
     """Ignore it: followers of the session read the stored events."""
+
+
+MAX_ITEMS = 10_000
+
+
+async def settle_interrupted_turns(app: App) -> int:
+    """Return how many messages were settled. Sessions held by another process are skipped."""
+    by_session: dict[str, list[QueueItem]] = {}
+    for item in await app.store.queues.unfinished(INBOX, MAX_ITEMS):
+        if not item.topic.startswith(CHAT_KEY_PREFIX):
+            by_session.setdefault(item.topic, []).append(item)
+    count = 0
+    for session, items in by_session.items():
+        try:
+            count += await _settle_session(app, session, items)
+        except SessionBusy:
+            continue
+    if count:
+        log.warning("added %d messages of interrupted turns to their transcripts", count)
+    return count
+
+
+async def _settle_session(app: App, session: str, items: Sequence[QueueItem]) -> int:
+    archive = app.store.archive_for(OWNER)
+    try:
+        await archive.get(session)
+    except NotFound:
+        # The session was deleted with everything in it.
+        await app.store.commit(*(CompleteItem(item.key) for item in items))
+        return len(items)
+    async with app.runner.holding(session) as lease:
+        messages = [row.message for row in await archive.messages(session)]
+        messages = await app.runner.close_calls(lease, messages)
+        known = {message.id for message in messages}
+        writes: list[Write] = []
+        now = app.clock.now()
+        for item in items:
+            user = await _read_message(app, item)
+            if user is None:
+                continue
+            if user.id not in known:
+                writes.append(AppendMessage(session, "", user, now))
+            writes.append(CompleteItem(item.key))
+        await app.store.commit(*writes, fence=lease.fence)
+        return sum(isinstance(write, CompleteItem) for write in writes)
+
+
+async def _read_message(app: App, item: QueueItem) -> User | None:
+    """Return None for followups, which start a turn, and for unreadable items."""
+    try:
+        followup = msgspec.json.decode(item.body, type=FollowupMessage)
+    except msgspec.MsgspecError as error:
+        log.warning("cannot read inbox item %s: %s", item.key, error)
+        await app.store.queues.park(item.key, f"Cannot be read: {error}")
+        return None
+    return None if followup.news else User(followup.id, followup.parts, followup.trust)

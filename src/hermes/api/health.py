@@ -61,7 +61,7 @@ class GatewayHealth(Struct, frozen=True, kw_only=True):
     active_agents: int = 0
     platforms: dict[str, PlatformHealth] = {}
 
-    def of(self, profile: str) -> "GatewayHealth":
+    def for_profile(self, profile: str) -> "GatewayHealth":
         """Return only the platforms of this profile."""
         platforms, prefix = self.platforms.items(), f"{profile}/"
         by_name = {
@@ -129,7 +129,7 @@ def routes(context: ApiContext) -> list[Route]:
 async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
     """Collect the health report; `only` restricts it to the profile whose own key was given."""
     entry, gateway = context.turn_gate, _gateway_health(context)
-    gateway = gateway.of(only) if only else gateway
+    gateway = gateway.for_profile(only) if only else gateway
     draining = entry.draining or gateway.gateway_state == "draining"
     checks = {
         "state_db": await _check_store(app),

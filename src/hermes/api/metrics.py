@@ -51,12 +51,12 @@ class ApiMetrics:
     def add_profile(self, profile: str) -> None:
         self.profiles.setdefault(profile, ProfileMetrics())
 
-    def of(self, profile: str) -> ProfileMetrics:
+    def for_profile(self, profile: str) -> ProfileMetrics:
         return self.profiles.get(profile) or self.profiles[""]
 
     def text(self, only: str = "") -> str:
         """Render the metrics of all profiles, or of this one."""
-        shares = {only: self.of(only)} if only else self.profiles
+        shares = {only: self.for_profile(only)} if only else self.profiles
         return "\n".join(_metric_lines(shares, self.lag)) + "\n"
 
 

@@ -11,8 +11,8 @@ from hermes.api.errors import ApiError, error_from_hermes, error_from_http
 from hermes.api.metrics import ApiMetrics
 from hermes.api.settings import ApiSettings, check_key
 from hermes.config.home import DEFAULT_PROFILE
-from hermes.kit.connections import Connections
-from hermes.kit.hosts import host_of, hosts_asked
+from hermes.kit.hosts import parse_host, request_hosts
+from hermes.kit.http_server import Connections
 from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
@@ -94,14 +94,14 @@ class ApiMiddleware:
 
     def set_host(self, host: str, *, loopback: bool) -> None:
         """On a loopback address, accept only local host names (against DNS rebinding)."""
-        names = {host_of(one) or one for one in (*self._named, host.lower())}
+        names = {parse_host(one) or one for one in (*self._named, host.lower())}
         allowed = {"localhost", "127.0.0.1", "::1"} | names
         self._hosts = frozenset(allowed) if loopback and "*" not in allowed else None
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle one request; every error becomes an API error response."""
-        self._connections.asked(request.protocol)
+        self._connections.request_started(request.protocol)
         try:
             response = await self._check_and_handle(request, handler)
         except ApiError as error:
@@ -117,8 +117,8 @@ class ApiMiddleware:
             log.exception("request failed: %s %s", request.method, request.path)
             message = "Internal error. See the log for details."
             response = ApiError(500, "internal", message).response()
-        self._metrics.of(_request_profile(request)).count_request(response.status)
-        self._connections.answered(request.protocol)
+        self._metrics.for_profile(_request_profile(request)).count_request(response.status)
+        self._connections.request_ended(request.protocol)
         return response
 
     async def _check_and_handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -131,7 +131,7 @@ class ApiMiddleware:
         if not profile:
             return await handler(request)
         running = self._busy.get(profile, 0)
-        share = max(1, self._connections.most // (len(self._own) + 1))
+        share = max(1, self._connections.limit // (len(self._own) + 1))
         if running >= share:
             message = f"Too many concurrent requests for this key (at most {share})."
             raise ApiError(429, TOO_MANY_REQUESTS, message, wait=1)
@@ -165,7 +165,7 @@ class ApiMiddleware:
             raise ApiError(400, "bad_host", "Send exactly one Host header.")
         if self._hosts is None:
             return
-        asked = hosts_asked(hosts, request.raw_path)
+        asked = request_hosts(hosts, request.raw_path)
         if not asked or not self._hosts.issuperset(asked):
             message = (
                 "This server only answers to local host names. Add others to "
@@ -213,7 +213,7 @@ class ApiMiddleware:
             self._log_refusal(request)
             message = "Missing or invalid API key. Send it as: Authorization: Bearer KEY"
             raise ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
-        self._connections.trust(request.protocol)
+        self._connections.mark_trusted(request.protocol)
 
     def _log_refusal(self, request: web.Request) -> None:
         """Log the first rejections, then every hundredth, so that guessing cannot fill the log."""

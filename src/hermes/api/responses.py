@@ -51,7 +51,7 @@ from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import ApiTurnRequest, TurnSlot, stopped_before_start
 from hermes.api.turn_input import client_tools
 from hermes.app.build import App
-from hermes.kit.deadline import sleep_unless
+from hermes.kit.tasks import sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.journal import SaveResponse, StoredResponse
 from hermes.ports.store import Write

@@ -1,13 +1,14 @@
-"""Runs: work started by a request that continues without it, followed through a stored journal."""
+"""Request and response objects of the runs API; run events are in `run_event_writer`."""
 
 import secrets
 from collections.abc import AsyncGenerator
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
-from msgspec import structs
+from msgspec import Meta, Struct, structs
 
-from hermes.api.callbacks import check_callback
+from hermes.api.callbacks import check_callback, secret_box_of
 from hermes.api.catalog import model_names, model_route_for
 from hermes.api.context import (
     FOLLOW_PARAMETERS,
@@ -22,21 +23,17 @@ from hermes.api.context import (
 from hermes.api.errors import ApiError, invalid, not_found
 from hermes.api.event_stream import stream_events
 from hermes.api.run_event_writer import RunState, event_frame, run_state
-from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput, idempotency_key, key_reused
-from hermes.api.run_objects import (
-    ApprovalAnswer,
-    ApprovalAnswerRequest,
-    ClarifyAnswer,
-    ClarifyRequest,
-    RunAccepted,
-    RunList,
-    RunRequest,
-    RunSteered,
-    RunStopped,
-    SteerRequest,
+from hermes.api.run_input import (
+    History,
+    Identifier,
+    Input,
+    ParsedInput,
+    ResolvedInput,
+    RunInput,
+    idempotency_key,
+    key_reused,
 )
 from hermes.api.run_service import RUN_ID_PREFIX, RunService
-from hermes.api.secret_box import secret_box_of
 from hermes.api.session_resolver import SESSION_KEY_HEADER, id_from_header, prepare_session
 from hermes.api.turn_gate import ApiTurnRequest, RunningTurn
 from hermes.app.build import App
@@ -47,6 +44,84 @@ from hermes.schema.errors import NotFound
 from hermes.schema.messages import Trust
 from hermes.schema.questions import ApprovalChoice
 from hermes.schema.scope import OWNER, Role
+
+
+class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Start a run. `session_id` continues a session; a history is only for a new one.
+
+    Without `later` the run cannot promise results after its end. A caller acting for another person
+    passes that person's `role`, and sets `brought` if the input is untrusted data. Neither grants
+    more than the key does.
+    """
+
+    input: Input
+    instructions: str | None = None
+    conversation_history: History | None = None
+    previous_response_id: Identifier | None = None
+    session_id: Identifier | None = None
+    model: Identifier | None = None
+    later: bool = True
+    role: Role = Role.OWNER
+    brought: bool = False
+    callback_url: str | None = None
+    callback_secret: str | None = None
+
+
+class RunAccepted(Struct, frozen=True, kw_only=True):
+    run_id: str
+    session_id: str
+    status: str = "started"
+
+
+class RunList(Struct, frozen=True):
+    """Active runs. A `hermes.turn` belongs to an idempotency key and can only be stopped."""
+
+    data: list[RunState]
+    object: str = "list"
+
+
+class RunStopped(Struct, frozen=True, kw_only=True):
+    run_id: str
+    status: RunStatus
+
+
+class SteerRequest(Struct, frozen=True, kw_only=True):
+    input: Input
+
+
+class RunSteered(Struct, frozen=True, kw_only=True):
+    run_id: str
+    status: str = "accepted"
+
+
+class ApprovalAnswerRequest(Struct, frozen=True, kw_only=True):
+    """Answer one question by `question_id`, the latest one without it, or every one with `all`."""
+
+    choice: Literal["once", "session", "always", "deny", "approve", "allow"]
+    question_id: Identifier = ""
+    all: bool = False
+    resolve_all: bool = False
+
+
+class ClarifyRequest(Struct, frozen=True, kw_only=True):
+    """An answer in free text, or one of the choices."""
+
+    answer: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    question_id: Identifier = ""
+
+
+class ClarifyAnswer(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.run.clarify_response"
+    run_id: str
+    resolved: int
+
+
+class ApprovalAnswer(Struct, frozen=True, kw_only=True):
+    object: str = "hermes.run.approval_response"
+    run_id: str
+    choice: str
+    resolved: int
+
 
 STREAM_CLOSED = b": stream closed\n\n"
 

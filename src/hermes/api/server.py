@@ -23,15 +23,15 @@ from hermes.api.settings import ApiSettings, profile_key
 from hermes.api.turn_gate import TurnGate
 from hermes.app.build import App
 from hermes.kit.clock import Clock
-from hermes.kit.connections import (
-    ACCEPTED_AT_ONCE,
-    Connections,
-    room_for,
-    wait_in_kernel,
-)
 from hermes.kit.hosts import is_loopback
-from hermes.kit.http_shutdown import shut_down_server
-from hermes.kit.listen_errors import listen_error
+from hermes.kit.http_server import (
+    ACCEPT_BATCH,
+    Connections,
+    connection_limit,
+    extend_backlog,
+    listen_error,
+    shut_down_server,
+)
 from hermes.kit.text import one_line
 from hermes.models.settings import CustomProvider
 from hermes.schema.errors import ConfigError
@@ -73,7 +73,7 @@ class _Connection(RequestHandler):
         self._connections = connections
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._connections.lost(self)
+        self._connections.remove(self)
         super().connection_lost(exc)
 
     def handle_error(
@@ -170,7 +170,7 @@ class ApiServer:
         routes = [route for offer in modules for route in offer(self.context)]
         self.routes = [*routes, document_route(routes)]
         free = {path for one in self.routes if one.public for path in _paths(one)}
-        self._connections = Connections(room_for(self._limits.connections))
+        self._connections = Connections(connection_limit(self._limits.connections))
         self._middleware = ApiMiddleware(settings, self.metrics, free, self._connections)
         self.turn_gate.keyed_profiles = self._middleware.keyed_profiles
         self._rejected: dict[_RejectedConnection, None] = {}
@@ -310,12 +310,10 @@ class ApiServer:
         loop = asyncio.get_running_loop()
         host, port = self._settings.host, self._settings.port
         try:
-            server = await loop.create_server(
-                self._connection, host, port, backlog=ACCEPTED_AT_ONCE
-            )
+            server = await loop.create_server(self._connection, host, port, backlog=ACCEPT_BATCH)
         except OSError as error:
             raise listen_error("api_server", host, port, error) from error
-        wait_in_kernel(server.sockets)
+        extend_backlog(server.sockets)
         return server
 
     def _connection(self) -> asyncio.Protocol:
@@ -332,7 +330,7 @@ class ApiServer:
             lingering_time=2.0,
             auto_decompress=False,
         )
-        self._connections.opened(connection, self._clock.monotonic())
+        self._connections.add(connection, self._clock.monotonic())
         return connection
 
     def _reject_all(self) -> None:
@@ -345,7 +343,7 @@ class ApiServer:
             await self._clock.sleep(CHECK_INTERVAL)
             now = self._clock.monotonic()
             self.metrics.lag = max(0.0, now - before - CHECK_INTERVAL)
-            self._connections.end_silent(now - self._limits.head_seconds)
+            self._connections.close_silent(now - self._limits.head_seconds)
 
 
 def _paths(route: Route) -> tuple[str, str]:

@@ -10,13 +10,13 @@ from msgspec import Raw, structs
 
 from hermes.api.answer_text import AnswerTextStream
 from hermes.api.catalog import model_names
-from hermes.api.chat_completion import (
+from hermes.api.chat_objects import (
+    ChatMessage,
     CompletionLabel,
     FinishedCompletion,
     completion_error,
     finish_completion,
 )
-from hermes.api.chat_objects import ChatMessage
 from hermes.api.context import KEY_PROFILE, ApiContext, decode_body, json_response
 from hermes.api.errors import ApiError, invalid
 from hermes.api.event_stream import EventStream, run_without_stream, stream_events, stream_turn

@@ -5,8 +5,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hermes.api.chat_completion import FinishedCompletion
-from hermes.api.chat_objects import ContentParts
+from hermes.api.chat_objects import ContentParts, FinishedCompletion
 from hermes.api.errors import Problem
 from hermes.schema.chat_api import WireCall, to_wire
 from hermes.schema.sessions import Session, SessionSummary, StoredMessage

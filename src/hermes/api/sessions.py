@@ -4,7 +4,13 @@ import msgspec
 from aiohttp import web
 from msgspec import UNSET, structs
 
-from hermes.api.callbacks import Callback, callback_of, callback_registration, check_callback
+from hermes.api.callbacks import (
+    Callback,
+    callback_of,
+    callback_registration,
+    check_callback,
+    secret_box_of,
+)
 from hermes.api.catalog import model_route_for
 from hermes.api.context import (
     AFTER,
@@ -20,7 +26,6 @@ from hermes.api.context import (
 from hermes.api.errors import ApiError, invalid
 from hermes.api.idempotency import TURN_ERRORS
 from hermes.api.run_input import get_session, new_session
-from hermes.api.secret_box import secret_box_of
 from hermes.api.session_chat import SessionChat, SessionFollower
 from hermes.api.session_objects import (
     ChatTurn,

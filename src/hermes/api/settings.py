@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.config.schema import Config
+from hermes.config.sections import Port
 from hermes.config.sections.messaging import Platform
-from hermes.config.sections.types import Port
 from hermes.gateway.platform_settings import is_true, parse_list
 from hermes.schema.errors import ConfigError
 

@@ -13,9 +13,9 @@ from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
-from hermes.ports.events import Emit
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
+from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, NotFound, PolicyRefused, StoreError
 from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop

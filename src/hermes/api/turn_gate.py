@@ -12,8 +12,8 @@ from hermes.api.errors import ApiError
 from hermes.api.metrics import ApiMetrics, ProfileMetrics
 from hermes.api.side_calls import run_side_call
 from hermes.app.build import App
-from hermes.ports.events import Emit
 from hermes.ports.model import UNCONSTRAINED, ModelRequest, OutputConstraints
+from hermes.ports.turn import Emit
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Result, User
 from hermes.schema.scope import OWNER, Address, Role
@@ -207,7 +207,7 @@ class TurnGate:
         turn of this role may not continue.
         """
         profile = app.home.profile
-        held_slot, share = slot or self.take(profile), self.metrics.of(profile)
+        held_slot, share = slot or self.take(profile), self.metrics.for_profile(profile)
         held_slot.count_for(share)
 
         async def counted(event: Event) -> None:

@@ -27,15 +27,15 @@ from hermes.app.subagents import delegation_deps
 from hermes.app.toolbox import Toolbox, ToolFactory
 from hermes.approvals.service import ApprovalService
 from hermes.config.dotenv import profile_env
+from hermes.config.effective import secrets_in
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.loader import LoadedConfig, load_config
-from hermes.config.masking import secrets_in
 from hermes.config.schema import Config
 from hermes.config.variables import secret_values
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.redact import Redactor
-from hermes.logs.files import Logs, LogScope, LogSettings, set_up_logs
+from hermes.logs import Logs, LogScope, LogSettings, set_up_logs
 from hermes.models.catalog import price
 from hermes.models.key_pool import stored_secrets
 from hermes.models.settings import ModelOverrides
@@ -320,7 +320,8 @@ def _mcp_deps(base: _AppBase, toolbox: Toolbox) -> McpDeps:
         clock=base.clock,
         redactor=base.redactor,
         workspace=base.options.workspace,
-        early=base.options.reviews_turns and base.config.main_model.openai_runtime != CODEX_RUNTIME,
+        connect_early=base.options.reviews_turns
+        and base.config.main_model.openai_runtime != CODEX_RUNTIME,
     )
 
 
@@ -428,7 +429,7 @@ def _turn_settings(base: _AppBase, learning: Learning) -> TurnSettings:
 def _prefill(home: Home, config: Config) -> Sequence[Message]:
     if not config.prefill_messages_file.strip():
         return ()
-    from hermes.app.prefill import read_prefill  # noqa: PLC0415 - rarely configured
+    from hermes.app.prompt_context import read_prefill  # noqa: PLC0415 - rarely configured
 
     return read_prefill(home, config.prefill_messages_file.strip())
 

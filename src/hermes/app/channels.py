@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from hermes.app.build import App
 from hermes.app.embedded_models import ModelServerPool, open_model_servers
-from hermes.channels.catalog import MANIFESTS
+from hermes.channels import MANIFESTS
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import is_true, platform_variable

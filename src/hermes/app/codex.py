@@ -27,9 +27,8 @@ from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
-from hermes.ports.blobs import Blobs
 from hermes.ports.sandbox import Process
-from hermes.ports.store import Store
+from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import SupportsRestore, Tool
 from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES
 from hermes.sandbox.filesystem_policy import HOME_SECRETS
@@ -41,7 +40,7 @@ from hermes.schema.sessions import Session
 from hermes.session.runner import Planner
 
 if TYPE_CHECKING:
-    from hermes.ports.hooks import TurnHooks
+    from hermes.ports.turn import TurnHooks
     from hermes.runtimes.codex.runtime import CodexDeps
     from hermes.runtimes.codex.service import CodexServiceDeps, ProcessCommand
     from hermes.tools.provenance.command_provenance import WatchedCommand
@@ -119,7 +118,7 @@ def codex_service_deps(
     def launch(command: "ProcessCommand") -> AbstractAsyncContextManager[Process]:
         return spawner.open(
             SpawnRequest(
-                argv=command.argv, cwd=command.cwd, env=command.env, talk=True, label="codex"
+                argv=command.argv, cwd=command.cwd, env=command.env, has_stdin=True, label="codex"
             )
         )
 

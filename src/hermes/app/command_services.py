@@ -10,10 +10,10 @@ from msgspec import Struct, structs
 from msgspec.structs import asdict
 
 from hermes.app.build import App
-from hermes.app.images import load_images
 from hermes.app.learning_commands import LearningCommands
 from hermes.app.prompt_context import all_personalities
 from hermes.app.session_services import ChatHandoff, ProjectInstructions, SessionWindow
+from hermes.app.storage import load_images
 from hermes.app.toolbox import Toolbox
 from hermes.commands.services import (
     BackgroundJob,
@@ -27,14 +27,14 @@ from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.messaging import HomeChannel
-from hermes.config.yaml_values import as_list, as_mapping
+from hermes.config.values import as_list, as_mapping
 from hermes.gateway.messages import platform_of
 from hermes.gateway.platform_settings import home_variables
 from hermes.gateway.roles import permitted_tools
 from hermes.gateway.supervisor import Supervisor
 from hermes.models.settings import LocalServer
-from hermes.ports.blobs import Blobs
 from hermes.ports.delegation import Task
+from hermes.ports.store import Blobs
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media
 from hermes.schema.scope import Address, Role, Scope
@@ -91,8 +91,8 @@ class SettingsWriter:
         self._effort = effort
         self._app.planner.change_effort(effort)
 
-    async def save_busy_mode(self, manner: BusyMode) -> None:
-        await self._write("display.busy_input_mode", manner.value)
+    async def save_busy_mode(self, mode: BusyMode) -> None:
+        await self._write("display.busy_input_mode", mode.value)
 
     async def save_progress(self, level: str) -> None:
         await self._write("display.tool_progress", level)
@@ -205,7 +205,7 @@ class ConfiguredModels:
         return list(dict.fromkeys(name for name in names if name))
 
     async def _inside(self) -> Sequence[LocalServer]:
-        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - for lists only
+        from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - for lists only
 
         return await run_sync(local_server_under, self._root)
 
@@ -296,9 +296,9 @@ class SessionJobs:
                 name=f"{going.work.id} [{number}]",
                 command=task.goal,
                 seconds=(now - going.started).total_seconds(),
-                doing=doing,
+                activity=doing,
             )
-            for going in self._delegations.of(session.id, session.key)
+            for going in self._delegations.running_in(session.id, session.key)
             for number, (task, doing) in enumerate(
                 zip(going.work.tasks, going.activity, strict=True), 1
             )

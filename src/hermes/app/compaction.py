@@ -54,9 +54,8 @@ def build_compaction(config: Config, deps: CompactionDeps) -> CompactionService 
 
 
 def _build_compactor(config: Config, deps: CompactionDeps, limits: CompactionLimits) -> "Compactor":
-    from hermes.compaction.compactor import Compactor  # noqa: PLC0415 - most sessions stay short
+    from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
     from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
-    from hermes.compaction.view_store import ViewStore  # noqa: PLC0415 - as above
 
     slot = config.auxiliary.compression
     writer = SummaryWriter(

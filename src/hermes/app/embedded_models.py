@@ -17,10 +17,9 @@ from hermes.sandbox.child_env import BASE_PREFIXES, BASE_VARIABLES
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 
 if TYPE_CHECKING:
-    from hermes.models.embedded.catalog import Weights
     from hermes.models.embedded.download import ReportDownload
     from hermes.models.embedded.engine import EnginePool, LaunchCommand, LaunchProcess
-    from hermes.models.embedded.folder import ModelFolder
+    from hermes.models.embedded.weights import ModelFolder, Weights
 
 EXTRA_VARIABLES = ("LD_LIBRARY_PATH",)
 STOP_TIMEOUT = 5.0
@@ -35,7 +34,7 @@ def process_launcher(spawner: Spawner, called: str) -> "LaunchProcess":
     @asynccontextmanager
     async def launch(command: "LaunchCommand") -> AsyncGenerator[Process]:
         start = SpawnRequest(
-            argv=command.argv, cwd=command.cwd, env=command.env, talk=True, label=called
+            argv=command.argv, cwd=command.cwd, env=command.env, has_stdin=True, label=called
         )
         async with spawner.open(start) as child:
             await child.wait_started()

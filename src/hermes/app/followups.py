@@ -23,7 +23,7 @@ class FollowupMessage(User, frozen=True, tag="user"):
 
 
 class FollowupRouter:
-    """Implements `hermes.ports.followups.Followups`.
+    """Implements `hermes.ports.message_sender.Followups`.
 
     A chat gets the message as if it had been sent there. In any other session it is an inbox
     item that the next turn picks up before it answers.

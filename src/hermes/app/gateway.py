@@ -31,11 +31,11 @@ from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.gateway import BorrowedChannel, Gateway, GatewayDeps, GatewayRules, no_borrowers
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.messages import BusyMode, platform_of
+from hermes.gateway.notices import request_restart_notice
 from hermes.gateway.pairing import Pairing
 from hermes.gateway.platform_settings import is_true, platform_variable
 from hermes.gateway.progress_message import ProgressDisplay, ProgressTiming
 from hermes.gateway.rate_limiter import RateLimiter
-from hermes.gateway.restart_notice import request_restart_notice
 from hermes.gateway.roles import command_access
 from hermes.gateway.targets import UnresolvedTarget, home_channels, parse_targets, resolve_targets
 from hermes.gateway.user_limits import TurnQuotas
@@ -116,7 +116,7 @@ def build_gateway(app: App, parts: GatewayOptions) -> Gateway:
         shortcuts=shortcuts_from(app.config, registry.names),
         context=context,
         cwd=chat_workspace(app.home, app.config, app.env),
-        refusal=TurnQuotas(app.store, app.clock, app.chats.permissions).refusal,
+        rejection=TurnQuotas(app.store, app.clock, app.chats.permissions).rejection,
         resolve_targets=_target_resolver(app, parts.channels),
         on_contact=parts.directory.record,
         running_processes=partial(process_start_times, app),

@@ -17,9 +17,8 @@ from hermes.tools.catalog import LearningDeps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.learning.ledger.change import Proposal
-    from hermes.learning.ledger.ledger import Ledger
-    from hermes.learning.memory.memory_store import MemoryStore
+    from hermes.learning.ledger import Ledger, Proposal
+    from hermes.learning.memory import MemoryStore
     from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
     from hermes.learning.skills.curator import CurationLimits, Curator
     from hermes.learning.skills.editor import SkillEditor
@@ -40,14 +39,13 @@ class Learning:
 
     @cached_property
     def ledger(self) -> "Ledger":
-        from hermes.learning.ledger.ledger import Ledger
+        from hermes.learning.ledger import Ledger
 
         return Ledger(self._store, self._home.path, self._clock)
 
     @cached_property
     def memory_store(self) -> "MemoryStore":
-        from hermes.learning.memory.entries import MemoryLimits
-        from hermes.learning.memory.memory_store import MemoryStore
+        from hermes.learning.memory import MemoryLimits, MemoryStore
 
         settings = self._config.memory
         limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
@@ -115,8 +113,8 @@ class Learning:
             usage=lambda: self.usage,
             skill_editor=lambda: self.skill_editor,
             skill_environment=lambda: self.environment(tools(), ()),
-            ask_for_memory=lambda: self.memory_approval,
-            ask_for_skills=lambda: self._config.skills.write_approval,
+            memory_needs_approval=lambda: self.memory_approval,
+            skills_need_approval=lambda: self._config.skills.write_approval,
         )
 
 

@@ -9,27 +9,20 @@ from hermes.commands.services import SkillSummary
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.errors import UsageError
-from hermes.learning.ledger.change import Author, Proposal
-from hermes.learning.ledger.diffs import (
-    change_text,
-    entry_line,
-    proposal_line,
-    proposal_text,
-    short_id,
-)
-from hermes.learning.memory.entries import InvalidOperation, MemoryTarget, join_entries
-from hermes.learning.memory.memory_store import MEMORY_KIND as MEMORY
-from hermes.learning.memory.memory_store import MemoryFull
+from hermes.learning.diffs import change_text, entry_line, proposal_line, proposal_text, short_id
+from hermes.learning.ledger import Author, Proposal
+from hermes.learning.memory import MEMORY_KIND as MEMORY
+from hermes.learning.memory import InvalidOperation, MemoryFull, MemoryTarget, join_entries
 from hermes.learning.skills.catalog import Skill
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.usage import SkillUsage
 from hermes.schema.attachments import SKILL_HEADER
 from hermes.schema.errors import NotFound
-from hermes.tools.skills_list import fill_placeholders
+from hermes.tools.skills import fill_placeholders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.learning.skills.bundles import Bundle
+    from hermes.learning.skills.document import Bundle
 
 ALL_PROPOSALS = "all"
 _MAX_EXAMINED, _MAX_SHOWN = 500, 10
@@ -112,7 +105,7 @@ class LearningCommands:
         )
 
     async def bundles(self) -> Sequence[SkillSummary]:
-        from hermes.learning.skills.bundles import list_bundles  # noqa: PLC0415 - rarely used
+        from hermes.learning.skills.document import list_bundles  # noqa: PLC0415 - rarely used
 
         return [
             SkillSummary(name=one.name, description=one.description, marks=one.skills)
@@ -153,7 +146,7 @@ class LearningCommands:
 
     def _skill(self, name: str) -> str:
         skill = self._find_skill(name)
-        record = self._learning.usage.of(skill.name)
+        record = self._learning.usage.get(skill.name)
         labels = ", ".join(record.labels(builtin=skill.builtin)) or "yours"
         body = self._learning.skill_catalog.read(skill).body
         head = f"{skill.name}: {skill.head.description}\n{skill.folder}  ({labels})"
@@ -178,7 +171,7 @@ class LearningCommands:
         return "\n\n".join([*parts, bundle.instruction]).strip()
 
     def _bundle(self, name: str) -> "Bundle | None":
-        from hermes.learning.skills.bundles import find_bundle  # noqa: PLC0415 - rarely used
+        from hermes.learning.skills.document import find_bundle  # noqa: PLC0415 - rarely used
 
         home = self._home.path
         return find_bundle(home, name) or find_bundle(home, name.replace("_", "-"))

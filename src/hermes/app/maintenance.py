@@ -10,7 +10,7 @@ from hermes.kit.errors import HermesError
 from hermes.schema.errors import StoreError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
-from hermes.session.run_failures import prune_failures
+from hermes.session.recorder import prune_failures
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ async def curate_if_due(app: App) -> None:
 
 async def propose_merges(app: App) -> None:
     """Propose to remove duplicates, for the owner to decide."""
-    from hermes.learning.memory.duplicates import find_duplicates, propose_removal  # noqa: PLC0415 - once a week
+    from hermes.learning.duplicates import find_duplicates, propose_removal  # noqa: PLC0415 - once a week
 
     proposals = list(await app.learning.curator.propose_merges(curation_limits(app.config).backups))
     memory = app.learning.memory_store

@@ -20,17 +20,17 @@ from msgspec import Struct, structs
 from hermes.app.planner import StandardPlanner
 from hermes.app.toolbox import Toolbox
 from hermes.config.dotenv import profile_env
+from hermes.config.effective import secrets_in
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.loader import LoadedConfig, load_config
-from hermes.config.masking import secrets_in
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.kit.text import one_line, plural
-from hermes.logs.files import RotatingFile
-from hermes.ports.blobs import Blobs
+from hermes.logs import RotatingFile
 from hermes.ports.sandbox import Process, ProcessPermissions, ProcessSpec, Sandbox
+from hermes.ports.store import Blobs
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.tools import ToolSpec
 
@@ -60,7 +60,7 @@ class McpDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     redactor: Redactor
     workspace: str
-    early: bool = False  # connect before the first turn
+    connect_early: bool = False  # connect before the first turn
 
 
 def missing_sdk() -> str:
@@ -229,8 +229,7 @@ class McpServers:
         )
 
     def _add_tools(self, link: "McpConnection") -> None:
-        from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
-        from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
+        from hermes.mcp.tools import ResultReader, server_tools  # noqa: PLC0415 - loaded on first use
 
         task = self._tasks.get(link.server.name)
         if task is None or task.connection is not link:
@@ -305,7 +304,7 @@ async def open_mcp_servers(parts: McpDeps, planner: StandardPlanner) -> AsyncGen
         async with background_tasks() as group:
             servers = McpServers(parts, group, stderr)
             planner.set_ready(servers.wait_ready)
-            if parts.early:
+            if parts.connect_early:
                 servers.start()
             yield servers
 
@@ -325,9 +324,8 @@ async def test_connection(
     if why := missing_sdk() or await run_sync(load_sdk):
         return ConnectionTest(error=why)
     from hermes.mcp.connection import McpConnection, McpConnectionDeps  # noqa: PLC0415 - as above
-    from hermes.mcp.results import ResultReader  # noqa: PLC0415 - as above
     from hermes.mcp.tool_list import ActingTools  # noqa: PLC0415 - as above
-    from hermes.mcp.tools import server_tools  # noqa: PLC0415 - as above
+    from hermes.mcp.tools import ResultReader, server_tools  # noqa: PLC0415 - loaded on first use
     from hermes.store.blobs import FileBlobs  # noqa: PLC0415 - as above
 
     async def ignore_stderr(name: str, text: str) -> None:

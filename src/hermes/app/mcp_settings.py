@@ -9,7 +9,7 @@ from hermes.app.toolbox import NO_MCP
 from hermes.config.env import Env
 from hermes.config.home import user_home
 from hermes.config.sections.execution import McpServer
-from hermes.kit.public_urls import parse_http_url
+from hermes.kit.hosts import parse_http_url
 from hermes.mcp.server_config import (
     NAME_PATTERN,
     Endpoint,

@@ -70,7 +70,7 @@ class OutboxSender:
 
     def owner_chat(self, scope: Scope) -> Address | None:
         """The home channel of the requester's platform, or any other."""
-        from hermes.app.send_targets import load_send_targets  # noqa: PLC0415 - as below
+        from hermes.app.chat_directory import load_send_targets  # noqa: PLC0415 - as below
 
         online = [scope.address.channel] if scope.address else []
         homes = load_send_targets(self._home, self._env, online).homes
@@ -85,7 +85,7 @@ class OutboxSender:
         self._announce(address)
 
     def _resolve(self, scope: Scope, target: str) -> tuple[ResolvedTargets, set[Address]]:
-        from hermes.app.send_targets import load_send_targets, resolve_names  # noqa: PLC0415 - few turns send
+        from hermes.app.chat_directory import load_send_targets, resolve_names  # noqa: PLC0415 - few turns send
 
         online = [scope.address.channel] if scope.address else []
         known = load_send_targets(self._home, self._env, online)

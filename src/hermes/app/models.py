@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import anyio
 from anyio.to_thread import run_sync
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.app.model_settings import PROVIDER_SETTINGS, model_settings
 from hermes.config.env import Env
@@ -16,15 +17,21 @@ from hermes.kit.clock import Clock
 from hermes.models.discovery import find_local_servers, list_models, resolve_with_discovery
 from hermes.models.factory import build_model
 from hermes.models.key_pool import KeyPool
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import PROVIDERS, ModelProfile
 from hermes.models.resilient_model import ResilientModel
-from hermes.models.resolver import NoModelChosen, ResolvedModels, resolve_models
+from hermes.models.resolver import ModelTarget, NoModelChosen, ResolvedModels, resolve_models
 from hermes.models.selection import configured_provider, is_configured
-from hermes.models.settings import CustomProvider, LocalServer, ModelOverrides, ModelSettings
+from hermes.models.settings import (
+    CustomProvider,
+    EnvLookup,
+    LocalServer,
+    ModelOverrides,
+    ModelSettings,
+)
 from hermes.models.urls import redacted_url
-from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
-from hermes.schema.errors import ConfigError
+from hermes.ports.store import Blobs
+from hermes.schema.errors import ConfigError, ModelError
 from hermes.schema.sessions import Session
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ WEIGHTS_FOLDER = "local-model"
 """The folder of embedded models, in the root shared by all profiles."""
 
 
-def with_weights(settings: ModelSettings, home: Home) -> ModelSettings:
+def with_embedded_models(settings: ModelSettings, home: Home) -> ModelSettings:
     return structs.replace(settings, weights=f"file://{home.root / WEIGHTS_FOLDER}")
 
 
@@ -63,7 +70,7 @@ class ModelSelector:
     ) -> None:
         self._home = home
         self._env = env
-        self._settings = with_weights(settings, home)
+        self._settings = with_embedded_models(settings, home)
         self._engine: Callable[[], EngineQueue] | None = None
         self._blobs = blobs
         self._clock = clock
@@ -154,7 +161,7 @@ class ModelSelector:
 
     async def check_name(self, name: str, provider: str | None) -> str:
         """Why the name could not be checked; usually empty. Raises if it is certainly wrong."""
-        from hermes.models.model_check import verify_model  # noqa: PLC0415 - rarely used
+        from hermes.models.discovery import verify_model  # noqa: PLC0415 - rarely used
 
         return await verify_model(
             (await self.resolve(ModelOverrides(model=name, provider=provider or ""))).primary
@@ -243,7 +250,7 @@ class ModelSelector:
 
     async def _find_local(self) -> Sequence[LocalServer]:
         """Local servers, and last the embedded model, if installed."""
-        from hermes.models.embedded.target import local_server_under  # noqa: PLC0415 - last resort
+        from hermes.models.embedded.weights import local_server_under  # noqa: PLC0415 - last resort
 
         return [*await find_local_servers(self._env.get), *local_server_under(self._home.root)]
 
@@ -292,3 +299,89 @@ def summary_flags(config: Config) -> ModelOverrides | None:
 
 def auxiliary_tries(config: Config) -> int:
     return 1 + config.auxiliary.transient_retries
+
+
+LIST_TIMEOUT = 5.0
+
+
+class ProviderModels(Struct, frozen=True, kw_only=True):
+    """One provider and its models."""
+
+    provider: str
+    base_url: str
+    models: tuple[str, ...] = ()
+    local: bool = False
+    error: str = ""  # why they could not be listed
+
+
+async def find_available(settings: ModelSettings, env: EnvLookup) -> Sequence[ProviderModels]:
+    """Ask all providers concurrently, for a few seconds at most."""
+    found: list[ProviderModels] = []
+    listed: dict[str, ProviderModels] = {}
+
+    async def find_local() -> None:
+        found.extend(
+            ProviderModels(
+                provider=server.provider,
+                base_url=server.base_url,
+                models=tuple(server.models),
+                local=True,
+            )
+            for server in [*await find_local_servers(env), *_embedded_servers(settings)]
+        )
+
+    async def ask(target: ModelTarget) -> None:
+        listed[target.provider] = await _list_provider(target)
+
+    targets = _provider_targets(settings, env)
+    async with anyio.create_task_group() as group:
+        group.start_soon(find_local)
+        for target in targets:
+            group.start_soon(ask, target)
+    known = {offer.base_url for offer in found}
+    others = [listed[target.provider] for target in targets]
+    return [*found, *(offer for offer in others if offer.base_url not in known)]
+
+
+def _embedded_servers(settings: ModelSettings) -> Sequence[LocalServer]:
+    """Installed embedded models."""
+    from hermes.models.embedded.weights import folder_at, local_server_in  # noqa: PLC0415 - loaded on first use
+
+    return local_server_in(folder_at(settings.weights)) if settings.weights else ()
+
+
+async def _list_provider(target: ModelTarget) -> ProviderModels:
+    models: tuple[str, ...] = ()
+    trouble = ""
+    try:
+        models = tuple(sorted(await list_models(target, LIST_TIMEOUT)))
+    except ModelError as error:
+        trouble = error.sentence
+    return ProviderModels(
+        provider=target.provider,
+        base_url=target.base_url,
+        models=models,
+        local=target.local,
+        error=trouble,
+    )
+
+
+def _provider_targets(settings: ModelSettings, env: EnvLookup) -> list[ModelTarget]:
+    """Every provider that can be asked: those with a key or a custom URL."""
+    custom_url = settings.base_url or env("OPENAI_BASE_URL")
+    names = ["", *(one.name for one in settings.custom_providers)]
+    # A key set for a custom URL is not sent to OpenAI.
+    names += [
+        one.name for one in PROVIDERS if not one.local and not (custom_url and one.name == "openai")
+    ]
+    targets: dict[str, ModelTarget] = {}
+    for name in names:
+        try:
+            target = resolve_models(
+                settings, env, ModelOverrides(provider=name, model="any")
+            ).primary
+        except ConfigError:
+            continue
+        if target.keys or target.local or target.base_url == settings.base_url:
+            targets.setdefault(target.provider, target)
+    return list(targets.values())

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hermes.agent.loop_guard import GuardLimits
 from hermes.agent.plan import Plan, RuntimePlan
-from hermes.agent.system_prompt import PromptFacts, build_prompt
+from hermes.agent.prompts import PromptFacts, build_prompt
 from hermes.app.chat_settings import ChatSettings
 from hermes.app.models import ModelSelector
 from hermes.app.prompt_context import PromptContext, PromptRequest, PromptSections
@@ -31,7 +31,7 @@ from hermes.session.spend_guard import SpendGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.ports.hooks import TurnHooks
+    from hermes.ports.turn import TurnHooks
 
 
 def no_personality(personality: str) -> str:

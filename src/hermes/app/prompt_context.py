@@ -1,6 +1,7 @@
 """Collect the sections of a system prompt: skills, project instructions, memory, personality."""
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -10,15 +11,16 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hermes.agent.prompts import prompt_text
-from hermes.agent.system_prompt import PROJECT_HEADING
+from hermes.agent.prompts import PROJECT_HEADING, prompt_text
 from hermes.app.learning import Learning
 from hermes.config.home import Home
 from hermes.config.schema import Config
-from hermes.config.yaml_values import as_mapping
+from hermes.config.values import as_list, as_mapping
 from hermes.kit.clock import Clock
+from hermes.kit.files import read_regular_file
 from hermes.kit.text import head_and_tail
-from hermes.schema.errors import ToolError
+from hermes.schema.errors import ConfigError, ToolError
+from hermes.schema.messages import Assistant, Message, Stop, Text, User
 from hermes.schema.scope import Role
 from hermes.tools.provenance.instruction_files import CURSOR_RULES, candidate_paths, repository_root
 
@@ -121,7 +123,7 @@ class PromptContext:
         """Memory is the owner's: only their sessions get it."""
         if not any(os.access(note, os.F_OK) for note in self._memory_files):
             return ""
-        from hermes.learning.memory.memory_store import memory_prompt  # noqa: PLC0415 - only with memory
+        from hermes.learning.memory import memory_prompt  # noqa: PLC0415 - only with memory
 
         settings = self._config.memory
         return memory_prompt(
@@ -142,7 +144,7 @@ def project_limit(window: int) -> int:
 def file_provenance(home: Home, clock: Clock) -> "FileProvenance":
     """What is known about the origin of files."""
     from hermes.tools.provenance.file_provenance import FileProvenance  # noqa: PLC0415 - rarely needed
-    from hermes.tools.provenance.trust_store import TrustStore  # noqa: PLC0415 - as above
+    from hermes.tools.provenance.instruction_files import TrustStore  # noqa: PLC0415 - as above
 
     return FileProvenance(clock, home.cache / "fetched", trusted=TrustStore(home.cache / "vouched"))
 
@@ -189,7 +191,7 @@ def _read_inside(path: Path, within: Path) -> bytes:
 def read_instructions(real: Path) -> bytes:
     """Raises `OSError` or `ToolError`, also if the file was replaced by a link."""
     from hermes.tools.files.safe_open import forbid_nothing, open_folder  # noqa: PLC0415 - rarely needed
-    from hermes.tools.provenance.trust_store import MAX_INSTRUCTIONS  # noqa: PLC0415 - as above
+    from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS  # noqa: PLC0415 - as above
 
     with open_folder(real.parent, forbid_nothing) as folder:
         handle = folder.open(real.name)
@@ -241,3 +243,48 @@ def _configured_text(value: object) -> str:
     lines = [parts.get("system_prompt") or parts.get("prompt")]
     lines += [f"{name.capitalize()}: {parts[name]}" for name in ("tone", "style") if name in parts]
     return "\n".join(str(line).strip() for line in lines if line)
+
+
+PREFILL_SETTING = "prefill_messages_file"
+_PREFILL_EXAMPLE = '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+
+
+def read_prefill(home: Home, name: str) -> Sequence[Message]:
+    """Relative paths are inside the home. Raises `ConfigError`."""
+    path = home.path / Path(name).expanduser()
+    try:
+        content: object = json.loads(read_regular_file(path))
+    except OSError as error:
+        raise _invalid_prefill(path, error.strerror or "it cannot be read") from error
+    except ValueError as error:
+        raise _invalid_prefill(path, "it is not valid JSON") from error
+    entries = as_list(content)
+    if entries is None:
+        raise _invalid_prefill(path, "it is not a list")
+    return [_prefill_message(entry, number, path) for number, entry in enumerate(entries, 1)]
+
+
+def _prefill_message(entry: object, number: int, path: Path) -> Message:
+    fields = as_mapping(entry) or {}
+    role, text = fields.get("role"), fields.get("content")
+    if not isinstance(text, str) or not text.strip():
+        raise _invalid_prefill(path, f"the `content` of entry {number} is not a text")
+    # Fixed ids, so that the provider can cache the start of each request.
+    name, parts = f"prefill_{number}", (Text(text),)
+    match role:
+        case "user":
+            return User(name, parts)
+        case "assistant":
+            return Assistant(name, parts, Stop.END)
+        case _:
+            raise _invalid_prefill(
+                path, f"the role of entry {number} is neither user nor assistant"
+            )
+
+
+def _invalid_prefill(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"Cannot use {path} (set by {PREFILL_SETTING}): {why}.",
+        hint=f"Use the form {_PREFILL_EXAMPLE}, or remove the setting: "
+        f"hermes config unset {PREFILL_SETTING}",
+    )

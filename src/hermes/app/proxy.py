@@ -11,11 +11,10 @@ from hermes.approvals.policy import API_SOURCE
 from hermes.config.schema import Config
 from hermes.kit.clock import Clock
 from hermes.ports.approvals import Approvals
-from hermes.ports.blobs import Blobs
-from hermes.ports.followups import Followups
+from hermes.ports.message_sender import Followups
 from hermes.ports.model import Model
 from hermes.ports.runtime import Runtime
-from hermes.ports.store import Store
+from hermes.ports.store import Blobs, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Message
 from hermes.schema.scope import Scope

@@ -111,13 +111,13 @@ class StrongestSandbox:
     async def run(
         self,
         job: ProcessSpec,
-        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        on_output: Callable[[bytes], Awaitable[None]] | None = None,
         *,
         pty: bool = False,
     ) -> ProcessResult:
         sandbox = await self._for(job)
         async with self._checked(job):
-            return await sandbox.run(job, heard, pty=pty)
+            return await sandbox.run(job, on_output, pty=pty)
 
     @asynccontextmanager
     async def open(self, job: ProcessSpec, *, pty: bool = False) -> AsyncGenerator[Process]:

@@ -268,7 +268,7 @@ def filesystem_policy(parts: SandboxDeps) -> "FilesystemPolicy":
         always_hidden=tuple(map(str, _blocked_in_homes(_resolved_home(home)))),
         shown=tuple(shown),
         guarded=(*GUARDED, *startup_files(person), *map(str, instruction_folders(home))),
-        lent=(str(home.path / WORKSPACE),),
+        writable_on_request=(str(home.path / WORKSPACE),),
         reader_paths_for=lambda principal: [*map(str, _own_in_cache(home, principal))],
         user_home=str(person),
         unix_sockets=parts.terminal.unix_sockets,

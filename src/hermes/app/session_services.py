@@ -13,15 +13,15 @@ from hermes.agent.context_size import (
     tool_tokens,
     total_tokens,
 )
-from hermes.agent.system_prompt import section_sizes
+from hermes.agent.prompts import section_sizes
 from hermes.app.build import App
+from hermes.app.chat_directory import load_send_targets
 from hermes.app.prompt_context import (
     file_provenance,
     instruction_files,
     printable,
     read_instructions,
 )
-from hermes.app.send_targets import load_send_targets
 from hermes.commands.services import ContextUsage, InstructionFile
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult
@@ -38,7 +38,7 @@ from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import OWNER, Address, Role, Scope
 from hermes.schema.sessions import Session, SessionChange
 from hermes.tools.provenance.file_provenance import FileProvenance
-from hermes.tools.provenance.trust_store import INSTRUCTION_FILES
+from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES
 
 _CHARACTERS_PER_TOKEN = 4
 
@@ -58,7 +58,7 @@ class SessionWindow:
         compaction = app.runner.compaction
         record, limits = CompactionState(), CompactionLimits()
         if compaction is not None:
-            record, limits = await compaction.record(session), compaction.limits
+            record, limits = await compaction.state(session), compaction.limits
             messages = await compaction.visible_messages(session, messages)
         scope = Scope(
             profile=app.home.profile,
@@ -90,7 +90,7 @@ class SessionWindow:
         return await self._app.runner.compact(session, options, preview=preview)
 
     async def pins(self, session: Session) -> Sequence[str]:
-        return await self._pins.of(session.id)
+        return await self._pins.texts(session.id)
 
     async def pin(self, session: Session, text: str) -> None:
         async with self._app.runner.holding(session.id) as lease:

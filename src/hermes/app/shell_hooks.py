@@ -22,9 +22,8 @@ from hermes.gateway.failure_messages import with_profile_flag
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.approvals import ApprovalRequest, Approvals, Decision
-from hermes.ports.events import Emit
-from hermes.ports.hooks import TurnHooks
 from hermes.ports.sandbox import ProcessSpec, Sandbox
+from hermes.ports.turn import Emit, TurnHooks
 from hermes.schema.errors import ConfigError, SandboxError
 from hermes.schema.events import Outcome
 from hermes.schema.scope import Scope
@@ -191,7 +190,7 @@ class HookDeps(Struct, frozen=True, kw_only=True):
 
 
 class ShellHooks:
-    """Implements `hermes.ports.hooks.TurnHooks`."""
+    """Implements `hermes.ports.turn.TurnHooks`."""
 
     def __init__(self, hooks: Mapping[str, Sequence[ShellHook]], deps: HookDeps) -> None:
         self._hooks = hooks

@@ -15,7 +15,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.text import one_line
 from hermes.learning.skills.document import InvalidSkill
-from hermes.learning.skills.packages import (
+from hermes.learning.skills.installer import (
     MAX_ARCHIVE_BYTES,
     SkillPackage,
     find_packages,

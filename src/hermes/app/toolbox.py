@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hermes.app.checkpoints import build_checkpoints
 from hermes.app.learning import Learning
 from hermes.app.sandboxes import (
     SandboxDeps,
@@ -26,18 +25,18 @@ from hermes.app.sandboxes import (
     runs_elsewhere,
     unsupported_reason,
 )
+from hermes.app.tool_factory import build_checkpoints
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
 from hermes.config.variables import withheld_names
 from hermes.kit.clock import Clock
 from hermes.kit.redact import Redactor
-from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.delegation import Delegator
 from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
-from hermes.ports.store import Store
+from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.sandbox.child_env import EnvRules, child_env
 from hermes.sandbox.local import LocalSandbox

@@ -17,8 +17,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from msgspec import Struct
 
+from hermes.kit.hosts import Ip, is_public, parse_http_url, parse_ip
 from hermes.kit.html_text import html_text
-from hermes.kit.public_urls import Ip, as_ip, is_public, parse_http_url
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.schema.errors import ToolError
 
@@ -102,7 +102,7 @@ class PageReader:
     async def _open(
         self, url: str, parts: SplitResult, resolver: "_CheckedResolver"
     ) -> "_PageResult":
-        number = as_ip(parts.hostname or "")
+        number = parse_ip(parts.hostname or "")
         if number is not None and not resolver.may(number):
             raise _internal_address_error()
         connector = aiohttp.TCPConnector(resolver=resolver, force_close=True)
@@ -179,7 +179,7 @@ class _CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[ResolveResult]:
         found = await self._names.resolve(host, port, family)
-        allowed = [one for one in found if (ip := as_ip(one["host"])) and self.may(ip)]
+        allowed = [one for one in found if (ip := parse_ip(one["host"])) and self.may(ip)]
         self.refused = not allowed
         if not allowed:
             raise OSError(f"{host} is inside this network")
@@ -202,7 +202,7 @@ def _any_address(number: Ip) -> bool:
 
 
 def _is_public_host(host: str) -> bool:
-    number = as_ip(host)
+    number = parse_ip(host)
     return number is not None and is_public(number)
 
 

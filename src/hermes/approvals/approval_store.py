@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.approvals.grants import Grant
+from hermes.approvals.saved_approvals import SavedApproval
 from hermes.kit.clock import Clock
 from hermes.kit.process_identity import is_surely_dead, shares_boot
 from hermes.ports.approvals import ApprovalRequest
@@ -138,10 +138,10 @@ class ApprovalStore:
             return False
         return True
 
-    def grant_write(self, grant: Grant) -> PutRecord:
+    def saved_approval_write(self, grant: SavedApproval) -> PutRecord:
         return PutRecord(self._grant(grant, "given"), expected_state="")
 
-    def _grant(self, grant: Grant, state: str) -> StateRecord:
+    def _grant(self, grant: SavedApproval, state: str) -> StateRecord:
         return StateRecord(
             kind=GRANT_KIND,
             id=grant.id,
@@ -152,15 +152,17 @@ class ApprovalStore:
             open=state == "given",
         )
 
-    async def grants(self, session: str | None = None) -> Sequence[Grant]:
+    async def saved_approvals(self, session: str | None = None) -> Sequence[SavedApproval]:
         """Return all grants, or those that apply to a session."""
         found = await self._store.records.find(GRANT_KIND, only_open=True)
-        grants = [msgspec.json.decode(one.body, type=Grant) for one in found]
+        grants = [msgspec.json.decode(one.body, type=SavedApproval) for one in found]
         return [one for one in grants if session is None or one.session in {"", session}]
 
-    async def revoke(self, identity: str) -> Grant:
+    async def revoke(self, identity: str) -> SavedApproval:
         """Revoke by id or the end of one. Raises `NotFound`."""
-        found = [one for one in await self.grants() if one.id.endswith(identity) and identity]
+        found = [
+            one for one in await self.saved_approvals() if one.id.endswith(identity) and identity
+        ]
         if len(found) != 1:
             problem = "More than one grant matches" if found else "No grant matches"
             raise NotFound(f"{problem} {identity!r}.", hint="/approvals lists them.")

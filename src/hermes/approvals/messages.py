@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from hermes.approvals.approval_store import ANSWERED, LAPSED, OPEN, USED, QuestionRecord, is_awaited
-from hermes.approvals.grants import can_be_saved, unsealed_runner
+from hermes.approvals.saved_approvals import can_be_saved, unsealed_runner
 from hermes.kit.clock import Clock
 from hermes.kit.terminal_text import show_invisible, show_invisible_line, show_lookalikes
 from hermes.ports.approvals import ApprovalRequest, Decision
@@ -20,12 +20,12 @@ MAX_NAME = 60
 MAX_SUBJECT = 200
 SHORT_ID_LENGTH = 6
 """Length of the id suffix that people use to name a request."""
-MAX_REFUSALS = 3
-TOO_MANY_REFUSALS = (
-    f"Not done: {MAX_REFUSALS} requests in this turn were not approved, so no more can be made "
+MAX_DENIALS = 3
+TOO_MANY_DENIALS = (
+    f"Not done: {MAX_DENIALS} requests in this turn were not approved, so no more can be made "
     "in it. Stop, say what you wanted to do and why, and let the user decide what comes next."
 )
-ALREADY_REFUSED = (
+ALREADY_DENIED = (
     "Not done: a person already denied exactly this in this turn, so they are not asked again. "
     "Say that it was not done, and let the user decide what comes next."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from hermes.approvals.grants import AllowRule, Grant, leaves_sandbox
+from hermes.approvals.saved_approvals import AllowRule, SavedApproval, leaves_sandbox
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
 
@@ -50,7 +50,7 @@ class ApprovalRules(Struct, frozen=True, kw_only=True):
 class StandingApprovals(Struct, frozen=True, kw_only=True):
     """What was allowed before: permanently, and for this session."""
 
-    grants: Sequence[Grant] = ()
+    saved: Sequence[SavedApproval] = ()
     yolo: bool = False
 
 
@@ -88,7 +88,7 @@ def apply_policy(
         return Denied(refusal)
     if request.reaching is Isolation.INSIDE or _is_auto_approved(rules, scope, standing):
         return Allowed()
-    if _is_granted(rules, request, standing.grants):
+    if _is_granted(rules, request, standing.saved):
         return Allowed()
     why = _approval_reason(rules, request, whole)
     if not why:
@@ -164,7 +164,9 @@ def _is_auto_approved(rules: ApprovalRules, scope: Scope, standing: StandingAppr
     return rules.members and (rules.yolo or scope.yolo or standing.yolo)
 
 
-def _is_granted(rules: ApprovalRules, request: ApprovalRequest, grants: Sequence[Grant]) -> bool:
+def _is_granted(
+    rules: ApprovalRules, request: ApprovalRequest, grants: Sequence[SavedApproval]
+) -> bool:
     counting = [
         one for one in grants if not (request.foreign and leaves_sandbox(request) and one.session)
     ]

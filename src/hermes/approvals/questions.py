@@ -21,10 +21,10 @@ from hermes.approvals.approval_store import (
 )
 from hermes.approvals.policy import NeedsApproval
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import sleep_unless
 from hermes.kit.failpoints import failpoint
+from hermes.kit.tasks import sleep_unless
 from hermes.ports.approvals import ApprovalRequest, RecoveredQuestions, TurnSuspended
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.schema import events
 from hermes.schema.errors import StoreError
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind

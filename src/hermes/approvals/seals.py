@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hermes.approvals.grants import simple_argv
+from hermes.approvals.saved_approvals import simple_argv
 from hermes.approvals.shell.expansion import word_set
 from hermes.kit.files import read_regular_file
 from hermes.ports.approvals import ApprovalRequest

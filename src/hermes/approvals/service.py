@@ -19,7 +19,6 @@ from hermes.approvals.approval_store import (
     is_abandoned,
     is_awaited,
 )
-from hermes.approvals.grants import Grant, can_be_saved, leaves_sandbox, make_grant
 from hermes.approvals.policy import (
     Allowed,
     ApprovalRules,
@@ -45,14 +44,20 @@ from hermes.approvals.questions import (
     parse_choice,
     request_digest,
 )
+from hermes.approvals.saved_approvals import (
+    SavedApproval,
+    can_be_saved,
+    leaves_sandbox,
+    make_saved_approval,
+)
 from hermes.approvals.smart_review import AskModel, Opinion, ask_opinion
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.process_identity import new_holder_id
 from hermes.ports.approvals import ApprovalRequest, Decision, RecoveredQuestions
-from hermes.ports.events import Emit
 from hermes.ports.records import PutRecord
 from hermes.ports.store import Store
+from hermes.ports.turn import Emit
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
@@ -168,10 +173,10 @@ class ApprovalService:
         return row.words if row is not None else None
 
     async def _standing(self, scope: Scope) -> StandingApprovals:
-        grants = await self._rows.grants(scope.session)
+        grants = await self._rows.saved_approvals(scope.session)
         owner = scope.role is Role.OWNER
         own = [one for one in grants if (one.is_from_owner if owner else one.by == scope.principal)]
-        return StandingApprovals(grants=own, yolo=await self._rows.yolo(scope.session))
+        return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
         self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, tell: Emit
@@ -196,9 +201,9 @@ class ApprovalService:
         if asked.wish is not None and (why := messages.too_long_reason(asked.wish)):
             return Decision(allowed=False, why=why)
         if await self._rows.was_denied(scope.session, scope.run, asked.digest):
-            return Decision(allowed=False, why=messages.ALREADY_REFUSED)
-        if await self._rows.count_denied(scope.session, scope.run) >= messages.MAX_REFUSALS:
-            return Decision(allowed=False, why=messages.TOO_MANY_REFUSALS)
+            return Decision(allowed=False, why=messages.ALREADY_DENIED)
+        if await self._rows.count_denied(scope.session, scope.run) >= messages.MAX_DENIALS:
+            return Decision(allowed=False, why=messages.TOO_MANY_DENIALS)
         async with self._forwarded.reserve_slot(asked) as full:
             if full:
                 return Decision(allowed=False, why=full)
@@ -374,10 +379,10 @@ class ApprovalService:
         approval = row.question.kind is QuestionKind.APPROVAL
         return approval and parse_choice(row.question, text) is not None
 
-    async def grants(self) -> Sequence[Grant]:
-        return await self._rows.grants()
+    async def saved_approvals(self) -> Sequence[SavedApproval]:
+        return await self._rows.saved_approvals()
 
-    async def revoke(self, identity: str) -> Grant:
+    async def revoke(self, identity: str) -> SavedApproval:
         """Raises `NotFound`."""
         return await self._rows.revoke(identity)
 
@@ -425,10 +430,10 @@ class ApprovalService:
         if not lasting or row.wish is None:
             return []
         session = row.question.session if choice is ApprovalChoice.SESSION else ""
-        grant = make_grant(
+        grant = make_saved_approval(
             row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
         )
-        return [self._rows.grant_write(grant)]
+        return [self._rows.saved_approval_write(grant)]
 
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:

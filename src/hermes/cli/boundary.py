@@ -121,7 +121,7 @@ def _log_crash(error: Exception) -> "Path | None":
     from hermes.config.home import resolve_home
     from hermes.kit.errors import ConfigError
     from hermes.kit.redact import Redactor
-    from hermes.logs.files import LogSettings, set_up_logs
+    from hermes.logs import LogSettings, set_up_logs
 
     try:
         folder = resolve_home(Env(process_env())).logs

@@ -1,12 +1,15 @@
 """The context passed to every command: streams, environment and home."""
 
+import re
 import sys
 from functools import cached_property
 from typing import TextIO
 
+from hermes.cli.main import VERBS
 from hermes.config.env import Env, process_env, set_term
 from hermes.config.home import Home, resolve_home
 from hermes.kit.errors import ConfigError
+from hermes.schema.errors import HermesError
 
 
 class CliContext:
@@ -41,3 +44,18 @@ class CliContext:
 
 def make_context(profile: str | None) -> CliContext:
     return CliContext(Env(process_env()), profile, (sys.stdin, sys.stdout, sys.stderr))
+
+
+_PROFILE_VERBS = [verb for verb in VERBS if verb != "profile"]
+_COMMAND = re.compile(rf"(?<![\w/.-])hermes(?= (?:{'|'.join(_PROFILE_VERBS)}|-z)\b)")
+
+
+def with_profile_flag(text: str, profile: str | None) -> str:
+    """The text with `-p NAME` in its commands, if the profile was chosen with that flag."""
+    return text if profile is None else _COMMAND.sub(f"hermes -p {profile}", text)
+
+
+def add_profile_to_hint(error: Exception, profile: str) -> None:
+    """Make the commands in the error's hint apply to the profile."""
+    if isinstance(error, HermesError):
+        error.hint = with_profile_flag(error.hint, profile)

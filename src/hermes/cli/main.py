@@ -98,7 +98,7 @@ def _dispatch(words: list[str]) -> int:
         return _run_verb(verb, rest, make_context(profile))
     except Exception as error:
         if profile is not None:
-            from hermes.cli.profile_hints import add_profile_to_hint
+            from hermes.cli.context import add_profile_to_hint
 
             add_profile_to_hint(error, profile)
         raise

@@ -98,7 +98,7 @@ async def _grant_list(service: ApprovalService, session: str) -> str:
     lines = [
         f"{one.id[-_ID_LENGTH:]}  {durations.get(one.session, 'another session')}  "
         f"{one.tool} ({one.reaching}): {one_line(one.text, 120)}"
-        for one in await service.grants()
+        for one in await service.saved_approvals()
     ]
     lines += [f"settings  command_allowlist: {line}" for line in service.rules.allow]
     if not lines:

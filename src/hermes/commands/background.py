@@ -48,8 +48,8 @@ async def _agents(context: CommandContext, args: str) -> CommandReply:
     for job in jobs:
         state, command = job.state or "running", one_line(job.command, 60)
         lines.append(f"  {job.name}  {state}  {job.seconds:.0f} s  {command}")
-        if job.doing:
-            lines.append(f"    {one_line(job.doing, 72)}")
+        if job.activity:
+            lines.append(f"    {one_line(job.activity, 72)}")
     return TextReply("\n".join([*lines, "/stop ends them."]))
 
 

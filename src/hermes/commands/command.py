@@ -126,7 +126,7 @@ class Command(Struct, frozen=True, kw_only=True):
     owner_only: bool = False  # for owners only
     is_available: Callable[[CommandContext], bool] = _always_available
 
-    def applies(self, context: CommandContext) -> bool:
+    def is_offered(self, context: CommandContext) -> bool:
         """Whether the command is offered to this user on this surface."""
         permitted = context.caller.permitted
         return (

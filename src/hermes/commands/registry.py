@@ -65,10 +65,10 @@ class Registry:
     async def run(self, context: CommandContext, line: str) -> CommandReply:
         """Run `/name args`. Raises `UsageError` if it is unknown or not permitted."""
         name, *args = line.strip().removeprefix("/").split(None, 1) or [""]
-        command = self.admit(context, name)
+        command = self.resolve(context, name)
         return await command.run(context, args[0].strip() if args else "")
 
-    def admit(self, context: CommandContext, name: str) -> Command:
+    def resolve(self, context: CommandContext, name: str) -> Command:
         """Return the command if the user may use it here. Raises `UsageError` otherwise."""
         learning = context.services.learning
         known = name.lower().replace("_", "-") in self._by_name
@@ -101,7 +101,7 @@ class Registry:
         return table + (more if number < pages else f"\nPage {number} of {pages}.")
 
     def _applying(self, context: CommandContext | None) -> list[Command]:
-        commands = [one for one in self.commands if context is None or one.applies(context)]
+        commands = [one for one in self.commands if context is None or one.is_offered(context)]
         return sorted(commands, key=lambda one: one.name)
 
     def _suggestion(self, name: str) -> str:

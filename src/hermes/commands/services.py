@@ -59,7 +59,7 @@ class SettingsControl(Protocol):
 
     async def save_effort(self, effort: str) -> None: ...
 
-    async def save_busy_mode(self, manner: BusyMode) -> None: ...
+    async def save_busy_mode(self, mode: BusyMode) -> None: ...
 
     async def save_progress(self, level: str) -> None: ...
 
@@ -141,7 +141,7 @@ class BackgroundJob(Struct, frozen=True, kw_only=True):
     command: str  # or the prompt
     seconds: float
     state: str = ""  # empty while it runs
-    doing: str = ""  # its last known activity
+    activity: str = ""  # its last known activity
 
 
 class BackgroundJobs(Protocol):

@@ -81,7 +81,7 @@ class ConversationControl(Protocol):
         """How messages during a turn are handled; None if none can be sent."""
         ...
 
-    def set_busy_mode(self, manner: BusyMode) -> None: ...
+    def set_busy_mode(self, mode: BusyMode) -> None: ...
 
 
 class LocalControl:
@@ -109,7 +109,7 @@ class LocalControl:
     def busy_mode(self) -> BusyMode | None:
         return None
 
-    def set_busy_mode(self, manner: BusyMode) -> None:
+    def set_busy_mode(self, mode: BusyMode) -> None:
         raise UsageError("Messages cannot be sent here while a turn is running.")
 
 
@@ -120,7 +120,7 @@ class TerminalAbility(Enum):
     COPY = auto()
     PROGRESS = auto()
     """Levels of tool progress."""
-    LOOKS = auto()
+    SCREEN = auto()
     """The actions of `ScreenAction`."""
 
 
@@ -128,7 +128,7 @@ class ScreenAction(StrEnum):
     """An action that a terminal performs on its own screen."""
 
     REDRAW = "redraw"
-    TIMES = "times"
+    TIMESTAMPS = "times"
     STATUSBAR = "statusbar"
     COMPOSE = "compose"
     """Write a message in the user's editor and submit it."""

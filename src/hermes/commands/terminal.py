@@ -134,12 +134,12 @@ async def _verbose(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _redraw(context: CommandContext, args: str) -> CommandReply:
-    _require_ability(context, TerminalAbility.LOOKS)
+    _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.REDRAW)
 
 
 async def _timestamps(context: CommandContext, args: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.TIMES, args)
+    return _switch_screen(context, ScreenAction.TIMESTAMPS, args)
 
 
 async def _statusbar(context: CommandContext, args: str) -> CommandReply:
@@ -147,19 +147,19 @@ async def _statusbar(context: CommandContext, args: str) -> CommandReply:
 
 
 def _switch_screen(context: CommandContext, what: ScreenAction, args: str) -> CommandReply:
-    _require_ability(context, TerminalAbility.LOOKS)
+    _require_ability(context, TerminalAbility.SCREEN)
     if args.lower() not in {"", "on", "off"}:
         raise UsageError("Use on, off or nothing to toggle.")
     return ScreenReply(what, args.lower())
 
 
 async def _prompt(context: CommandContext, args: str) -> CommandReply:
-    _require_ability(context, TerminalAbility.LOOKS)
+    _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.COMPOSE, args)
 
 
 def _has_screen(context: CommandContext) -> bool:
-    return TerminalAbility.LOOKS in context.caller.abilities
+    return TerminalAbility.SCREEN in context.caller.abilities
 
 
 def _next_level(level: str) -> str:

@@ -1,15 +1,12 @@
-"""Compact a session: choose a cut, write a summary, store the new view.
-
-The transcript is never changed. The writes are the view, the cost of the summary, and a rebuilt
-system prompt, since the provider has to read everything again anyway.
-"""
+"""Store the compacted views of sessions."""
 
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from msgspec import structs
+import msgspec
+from msgspec import Raw, Struct, structs
 
 from hermes.agent.context_size import (
     CompactionLimits,
@@ -24,18 +21,103 @@ from hermes.agent.context_size import (
 from hermes.agent.history import History
 from hermes.agent.plan import CompactionNeed, Plan
 from hermes.agent.provenance import contains_untrusted
-from hermes.compaction.cut_points import Cut, CutLimits, find_cut
-from hermes.compaction.service import CompactionJob, CompactionOptions, CompactionResult
-from hermes.compaction.summary import SummaryInput, SummaryWriter, WrittenSummary, frame_summary
-from hermes.compaction.view import CompactionState, apply_view, make_view, newly_omitted, view_start
-from hermes.compaction.view_store import StoredView, ViewStore
+from hermes.compaction.pins import Pins
+from hermes.compaction.service import VIEW_KIND, CompactionJob, CompactionOptions, CompactionResult
+from hermes.compaction.summary import (
+    KeptText,
+    SummaryInput,
+    SummaryWriter,
+    WrittenSummary,
+    frame_summary,
+)
+from hermes.compaction.view import (
+    CompactionState,
+    Cut,
+    CutLimits,
+    apply_view,
+    find_cut,
+    make_view,
+    newly_omitted,
+    view_start,
+)
 from hermes.kit.clock import Clock
-from hermes.ports.store import ChangeSession, RecordUsage, Write
+from hermes.kit.text import one_line
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import ChangeSession, RecordUsage, Store, Write
 from hermes.schema.errors import UsageError
 from hermes.schema.events import Event, Notice
 from hermes.schema.messages import Assistant, Message, Usage
+from hermes.schema.questions import Question
 from hermes.schema.sessions import Session, SessionChange
+from hermes.session.lease import Lease
 from hermes.session.recorder import PriceFunction
+
+_QUESTION_KIND = "question"
+
+
+class StoredView(Struct, frozen=True):
+    """A stored state and the version it was read at."""
+
+    record: CompactionState
+    state: str = ""  # version of the session's own record; empty if it has none
+
+
+class _QuestionBody(Struct, frozen=True):
+    question: Question
+
+
+class ViewStore:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._pins = Pins(store, clock)
+
+    async def find(self, session: Session) -> StoredView:
+        """The session's own view, or that of the session it was copied from."""
+        own = await self._store.records.get(VIEW_KIND, session.id)
+        if own is not None:
+            return StoredView(msgspec.json.decode(own.body, type=CompactionState), own.state)
+        parent = (
+            await self._store.records.get(VIEW_KIND, session.parent) if session.parent else None
+        )
+        if parent is None:
+            return StoredView(CompactionState())
+        record = msgspec.json.decode(parent.body, type=CompactionState)
+        return StoredView(structs.replace(record, times=0, calls=0, usage=Usage(), cost=0.0))
+
+    async def save(
+        self,
+        session: Session,
+        lease: Lease,
+        found: StoredView,
+        record: CompactionState,
+        *writes: Write,
+    ) -> None:
+        """Replace the view that was found, while the session's lease is held."""
+        stored = StateRecord(
+            kind=VIEW_KIND,
+            id=session.id,
+            session=session.id,
+            state=str(int(found.state or 0) + 1),
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(record)),
+            open=False,
+        )
+        await self._store.commit(
+            PutRecord(stored, expected_state=found.state), *writes, fence=lease.fence
+        )
+
+    async def transcript(self, session: Session) -> list[Message]:
+        rows = await self._store.archive_for(session.principal).messages(session.id)
+        return [row.message for row in rows]
+
+    async def kept_text(self, session: Session) -> KeptText:
+        """Pins and open questions, passed on verbatim rather than by a model."""
+        waiting = await self._store.records.find(_QUESTION_KIND, session=session.id, only_open=True)
+        questions = [msgspec.json.decode(row.body, type=_QuestionBody).question for row in waiting]
+        texts = [one_line(f"{question.text} {question.subject}", 500) for question in questions]
+        return KeptText(pins=await self._pins.texts(session.id), questions=texts)
+
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +147,7 @@ class Compactor:
         self._writer = writer
         self._running: set[str] = set()
 
-    async def record(self, session: Session) -> CompactionState:
+    async def state(self, session: Session) -> CompactionState:
         return (await self._views.find(session)).record
 
     async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
@@ -104,7 +186,7 @@ class Compactor:
         self, session: Session, plan: Plan, options: CompactionOptions
     ) -> CompactionResult:
         """What `compact_now` would do. Raises `UsageError`."""
-        record = await self.record(session)
+        record = await self.state(session)
         messages = await self._views.transcript(session)
         cut = self._cut(record, messages, plan, options)
         if cut is None:
@@ -151,7 +233,7 @@ class Compactor:
                 return None
             text = frame_summary(summary.body, await self._views.kept_text(job.session))
             strange = contains_untrusted(messages[: cut.start], job.plan.tools)
-            new = make_view(messages, cut, text, strange=strange)
+            new = make_view(messages, cut, text, untrusted=strange)
             visible = apply_view(new, messages) or messages
             before, after = _request_tokens(job.plan, history), _request_tokens(job.plan, visible)
             record = structs.replace(

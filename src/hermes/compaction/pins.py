@@ -27,7 +27,7 @@ class Pins:
         self._store = store
         self._clock = clock
 
-    async def of(self, session: str) -> Sequence[str]:
+    async def texts(self, session: str) -> Sequence[str]:
         return [text for _, text in await self._open(session)]
 
     async def add(self, session: str, text: str, fence: Fence) -> None:
@@ -42,7 +42,7 @@ class Pins:
         note = f"[Pinned by the person; it counts until they take it back] {text}"
         message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
         now = self._clock.now()
-        pin = self._matter(new_id("pin"), session, text, is_open=True)
+        pin = self._record(new_id("pin"), session, text, is_open=True)
         await self._store.commit(
             PutRecord(pin), AppendMessage(session, "", message, now), fence=fence
         )
@@ -55,7 +55,7 @@ class Pins:
         record, text = pins[number - 1]
         note = f"[The person took this pin back] {text}"
         message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
-        closed = self._matter(record.id, session, text, is_open=False)
+        closed = self._record(record.id, session, text, is_open=False)
         now = self._clock.now()
         await self._store.commit(
             PutRecord(closed), AppendMessage(session, "", message, now), fence=fence
@@ -70,7 +70,7 @@ class Pins:
             (record, msgspec.json.decode(record.body, type=_PinBody).text) for record in records
         ]
 
-    def _matter(self, identity: str, session: str, text: str, *, is_open: bool) -> StateRecord:
+    def _record(self, identity: str, session: str, text: str, *, is_open: bool) -> StateRecord:
         return StateRecord(
             kind=PIN_KIND,
             id=identity,

@@ -74,8 +74,8 @@ class CompactionService:
     def _compactor(self) -> "Compactor":
         return self._make(self.limits)
 
-    async def record(self, session: Session) -> "CompactionState":
-        return await self._compactor.record(session)
+    async def state(self, session: Session) -> "CompactionState":
+        return await self._compactor.state(session)
 
     async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
@@ -84,7 +84,7 @@ class CompactionService:
                 return await self._compactor.visible_messages(session, messages)
         return messages
 
-    def trigger(self, plan: Plan) -> int:
+    def threshold(self, plan: Plan) -> int:
         model = plan.model
         return compaction_threshold(self.limits, model.window, model.name, model.provider)
 
@@ -95,7 +95,7 @@ class CompactionService:
     async def _compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
-        threshold = self.trigger(job.plan)
+        threshold = self.threshold(job.plan)
         if (
             not need.rejected
             and need.tokens < threshold

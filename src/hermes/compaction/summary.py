@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from hermes.agent.context_size import summary_budget, total_tokens
 from hermes.agent.prompts import prompt_text
-from hermes.compaction.cut_points import is_from_person
-from hermes.compaction.view import call_names, result_line
+from hermes.compaction.view import call_names, is_from_person, result_line
 from hermes.kit.ids import new_id
 from hermes.kit.text import head_and_tail, one_line
 from hermes.ports.model import Model, ModelRequest

@@ -43,7 +43,7 @@ class _SessionRuntime:
         self.result: TurnResult | None = None
         self.broken = False
 
-    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
         texts: list[str] = []
         for message in reversed(runtime_request.messages):
             if not isinstance(message, User):
@@ -61,7 +61,7 @@ class _SessionRuntime:
             raise ModelError(
                 f"Codex app-server turn failed: {error}", hint=AUTO_RUNTIME_HINT
             ) from error
-        await self._tell_messages(result, tell)
+        await self._tell_messages(result, emit)
         if result.interrupted:
             return TurnEnd(Outcome.CANCELLED, result.error or "Interrupted.", "cancelled")
         if result.error:

@@ -1,5 +1,5 @@
 """A pytest plugin (`-p hermes.compat.plugin`) for tests that use the public names."""
 
-from hermes.compat.finder import install
+from hermes.compat import install
 
 install()

@@ -14,11 +14,10 @@ from msgspec import Struct
 
 from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.editor import without_settings
-from hermes.config.key_paths import KeyPath, format_path
 from hermes.config.platforms import PLATFORMS
+from hermes.config.values import KeyPath, as_mapping, format_path
 from hermes.config.variables import is_secret_name
 from hermes.config.yaml_parser import read_yaml
-from hermes.config.yaml_values import as_mapping
 from hermes.kit.files import write_atomic
 
 API_KEY, WEBHOOK_SECRET = "API_SERVER_KEY", "WEBHOOK_SECRET"

@@ -13,18 +13,25 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct
 
-from hermes.config.document import UnsupportedEdit, find_value, remove_value, set_value
 from hermes.config.dotenv import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.home import Home, ensure_home
-from hermes.config.key_paths import KeyPath, format_path, parse_path
 from hermes.config.loader import inspect_config, parse_config
 from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.repair import is_text_type, setting_type
 from hermes.config.schema import Config
-from hermes.config.unknown_keys import NO_SUCH_SETTING
+from hermes.config.setting_warnings import NO_SUCH_SETTING
+from hermes.config.values import (
+    KeyPath,
+    UnsupportedEdit,
+    as_mapping,
+    find_value,
+    format_path,
+    parse_path,
+    remove_value,
+    set_value,
+)
 from hermes.config.yaml_parser import read_yaml
 from hermes.config.yaml_splice import remove_from_text, set_in_text
-from hermes.config.yaml_values import as_mapping
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic, write_error_hint
 

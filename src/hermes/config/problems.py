@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.config.key_paths import KeyPath, format_path
+from hermes.config.values import KeyPath, format_path
 from hermes.kit.errors import ConfigError
 
 

@@ -5,10 +5,9 @@ from datetime import date
 
 from msgspec import inspect
 
-from hermes.config.key_paths import KeyPath
 from hermes.config.problems import Finding, Severity
 from hermes.config.schema import Config
-from hermes.config.yaml_values import as_list, as_mapping, describe_value
+from hermes.config.values import KeyPath, as_list, as_mapping, describe_value
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "y", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "n", "0", ""})

@@ -4,8 +4,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from hermes.config.sections import execution, general, messaging, models
-from hermes.config.sections.types import Count, FreeTable, NameList, Seconds
+from hermes.config.sections import (
+    Count,
+    FreeTable,
+    NameList,
+    Seconds,
+    execution,
+    general,
+    messaging,
+    models,
+)
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import yaml
 
-from hermes.config.key_paths import KeyPath
 from hermes.config.problems import Problem, Severity, as_error
+from hermes.config.values import KeyPath
 from hermes.kit.errors import ConfigError
 
 MAX_DEPTH = 50

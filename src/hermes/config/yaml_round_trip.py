@@ -7,8 +7,7 @@ from typing import Protocol, cast
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from hermes.config.document import UnsupportedEdit, remove_value, set_value
-from hermes.config.key_paths import KeyPath
+from hermes.config.values import KeyPath, UnsupportedEdit, remove_value, set_value
 
 _SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S++[ \t]*+)*+(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
 _NESTED_KEY = re.compile(rf"(?m)^{_SECTION}( +)[^\s#-]")

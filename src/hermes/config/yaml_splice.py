@@ -10,8 +10,7 @@ from typing import cast
 
 import yaml
 
-from hermes.config.document import UnsupportedEdit
-from hermes.config.key_paths import KeyPath
+from hermes.config.values import KeyPath, UnsupportedEdit
 from hermes.config.yaml_parser import compose_nodes
 
 

@@ -9,9 +9,9 @@ import anyio
 import msgspec
 
 from hermes.agent.answers import nudge
-from hermes.gateway.actor_deps import ActorDeps
 from hermes.gateway.chat_runs import (
     ActiveRun,
+    ActorDeps,
     CancelCause,
     QueuedMessage,
     StartedTurn,
@@ -31,9 +31,9 @@ from hermes.gateway.hook_events import (
 from hermes.gateway.messages import INBOX, BusyMode, InboxMessage, read_inbox_message
 from hermes.gateway.replies import ReplyWriter
 from hermes.gateway.turn_recovery import TurnRecovery, find_started_turn
-from hermes.kit.deadline import sleep_unless
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
+from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import QueueItem, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, QuestionAnswered, QuestionAsked, RunEnded
@@ -164,7 +164,7 @@ class Actor:
             return
         batch = next_batch(self._waiting, self._deps.rules)
         fresh = all(queued.key in self._fresh for queued in self._waiting)
-        if fresh and await self._is_refused(batch):
+        if fresh and await self._is_rejected(batch):
             return
         session = await self._session(batch[0].message, fresh=fresh)
         started = await self._started_turn(session)
@@ -173,7 +173,7 @@ class Actor:
             return
         if started is not None:
             batch = started.batch
-        elif not fresh and await self._is_refused(batch):
+        elif not fresh and await self._is_rejected(batch):
             return
         failpoint("actor.before_run")
         await self._run(session, batch, again=started is not None)
@@ -201,8 +201,8 @@ class Actor:
         if opened.new:
             emit_session_start(hooks, source)
 
-    async def _is_refused(self, batch: Sequence[QueuedMessage]) -> bool:
-        refusal = await self._deps.callbacks.refusal(batch[-1].message)
+    async def _is_rejected(self, batch: Sequence[QueuedMessage]) -> bool:
+        refusal = await self._deps.callbacks.rejection(batch[-1].message)
         if refusal:
             last = batch[-1].message
             theirs = [queued for queued in self._waiting if same_conversation(queued.message, last)]
@@ -232,7 +232,7 @@ class Actor:
             batch=batch,
             scope=anyio.CancelScope(),
             started=parts.clock.monotonic(),
-            active=parts.clock.monotonic(),
+            last_active=parts.clock.monotonic(),
             progress=parts.callbacks.progress_message(shown_at, run_id),
         )
         self._fresh -= run.keys
@@ -264,7 +264,7 @@ class Actor:
 
         async def listen(event: Event) -> None:
             emitter.handle_event(event)
-            run.note(event, self._deps.clock.monotonic())
+            run.record_activity(event, self._deps.clock.monotonic())
             if isinstance(event, QuestionAsked | QuestionAnswered):
                 await self._replies.question(last, event)
                 if again and isinstance(event, QuestionAsked):

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.gateway.actor import Actor
-from hermes.gateway.actor_deps import ActorCallbacks, ActorDeps
-from hermes.gateway.chat_runs import ActorRules, CancelCause
+from hermes.gateway.chat_runs import ActorCallbacks, ActorDeps, ActorRules, CancelCause
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.messages import (
     CHAT_KEY_PREFIX,
@@ -22,8 +21,8 @@ from hermes.gateway.messages import (
 from hermes.gateway.progress_message import ProgressMessage
 from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import sleep_unless
 from hermes.kit.process_identity import process_id
+from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import CompleteItem, QueueItem, Store
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome
@@ -105,7 +104,7 @@ class ActorPool:
             callbacks=ActorCallbacks(
                 posted=_ignore_posted,
                 progress_message=_no_progress_message,
-                refusal=_no_refusal,
+                rejection=_no_refusal,
                 ended=_ignore_ended,
             ),
             draining=lambda: self._draining,

@@ -10,16 +10,22 @@ from msgspec import Struct, field, structs
 
 from hermes.agent.answers import AnswerKind, classify_answer, final_text
 from hermes.agent.prompts import prompt_text
+from hermes.config.home import DEFAULT_PROFILE
+from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.failure_messages import failure_message, limit_message
+from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.messages import BusyMode, InboxMessage, OutboxMessage, outbox_post
 from hermes.gateway.progress_message import ProgressMessage
+from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
-from hermes.ports.store import Write
+from hermes.ports.store import Store, Write
+from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, Outcome, QuestionAnswered, QuestionAsked, RunEnded
 from hermes.schema.messages import Assistant, Message, Stop, Trust, User, text_of
-from hermes.schema.scope import Role
+from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import StoredMessage
+from hermes.session.runner import Runner
 
 ENDED_WHEN_IDLE = (
     "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
@@ -71,8 +77,8 @@ class ActiveRun(Struct, kw_only=True):
     batch: Sequence[QueuedMessage]
     scope: anyio.CancelScope
     started: float
-    active: float
-    asking: set[str] = set()
+    last_active: float
+    open_questions: set[str] = set()
     progress: ProgressMessage | None = None
     to_steer: list[QueuedMessage] = []
     steered: list[QueuedMessage] = []
@@ -91,14 +97,14 @@ class ActiveRun(Struct, kw_only=True):
         """The principal the run acts for."""
         return self.batch[-1].message.principal
 
-    def note(self, event: Event, now: float) -> None:
+    def record_activity(self, event: Event, now: float) -> None:
         """Record activity."""
-        self.active = now
+        self.last_active = now
         match event:
             case QuestionAsked(question=question):
-                self.asking.add(question.id)
+                self.open_questions.add(question.id)
             case QuestionAnswered(question=question):
-                self.asking.discard(question)
+                self.open_questions.discard(question)
             case _:
                 pass
 
@@ -226,13 +232,13 @@ async def end_when_idle(
     warned_since: float | None = None
     while True:
         # Waiting for a person is not idle; questions have their own timeout.
-        quiet = 0.0 if run.asking else clock.monotonic() - run.active
-        warns = 0 < rules.idle_warning < rules.idle and warned_since != run.active
+        quiet = 0.0 if run.open_questions else clock.monotonic() - run.last_active
+        warns = 0 < rules.idle_warning < rules.idle and warned_since != run.last_active
         limit = rules.idle_warning if warns else rules.idle
         if quiet < limit:
             await clock.sleep(limit - quiet)
         elif warns:
-            warned_since = run.active
+            warned_since = run.last_active
             remaining = rules.idle - rules.idle_warning
             await warn(
                 IDLE_WARNING.format(
@@ -250,7 +256,7 @@ async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) ->
         return
     while True:
         await clock.sleep(rules.notify)
-        if not run.asking:
+        if not run.open_questions:
             run.progress.show_still_working(
                 STILL_WORKING.format(time=format_duration(clock.monotonic() - run.started))
             )
@@ -265,3 +271,37 @@ def format_duration(seconds: float) -> str:
     else:
         count, unit = round(seconds / 3600), "hour"
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+class ActorCallbacks(Struct, frozen=True, kw_only=True):
+    """Callbacks of the actors of one `profile`.
+
+    `posted`: an address has something to deliver. `progress_message`: create the progress message
+    of a run. `refusal`: the reason a turn may not start, or "". `ended`: a run has ended.
+    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
+    failed. `footer`: the footer of an answer.
+    """
+
+    posted: Callable[[Address], None]
+    progress_message: Callable[[Address, str], ProgressMessage | None]
+    rejection: Callable[[InboxMessage], Awaitable[str]]
+    ended: Callable[[InboxMessage, Outcome, str], None]
+    hooks: Hooks = NoHooks()
+    can_send_later: Callable[[Address], bool] = lambda address: True
+    store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
+    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
+    profile: str = DEFAULT_PROFILE
+
+
+class ActorDeps(Struct, frozen=True, kw_only=True):
+    """What all actors share."""
+
+    store: Store
+    clock: Clock
+    runner: Runner
+    sessions: ChatSessions
+    rules: ActorRules
+    holder: str
+    slots: TurnSlots
+    callbacks: ActorCallbacks
+    draining: Callable[[], bool]

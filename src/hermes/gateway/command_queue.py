@@ -25,9 +25,9 @@ from hermes.gateway.messages import (
     read_inbox_message,
 )
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import process_id
+from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.store import CompleteItem, EnqueueItem, ItemStatus, QueueItem, Store, Write
 from hermes.schema.errors import HermesError
@@ -163,14 +163,16 @@ class CommandQueue:
 
     def activity(self, session: str, message: InboxMessage) -> CommandActivity:
         """Return what is going on in the session apart from this message."""
-        others = [one for one in self._of(session) if one.message is not message]
+        others = [one for one in self._commands_of(session) if one.message is not message]
         started = [one.started for one in others if one.started is not None]
         seconds = self._clock.monotonic() - min(started) if started else None
         return CommandActivity(seconds, len(others) - len(started))
 
     async def stop(self, session: str, principal: str | None = None) -> StoppedCommands:
         """Cancel running commands and drop waiting ones, optionally only one principal's."""
-        found = [one for one in self._of(session) if principal in {None, one.message.principal}]
+        found = [
+            one for one in self._commands_of(session) if principal in {None, one.message.principal}
+        ]
         running = [one for one in found if one.started is not None]
         waiting = [one for one in found if one.started is None]
         for one in waiting:
@@ -204,7 +206,7 @@ class CommandQueue:
         await self._store.commit(*writes, *more)
         self._posted(address)
 
-    def _of(self, session: str) -> list[QueuedCommand]:
+    def _commands_of(self, session: str) -> list[QueuedCommand]:
         return [one for one in self._open.values() if one.session == session and not one.urgent]
 
     async def _begin(self, command: QueuedCommand) -> bool:

@@ -45,7 +45,7 @@ from hermes.gateway.hooks import Hooks, HookVerdict, NoHooks
 from hermes.gateway.messages import Admitted, InboxMessage, platform_of
 from hermes.gateway.questions import NOT_A_QUESTION, QuestionPosts
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import sleep_unless
+from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import ChangeSession, Store
 from hermes.schema.errors import UsageError
 from hermes.schema.sessions import Session, SessionChange
@@ -133,7 +133,7 @@ class CommandRunner:
         # A reply to another post may be about that post.
         question = question or (NOT_A_QUESTION if message.reply_to else "")
         context = self._with_caller(request, self._context(conversation), conversation, question)
-        command = self._registry.admit(context, name)
+        command = self._registry.resolve(context, name)
         handled = await self._ask_hooks(request, command.name, conversation.session)
         if handled is not None:
             return handled
@@ -305,8 +305,8 @@ class ChatControl:
     def busy_mode(self) -> BusyMode | None:
         return self._runner.busy_mode()
 
-    def set_busy_mode(self, manner: BusyMode) -> None:
-        self._runner.set_busy_mode(manner)
+    def set_busy_mode(self, mode: BusyMode) -> None:
+        self._runner.set_busy_mode(mode)
 
 
 def command_name(line: str) -> str:

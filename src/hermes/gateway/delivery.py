@@ -9,8 +9,7 @@ import msgspec
 from msgspec import structs
 
 from hermes.gateway.chunks import ChunkLimits, split_text
-from hermes.gateway.dead_targets import DeadTargets
-from hermes.gateway.delivery_rules import DeliveryRules, PendingDelivery
+from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, PendingDelivery
 from hermes.gateway.messages import (
     OutboxMessage,
     address_of_topic,
@@ -23,9 +22,9 @@ from hermes.gateway.questions import QuestionPosts
 from hermes.gateway.rate_limiter import MAX_PAUSE, RateLimiter
 from hermes.gateway.stale_progress import final_edit_beside
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import run_with_timeout
 from hermes.kit.failpoints import failpoint
 from hermes.kit.process_identity import process_id
+from hermes.kit.tasks import run_with_timeout
 from hermes.ports.channel import (
     Channel,
     NotSent,

@@ -34,7 +34,7 @@ def is_chat(scope: Scope) -> bool:
 
 
 class ChatFollowups:
-    """Implements `hermes.ports.followups` for chats.
+    """Implements `hermes.ports.message_sender` for chats.
 
     Follow-ups wait for a running turn regardless of the busy mode; several become one turn.
     """

@@ -14,21 +14,19 @@ from hermes.approvals.service import ApprovalService
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import Registry
 from hermes.config.home import DEFAULT_PROFILE
-from hermes.gateway.actor_deps import ActorCallbacks
 from hermes.gateway.actor_pool import ActorLimits, ActorPool
-from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.chat_runs import ActorCallbacks, ActorRules
 from hermes.gateway.chat_sessions import ChatSessions, ResetPolicy
 from hermes.gateway.command_runner import CommandRunner, GatewayCommand, Shortcuts
 from hermes.gateway.cross_post import CrossPoster
-from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.delivery import Delivery
-from hermes.gateway.delivery_rules import DeliveryRules, QuotePolicy
+from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, QuotePolicy
 from hermes.gateway.footer import AnswerFooter
 from hermes.gateway.hook_events import TurnObserver, emit_startup
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Authorize, Intake, MessageTimestamps
 from hermes.gateway.messages import InboxMessage, platform_address, platform_of, topic_of
-from hermes.gateway.outage_notice import OutageNotices
+from hermes.gateway.notices import OutageNotices
 from hermes.gateway.progress_message import ProgressDisplay, ProgressMessage, ProgressTiming
 from hermes.gateway.questions import QuestionAnswers, QuestionPosts
 from hermes.gateway.rate_limiter import RateLimiter
@@ -42,7 +40,7 @@ from hermes.gateway.shutdown_budget import (
 from hermes.gateway.stale_progress import EditChannel, StaleProgress
 from hermes.gateway.supervisor import Supervisor, SupervisorRules
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import DeadlineExceeded, run_with_timeout, sleep_unless
+from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.ports.channel import Channel, Inbound, SupportsEdit, SupportsReactions, SupportsTyping
 from hermes.ports.store import Store
 from hermes.ports.tool import Tool
@@ -102,7 +100,7 @@ class BorrowedChannel(Struct, frozen=True):
     rate_limiter: RateLimiter
 
 
-async def no_refusal(message: InboxMessage) -> str:
+async def no_rejection(message: InboxMessage) -> str:
     return ""
 
 
@@ -110,7 +108,7 @@ async def no_borrowers() -> None:
     log.debug("no other profile uses these channels")
 
 
-def ignore_met(inbound: Inbound) -> None:
+def ignore_contact(inbound: Inbound) -> None:
     log.debug("message from %s", inbound.address)
 
 
@@ -144,9 +142,9 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
     urgent: Mapping[str, GatewayCommand] = {}
     borrowed: Mapping[str, BorrowedChannel] = {}
     rate_limiters: Mapping[str, RateLimiter] = {}
-    refusal: Callable[[InboxMessage], Awaitable[str]] = no_refusal
+    rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection
     resolve_targets: Callable[[str], tuple[Address, ...]] = no_targets
-    on_contact: Callable[[Inbound], None] = ignore_met
+    on_contact: Callable[[Inbound], None] = ignore_contact
     cross_poster: CrossPoster | None = None
     hooks: Hooks = NoHooks()
     wait_for_borrowers: Callable[[], Awaitable[None]] = no_borrowers
@@ -325,7 +323,7 @@ class Gateway:
             ActorCallbacks(
                 posted=self.posted,
                 progress_message=self._progress_message,
-                refusal=self._deps.refusal,
+                rejection=self._deps.rejection,
                 ended=self._run_ended,
                 hooks=self._deps.hooks,
                 can_send_later=self._can_send_later,

@@ -21,7 +21,7 @@ from hermes.gateway.command_queue import (
     SubmitMessage,
 )
 from hermes.gateway.command_runner import IMMEDIATE_COMMANDS, CommandRunner, Shortcuts, command_name
-from hermes.gateway.dead_targets import DeadTargets
+from hermes.gateway.delivery_rules import DeadTargets
 from hermes.gateway.messages import (
     Admitted,
     InboxMessage,
@@ -33,7 +33,7 @@ from hermes.gateway.messages import (
 )
 from hermes.gateway.questions import QuestionAnswers
 from hermes.gateway.session_keys import SessionKeys
-from hermes.gateway.user_limits import REFUSED, TOO_FAST, InboundLimit
+from hermes.gateway.user_limits import REJECTED, TOO_FAST, InboundLimit
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
@@ -185,7 +185,7 @@ class Intake:
             return False
         if is_authenticated_platform(platform_of(inbound.address.channel)):
             raise InboundRefused(TOO_FAST, wait=wait)
-        refused = QueueItem(key=key, lane=REFUSED, topic=admitted.key, body=Raw(b"null"))
+        refused = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)
         await self.command_queue.reply(
             f"{key}:reply", inbound.address, notice, EnqueueItem(refused), CompleteItem(key)

@@ -35,7 +35,7 @@ _MAX_TIMESTAMP = 1e11
 """Upper bound for plausible timestamps (seconds since 1970)."""
 
 
-class PairingRefusal(StrEnum):
+class PairingRejection(StrEnum):
     """Why no code was issued, or none was approved."""
 
     PAIRED = "paired"
@@ -52,10 +52,10 @@ class PairingCode(Struct, frozen=True):
     expires_at: datetime
 
 
-class PairingRefused(Struct, frozen=True):
+class PairingRejected(Struct, frozen=True):
     """`wait`: seconds until a retry makes sense. `tries_left`: bad codes before a lockout."""
 
-    reason: PairingRefusal
+    reason: PairingRejection
     wait: float = 0.0
     tries_left: int = 0
 
@@ -86,7 +86,7 @@ class Pairing:
         self._clock = clock
         self._faults: dict[str, str] = {}
 
-    def request(self, platform: str, user: str, name: str = "") -> PairingCode | PairingRefused:
+    def request(self, platform: str, user: str, name: str = "") -> PairingCode | PairingRejected:
         """Issue a code to an unknown user, replacing an older one.
 
         File errors are only logged; the user gets no code.
@@ -96,16 +96,16 @@ class Pairing:
         if not user:
             raise ValueError("Pairing needs the stable id of a person.")
         if user != _encodable(user):
-            return PairingRefused(PairingRefusal.UNUSABLE)
+            return PairingRejected(PairingRejection.UNUSABLE)
         try:
             answer = self._issue(platform, user, _encodable(one_line(name, _MAX_NAME)))
         except ConfigError as error:
             self._log_fault(f"{platform} can request pairing codes", error)
-            return PairingRefused(PairingRefusal.UNUSABLE)
+            return PairingRejected(PairingRejection.UNUSABLE)
         self._faults.pop(f"{platform} can request pairing codes", None)
         return answer
 
-    def approve(self, platform: str, code: str) -> PairedUser | PairingRefused:
+    def approve(self, platform: str, code: str) -> PairedUser | PairingRejected:
         """Approve the user who got this code; raises `UsageError` for an invalid code."""
         platform = checked_platform(platform)
         code = _normalized_code(code)
@@ -113,7 +113,7 @@ class Pairing:
             now = self._now()
             limits = self._files.limits()
             if wait := _locked(limits, platform, now):
-                return PairingRefused(PairingRefusal.LOCKED, wait=wait)
+                return PairingRejected(PairingRejection.LOCKED, wait=wait)
             pending = _unexpired(self._files.pending(platform), now)
             # Check every entry, so that timing reveals nothing.
             matching = [key for key, entry in pending.items() if _matches_code(entry, code)]
@@ -153,14 +153,14 @@ class Pairing:
         Empty while the file is unusable, so that users named in the settings still get through.
         """
         try:
-            grants = self.grants(platform)
+            grants = self.paired_users(platform)
         except ConfigError as error:
             self._log_fault(f"{platform} are treated as paired", error)
             return frozenset()
         self._faults.pop(f"{platform} are treated as paired", None)
         return frozenset(grant.user for grant in grants)
 
-    def grants(self, platform: str | None = None) -> list[PairedUser]:
+    def paired_users(self, platform: str | None = None) -> list[PairedUser]:
         return [
             PairedUser(
                 name, canonical_id(name, user), _text(entry, "user_name"), _at(entry, "approved_at")
@@ -180,13 +180,13 @@ class Pairing:
             if (entry := as_entry(value)) and (asked_at := _at(entry, "created_at"))
         ]
 
-    def _issue(self, platform: str, user: str, name: str) -> PairingCode | PairingRefused:
+    def _issue(self, platform: str, user: str, name: str) -> PairingCode | PairingRejected:
         with self._files.changing():
             now = self._now()
             pending = _unexpired(self._files.pending(platform), now)
             own = {key: entry for key, entry in pending.items() if _is_from(entry, user)}
             others = {key: entry for key, entry in pending.items() if key not in own}
-            if refusal := self._refusal(platform, user, others, now):
+            if refusal := self._rejection(platform, user, others, now):
                 return refusal
             if len(_request_times(others)) >= MAX_PENDING:
                 del others[_oldest(others)]
@@ -211,32 +211,35 @@ class Pairing:
     def _named(self, platform: str | None, kind: str) -> list[str]:
         return self._files.platforms(kind) if platform is None else [checked_platform(platform)]
 
-    def _refusal(
+    def _rejection(
         self, platform: str, user: str, others: Table, now: float
-    ) -> PairingRefused | None:
+    ) -> PairingRejected | None:
         limits = self._files.limits()
         if wait := _locked(limits, platform, now):
-            return PairingRefused(PairingRefusal.LOCKED, wait=wait)
+            return PairingRejected(PairingRejection.LOCKED, wait=wait)
         if any(canonical_id(platform, key) == user for key in self._files.approved(platform)):
-            return PairingRefused(PairingRefusal.PAIRED)
+            return PairingRejected(PairingRejection.PAIRED)
         since = now - (_number(limits.get(f"{platform}:{user}")) or 0.0)
         if 0 <= since < REQUEST_INTERVAL:
-            return PairingRefused(PairingRefusal.TOO_SOON, wait=REQUEST_INTERVAL - since)
+            return PairingRejected(PairingRejection.TOO_SOON, wait=REQUEST_INTERVAL - since)
         requested = _request_times(others)
         if len(requested) >= MAX_PENDING and now - min(requested.values()) <= PENDING_GRACE:
-            return PairingRefused(
-                PairingRefusal.TOO_MANY_PENDING, wait=min(requested.values()) + PENDING_GRACE - now
+            return PairingRejected(
+                PairingRejection.TOO_MANY_PENDING,
+                wait=min(requested.values()) + PENDING_GRACE - now,
             )
         return None
 
-    def _failed(self, platform: str, limits: Table, now: float) -> PairingRefused:
+    def _failed(self, platform: str, limits: Table, now: float) -> PairingRejected:
         failures = int(_number(limits.get(f"_failures:{platform}")) or 0) + 1
         if failures < MAX_FAILURES:
             self._files.write_limits({**limits, f"_failures:{platform}": failures})
-            return PairingRefused(PairingRefusal.UNKNOWN_CODE, tries_left=MAX_FAILURES - failures)
+            return PairingRejected(
+                PairingRejection.UNKNOWN_CODE, tries_left=MAX_FAILURES - failures
+            )
         locked = {f"_failures:{platform}": 0, f"_lockout:{platform}": now + LOCKOUT}
         self._files.write_limits({**limits, **locked})
-        return PairingRefused(PairingRefusal.UNKNOWN_CODE, wait=LOCKOUT)
+        return PairingRejected(PairingRejection.UNKNOWN_CODE, wait=LOCKOUT)
 
     def _approve(self, grant: PairedUser, now: float) -> None:
         approved = self._files.approved(grant.platform)

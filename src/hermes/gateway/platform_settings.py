@@ -1,7 +1,7 @@
 """Parse user ids, lists and flags from platform settings and environment variables."""
 
-from hermes.config.sections.types import FreeTable
-from hermes.config.yaml_values import as_list
+from hermes.config.sections import FreeTable
+from hermes.config.values import as_list
 
 WILDCARD = "*"
 """Matches any id."""

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.failpoints import failpoint
+from hermes.kit.tasks import DeadlineExceeded, run_with_timeout, sleep_unless
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
     Channel,
@@ -194,12 +194,12 @@ class ProgressMessage:
             return None
         return self._receipt.id, self._final_text
 
-    def end_without_answer(self, words: str) -> None:
+    def end_without_answer(self, text: str) -> None:
         """Give the post a final text after all, because there is no answer yet."""
         post = self._reused
-        self.end_with(words)
+        self.end_with(text)
         if post is not None:
-            self._on_final_edit(post.id, words)
+            self._on_final_edit(post.id, text)
 
     async def run(self) -> None:
         """Keep the post up to date until it is frozen."""

@@ -80,10 +80,10 @@ class RateLimiter:
     def _buckets(self, to: Address) -> list[_Bucket]:
         buckets = [self._all] if self._all else []
         if self._chat_rate:
-            buckets.append(self._of_chat(to.chat))
+            buckets.append(self._chat_bucket(to.chat))
         return buckets
 
-    def _of_chat(self, chat: str) -> _Bucket:
+    def _chat_bucket(self, chat: str) -> _Bucket:
         if chat not in self._chats:
             self._chats[chat] = _Bucket(self._chat_rate)
             if len(self._chats) > MAX_CHATS:

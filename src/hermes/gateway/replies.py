@@ -10,9 +10,9 @@ from msgspec import structs
 
 from hermes.agent.turn import SUSPENDED
 from hermes.approvals.messages import question_text
-from hermes.gateway.actor_deps import ActorDeps
 from hermes.gateway.chat_runs import (
     ActiveRun,
+    ActorDeps,
     CancelCause,
     QueuedMessage,
     cancelled_text,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from hermes.config.sections.types import Count, FreeTable, NameList
+from hermes.config.sections import Count, FreeTable, NameList
 from hermes.gateway.platform_settings import WILDCARD, parse_list
 from hermes.kit.clock import Clock
 from hermes.schema.errors import ConfigError

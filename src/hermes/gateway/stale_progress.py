@@ -16,9 +16,9 @@ from hermes.gateway.messages import OutboxMessage, address_of_topic, platform_ad
 from hermes.gateway.progress_message import ANSWER_BELOW
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
-from hermes.kit.deadline import run_with_timeout, sleep_unless
 from hermes.kit.process_identity import process_id
 from hermes.kit.retry import Backoff
+from hermes.kit.tasks import run_with_timeout, sleep_unless
 from hermes.ports.channel import (
     Channel,
     Offline,

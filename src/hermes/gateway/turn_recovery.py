@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from hermes.agent.answers import final_text
-from hermes.gateway.actor_deps import ActorDeps
-from hermes.gateway.chat_runs import QueuedMessage, StartedTurn, format_duration
+from hermes.gateway.chat_runs import ActorDeps, QueuedMessage, StartedTurn, format_duration
 from hermes.gateway.replies import ReplyWriter
 from hermes.kit.failpoints import failpoint
 from hermes.ports.store import Store

@@ -22,7 +22,7 @@ MAX_USERS = 10_000
 NOTICE_INTERVAL = 60.0
 """Seconds between two notices to the same user."""
 
-REFUSED = "refused"
+REJECTED = "refused"
 """Queue of refused messages, so that a repetition is refused too."""
 
 TOO_FAST_NOTICE = (
@@ -89,7 +89,7 @@ class TurnQuotas:
         self._permissions = permissions
         self._counter = TurnCounter(clock)
 
-    async def refusal(self, message: InboxMessage) -> str:
+    async def rejection(self, message: InboxMessage) -> str:
         """Return why the turn may not start, or "" after counting it."""
         quota = self._permissions(platform_of(message.address.channel), message.role).quota
         if quota == Quota():

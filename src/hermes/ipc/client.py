@@ -6,12 +6,12 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hermes.kit.errors import HermesError
+from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Media, Text
 from hermes.schema.sessions import StoredMessage
 
-SOCKET = "gateway.sock"
+SOCKET_NAME = "gateway.sock"
 """File name of the socket in a home."""
 
 ShowEvent: TypeAlias = Callable[[Event], None]
@@ -212,7 +212,7 @@ class AgentClient(Protocol):
     @property
     def state(self) -> ConversationState: ...
 
-    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         """Run one turn. An exception from `show` interrupts the turn and is raised when it has
         ended.
 
@@ -272,3 +272,25 @@ class EventDisplay:
     def check(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+def error_info(error: HermesError) -> ErrorInfo:
+    return ErrorInfo(error.code, _clean(str(error)), _clean(error.hint))
+
+
+def error_from_info(info: ErrorInfo) -> HermesError:
+    """Return an error of the class with this code; of several, the most general one."""
+    kind = _errors_by_code(HermesError).get(info.code, HermesError)
+    return kind(info.message, hint=info.hint)
+
+
+def _errors_by_code(root: type[HermesError]) -> dict[str, type[HermesError]]:
+    found: dict[str, type[HermesError]] = {}
+    for kind in root.__subclasses__():
+        found |= _errors_by_code(kind)
+    return found | {root.code: root}
+
+
+def _clean(text: str) -> str:
+    """Replace bytes in file names that are not text, which JSON cannot carry."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

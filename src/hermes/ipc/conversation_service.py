@@ -10,7 +10,7 @@ import anyio
 from msgspec import structs
 
 from hermes.app.build import App
-from hermes.app.images import load_images
+from hermes.app.storage import load_images
 from hermes.approvals.approval_store import QUESTION_KIND
 from hermes.approvals.policy import ApprovalMode
 from hermes.approvals.service import Answerer
@@ -26,11 +26,11 @@ from hermes.ipc.client import (
     RecentHistory,
     UsageReport,
     UserInput,
+    error_info,
 )
-from hermes.ipc.errors import error_info
-from hermes.ports.events import Emit
 from hermes.ports.model import Model
 from hermes.ports.store import CompleteItem
+from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, NotFound, SandboxError
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted
 from hermes.schema.scope import OWNER
@@ -79,7 +79,7 @@ class ConversationService:
         if not self._start.screen:
             return ConversationState(session.id, started, busy=busy)
         model = self._app.models.current(session)
-        background = len(self._app.delegations.of(session.id, session.key))
+        background = len(self._app.delegations.running_in(session.id, session.key))
         isolation, yolo = self._isolation(), self._yolo
         return ConversationState(
             session.id, started, model, self._window, isolation, busy, yolo, background
@@ -101,7 +101,7 @@ class ConversationService:
             recap=await self._recap() if person else (),
         )
 
-    async def say(self, question: UserInput, emit: Emit) -> Outcome:
+    async def submit(self, user_input: UserInput, emit: Emit) -> Outcome:
         """Run one turn; it always emits an end event unless it could not start."""
         ended = False
         before = self._conversation.session
@@ -115,8 +115,8 @@ class ConversationService:
 
         outcome = Outcome.CANCELLED
         with self._internal_errors(), self._stoppable():
-            names = [os.fsdecode(path) for path in question.images]
-            parts = [*question.parts, *await load_images(self._app.blobs, names)]
+            names = [os.fsdecode(path) for path in user_input.images]
+            parts = [*user_input.parts, *await load_images(self._app.blobs, names)]
             outcome = await (
                 self._conversation.submit(parts, listen) if parts else self._handle_news(listen)
             )
@@ -323,7 +323,7 @@ async def _resume(app: App, conversation: Conversation, name: str) -> None:
     try:
         await conversation.resume(name)
     except NotFound:
-        from hermes.app.archive import find_by_preview  # noqa: PLC0415 - few are looked for by how they began
+        from hermes.app.storage import find_by_preview  # noqa: PLC0415 - few are looked for by how they began
 
         found = await find_by_preview(app.store.archive_for(OWNER), name)
         if found is None:

@@ -46,7 +46,7 @@ class InProcessClient:
     def state(self) -> ConversationState:
         return self._service.state
 
-    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         """Show the events in this thread, which may wait for a person's answer."""
         display = EventDisplay(show, self.interrupt)
         events = self._events = SimpleQueue()
@@ -54,7 +54,7 @@ class InProcessClient:
         async def emit(event: Event) -> None:
             events.put(event)
 
-        turn = self._portal.start_task_soon(self._service.say, question, emit)
+        turn = self._portal.start_task_soon(self._service.submit, user_input, emit)
         turn.add_done_callback(lambda _: events.put(None))
         while (event := events.get()) is not None:
             display.on_event(event)

@@ -199,7 +199,7 @@ class FrameDecoder(Generic[T]):
     def __init__(self, kinds: "type[T] | UnionType") -> None:
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(cast("type[T]", kinds))
 
-    def read(self, frame: bytes) -> T:
+    def decode(self, frame: bytes) -> T:
         """Raises `BadFrame` for an invalid frame."""
         try:
             return self._decoder.decode(frame)

@@ -14,10 +14,9 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
 from hermes.app.build import App
-from hermes.ipc.client import ConversationOptions, GatewayGone
+from hermes.ipc.client import ConversationOptions, GatewayGone, error_info
 from hermes.ipc.compatibility import Compatibility
 from hermes.ipc.conversation_service import ConversationService, open_conversation
-from hermes.ipc.errors import error_info
 from hermes.ipc.protocol import (
     MAX_FIRST_FRAME,
     MAX_FRAME,
@@ -120,7 +119,7 @@ class ClientConnection:
         first = None
         with anyio.move_on_after(HELLO_TIMEOUT):
             frame = await self._receive()
-            first = None if frame is None else first_frame_decoder().read(frame)
+            first = None if frame is None else first_frame_decoder().decode(frame)
         self.silent = False
         match first:
             case None:
@@ -179,7 +178,7 @@ class ClientConnection:
     async def _listen(self, service: ConversationService, group: TaskGroup) -> None:
         """Handle frames until the client disconnects. Raises for an invalid frame."""
         while (frame := await self._receive()) is not None:
-            request = self._requests.read(frame)
+            request = self._requests.decode(frame)
             if isinstance(request, Interrupt):
                 service.interrupt()
             elif isinstance(request, AnswerQuestion):
@@ -241,7 +240,7 @@ class ClientConnection:
     async def _answer(self, service: ConversationService, request: ClientFrame) -> ServerFrame:
         match request:
             case StartTurn(question=question):
-                outcome = await service.say(question, self._send_queue.put_event)
+                outcome = await service.submit(question, self._send_queue.put_event)
                 return TurnEnded(outcome, service.state)
             case RunCommand(line=line):
                 reply = await service.command(line)

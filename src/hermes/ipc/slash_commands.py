@@ -20,7 +20,7 @@ from hermes.ipc.client import (
 from hermes.ipc.conversation_service import TerminalContext
 from hermes.schema.sessions import Session
 
-_SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.LOOKS})
+_SCREEN_ABILITIES = frozenset({TerminalAbility.CLEAR, TerminalAbility.COPY, TerminalAbility.SCREEN})
 
 
 async def run_command(terminal: TerminalContext, line: str) -> CommandReply:
@@ -34,7 +34,7 @@ async def run_command(terminal: TerminalContext, line: str) -> CommandReply:
 def command_names(terminal: TerminalContext) -> tuple[str, ...]:
     """Return the commands available on this surface, including aliases."""
     context = _context(terminal)
-    available = [one for one in standard_commands().commands if one.applies(context)]
+    available = [one for one in standard_commands().commands if one.is_offered(context)]
     return tuple(sorted(name for one in available for name in (one.name, *one.aliases)))
 
 
@@ -64,8 +64,8 @@ class _TerminalControl(LocalControl):
     def busy_mode(self) -> BusyMode | None:
         return BusyMode(self._terminal.busy_mode.mode) if self._terminal.start.person else None
 
-    def set_busy_mode(self, manner: BusyMode) -> None:
-        self._terminal.busy_mode.mode = manner.value
+    def set_busy_mode(self, mode: BusyMode) -> None:
+        self._terminal.busy_mode.mode = mode.value
 
 
 class _TerminalFacts:

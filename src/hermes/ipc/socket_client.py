@@ -23,8 +23,8 @@ from hermes.ipc.client import (
     ShowEvent,
     UsageReport,
     UserInput,
+    error_from_info,
 )
-from hermes.ipc.errors import error_from_info
 from hermes.ipc.protocol import (
     MAX_FRAME,
     Accepted,
@@ -102,7 +102,7 @@ class SocketConnection:
             if not data:
                 raise _gateway_gone()
             self._frames.feed(data)
-        return self._reader.read(frame)
+        return self._reader.decode(frame)
 
     def ready(self, seconds: float) -> bool:
         """Whether data arrived, or the connection was closed, within the time."""
@@ -158,9 +158,9 @@ class SocketClient:
         self.state: ConversationState = opened.state
         self._checking_news = False
 
-    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         display = EventDisplay(show, self.interrupt)
-        self._send(StartTurn(question))
+        self._send(StartTurn(user_input))
         while isinstance(answer := self._connection.receive(), EventFrame):
             display.on_event(answer.event)
         if not isinstance(answer, TurnEnded):

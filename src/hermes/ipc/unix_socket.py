@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hermes.ipc.client import SOCKET
+from hermes.ipc.client import SOCKET_NAME
 from hermes.kit.files import file_error
 from hermes.schema.errors import ConfigError
 
@@ -22,7 +22,7 @@ class ListeningSocket:
 
     def __init__(self, folder: Path, listener: socket.socket, stat: os.stat_result) -> None:
         self.listener = listener
-        self._path = folder / SOCKET
+        self._path = folder / SOCKET_NAME
         self._stat = stat
 
     def close(self) -> None:
@@ -40,10 +40,10 @@ def listen(folder: Path) -> ListeningSocket:
     """
     if is_listening(folder):
         raise ConfigError(
-            f"Another gateway is already listening on {folder / SOCKET}.",
+            f"Another gateway is already listening on {folder / SOCKET_NAME}.",
             hint="Only one gateway can serve a home: hermes gateway status",
         )
-    temporary = f".{SOCKET}.{os.getpid()}"
+    temporary = f".{SOCKET_NAME}.{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError):
@@ -54,11 +54,11 @@ def listen(folder: Path) -> ListeningSocket:
         listener.setblocking(False)
         listener.listen(BACKLOG)
         # Renamed only now, so that clients never find an unfinished socket.
-        (folder / temporary).replace(folder / SOCKET)
-        return ListeningSocket(folder, listener, (folder / SOCKET).lstat())
+        (folder / temporary).replace(folder / SOCKET_NAME)
+        return ListeningSocket(folder, listener, (folder / SOCKET_NAME).lstat())
     except OSError as error:
         listener.close()
-        message = f"Cannot listen on {folder / SOCKET}: {error.strerror}."
+        message = f"Cannot listen on {folder / SOCKET_NAME}: {error.strerror}."
         raise file_error(error, message) from error
 
 
@@ -77,7 +77,7 @@ def connect_socket(folder: Path, wait: float) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(wait)
-        with _short_address(folder, SOCKET) as address:
+        with _short_address(folder, SOCKET_NAME) as address:
             connection.connect(address)
     except BaseException:
         connection.close()

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from io import FileIO
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from hermes.kit.errors import ConfigError, TemporaryError
 
@@ -45,17 +45,17 @@ TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
 """Error numbers that are temporary and not caused by settings."""
 
 
-def write_error_hint(error: OSError, otherwise: str = "") -> str:
+def write_error_hint(error: OSError, default: str = "") -> str:
     """A hint for a file that could not be written."""
     if error.errno in FULL:
         return "Free some space, then try again; this shows which disk is full: df -h"
-    return otherwise
+    return default
 
 
-def file_error(error: OSError, message: str, otherwise: str = "") -> ConfigError:
+def file_error(error: OSError, message: str, hint: str = "") -> ConfigError:
     """A `TemporaryError` for temporary causes such as a full disk, else a `ConfigError`."""
     if error.errno not in TEMPORARY:
-        return ConfigError(message, hint=otherwise)
+        return ConfigError(message, hint=hint)
     if error.errno in _DISK_TROUBLE:
         hint = "Check for disk errors (dmesg) and that it is mounted read-write (findmnt)."
     elif error.errno in _SHORTAGE:
@@ -131,7 +131,7 @@ def _is_still_at(file: FileIO, path: Path) -> bool:
         return False
 
 
-def surplus_files(files: Iterable[Path], most: int, most_bytes: int) -> Iterator[Path]:
+def surplus_files(files: Iterable[Path], max_files: int, max_bytes: int) -> Iterator[Path]:
     """All but the newest `most` files, and of those all that are too large together.
 
     The newest file always stays: somebody was just told its name.
@@ -144,5 +144,36 @@ def surplus_files(files: Iterable[Path], most: int, most_bytes: int) -> Iterator
     size = 0
     for place, (_, _, length, file) in enumerate(sorted(dated, reverse=True)):
         size += length
-        if place and (place >= most or size > most_bytes):
+        if place and (place >= max_files or size > max_bytes):
             yield file
+
+
+MAX_IMAGE_BYTES = 20_000_000
+"""Bytes; images are sent to the model whole, as base64."""
+
+_IMAGE_TYPES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+
+def image_type(data: bytes) -> str | None:
+    """The media type by the first 12 bytes."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _IMAGE_TYPES.items() if data.startswith(start)), None)
+
+
+_OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pptx": "pptx"}
+
+
+def document_type(path: PurePath, head: bytes) -> str:
+    """The media type by the first bytes, or for ambiguous ones by the name; empty if unknown."""
+    suffix = path.suffix.lower()
+    if head.startswith(b"%PDF-"):
+        return "pdf"
+    if head.startswith(b"PK\x03\x04"):
+        return _OFFICE.get(suffix, "")
+    return "ipynb" if suffix == ".ipynb" and head.lstrip().startswith(b"{") else ""

@@ -39,7 +39,7 @@ def html_text(html: str) -> str:
     """The visible text; headings and lists are marked as in Markdown."""
     words = _TextBuilder()
     _read(html, words)
-    lines = [line.rstrip() for line in "".join(words.said).split("\n")]
+    lines = [line.rstrip() for line in "".join(words.pieces).split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
@@ -110,7 +110,7 @@ class _TextBuilder:
     """Collects the text; content of hidden elements is skipped."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.pieces: list[str] = []
         self._silent: list[str] = []
         self._times: Counter[str] = Counter()
         self._as_written = 0
@@ -126,21 +126,21 @@ class _TextBuilder:
     def alone(self, tag: str) -> None:
         """A void element."""
         if tag in _HEADINGS:
-            self.said.append(f"\n\n{_HEADINGS[tag]}")
+            self.pieces.append(f"\n\n{_HEADINGS[tag]}")
         elif tag == "li":
-            self.said.append("\n- ")
+            self.pieces.append("\n- ")
         elif tag in _BLOCKS:
-            self.said.append("\n")
+            self.pieces.append("\n")
         elif tag in _CELLS:
-            self.said.append("  ")
+            self.pieces.append("  ")
 
     def end(self, tag: str) -> None:
         if self._times[tag]:
             self._unsilence(tag)
         elif tag in _HEADINGS or tag == "p":
-            self.said.append("\n\n")
+            self.pieces.append("\n\n")
         elif tag in _BLOCKS or tag == "li":
-            self.said.append("\n")
+            self.pieces.append("\n")
         if tag == "pre":
             self._as_written = max(0, self._as_written - 1)
 
@@ -157,7 +157,7 @@ class _TextBuilder:
         words = unescape(_HUGE_NUMBER.sub("\ufffd", data))
         if not self._as_written:
             words = re.sub(r"\s+", " ", words)
-            if not self.said or self.said[-1].endswith(("\n", " ")):
+            if not self.pieces or self.pieces[-1].endswith(("\n", " ")):
                 words = words.lstrip()
         if words:
-            self.said.append(words)
+            self.pieces.append(words)

@@ -28,7 +28,7 @@ class Mounts:
         for one in self._by_point.values():
             self._by_device.setdefault(one.device, []).append(one)
 
-    def second_names(
+    def other_paths(
         self, path: str, is_open: Callable[[str], bool] = lambda path: True
     ) -> Iterator[str]:
         """Other paths of a real path, and mounts below it."""

@@ -8,7 +8,7 @@ from msgspec import json
 
 MASK = "[redacted]"
 
-SHORTEST = 6
+MIN_SECRET_LENGTH = 6
 """Shorter secrets are not masked by value: they would garble ordinary words."""
 
 # What may not precede a key, the characters of a key, and the same without - and _.
@@ -65,7 +65,9 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        kept = {secret for secret in secrets if len(secret) >= SHORTEST and secret not in MASK}
+        kept = {
+            secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH and secret not in MASK
+        }
         kept |= {line for secret in kept for line in _lines(secret)}
         forms = {form for secret in kept for form in _forms(secret)}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))

@@ -2,11 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
+
+from hermes.kit.clock import Clock
 
 
 @asynccontextmanager
@@ -33,3 +36,47 @@ def cancelled_from_outside() -> bool:
     return anyio.current_effective_deadline() == -math.inf or (
         task is not None and task.cancelling() > 0
     )
+
+
+T = TypeVar("T")
+
+
+class DeadlineExceeded(TimeoutError):
+    """The work did not finish in time and was cancelled."""
+
+
+async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the work's value. Raises `DeadlineExceeded`, or what the work raises."""
+    values: list[T] = []
+    errors: list[Exception] = []
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await clock.sleep(seconds)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            values.append(await work())
+        except Exception as error:  # noqa: BLE001 - re-raised outside the task group
+            errors.append(error)
+        group.cancel_scope.cancel()
+    if errors:
+        raise errors[0]
+    if not values:
+        raise DeadlineExceeded(f"It took longer than {seconds:g} seconds.")
+    return values[0]
+
+
+async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
+    """Sleep until the time is up or the event is set; return whether it is set."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            await clock.sleep(seconds)
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await event.wait()
+        group.cancel_scope.cancel()
+    return event.is_set()

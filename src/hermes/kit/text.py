@@ -41,12 +41,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def similar_names(name: str, known: Iterable[str], most: int = 1) -> Sequence[str]:
+def similar_names(name: str, known: Iterable[str], limit: int = 1) -> Sequence[str]:
     """Known names that are similar; only the first of very many are compared."""
     from difflib import get_close_matches  # noqa: PLC0415 - only needed for mistakes
     from itertools import islice  # noqa: PLC0415 - only needed for mistakes
 
-    return get_close_matches(name, list(islice(known, _MOST_NAMES)), n=most, cutoff=_NEAR)
+    return get_close_matches(name, list(islice(known, _MOST_NAMES)), n=limit, cutoff=_NEAR)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -37,8 +37,8 @@ class Job(Generic[T]):
     def abandoned(self) -> bool:
         return self.droppable and self._future.cancelled()
 
-    def run(self, tool: T) -> None:
-        self._value = self._work(tool)
+    def run(self, resource: T) -> None:
+        self._value = self._work(resource)
 
     def fail(self, error: BaseException) -> None:
         """An error takes precedence: work that ran may not have been committed."""
@@ -80,7 +80,7 @@ class Mailbox(Generic[T]):
         self._no_room: list[asyncio.Future[None]] = []
         self._closed: Callable[[], Exception] | None = None
 
-    async def ask(
+    async def run(
         self, work: Callable[[T], R], *, alone: bool = False, droppable: bool = False
     ) -> R:
         """Run the work in a thread; waits while the queue is full."""
@@ -89,7 +89,7 @@ class Mailbox(Generic[T]):
             await room
         return cast("R", await job.outcome())
 
-    def take(self, most: int, wait: float | None = None) -> list[Job[T]]:
+    def take(self, limit: int, wait: float | None = None) -> list[Job[T]]:
         """The next jobs up to the limit; empty after `wait` seconds.
 
         Raises `Closed` once the mailbox is closed and empty.
@@ -99,7 +99,7 @@ class Mailbox(Generic[T]):
                 self._changed.wait(wait)
             if not self._jobs and self._closed is not None:
                 raise Closed
-            taken = self._next(most)
+            taken = self._next(limit)
             waiting, self._no_room = self._no_room, []
         _wake(waiting)
         return taken

@@ -26,9 +26,14 @@ from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import one_line
 from hermes.mcp.pending_calls import PendingCall, PendingCalls
 from hermes.mcp.server_config import CLOSE_TIMEOUT, HttpEndpoint, ServerConfig, StdioEndpoint
-from hermes.mcp.stderr import MAX_SHOWN, StderrLog
 from hermes.mcp.tool_list import ActingTools, ToolListReader, ToolSpecs
-from hermes.mcp.transports import LaunchServer, http_transport, stdio_transport
+from hermes.mcp.transports import (
+    MAX_SHOWN_ERROR,
+    LaunchServer,
+    StderrLog,
+    http_transport,
+    stdio_transport,
+)
 from hermes.ports.approvals import AskPerson
 from hermes.schema.errors import HermesError, ToolError
 
@@ -54,7 +59,7 @@ class ReconnectPolicy(Struct, frozen=True, kw_only=True):
 
     backoff: Backoff = Backoff(base=1.0, cap=60.0)
     max_failures: int = 3
-    refuse_seconds: float = 60.0
+    cooldown: float = 60.0
     stable_seconds: float = 60.0
     attempts: int = 5
     parked_delay: float = 300.0
@@ -147,10 +152,10 @@ class McpConnection:
             self.settled.set()
 
     async def call(
-        self, work: Callable[[Client], Awaitable[T]], inquire: AskPerson | None = None
+        self, work: Callable[[Client], Awaitable[T]], ask_person: AskPerson | None = None
     ) -> T:
         """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or refused."""
-        caller = PendingCall[T](inquire)
+        caller = PendingCall[T](ask_person)
         # A pending call keeps the connection from idling.
         with self._pending_calls.track(caller):
             client, group = await self._ensure_connected()
@@ -262,7 +267,7 @@ class McpConnection:
         patience = self._deps.reconnect
         parked = self._failures > patience.attempts
         delay = patience.parked_delay if parked else patience.backoff.delay(self._failures)
-        self._next_attempt = anyio.current_time() + min(delay, patience.refuse_seconds)
+        self._next_attempt = anyio.current_time() + min(delay, patience.cooldown)
         with anyio.move_on_after(delay):
             await self._connect_requested.wait()
         self._connect_requested = anyio.Event()
@@ -405,7 +410,7 @@ class McpConnection:
     def _error_text(self, failure: Exception | None) -> str:
         text = failure.sentence if isinstance(failure, HermesError) else str(failure or "")
         text = self._deps.redact((text or type(failure).__name__)[:MAX_ERROR])
-        return one_line(escape_controls(text), MAX_SHOWN).rstrip(".")
+        return one_line(escape_controls(text), MAX_SHOWN_ERROR).rstrip(".")
 
 
 def _announces_changes(client: Client) -> bool:

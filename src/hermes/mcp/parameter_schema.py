@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hermes.config.yaml_values import as_list, as_mapping
+from hermes.config.values import as_list, as_mapping
 from hermes.kit.terminal_text import escape_controls
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,64}")

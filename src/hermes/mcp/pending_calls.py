@@ -1,16 +1,107 @@
-"""Pending calls of one server: deadlines, questions to the user, and unanswered calls."""
+"""Answer a server's questions (elicitation) by asking the user, field by field."""
 
 import math
-from collections.abc import Awaitable, Callable, Generator
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 import mcp_types as types
 from mcp.client import Client
 
-from hermes.mcp.elicitation import CANCELLED, DECLINED, fill_form
+from hermes.config.values import as_list, as_mapping
+from hermes.kit.terminal_text import show_invisible_line
 from hermes.ports.approvals import AskPerson
+
+MAX_FIELDS = 8
+MAX_CHOICES = 20
+MAX_TEXT = 500
+YES, NO = "Yes", "No"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
+Value: TypeAlias = str | int | float | bool | list[str] | None
+DECLINED = types.ElicitResult(action="decline")
+CANCELLED = types.ElicitResult(action="cancel")
+
+
+async def fill_form(
+    ask_person: AskPerson, server: str, asked: types.ElicitRequestParams
+) -> types.ElicitResult:
+    """Cancel the form if the user does not answer, decline it if it is not supported."""
+    prompt = f"The MCP server {server} asks: {show_invisible_line(asked.message, MAX_TEXT)}"
+    if isinstance(asked, types.ElicitRequestURLParams):
+        url = show_invisible_line(asked.url, MAX_TEXT)
+        answer = await ask_person(f"{prompt}\nIt asks you to open: {url}\nContinue?", (YES, NO))
+        return _yes_no_result(answer)
+    fields = _fields(asked.requested_schema)
+    if fields is None:
+        return DECLINED
+    if not fields:
+        return _yes_no_result(await ask_person(prompt, (YES, NO)))
+    content: dict[str, Value] = {}
+    for name, field in fields.items():
+        answer = await ask_person(f"{prompt}\n{_label(name, field)}", _choices(field))
+        if answer is None:
+            return CANCELLED
+        value = _value(field, answer.strip())
+        if value is None:
+            return DECLINED
+        content[name] = value
+    return types.ElicitResult(action="accept", content=content)
+
+
+def _yes_no_result(answer: str | None) -> types.ElicitResult:
+    if answer is None:
+        return CANCELLED
+    return types.ElicitResult(action="accept") if answer == YES else DECLINED
+
+
+def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+    given = as_mapping(schema.get("properties") or {})
+    if given is None or len(given) > MAX_FIELDS:
+        return None
+    fields = {str(name): as_mapping(field) for name, field in given.items()}
+    known = {
+        name: {str(key): value for key, value in field.items()}
+        for name, field in fields.items()
+        if field is not None
+    }
+    return known if len(known) == len(fields) else None
+
+
+def _label(name: str, field: Mapping[str, Any]) -> str:
+    label = str(field.get("title") or field.get("description") or name)
+    return show_invisible_line(label, MAX_TEXT)
+
+
+def _choices(field: Mapping[str, Any]) -> Sequence[str]:
+    if field.get("type") == "boolean":
+        return (YES, NO)
+    return [show_invisible_line(str(choice), 100) for choice in _allowed(field)][:MAX_CHOICES]
+
+
+def _allowed(field: Mapping[str, Any]) -> list[object]:
+    titled = [as_mapping(one) or {} for one in as_list(field.get("oneOf")) or []]
+    return as_list(field.get("enum")) or [one.get("const") for one in titled]
+
+
+def _value(field: Mapping[str, Any], answer: str) -> Value:
+    """Convert the answer; None if it is not allowed."""
+    match field.get("type"):
+        case "boolean":
+            known = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
+            return known.get(answer.lower())
+        case "integer":
+            return int(answer) if _INTEGER.fullmatch(answer) else None
+        case "number":
+            return float(answer) if _NUMBER.fullmatch(answer) else None
+        case "string" | None:
+            allowed = [str(one) for one in _allowed(field)]
+            return answer if not allowed or answer in allowed else None
+        case _:
+            return None
+
 
 T = TypeVar("T")
 
@@ -22,8 +113,8 @@ MAX_UNANSWERED = 3
 class PendingCall(Generic[T]):
     """One call: its result or failure, and how to ask the user meanwhile."""
 
-    def __init__(self, inquire: AskPerson | None) -> None:
-        self.ask_person = inquire
+    def __init__(self, ask_person: AskPerson | None) -> None:
+        self.ask_person = ask_person
         self.questions = 0
         self.limit = anyio.CancelScope()
         self.cancelled = anyio.Event()
@@ -76,20 +167,20 @@ class PendingCalls:
     def __init__(self) -> None:
         self.last_used = 0.0
         """When a call last ended."""
-        self._waiting: list[PendingCall[Any]] = []
+        self._calls: list[PendingCall[Any]] = []
         self._unanswered = 0
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._calls)
 
     @contextmanager
     def track(self, caller: PendingCall[Any]) -> Generator[None]:
-        self._waiting.append(caller)
+        self._calls.append(caller)
         try:
             yield
         finally:
             caller.cancel()
-            self._waiting.remove(caller)
+            self._calls.remove(caller)
             self.last_used = anyio.current_time()
 
     def record_outcome(self, *, answered: bool) -> bool:
@@ -102,7 +193,7 @@ class PendingCalls:
 
     async def ask_user(self, server: str, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Ask the user only if it is certain which call the question belongs to."""
-        caller = self._waiting[0] if len(self._waiting) == 1 else None
+        caller = self._calls[0] if len(self._calls) == 1 else None
         if caller is None or caller.ask_person is None or caller.questions >= MAX_QUESTIONS:
             return DECLINED
         caller.questions += 1

@@ -1,8 +1,16 @@
-"""Connect to a server through the pipes of a sandboxed process, or over HTTP."""
+"""Log what a server writes to stderr, redacted."""
 
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from codecs import getincrementaldecoder
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeAlias, TypeVar
 
@@ -17,6 +25,8 @@ from mcp.shared.message import SessionMessage
 from msgspec import Struct
 from pydantic import ValidationError
 
+from hermes.kit.terminal_text import escape_controls
+from hermes.kit.text import one_line
 from hermes.mcp.limits import (
     MAX_MESSAGE_BYTES,
     MESSAGE_HAS_TOO_MANY_VALUES,
@@ -29,9 +39,54 @@ from hermes.mcp.limits import (
     without_costly_parts,
 )
 from hermes.mcp.server_config import HttpEndpoint, StdioEndpoint
-from hermes.mcp.stderr import StderrLog
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ToolError
+
+MAX_SHOWN_ERROR = 300
+MAX_LINE = 8_000
+"""Characters; longer lines are split."""
+SECRET_OVERLAP = 8_000
+"""Characters of an unfinished line that are held back, so that no secret is split."""
+
+
+class StderrLog:
+    def __init__(
+        self, redact: Callable[[str], str], keep: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self.last_line = ""
+        """The last line, for users."""
+        self.disconnect_reason = ""
+        """Why we disconnected, if we did."""
+        self._redact = redact
+        self._keep = keep
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        self._partial = ""
+
+    async def feed(self, data: bytes) -> None:
+        lines, end, rest = (self._partial + self._decoder.decode(data)).rpartition("\n")
+        self._partial = rest
+        if len(rest) > MAX_LINE + SECRET_OVERLAP:
+            # Redact before cutting.
+            rest = self._redact(rest)
+            lines, self._partial = f"{lines}{end}{rest[:-SECRET_OVERLAP]}", rest[-SECRET_OVERLAP:]
+        await self._write(lines)
+
+    async def end(self) -> None:
+        """Flush the unfinished line."""
+        rest, self._partial = self._partial + self._decoder.decode(b"", final=True), ""
+        await self._write(rest)
+
+    async def _write(self, text: str) -> None:
+        lines = [line for line in self._redact(text).splitlines() if line.strip()]
+        if lines:
+            self.last_line = one_line(escape_controls(lines[-1]), MAX_SHOWN_ERROR)
+            await self._keep("\n".join(piece for line in lines for piece in _split_line(line)))
+
+
+def _split_line(line: str) -> Iterator[str]:
+    for start in range(0, len(line), MAX_LINE):
+        yield line[start : start + MAX_LINE]
+
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +145,8 @@ async def read_lines(process: Process) -> AsyncIterator[OutputLine]:
 class RequestTracker:
     """Tracks requests to a server, to recognize unsolicited messages."""
 
-    def __init__(self, complaints: StderrLog) -> None:
-        self.stderr = complaints
+    def __init__(self, stderr: StderrLog) -> None:
+        self.stderr = stderr
         self._pending = set[types.RequestId]()
         self._unsolicited = UnsolicitedLimit()
         self._noise = 0
@@ -129,14 +184,14 @@ def _unread_response(line: OutputLine) -> types.JSONRPCMessage | None:
 
 @asynccontextmanager
 async def stdio_streams(
-    process: Process, complaints: StderrLog, over: anyio.Event
+    process: Process, stderr: StderrLog, over: anyio.Event
 ) -> AsyncGenerator[Streams]:
     """Open the streams of a session; `over` is set when the process has exited."""
     inward, received = anyio.create_memory_object_stream[Incoming](MAX_WAITING)
     sent, outward = anyio.create_memory_object_stream[SessionMessage](MAX_WAITING)
-    drained, tracker = anyio.Event(), RequestTracker(complaints)
+    drained, tracker = anyio.Event(), RequestTracker(stderr)
     async with anyio.create_task_group() as group:
-        group.start_soon(_read_stderr, process, complaints, drained)
+        group.start_soon(_read_stderr, process, stderr, drained)
         group.start_soon(_read_stdout, process, inward, tracker, drained, over)
         group.start_soon(_write_stdin, process, outward, tracker, over)
         try:
@@ -147,14 +202,14 @@ async def stdio_streams(
                 stream.close()
 
 
-async def _read_stderr(process: Process, complaints: StderrLog, drained: anyio.Event) -> None:
+async def _read_stderr(process: Process, stderr: StderrLog, drained: anyio.Event) -> None:
     try:
         while data := await process.read_stderr():
-            await complaints.feed(data)
+            await stderr.feed(data)
     finally:
         # The last line often has no newline; do not lose it.
         with anyio.move_on_after(STDERR_GRACE, shield=True):
-            await complaints.end()
+            await stderr.end()
         drained.set()
 
 
@@ -202,17 +257,17 @@ async def _write_stdin(
 
 @asynccontextmanager
 async def stdio_transport(
-    program: StdioEndpoint, launch: LaunchServer, complaints: StderrLog, over: anyio.Event
+    program: StdioEndpoint, launch: LaunchServer, stderr: StderrLog, over: anyio.Event
 ) -> AsyncGenerator[Streams]:
     async with launch(program) as process:
         if not process.pid:
             # It did not start; this raises the reason.
             await process.wait()
-        async with stdio_streams(process, complaints, over) as streams:
+        async with stdio_streams(process, stderr, over) as streams:
             yield streams
 
 
-def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) -> Transport:
+def http_transport(site: HttpEndpoint, connect: float, stderr: StderrLog) -> Transport:
     """Connect without proxies and netrc of the environment, as for models."""
     # httpx logs every URL, which may contain a key.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -226,7 +281,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
             # The size of compressed data is unknown before it is decompressed.
             headers={**site.headers, **(headers or {}), "Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(connect, read=None),
-            transport=_LimitedTransport(complaints),
+            transport=_LimitedTransport(stderr),
             trust_env=False,
             auth=auth,
         )
@@ -234,7 +289,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
     if site.sse:
         return filtered_streams(
             sse_client(site.url, sse_read_timeout=SSE_READ_TIMEOUT, httpx_client_factory=client),
-            complaints,
+            stderr,
         )
     http = client()
     return _closing_client(
@@ -243,7 +298,7 @@ def http_transport(site: HttpEndpoint, connect: float, complaints: StderrLog) ->
             streamable_http_client(
                 site.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
             ),
-            complaints,
+            stderr,
         ),
     )
 
@@ -259,12 +314,12 @@ async def _closing_client(
 
 @asynccontextmanager
 async def filtered_streams(
-    streams: AbstractAsyncContextManager[tuple[R, W]], complaints: StderrLog
+    streams: AbstractAsyncContextManager[tuple[R, W]], stderr: StderrLog
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Incoming], W]]:
     """Filter messages before the SDK processes them."""
     inward, received = anyio.create_memory_object_stream[Incoming](0)
     async with streams as (source, sent), anyio.create_task_group() as group:
-        group.start_soon(_filter_messages, source, inward, complaints)
+        group.start_soon(_filter_messages, source, inward, stderr)
         try:
             yield received, sent
         finally:
@@ -276,7 +331,7 @@ async def filtered_streams(
 async def _filter_messages(
     source: AsyncIterable[Incoming],
     inward: MemoryObjectSendStream[Incoming],
-    complaints: StderrLog,
+    stderr: StderrLog,
 ) -> None:
     unasked = UnsolicitedLimit()
     try:
@@ -288,7 +343,7 @@ async def _filter_messages(
             await inward.send(item)
     except LimitExceeded as error:
         log.warning("an MCP server is disconnected: %s", error)
-        complaints.disconnect_reason = str(error)
+        stderr.disconnect_reason = str(error)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
@@ -298,9 +353,9 @@ async def _filter_messages(
 class _LimitedTransport(httpx2.AsyncHTTPTransport):
     """Limits the size of answers and events."""
 
-    def __init__(self, complaints: StderrLog) -> None:
+    def __init__(self, stderr: StderrLog) -> None:
         super().__init__()
-        self._stderr = complaints
+        self._stderr = stderr
         self._flow = UnsolicitedLimit(4 * MAX_MESSAGE_BYTES)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -327,11 +382,11 @@ class LimitedStream(httpx2.AsyncByteStream):
     def __init__(
         self,
         stream: httpx2.AsyncByteStream,
-        complaints: StderrLog,
+        stderr: StderrLog,
         flow: UnsolicitedLimit | None = None,
     ) -> None:
         self._stream = stream
-        self._stderr = complaints
+        self._stderr = stderr
         self._flow = flow
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -109,13 +109,13 @@ class AnswerEvents:
         coalescer.answers += 1
         self._counted = True
 
-    def note(self, *, moved: bool, ended: bool) -> None:
+    def record_progress(self, *, moved: bool, ended: bool) -> None:
         """Report progress, which restarts the wait, or the end of the answer."""
         self._moved = moved
         if ended:
             self.done = self.received_done = True
 
-    async def next(self, *, hurry: bool) -> list[bytes]:
+    async def next(self, *, finishing: bool) -> list[bytes]:
         """Return the next events; raise `TimeoutError` when they take too long.
 
         With `hurry` a timeout ends the stream instead.
@@ -124,7 +124,7 @@ class AnswerEvents:
         if self._moved:
             self._moved_at = now
         settings = self._settings
-        pause = settings.grace if hurry else settings.max_pause
+        pause = settings.grace if finishing else settings.max_pause
         due = min(self._moved_at + pause, self._begun_at + settings.total)
         # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
@@ -132,12 +132,12 @@ class AnswerEvents:
             with self._watch.until(due):
                 data = await read_all(self._content, _MAX_BODY)
         elif now < due:
-            gathered = b"" if hurry else await self._gathered()
+            gathered = b"" if finishing else await self._gathered()
             if gathered:
                 return self._batch(gathered)
             with self._watch.until(min(due, now + settings.idle)):
                 data = await self._content.readany()
-        if data is None and not hurry:
+        if data is None and not finishing:
             raise self._timeout_error()
         if self._whole:
             self.done = True

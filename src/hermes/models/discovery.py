@@ -1,14 +1,13 @@
 """Find model servers running on this machine, and list the models of any server."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import anyio
 import msgspec
 from msgspec import Struct, field, structs
 
 from hermes.kit.clock import SystemClock
-from hermes.models.anthropic_auth import key_headers
-from hermes.models.api_modes import ANTHROPIC, CHAT, GEMINI
+from hermes.kit.text import similar_names
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.provider_errors import RequestOrigin, url_hint
 from hermes.models.providers import EMBEDDED, PROVIDERS, Provider
@@ -21,8 +20,8 @@ from hermes.models.resolver import (
     resolve_models,
 )
 from hermes.models.settings import EnvLookup, LocalServer, ModelOverrides, ModelSettings
-from hermes.models.urls import normalize_url
-from hermes.schema.errors import BadRequest, ModelError
+from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, anthropic_headers, normalize_url
+from hermes.schema.errors import BadRequest, ConfigError, ModelError, UsageError
 
 PROBE_TIMEOUT = 0.6
 """Seconds for all local servers together."""
@@ -133,7 +132,7 @@ async def find_local_servers(
 async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str, int | None]:  # noqa: ASYNC109 - applies to each step
     """Return the models of a server with their context windows, where known."""
     if target.provider == EMBEDDED:
-        from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - rarely needed
+        from hermes.models.embedded.weights import folder_at  # noqa: PLC0415 - rarely needed
 
         return folder_at(target.base_url).installed_models()
     settings = EndpointSettings(
@@ -187,7 +186,7 @@ def _path(mode: str, base_url: str) -> str:
 
 def _headers(mode: str, origin: RequestOrigin) -> dict[str, str]:
     if mode == ANTHROPIC:
-        return key_headers(origin.key, origin.base_url)
+        return anthropic_headers(origin.key, origin.base_url)
     if not (key := origin.key):
         return {}
     return {"x-goog-api-key": key} if mode == GEMINI else {"authorization": f"Bearer {key}"}
@@ -196,3 +195,64 @@ def _headers(mode: str, origin: RequestOrigin) -> dict[str, str]:
 def _addresses(provider: Provider, env: EnvLookup) -> list[str]:
     given = [value for name in provider.url_env if (value := env(name))]
     return list(dict.fromkeys(map(normalize_url, (*given, provider.base_url))))
+
+
+LIST_TIMEOUT = 5.0
+"""Seconds to wait for the provider's list."""
+_MAX_SUGGESTIONS = 3
+
+
+async def verify_model(target: ModelTarget) -> str:
+    """Return a warning if the name could not be checked, else an empty string.
+
+    Raises `UsageError` or `ConfigError` if there is no such model.
+    """
+    name = target.model
+    try:
+        with anyio.fail_after(LIST_TIMEOUT):
+            listed = await list_models(target, LIST_TIMEOUT)
+    except TimeoutError:
+        return unverified_message(
+            name, f"{target.provider} did not respond within {LIST_TIMEOUT:.0f} seconds"
+        )
+    except ModelError as error:
+        return unverified_message(name, str(error))
+    if target.provider == EMBEDDED and name not in listed:
+        raise ConfigError(
+            f"{name} is not installed on this machine.",
+            hint=f"Download it: hermes setup --local --model {name}",
+        )
+    if not listed:
+        return unverified_message(name, f"{target.provider} does not list its models")
+    check_listed(target.provider, name, listed)
+    return ""
+
+
+def unverified_message(name: str, reason: str) -> str:
+    return f"{name} could not be checked ({reason.rstrip('.')}); to check it later: hermes doctor"
+
+
+def check_listed(provider: str, name: str, listed: Collection[str]) -> None:
+    """Raise `UsageError` for a name that is missing from a non-empty list."""
+    if not listed or is_listed(name, listed):
+        return
+    offered = nearest_models(name, listed) or "List its models with `hermes model`"
+    raise UsageError(
+        not_listed_message(provider, name),
+        hint=f"{offered}; to use the name anyway, add --force",
+    )
+
+
+def not_listed_message(provider: str, name: str) -> str:
+    return f"{provider} does not list the model {name!r}."
+
+
+def nearest_models(name: str, listed: Collection[str]) -> str:
+    """Return similar names as a sentence, or an empty string."""
+    near = ", ".join(similar_names(name, listed, _MAX_SUGGESTIONS))
+    return f"Similar models: {near}" if near else ""
+
+
+def is_listed(name: str, listed: Collection[str]) -> bool:
+    """Return whether a name is listed, ignoring Ollama's `:latest` and router variants."""
+    return name in listed or f"{name}:latest" in listed or name.rpartition(":")[0] in listed

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes.kit.clock import Clock
-from hermes.models import api_modes
+from hermes.models import urls
 from hermes.models.endpoint import MAX_REQUEST_SECONDS, Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
 from hermes.models.key_ring import CooldownStore, KeyRing
@@ -14,8 +14,8 @@ from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolic
 from hermes.models.resolver import ModelTarget, ResolvedModels
 from hermes.models.wire.stream import Wire
 from hermes.models.wire_model import ServedModel, WireModel
-from hermes.ports.blobs import Blobs
 from hermes.ports.model import Model
+from hermes.ports.store import Blobs
 from hermes.schema.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,9 +51,8 @@ def build_model(
 def _embedded(
     target: ModelTarget, images: ImageUrls, clock: Clock, engine: Callable[[], "EngineQueue"] | None
 ) -> Model:
-    from hermes.models.embedded.catalog import find_weights  # noqa: PLC0415 - rarely needed
-    from hermes.models.embedded.folder import folder_at  # noqa: PLC0415 - rarely needed
     from hermes.models.embedded.model import EmbeddedModel  # noqa: PLC0415 - rarely needed
+    from hermes.models.embedded.weights import find_weights, folder_at  # noqa: PLC0415 - loaded on first use
 
     folder = folder_at(target.base_url)
     return EmbeddedModel(find_weights(target.model), folder, engine or _no_engine, images, clock)
@@ -89,7 +88,7 @@ def _route(
         cooldowns=memory(target.provider) if memory else None,
         now=clock.monotonic(),
     )
-    return KeyedModel(model, ring, model.keyed, gap=target.gap)
+    return KeyedModel(model, ring, model.with_key, min_interval=target.min_interval)
 
 
 def _model(target: ModelTarget, endpoint: Endpoint, images: ImageUrls, clock: Clock) -> WireModel:
@@ -110,26 +109,26 @@ def _model(target: ModelTarget, endpoint: Endpoint, images: ImageUrls, clock: Cl
 def _wire(mode: str, served: ServedModel) -> Wire:
     """Import only the wire format that is used."""
     match mode:
-        case api_modes.CHAT:
+        case urls.CHAT:
             from hermes.models.wire.chat_completions import ChatWire  # noqa: PLC0415 - load only the one used
 
             return ChatWire(served)
-        case api_modes.ANTHROPIC:
+        case urls.ANTHROPIC:
             from hermes.models.wire.anthropic_messages import AnthropicWire  # noqa: PLC0415 - see above
 
             return AnthropicWire(served)
-        case api_modes.RESPONSES:
+        case urls.RESPONSES:
             from hermes.models.wire.openai_responses import ResponsesWire  # noqa: PLC0415 - see above
 
             return ResponsesWire(served)
-        case api_modes.GEMINI:
+        case urls.GEMINI:
             from hermes.models.wire.gemini_native import GeminiWire  # noqa: PLC0415 - see above
 
             return GeminiWire(served)
         case _:
             raise ConfigError(
                 f"the API mode {mode!r} of {served.provider} is not supported",
-                hint=f"Use one of: {', '.join(api_modes.MODES)}, or leave api_mode empty.",
+                hint=f"Use one of: {', '.join(urls.API_MODES)}, or leave api_mode empty.",
             )
 
 

@@ -18,7 +18,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.text import plural
 from hermes.models.key_ring import KeyRing
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.ports.model import Model, ModelChunk, ModelRequest
 from hermes.schema.errors import (
     ModelError,
@@ -71,11 +71,11 @@ class KeyedModel:
         ring: KeyRing | None = None,
         bind: Callable[[str], Model] | None = None,
         *,
-        gap: float = 0.0,
+        min_interval: float = 0.0,
     ) -> None:
         self.model = model
         self.ring = ring or KeyRing(())
-        self.gap = gap
+        self.min_interval = min_interval
         self.cooling_until = -math.inf
         self.free_at = -math.inf
         self._bind = bind
@@ -228,11 +228,11 @@ class ResilientModel:
             self._answered.popitem(last=False)
 
     async def _pace(self, route: KeyedModel) -> None:
-        if not route.gap:
+        if not route.min_interval:
             return
         now = self._clock.monotonic()
         start = max(now, route.free_at)
-        route.free_at = start + route.gap
+        route.free_at = start + route.min_interval
         if start > now:
             await self._clock.sleep(start - now)
 

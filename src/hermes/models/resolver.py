@@ -13,27 +13,27 @@ from typing import Any
 from msgspec import Struct, structs
 
 from hermes.kit.text import did_you_mean
-from hermes.models.api_modes import CHAT, api_mode_for, base_url_for
-from hermes.models.catalog import context_window
+from hermes.models.catalog import context_window, with_model_features
 from hermes.models.key_ring import KeyStrategy
-from hermes.models.key_sources import check_keys, env_keys, split_keys
-from hermes.models.model_features import with_model_features
-from hermes.models.model_profile import ModelProfile
 from hermes.models.providers import (
     CUSTOM,
     EMBEDDED,
     PROVIDERS,
+    ModelProfile,
     Provider,
     find_provider,
     model_profile_for,
 )
 from hermes.models.selection import (
     ModelSelection,
+    check_keys,
+    env_keys,
     find_custom_provider,
     pool_name,
     provider_at,
     select_fallback,
     select_model,
+    split_keys,
 )
 from hermes.models.settings import (
     CustomProvider,
@@ -42,7 +42,7 @@ from hermes.models.settings import (
     ModelOverrides,
     ModelSettings,
 )
-from hermes.models.urls import host_of, is_local, normalize_url
+from hermes.models.urls import CHAT, api_mode_for, base_url_for, host_of, is_local, normalize_url
 from hermes.schema.errors import ConfigError
 
 
@@ -63,7 +63,7 @@ class ModelTarget(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     idle: float = 120.0
     connect: float = 10.0
-    gap: float = 0.0
+    min_interval: float = 0.0
     proxy: str = ""
     verify: bool = True
     ca_file: str = ""
@@ -208,7 +208,7 @@ class _Resolver:
 
     def _named_target(self, provider: Provider, selection: ModelSelection) -> ModelTarget:
         if provider.name == EMBEDDED:
-            from hermes.models.embedded.target import embedded_target  # noqa: PLC0415 - rarely needed
+            from hermes.models.embedded.weights import embedded_target  # noqa: PLC0415 - rarely needed
 
             return embedded_target(self._settings, selection.model, selection.source)
         url = selection.base_url or self._url(provider)
@@ -284,7 +284,7 @@ class _Resolver:
             extra=custom.extra_body,
             idle=self._idle(CUSTOM, local=local),
             connect=self._settings.connect_timeout,
-            gap=custom.rate_limit_delay,
+            min_interval=custom.rate_limit_delay,
             proxy="" if local else self._settings.proxy,
             verify=custom.ssl_verify,
             ca_file=custom.ssl_ca_cert,

@@ -3,6 +3,7 @@
 import re
 
 from hermes.kit.redact import MASK
+from hermes.models.providers import Provider
 
 _LOCAL_HOST = re.compile(
     r"localhost|0\.0\.0\.0|\[::1?\]|[\w-]+(?:\.[\w-]+)*\.(?:local|lan|internal)"
@@ -42,3 +43,55 @@ def normalize_url(url: str) -> str:
     bare = "/" not in url.partition("://")[2]
     url = url.replace("://0.0.0.0", "://127.0.0.1")
     return f"{url}/v1" if bare and is_local(url) else url
+
+
+CHAT = "chat_completions"
+RESPONSES = "codex_responses"
+ANTHROPIC = "anthropic_messages"
+GEMINI = "gemini_native"
+API_MODES = (CHAT, RESPONSES, ANTHROPIC, GEMINI)
+
+_BY_HOST = {
+    "api.openai.com": RESPONSES,
+    "api.x.ai": RESPONSES,
+    "api.anthropic.com": ANTHROPIC,
+}
+_BY_PROVIDER = {"anthropic": ANTHROPIC, "gemini": GEMINI}
+
+
+def api_mode_for(provider: Provider, url: str) -> str:
+    """Return the default API mode for an address."""
+    if url.endswith(("/anthropic", "/anthropic/v1")):
+        return ANTHROPIC
+    return _BY_HOST.get(host_of(url)) or _BY_PROVIDER.get(provider.name, CHAT)
+
+
+def base_url_for(mode: str, url: str) -> str:
+    """Strip the OpenAI-compatible suffix, which Gemini's native API does not use."""
+    if mode != GEMINI:
+        return url
+    return url.removesuffix("/openai").removesuffix("/v1beta")
+
+
+ANTHROPIC_VERSION = "2026-10-21"
+COMPATIBLE_ANTHROPIC_VERSION = "2023-06-01"
+"""The version that compatible servers support."""
+_ANTHROPIC_HOST = "api.anthropic.com"
+_OAUTH_KEY_PREFIX = "sk-ant-oat"
+_OAUTH_BETA = "oauth-2025-04-20"
+
+
+def anthropic_headers(key: str, base_url: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
+    """Send OAuth tokens as a bearer token, API keys as `x-api-key`."""
+    version = (
+        ANTHROPIC_VERSION if host_of(base_url) == _ANTHROPIC_HOST else COMPATIBLE_ANTHROPIC_VERSION
+    )
+    headers = {"anthropic-version": version}
+    if key.startswith(_OAUTH_KEY_PREFIX):
+        headers["authorization"] = f"Bearer {key}"
+        betas = (*betas, _OAUTH_BETA)
+    elif key:
+        headers["x-api-key"] = key
+    if betas:
+        headers["anthropic-beta"] = ",".join(betas)
+    return headers

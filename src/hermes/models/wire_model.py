@@ -21,8 +21,8 @@ from hermes.models.endpoint import (
 )
 from hermes.models.error_body import redacted_message
 from hermes.models.images import ImageUrls
-from hermes.models.model_profile import ModelProfile
 from hermes.models.provider_errors import RequestOrigin, classify_error, url_hint
+from hermes.models.providers import ModelProfile
 from hermes.models.urls import redacted_url
 from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, Wire, WireStream
 from hermes.ports.model import ModelChunk, ModelRequest
@@ -94,7 +94,7 @@ class WireModel:
     def window(self) -> int:
         return self._served.window
 
-    def keyed(self, key: str) -> "WireModel":
+    def with_key(self, key: str) -> "WireModel":
         """Return the same model with another key, sharing the connections."""
         return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
 
@@ -111,14 +111,16 @@ class WireModel:
                 while not events.done and not stream.runaway:
                     before = stream.size, stream.finish_reason
                     try:
-                        deltas = stream.feed(await events.next(hurry=bool(stream.finish_reason)))
+                        deltas = stream.feed(
+                            await events.next(finishing=bool(stream.finish_reason))
+                        )
                     except _STREAM_ERRORS as error:
                         self._check_stream_error(error, stream)
                         break
                     for delta in deltas:
                         yield delta
                     moved = (stream.size, stream.finish_reason) != before
-                    events.note(moved=moved, ended=stream.ended)
+                    events.record_progress(moved=moved, ended=stream.ended)
                 for delta in self._end(stream, events):
                     yield delta
                 answer = stream.answer(self._served.model, self._served.provider)
@@ -136,9 +138,9 @@ class WireModel:
         try:
             return await self._posted(request)
         except BadRequest as error:
-            if is_reasoning_refusal(str(error)) and has_reasoning(request):
+            if is_reasoning_rejection(str(error)) and has_reasoning(request):
                 request = without_reasoning(request)
-            elif not self._wire.drop_refused(str(error)):
+            elif not self._wire.drop_rejected(str(error)):
                 raise
             log.warning("retrying %s with a reduced request: %s", self._origin.provider, error)
             return await self._posted(request)
@@ -215,7 +217,7 @@ _REASONING_REFUSAL = re.compile(
 )
 
 
-def is_reasoning_refusal(refusal: str) -> bool:
+def is_reasoning_rejection(refusal: str) -> bool:
     """Return whether the provider rejected a reasoning signature, e.g. an expired one."""
     return _REASONING_REFUSAL.search(refusal) is not None
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.schema.scope import Scope
 
 

@@ -103,7 +103,7 @@ class Journal(Protocol):
         """Unfinished runs whose process is certainly gone."""
         ...
 
-    async def forget(self, before: datetime, most_bytes: int) -> int:
+    async def forget(self, before: datetime, max_bytes: int) -> int:
         """Delete ended runs older than `before`, then the oldest until the rest fits."""
         ...
 
@@ -117,6 +117,6 @@ class Responses(Protocol):
 
     async def delete(self, response: str, principal: str) -> bool: ...
 
-    async def forget(self, before: datetime, most_bytes: int) -> int:
+    async def forget(self, before: datetime, max_bytes: int) -> int:
         """Delete responses older than `before`, then the oldest until the rest fits."""
         ...

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hermes.ports.store import Write
 from hermes.schema.scope import Scope
 
 
@@ -24,4 +25,17 @@ class MessageSender(Protocol):
 
     async def send(self, scope: Scope, target: str, text: str) -> Sequence[TargetResult]:
         """Put the message into the outbox; delivery follows. Raises `UsageError`."""
+        ...
+
+
+class Followups(Protocol):
+    def rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
+        """Return the writes that put `text` into the inbox of the scope's session, once per key.
+
+        Commit them together with the record that the result was reported.
+        """
+        ...
+
+    def wake(self, scope: Scope) -> None:
+        """Wake the session after the commit."""
         ...

@@ -74,7 +74,7 @@ class Runtime(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
         """Emit every message, including those read meanwhile; the last one is the answer.
 
         Raises `ModelError` if there is no answer. Partial output is emitted as a message

@@ -110,7 +110,7 @@ class Sandbox(Protocol):
     async def run(
         self,
         job: ProcessSpec,
-        heard: Callable[[bytes], Awaitable[None]] | None = None,
+        on_output: Callable[[bytes], Awaitable[None]] | None = None,
         *,
         pty: bool = False,
     ) -> ProcessResult:

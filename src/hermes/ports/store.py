@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from hermes.ports.journal import AppendRunEvents, Journal, Responses, SaveResponse
 from hermes.ports.records import PutRecord, Records
-from hermes.schema.messages import Message, Usage
+from hermes.schema.messages import Media, Message, Usage
 from hermes.schema.sessions import (
     ModelUsage,
     SearchHit,
@@ -216,7 +216,7 @@ class SessionArchive(Protocol):
         """
         ...
 
-    async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
+    async def tail(self, session: str, limit: int, size: int) -> TranscriptTail:
         """The last visible messages: at most `most`, and at most `size` bytes.
 
         A last message larger than `size` is returned alone. Earlier messages are not read.
@@ -341,3 +341,13 @@ class Store(Protocol):
         ...
 
     async def open_intents(self, session: str) -> Sequence[Intent]: ...
+
+
+class Blobs(Protocol):
+    async def put(self, data: bytes, media_type: str, name: str = "") -> Media:
+        """Store the bytes durably; identical content is stored once."""
+        ...
+
+    async def read(self, digest: str) -> bytes:
+        """Raises `NotFound`."""
+        ...

@@ -67,7 +67,7 @@ class ToolContext(Struct, frozen=True):
     foreign: bool = False  # the turn contains untrusted content
     sources: Callable[[str], TextSources] = no_sources  # where a text may come from
     quotes: Callable[[str], bool] = no_quotes  # whether a text repeats untrusted content
-    within: bool = False  # called by another tool, which reads the result
+    nested: bool = False  # called by another tool, which reads the result
     tools: Collection[str] | None = None  # names of the turn's tools; None in a foreign runtime
 
 

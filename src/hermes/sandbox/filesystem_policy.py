@@ -120,7 +120,7 @@ class FilesystemPolicy(Struct, frozen=True, kw_only=True):
     always_hidden: tuple[str, ...] = ()
     shown: tuple[str, ...] = ()
     guarded: tuple[str, ...] = GUARDED
-    lent: tuple[str, ...] = ()
+    writable_on_request: tuple[str, ...] = ()
     reader_paths: tuple[str, ...] = ()
     reader_paths_for: Callable[[str], Sequence[str]] = lambda principal: ()
     user_home: str = ""
@@ -264,13 +264,13 @@ def _second_mounts(mounts: Mounts, paths: list[str], seen: list[str]) -> list[st
     def is_open(path: str) -> bool:
         return any(is_within(path, one) for one in seen)
 
-    return [name for path in paths for name in mounts.second_names(path, is_open)]
+    return [name for path in paths for name in mounts.other_paths(path, is_open)]
 
 
 def _shown_paths(policy: FilesystemPolicy, writable: list[str], *, reader: bool) -> Iterator[str]:
     for name in (*policy.shown, *(policy.reader_paths if reader else ())):
         yield from _matching_paths(name)
-    for name in policy.lent:
+    for name in policy.writable_on_request:
         yield from (path for path in _matching_paths(name) if path not in writable)
 
 

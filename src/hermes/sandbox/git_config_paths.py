@@ -4,10 +4,8 @@ Link targets count too, whether the link is such a path itself, an entry of a ho
 part of a repository, and so does every further link on the way.
 """
 
-# On the path of every command: string paths are faster.
-# ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
-
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from hermes.sandbox.git_config import (
+    STRATEGIES,
     OwnerGitConfig,
     Setting,
     hooks_folders,
@@ -25,6 +24,10 @@ from hermes.sandbox.git_config import (
     resolve_setting_path,
     setting_value,
 )
+
+# On the path of every command: string paths are faster.
+# ruff: noqa: PTH113, PTH114, PTH115, PTH118, PTH119, PTH120
+
 
 MAX_READ = 256 * 1024
 LINK_PREFIX = b"\0link "
@@ -58,7 +61,7 @@ class ConfiguredPaths:
         self._own = {git: _repository_settings(git, owner.home) for git in (*gits, *enclosing)}
         self._linked = dict.fromkeys(_behind_links(self._paths_named(gits), self._own))
 
-    def of(self, gits: Iterable[str]) -> list[str]:
+    def all_paths(self, gits: Iterable[str]) -> list[str]:
         """Every path in the writable folders that settings or links name, existing or not."""
         real = dict.fromkeys(_with_real_parents((*self._paths_named(gits), *self._linked)))
         return [path for path in real if any(is_within(path, top) for top in self._tops)]
@@ -90,7 +93,7 @@ def is_executed_by_git(path: str, owner: OwnerGitConfig) -> bool:
     folder = os.path.dirname(path)
     gits = [f"{folder}/.git", *_enclosing_repositories([folder])]
     present = [git for git in gits if os.path.lexists(git)]
-    paths = ConfiguredPaths(["/"], owner, present).of(present)
+    paths = ConfiguredPaths(["/"], owner, present).all_paths(present)
     real = os.path.realpath(path)
     return path in paths or any(is_within(real, one) for one in paths)
 
@@ -112,7 +115,7 @@ def config_files(git: str) -> list[str]:
     return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
 
 
-def leads_out(git: str, text: bytes, tops: Iterable[str]) -> bool:
+def names_unscanned_path(git: str, text: bytes, tops: Iterable[str]) -> bool:
     """Whether settings name a working tree or remote on this machine that is not scanned."""
     settings = parse_config(text).settings
     paths = [os.path.join(git, value) for name, value in settings if name == "core.worktree"]
@@ -280,3 +283,54 @@ def _enclosing_repositories(tops: Iterable[str]) -> Iterator[str]:
             git = f"{folder.rstrip('/')}/.git"
             if os.path.lexists(git):
                 yield git
+
+
+_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
+_EXEC_LINE = re.compile(rb"^[ \t]*(?:exec|x)[ \t]", re.MULTILINE)
+_OPTIONS_OF_APPLY = re.compile(
+    rb"(?:\s*'(?:-[Cp]\d+|--(?:whitespace|directory|exclude|include)=[^'\\]*"
+    rb"|--ignore-(?:space-change|whitespace)|--reject)')*\s*"
+)
+
+
+def unfinished_state(git: str) -> Iterator[tuple[str, bytes]]:
+    """Each state file that makes git execute something, or might, with its content."""
+    for folder in _FOLDERS:
+        text = entry_content(f"{git}/{folder}")
+        if text is not None:
+            yield f"{git}/{folder}", text
+            continue
+        for name, is_safe in _CHECKS.items():
+            text = entry_content(f"{git}/{folder}/{name}")
+            if text is None:
+                continue
+            if text.startswith(LINK_PREFIX) or len(text) >= MAX_READ or not is_safe(text):
+                yield f"{git}/{folder}/{name}", text
+
+
+def _is_plain_todo(text: bytes) -> bool:
+    return _EXEC_LINE.search(text) is None
+
+
+def _is_own_strategy(text: bytes) -> bool:
+    return not (name := text.decode("latin-1").strip()) or name in STRATEGIES
+
+
+def _has_own_strategy(text: bytes) -> bool:
+    parsed = parse_config(text)
+    named = (value for name, value in parsed.settings if name == "options.strategy")
+    return parsed.complete and STRATEGIES.issuperset(named)
+
+
+def _are_plain_options(text: bytes) -> bool:
+    """Other options make `git apply` write files of any name."""
+    return _OPTIONS_OF_APPLY.fullmatch(text) is not None
+
+
+_CHECKS = {
+    "git-rebase-todo": _is_plain_todo,
+    "todo": _is_plain_todo,
+    "strategy": _is_own_strategy,
+    "opts": _has_own_strategy,
+    "apply-opt": _are_plain_options,
+}

@@ -15,11 +15,11 @@ from hermes.sandbox.git_config_paths import (
     entry_content,
     gitdir_target,
     is_within,
-    leads_out,
+    names_unscanned_path,
     read_head,
+    unfinished_state,
 )
 from hermes.sandbox.git_scan import RepositoryScanner, common_folders
-from hermes.sandbox.git_unfinished import partial_file
 
 # String paths are faster, and restored entries are named relative to an open folder.
 # ruff: noqa: PTH115, PTH208
@@ -129,7 +129,7 @@ class GitGuard:
         self._scan = scan or RepositoryScanner()
         found = self._scan.find(self._tops, max_folders=max_folders, home=self._home)
         self._leads = ConfiguredPaths(self._tops, owner, found.gits)
-        leads = [*self._leads.of(found.gits)]
+        leads = [*self._leads.all_paths(found.gits)]
         self.unread = common_folders(found.unread, self._tops, MAX_READ_ONLY_FOLDERS)
         self.crowded: list[str] = []
         self.read_only = [*self._guards(found.gits, leads), *self.unread] if can_protect else []
@@ -157,7 +157,9 @@ class GitGuard:
         """Set aside what a command has planted, and return a sentence about each."""
         found = self._scan.find(self._tops, home=self._home)
         notes: list[str] = []
-        for path, state in _executed_entries(found.gits, self._tops, self._leads.of(found.gits)):
+        for path, state in _executed_entries(
+            found.gits, self._tops, self._leads.all_paths(found.gits)
+        ):
             if self._before.get(path) == state or self._is_read_only(path):
                 continue
             notes.append(self._undo(path))
@@ -217,7 +219,7 @@ def _executed_entries(
         for name in ("hooks", *_REMOTES):
             if state := _folder_state(f"{git}/{name}"):
                 yield f"{git}/{name}", state
-        yield from partial_file(git)
+        yield from unfinished_state(git)
     for lead in leads:
         state = _folder_state(lead) if _is_folder(lead) else entry_content(lead)
         if state:
@@ -240,7 +242,7 @@ def _is_executed(
         above, _, folder = os.path.dirname(git).rpartition("/")
         own = text.strip() == _WORKTREE_COMMONDIR and folder == "worktrees" and above in known
         return not own
-    return not is_safe_config(text) or leads_out(git, text, tops)
+    return not is_safe_config(text) or names_unscanned_path(git, text, tops)
 
 
 def _saved_entries(

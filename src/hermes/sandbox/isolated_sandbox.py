@@ -14,12 +14,11 @@ from anyio.to_thread import run_sync
 from msgspec import structs
 
 from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
-from hermes.sandbox.capture import SPILL_LIMIT, OnOutput, OutputCapture, run_to_end
 from hermes.sandbox.child_env import DEFAULT_PATH, isolated_env
 from hermes.sandbox.git_config import NO_OWNER_CONFIG, OwnerGitConfig
 from hermes.sandbox.git_guard import MAX_SCANNED_FOLDERS, GitGuard
 from hermes.sandbox.git_scan import RepositoryScanner
-from hermes.sandbox.local import spawn_request
+from hermes.sandbox.local import SPILL_LIMIT, OnOutput, OutputCapture, run_to_end, spawn_request
 from hermes.sandbox.spawner import Child, NotStarted, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
@@ -96,14 +95,14 @@ class IsolatedSandbox:
         return Confinement(self.isolation, complete=self._backend.complete)
 
     async def run(
-        self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
+        self, job: ProcessSpec, on_output: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
         try:
-            return await self._run(job, heard, pty=pty)
+            return await self._run(job, on_output, pty=pty)
         except NotStarted as error:
             if error.held_paths is None or job.permissions.unsandboxed:
                 raise
-            return await self._run(job, heard, error.held_paths, pty=pty)
+            return await self._run(job, on_output, error.held_paths, pty=pty)
 
     async def _run(
         self,
@@ -143,7 +142,7 @@ class IsolatedSandbox:
     async def _open_process(
         self, job: ProcessSpec, *, talk: bool, pty: bool, known: frozenset[str] | None = None
     ) -> AsyncGenerator["_IsolatedProcess"]:
-        start = spawn_request(job, talk=talk, pty=pty)
+        start = spawn_request(job, has_stdin=talk, pty=pty)
         if job.permissions.unsandboxed or not job.argv:
             async with self._spawner.open(start) as child:
                 yield _IsolatedProcess(child, None)

@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from hermes.kit.ids import new_id
 from hermes.ports.sandbox import Confinement, Process, ProcessExit, ProcessResult, ProcessSpec
-from hermes.sandbox.capture import SPILL_LIMIT, OnOutput, OutputCapture, run_to_end
-from hermes.sandbox.local import TERM_VALUE
+from hermes.sandbox.local import SPILL_LIMIT, TERM_VALUE, OnOutput, OutputCapture, run_to_end
 from hermes.sandbox.spawner import END_TIMEOUT, GRACE, Child, Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
@@ -93,12 +92,12 @@ class RemoteSandbox:
         return Confinement(self.isolation)
 
     async def run(
-        self, job: ProcessSpec, heard: OnOutput | None = None, *, pty: bool = False
+        self, job: ProcessSpec, on_output: OnOutput | None = None, *, pty: bool = False
     ) -> ProcessResult:
         capture = OutputCapture(job.keep, job.overflow_file, self._spill_limit)
         try:
             async with self.open(job, pty=pty) as process:
-                return await run_to_end(process, job, capture, heard)
+                return await run_to_end(process, job, capture, on_output)
         finally:
             capture.close()
 
@@ -108,7 +107,11 @@ class RemoteSandbox:
         client = await self._backend.client_command(job, self._spawner)
         program = job.argv[0] if job.argv else "nothing"
         request = SpawnRequest(
-            argv=client.argv, cwd="/", env=client.env, talk=True, label=f"{program} in {job.cwd}"
+            argv=client.argv,
+            cwd="/",
+            env=client.env,
+            has_stdin=True,
+            label=f"{program} in {job.cwd}",
         )
         mark = new_id("job")
         script = remote_script(job, client.folder, mark, self._grace, pty=pty)

@@ -63,7 +63,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
-    talk: bool = False
+    has_stdin: bool = False
     pty: bool = False
     separate_stderr: bool = False
     label: str = ""
@@ -353,7 +353,7 @@ async def _read(end: int) -> bytes:
 
 def _open_pipes(ours: ExitStack, theirs: ExitStack, start: SpawnRequest) -> _PipeEnds:
     stdin = None
-    if start.talk:
+    if start.has_stdin:
         reader, stdin = os.pipe()
         ours.callback(os.close, stdin)
         os.set_blocking(stdin, False)
@@ -385,7 +385,7 @@ def _open_terminal(ours: ExitStack, theirs: ExitStack, start: SpawnRequest) -> _
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     os.set_blocking(stdout, False)
     stdin = None
-    if start.talk:
+    if start.has_stdin:
         stdin = os.dup(stdout)
         ours.callback(os.close, stdin)
     return _PipeEnds(stdin=stdin, stdout=stdout, theirs=(terminal, terminal, terminal))

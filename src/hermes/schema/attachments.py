@@ -27,7 +27,7 @@ class Attachment(Struct, frozen=True):
     """`strange`: untrusted content from outside; `unverified`: possibly untrusted."""
 
     text: str
-    strange: bool
+    untrusted: bool
     unverified: bool = False
 
 
@@ -100,7 +100,7 @@ def has_untrusted_text(message: User) -> bool:
 
 
 def has_untrusted_attachment(message: User) -> bool:
-    return any(one.strange for one in attachments_of(message))
+    return any(one.untrusted for one in attachments_of(message))
 
 
 def _has_header(part: Text) -> bool:

@@ -12,7 +12,6 @@ from hermes.agent.answers import nudge
 from hermes.agent.history import has_content, join_users
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
-from hermes.ports.events import Emit
 from hermes.ports.store import (
     AppendMessage,
     ChangeSession,
@@ -23,6 +22,7 @@ from hermes.ports.store import (
     Store,
     Write,
 )
+from hermes.ports.turn import Emit
 from hermes.schema.errors import NotFound, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Media, Message, Text, Trust, User
@@ -37,10 +37,9 @@ from hermes.schema.sessions import (
 )
 from hermes.session.lease import Lease
 from hermes.session.recap import is_question
-from hermes.session.run_failures import failure_reasons
+from hermes.session.recorder import failure_reasons
 from hermes.session.runner import Runner
-from hermes.session.steering_queue import SteeringQueue
-from hermes.session.turn_request import TurnRequest
+from hermes.session.turn_request import SteeringQueue, TurnRequest
 
 
 class SessionOptions(Struct, frozen=True, kw_only=True):
@@ -271,9 +270,11 @@ class Conversation:
     async def messages(self) -> Sequence[StoredMessage]:
         return [] if self._new else await self._archive.messages(self.session.id)
 
-    async def tail(self, most: int, size: int) -> TranscriptTail:
+    async def tail(self, limit: int, size: int) -> TranscriptTail:
         return (
-            TranscriptTail() if self._new else await self._archive.tail(self.session.id, most, size)
+            TranscriptTail()
+            if self._new
+            else await self._archive.tail(self.session.id, limit, size)
         )
 
     async def usage(self) -> Sequence[ModelUsage]:

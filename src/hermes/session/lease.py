@@ -34,7 +34,7 @@ class Lease:
         return Fence(self.session, self.generation)
 
     @property
-    def release(self) -> ReleaseLease:
+    def release_write(self) -> ReleaseLease:
         """Committed with the last write of the holder; set `released` then."""
         return ReleaseLease(self.session, self.generation)
 

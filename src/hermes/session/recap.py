@@ -27,7 +27,7 @@ def is_question(row: StoredMessage) -> bool:
 
 def recap(
     rows: Sequence[StoredMessage],
-    exchanges: int,
+    turns: int,
     *,
     running: bool = False,
     partial: bool = False,
@@ -46,7 +46,7 @@ def recap(
         for line in _turn_lines(turn, _missing_reason(turn, reasons) if open_ else "")
     ]
     spoken = [index for index, (speaker, _) in enumerate(lines) if speaker]
-    return lines[spoken[-2 * exchanges :][0] :] if spoken and exchanges else []
+    return lines[spoken[-2 * turns :][0] :] if spoken and turns else []
 
 
 def interrupted_at(

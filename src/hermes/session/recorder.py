@@ -1,14 +1,17 @@
-"""Record a run's events durably before they are emitted."""
+"""Store why a turn failed, to tell failed turns from interrupted ones."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.ports.events import Emit
+from hermes.kit.text import head_and_tail
+from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import (
     AppendMessage,
     CompleteItem,
@@ -19,6 +22,7 @@ from hermes.ports.store import (
     Store,
     Write,
 )
+from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError, LeaseLost
 from hermes.schema.events import (
     Event,
@@ -33,7 +37,42 @@ from hermes.schema.messages import Assistant, Message, Result, Usage, User
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
-from hermes.session.run_failures import failure_writes
+
+RUN_END_KIND = "run_end"
+_FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
+"""Any other turn without an answer was interrupted, by a person or with its process."""
+
+RETENTION = timedelta(days=90)
+MAX_REASON = 2_000
+"""A provider may return a whole page as the reason."""
+
+
+def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
+    """Writes to commit with the end of a run."""
+    if ended.outcome not in _FAILURES:
+        return []
+    record = StateRecord(
+        kind=RUN_END_KIND,
+        id=scope.run,
+        session=scope.session,
+        state=ended.outcome.value,
+        at=at,
+        body=Raw(msgspec.json.encode(head_and_tail(ended.reason, MAX_REASON))),
+        open=False,
+    )
+    return [PutRecord(record)]
+
+
+async def prune_failures(store: Store, now: datetime) -> int:
+    """Delete old failures; those turns then look interrupted."""
+    return await store.records.forget(RUN_END_KIND, now - RETENTION)
+
+
+async def failure_reasons(store: Store, session: str) -> Mapping[str, str]:
+    """The failed runs of a session with their reasons."""
+    records = await store.records.find(RUN_END_KIND, session=session)
+    return {record.id: msgspec.json.decode(record.body, type=str) for record in records}
+
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +133,7 @@ class Recorder:
     async def end(self, event: RunEnded, *writes: Write) -> None:
         """Commit the last writes and release the lease with them."""
         failures = failure_writes(self._scope, event, self._clock.now())
-        await self.commit(*writes, *failures, self._lease.release)
+        await self.commit(*writes, *failures, self._lease.release_write)
         self._lease.released = True
 
     def writes(self, event: Event) -> list[Write]:

@@ -25,21 +25,20 @@ from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.process_identity import new_holder_id
 from hermes.kit.text import plural
-from hermes.logs.files import SessionLogContext
+from hermes.logs import SessionLogContext
 from hermes.ports.approvals import PendingQuestions
-from hermes.ports.events import Emit
 from hermes.ports.store import AppendMessage, Store
 from hermes.ports.tool import Tool
+from hermes.ports.turn import Emit
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session, StoredMessage
-from hermes.session.call_recovery import NOTHING_RECOVERED, close_lost_calls
 from hermes.session.lease import Lease, LeaseRenewer
 from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder
 from hermes.session.session_context import BoundScope
-from hermes.session.transcript_cache import TranscriptCache
+from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
 from hermes.session.turn_request import TurnAcceptor, TurnRequest
 
 log = logging.getLogger(__name__)

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+import anyio
 import msgspec
 from msgspec import Raw, Struct
 
 from hermes.agent.plan import Plan, ReadSteering, RuntimePlan, no_steering
 from hermes.kit.clock import Clock
-from hermes.ports.events import Emit
 from hermes.ports.model import UNCONSTRAINED, OutputConstraints
 from hermes.ports.store import (
     AppendMessage,
@@ -23,7 +23,9 @@ from hermes.ports.store import (
     Store,
     Write,
 )
-from hermes.schema.messages import Result, User
+from hermes.ports.turn import Emit
+from hermes.schema.events import RunEnded
+from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import Address, InheritedLimits, Requester, Role
 from hermes.schema.sessions import Session, SessionChange
 from hermes.schema.tools import ToolSpec
@@ -162,3 +164,67 @@ def _session_changes(session: Session, plan: Plan | RuntimePlan) -> list[Write]:
     if session.ended_at is not None:
         change = msgspec.structs.replace(change, ended_at=None, end_reason="")
     return [ChangeSession(session.id, change)]
+
+
+MAX_WAITING = 100
+"""Maximum number of messages waiting for one step."""
+
+
+class SteeringQueue:
+    """The steering messages of one turn; after a crash, the session's next turn gets them.
+
+    Messages not picked up before the end stay with their sender; after `keep_for_next_turn`,
+    used when the sender is gone, they wait for the next turn instead.
+    """
+
+    def __init__(self, store: Store, session: str) -> None:
+        self._store = store
+        self._session = session
+        self._started = anyio.Event()
+        self._closed = False
+        self._kept_for_next_turn = False
+        self._waiting: list[User] = []
+        self._taken: list[str] = []
+
+    def start(self) -> None:
+        """Start accepting messages, once the turn has claimed the inbox."""
+        self._started.set()
+
+    def keep_for_next_turn(self) -> None:
+        self._kept_for_next_turn = True
+
+    async def add(self, message: User) -> bool:
+        """False if the turn cannot take the message any more."""
+        await self._started.wait()
+        if self._closed or len(self._waiting) >= MAX_WAITING:
+            return False
+        body = Raw(msgspec.json.encode(message))
+        item = QueueItem(key=message.id, lane="inbox", topic=self._session, body=body)
+        with anyio.CancelScope(shield=True):
+            await self._store.commit(EnqueueItem(item))
+            if self._closed:
+                await self._store.commit(CompleteItem(message.id))
+                return False
+            self._waiting.append(message)
+        return True
+
+    async def take(self) -> Sequence[User]:
+        """The messages that the turn takes now."""
+        taken, self._waiting = self._waiting, []
+        self._taken += [message.id for message in taken]
+        return taken
+
+    def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+        """Complete the items with the end of the turn; later messages are refused."""
+        self._closed = True
+        left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
+        self._waiting = []
+        return [CompleteItem(key) for key in (*self._taken, *left)]
+
+    async def end(self) -> None:
+        """Close the queue, also for a turn without an end event."""
+        self._closed = True
+        self._started.set()
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._kept_for_next_turn:
+            await self._store.commit(*(CompleteItem(message.id) for message in waiting))

@@ -17,7 +17,7 @@ from hermes.schema.sessions import (
     StoredMessage,
     TranscriptTail,
 )
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements, without_principal_filter
 from hermes.store.engine import Engine
 from hermes.store.leases import check_fence
 from hermes.store.rows import (
@@ -34,7 +34,6 @@ from hermes.store.rows import (
     to_micros,
 )
 from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
-from hermes.store.statements import load_statements, without_principal_filter
 from hermes.store.writes import session_not_found
 
 _PRINCIPAL_SQL = load_statements("archive")
@@ -120,11 +119,11 @@ class SqliteArchive:
 
         return await self._engine.read(read)
 
-    async def tail(self, session: str, most: int, size: int) -> TranscriptTail:
+    async def tail(self, session: str, limit: int, size: int) -> TranscriptTail:
         values = {"id": session, "who": self._principal}
 
         def read(connection: Connection) -> TranscriptTail:
-            cursor = connection.execute(self._sql["sizes"], {**values, "most": most})
+            cursor = connection.execute(self._sql["sizes"], {**values, "most": limit})
             # The last message is included even if it is too large on its own.
             after = _tail_start(fetch_all(cursor, SizeRow), size)
             if after is None:

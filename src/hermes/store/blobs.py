@@ -14,7 +14,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class FileBlobs:
-    """Implements `hermes.ports.blobs.Blobs`."""
+    """Implements `hermes.ports.store.Blobs`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -10,10 +10,19 @@ import apsw
 
 from hermes.kit.files import write_atomic
 from hermes.schema.errors import StoreCorrupt, StoreError
-from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, begin_write, connect
-from hermes.store.errors import file_store_error, recovery_hint, store_error
+from hermes.store.connection import (
+    READ_ONLY,
+    READ_WRITE,
+    Connection,
+    begin_write,
+    connect,
+    file_store_error,
+    load_statements,
+    migrations,
+    recovery_hint,
+    store_error,
+)
 from hermes.store.rows import fetch_number
-from hermes.store.statements import load_statements, migrations
 
 _SQL = load_statements("connect")
 APPLICATION_ID = int.from_bytes(b"Hrms", "big")

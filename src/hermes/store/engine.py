@@ -10,9 +10,8 @@ import apsw
 from hermes.kit.failpoints import failpoint
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
-from hermes.store.connection import Connection, begin_write
+from hermes.store.connection import Connection, begin_write, store_error
 from hermes.store.database_file import open_reader
-from hermes.store.errors import store_error
 from hermes.store.search_index import index_batch
 
 R = TypeVar("R")
@@ -36,11 +35,11 @@ class Writer:
         self._broken: apsw.Error | None = None
         self._worker.start()
 
-    async def ask(
+    async def run(
         self, work: Callable[[Connection], R], *, alone: bool = False, droppable: bool = False
     ) -> R:
         """Do the work in a transaction shared with others, or `alone` without one."""
-        return await self._mailbox.ask(work, alone=alone, droppable=droppable)
+        return await self._mailbox.run(work, alone=alone, droppable=droppable)
 
     def mark_damaged(self, error: apsw.Error) -> None:
         """Stop writing after a reader found the file damaged."""
@@ -192,15 +191,15 @@ class Engine:
 
     async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
         """Return when it is on disk; all of it or nothing."""
-        return await self._writer.ask(work, droppable=droppable)
+        return await self._writer.run(work, droppable=droppable)
 
     async def run_outside_transaction(self, work: Callable[[Connection], R]) -> R:
         """Run in the writer thread but outside a transaction."""
-        return await self._writer.ask(work, alone=True)
+        return await self._writer.run(work, alone=True)
 
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Read from one snapshot of the database, without waiting for the writer."""
-        return await self._mailbox.ask(work, droppable=True)
+        return await self._mailbox.run(work, droppable=True)
 
     async def catch_up(self, goal: int) -> None:
         """Bring the search indexes up to the message `goal`, letting other writes in between."""

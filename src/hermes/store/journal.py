@@ -10,10 +10,9 @@ from msgspec import Raw, Struct
 from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.journal import AppendRunEvents, RunEvent, RunRecord, RunStatus, StoredResponse
 from hermes.schema.errors import NotFound, StoreError
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fetch_one, from_micros, to_micros, unreadable_error
-from hermes.store.statements import load_statements
 
 _SQL = load_statements("journal")
 _MAX_INTEGER = 2**63 - 1
@@ -144,8 +143,8 @@ class SqliteJournal:
 
         return await self._engine.read(read)
 
-    async def forget(self, before: datetime, most_bytes: int) -> int:
-        return await _delete_old(self._engine, "", before, most_bytes)
+    async def forget(self, before: datetime, max_bytes: int) -> int:
+        return await _delete_old(self._engine, "", before, max_bytes)
 
 
 class SqliteResponses:
@@ -173,8 +172,8 @@ class SqliteResponses:
 
         return await self._engine.write(write)
 
-    async def forget(self, before: datetime, most_bytes: int) -> int:
-        return await _delete_old(self._engine, " responses", before, most_bytes)
+    async def forget(self, before: datetime, max_bytes: int) -> int:
+        return await _delete_old(self._engine, " responses", before, max_bytes)
 
     async def _one(self, statement: str, values: dict[str, str]) -> StoredResponse | None:
         def read(connection: Connection) -> StoredResponse | None:

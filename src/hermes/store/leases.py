@@ -13,10 +13,9 @@ from hermes.kit.clock import Clock
 from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.store import Fence
 from hermes.schema.errors import LeaseLost, SessionBusy
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_number, fetch_number_or_none, fetch_one
-from hermes.store.statements import load_statements
 
 _SQL = load_statements("leases")
 

@@ -13,18 +13,24 @@ from hermes.ports.store import OpenSession
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant
 from hermes.store import legacy_rows
-from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, Value, connect
+from hermes.store.connection import (
+    READ_ONLY,
+    READ_WRITE,
+    Connection,
+    Value,
+    connect,
+    load_statements,
+    store_error,
+)
 from hermes.store.database_file import (
     is_hermes_database,
     is_legacy_database,
     open_writer,
     table_names,
 )
-from hermes.store.errors import store_error
 from hermes.store.legacy_rows import LegacyMessage, LegacySession
 from hermes.store.rows import encode_message, fetch_number, to_micros
 from hermes.store.search_index import index_batch
-from hermes.store.statements import load_statements
 from hermes.store.writes import add_usage, apply_writes, preview_of, role_of, session_number
 
 _SQL = load_statements("adopt")

@@ -20,8 +20,7 @@ from hermes.schema.chat_api import (
 from hermes.schema.messages import Message, Trust
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.store.connection import Connection, Value
-from hermes.store.statements import load_statements
+from hermes.store.connection import Connection, Value, load_statements
 
 T = TypeVar("T")
 LegacyTime: TypeAlias = float | str | None

@@ -9,12 +9,17 @@ import apsw
 from msgspec import Struct
 
 from hermes.schema.errors import StoreError
-from hermes.store.connection import READ_ONLY, READ_WRITE, Connection, connect
+from hermes.store.connection import (
+    READ_ONLY,
+    READ_WRITE,
+    Connection,
+    connect,
+    load_statements,
+    store_error,
+)
 from hermes.store.engine import Engine
-from hermes.store.errors import store_error
 from hermes.store.rows import fetch_all, fetch_number
 from hermes.store.search_index import merge_indexes, newest_message
-from hermes.store.statements import load_statements
 
 _SQL = load_statements("upkeep")
 log = logging.getLogger(__name__)

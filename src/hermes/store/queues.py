@@ -9,11 +9,10 @@ from hermes.kit.clock import Clock
 from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.store import ItemStatus, ParkedItem, QueueItem
 from hermes.schema.errors import NotFound
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.leases import latest_expiry, lease_span
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
-from hermes.store.statements import load_statements
 from hermes.store.writes import enqueue
 
 _SQL = load_statements("lanes")

@@ -9,10 +9,9 @@ from msgspec import Raw, Struct
 from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.schema.errors import StateConflict
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fetch_one, from_micros, to_micros
-from hermes.store.statements import load_statements
 
 _SQL = load_statements("matters")
 _NO_LIMIT = 2**31

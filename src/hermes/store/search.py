@@ -11,7 +11,7 @@ from hermes.schema.errors import StoreError
 from hermes.schema.messages import Message, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session
-from hermes.store.connection import Connection
+from hermes.store.connection import Connection, load_statements, without_principal_filter
 from hermes.store.rows import SessionRow, decode_message, fetch_all, fetch_one, from_micros, row_as
 from hermes.store.search_index import (
     indexed_text,
@@ -20,9 +20,7 @@ from hermes.store.search_index import (
     owner_tag,
     role_tag,
 )
-from hermes.store.search_query import SearchTerm, TermKind, parse_query
-from hermes.store.statements import load_statements, without_principal_filter
-from hermes.store.tokenizer import fold_offsets, fold_text
+from hermes.store.search_text import SearchTerm, TermKind, fold_offsets, fold_text, parse_query
 
 MARK_START, MARK_END = ">>>", "<<<"
 _CONTEXT = 60
@@ -139,7 +137,7 @@ class MessageSearch:
 
     def vector_hits(self, connection: Connection, found: "Sequence[VectorHit]") -> list[SearchHit]:
         """Load hits of the vector search, filtered by principal, each with its matching passage."""
-        from hermes.store.embedding import passages  # noqa: PLC0415 - imports numpy
+        from hermes.store.vectors import passages  # noqa: PLC0415 - imports numpy
 
         hits: list[SearchHit] = []
         sessions: dict[int, Session] = {}

@@ -8,10 +8,9 @@ from msgspec import Struct
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connection import BUSY_TRIES, Connection, Row, Value, begin_write
+from hermes.store.connection import BUSY_TRIES, Connection, Row, Value, begin_write, load_statements
 from hermes.store.rows import decode_message, fetch_number, row_as
-from hermes.store.statements import load_statements
-from hermes.store.tokenizer import fold_text, space_signs
+from hermes.store.search_text import fold_text, space_signs
 
 _SQL = load_statements("index")
 log = logging.getLogger(__name__)

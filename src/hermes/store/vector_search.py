@@ -22,11 +22,10 @@ from hermes.store.connection import Connection
 from hermes.store.database_file import open_writer
 from hermes.store.search import MessageSearch, SearchRequest
 from hermes.store.search_index import newest_message
-from hermes.store.search_query import TermKind
+from hermes.store.search_text import TermKind
 
 if TYPE_CHECKING:
-    from hermes.store.embedding import Embedder
-    from hermes.store.vectors import Vectors
+    from hermes.store.vectors import Embedder, Vectors
 
 R = TypeVar("R")
 log = logging.getLogger(__name__)
@@ -111,8 +110,7 @@ class VectorSearch:
 
     def _load(self) -> None:
         try:
-            from hermes.store.embedding import Embedder  # noqa: PLC0415 - imports numpy
-            from hermes.store.vectors import Vectors  # noqa: PLC0415 - as above
+            from hermes.store.vectors import Embedder, Vectors  # noqa: PLC0415 - loaded on first use
 
             embedder = Embedder.load()
         except Exception as error:  # noqa: BLE001 - a broken package must not break the search

@@ -30,7 +30,7 @@ from hermes.schema.attachments import typed_text
 from hermes.schema.errors import NotFound, StateConflict, StoreError
 from hermes.schema.messages import Assistant, Message, Result, Trust, User
 from hermes.schema.sessions import Session, SessionChange
-from hermes.store.connection import Connection, Value
+from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.leases import release_lease
 from hermes.store.records import put_record
@@ -41,7 +41,6 @@ from hermes.store.rows import (
     fetch_one,
     to_micros,
 )
-from hermes.store.statements import load_statements
 
 _SQL = load_statements("writes")
 MAX_PREVIEW = 80

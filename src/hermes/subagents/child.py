@@ -10,7 +10,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.text import one_line
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User

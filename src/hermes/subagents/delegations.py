@@ -19,7 +19,7 @@ from hermes.kit.process_identity import process_id
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
-from hermes.ports.followups import Followups
+from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict, StoreError, UsageError
@@ -170,13 +170,13 @@ class Delegations:
                 hint="Report the results and wait for an answer.",
             )
 
-    def of(self, session: str, key: str) -> Sequence[RunningDelegation]:
+    def running_in(self, session: str, key: str) -> Sequence[RunningDelegation]:
         """Return the session's running delegations."""
         return [running for running in self._running.values() if running.belongs_to(session, key)]
 
     def end_all(self, session: str, key: str) -> int:
         """Stop the session's delegations and return their number."""
-        found = self.of(session, key)
+        found = self.running_in(session, key)
         for running in found:
             running.stop.cancel()
         return len(found)

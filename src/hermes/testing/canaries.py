@@ -47,7 +47,7 @@ class Canaries:
         self._planted: dict[bytes, Canary] = {}
         self._signs = [_PREFIX.encode().hex().encode(), *_in_base64(_PREFIX.encode())]
         self._seen: dict[tuple[str, str, str], Sighting] = {}
-        self.looked = 0
+        self.scans = 0
 
     @property
     def sightings(self) -> list[Sighting]:
@@ -58,25 +58,29 @@ class Canaries:
         self._planted[token.encode()] = Canary(token, owner, kind, hidden)
         return token
 
-    def look(self, reader: str, where: str, data: bytes | str, *, entrusted: bool = False) -> None:
+    def scan(self, reader: str, where: str, data: bytes | str, *, entrusted: bool = False) -> None:
         """Record every token in the data that this reader must not see.
 
         With `entrusted`, the data may contain the reader's own hidden tokens.
         """
         data = data.encode(errors="surrogatepass") if isinstance(data, str) else data
-        self.looked += 1
+        self.scans += 1
         for canary in self._found(data):
             if (canary.hidden and not entrusted) or not _may_see(reader, canary.owner):
                 key = (canary.token, reader, where)
                 self._seen.setdefault(key, Sighting(canary, reader, where))
 
-    def scan_files(self, reader: str, folder: Path, but: Collection[str] = ()) -> None:
+    def scan_files(self, reader: str, folder: Path, exclude: Collection[str] = ()) -> None:
         """Scan all files below a folder, except databases and the names in `but`."""
         for path in sorted(folder.rglob("*")):
             relative = path.relative_to(folder)
-            if not set(but).isdisjoint(relative.parts) or ".db" in path.name or not path.is_file():
+            if (
+                not set(exclude).isdisjoint(relative.parts)
+                or ".db" in path.name
+                or not path.is_file()
+            ):
                 continue
-            self.look(reader, str(relative), path.read_bytes())
+            self.scan(reader, str(relative), path.read_bytes())
 
     def scan_database(self, reader: str, path: Path) -> None:
         """Scan all values of all tables."""
@@ -87,7 +91,7 @@ class Canaries:
                 for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - name from the schema
                     for value in row:
                         if isinstance(value, str | bytes):
-                            self.look(reader, f"{path.name}: {table}", value)
+                            self.scan(reader, f"{path.name}: {table}", value)
         finally:
             connection.close()
 

@@ -143,10 +143,10 @@ class FakeFaultyChannel(FakeChannel):
         self.chance = chance
         self.calls = 0
         self.reactions: list[tuple[str, str]] = []
-        self.heard: datetime | None = None
+        self.seen_at: datetime | None = None
 
     def last_seen_at(self) -> datetime | None:
-        return self.heard
+        return self.seen_at
 
     async def react(self, to: Address, message: str, sign: str) -> None:
         self.reactions.append((message, sign))

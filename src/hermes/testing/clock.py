@@ -1,12 +1,16 @@
 """A fake clock that only moves when a test advances it."""
 
+import asyncio
+import gc
+from collections.abc import Sized
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
+from types import CodeType
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
-
-from hermes.testing.idle_loop import IdleWaiter
+from anyio.lowlevel import checkpoint
 
 _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -62,13 +66,13 @@ class FakeClock:
         """
         async with self._moving:
             target = self._elapsed + seconds
-            await self._idle_waiter.comes()
+            await self._idle_waiter.wait()
             while self._sleepers and min(self._sleepers)[0] <= target:
                 self._sleepers.sort()
                 due, _, event = heappop(self._sleepers)
                 self._elapsed = max(self._elapsed, due)
                 event.set()
-                await self._idle_waiter.comes()
+                await self._idle_waiter.wait()
             self._elapsed = target
 
     def skip(self, seconds: float) -> None:
@@ -79,3 +83,113 @@ class FakeClock:
     def sleepers(self) -> int:
         """The number of sleeping tasks."""
         return len(self._sleepers)
+
+
+_THREAD_SECONDS = 10.0
+"""Seconds after which a working thread counts as blocked."""
+_MAX_WAIT = 180.0
+"""Seconds after which a loop that never becomes idle fails the test."""
+_POLL_INTERVAL = 0.0005
+_ROUNDS = 8
+"""Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
+
+
+class IdleWaiter:
+    """Waits for an idle loop, and caches what it knows about futures, as it is called often.
+
+    Each thread call has its own time limit, so a call that hangs is waited for only once.
+    """
+
+    def __init__(self, threads: float = _THREAD_SECONDS) -> None:
+        self._threads = threads
+        self._until: WeakKeyDictionary[asyncio.Future[object], float] = WeakKeyDictionary()
+        """When a future stops counting as thread work; 0 if it is not thread work."""
+
+    async def wait(self) -> None:
+        """Return when every other task waits for another task, for time or for I/O.
+
+        A task that waits for a thread, such as the store's, counts as running.
+        """
+        with anyio.fail_after(_MAX_WAIT):
+            await self._comes(asyncio.current_task(), asyncio.get_running_loop())
+
+    async def _comes(
+        self, me: "asyncio.Task[object] | None", loop: asyncio.AbstractEventLoop
+    ) -> None:
+        still = 0
+        while still < _ROUNDS:
+            await checkpoint()
+            waiting = _waiting_tasks(loop, me)
+            if waiting is None:
+                still = 0
+            elif any(self._in_a_thread(*entry, loop.time()) for entry in waiting):
+                still = 0
+                await anyio.sleep(_POLL_INTERVAL)
+            elif _has_more_to_run(loop):
+                still += 1
+            else:
+                return
+
+    def _in_a_thread(
+        self, task: "asyncio.Task[object]", waiter: "asyncio.Future[object]", now: float
+    ) -> bool:
+        until = self._until.get(waiter)
+        if until is None:
+            until = now + self._threads if _is_awaiting(task, _THREAD_WAITS) else 0.0
+            self._until[waiter] = until
+        return now < until
+
+
+async def wait_until_idle() -> None:
+    await IdleWaiter().wait()
+
+
+def _waiting_tasks(
+    loop: asyncio.AbstractEventLoop, me: "asyncio.Task[object] | None"
+) -> "list[tuple[asyncio.Task[object], asyncio.Future[object]]] | None":
+    """Return the other tasks and what they wait for, or None if one of them can run.
+
+    Tasks inside `IdleWaiter` are skipped, as two of them would wait for each other.
+    """
+    found: list[tuple[asyncio.Task[object], asyncio.Future[object]]] = []
+    for task in asyncio.all_tasks(loop):
+        if task is me:
+            continue
+        waiter: asyncio.Future[object] | None = getattr(task, "_fut_waiter", None)
+        if waiter is not None and not waiter.done():
+            found.append((task, waiter))
+        elif not _is_awaiting(task, _IDLE_WAITS):
+            return None
+    return found
+
+
+def _has_more_to_run(loop: asyncio.AbstractEventLoop) -> bool:
+    ready: object = getattr(loop, "_ready", None)
+    return not isinstance(ready, Sized) or len(ready) > 0
+
+
+def _is_awaiting(task: "asyncio.Task[object]", places: frozenset[str]) -> bool:
+    at: object = task.get_coro()
+    while at is not None:
+        code, at = _awaited(at)
+        if code is not None and code.co_qualname in places:
+            return True
+    return False
+
+
+_IDLE_WAITS = frozenset({"IdleWaiter._comes"})
+_THREAD_WAITS = frozenset({"Job.outcome", "AsyncIOBackend.run_sync_in_worker_thread"})
+_NAMES = (("cr_code", "cr_await"), ("ag_code", "ag_await"), ("gi_code", "gi_yieldfrom"))
+
+
+def _awaited(at: object) -> tuple[CodeType | None, object]:
+    """Return the code object of an awaitable and what it awaits."""
+    for code, waits in _NAMES:
+        found: object = getattr(at, code, None)
+        if isinstance(found, CodeType):
+            return found, getattr(at, waits)
+    # An `asend` step refers to its generator only in a way that the garbage collector sees.
+    generators: list[object] = [
+        referent for referent in gc.get_referents(at) if hasattr(referent, "ag_await")
+    ]
+    return None, generators[0] if generators else None

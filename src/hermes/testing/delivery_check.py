@@ -1,7 +1,7 @@
 """Check what a fake platform shows: each question answered once, in order, in its own chat.
 
 The first word of a question is its name; an answer is `re: ` and the question (see
-`hermes.testing.echo_model`). A repeated answer must be marked as a recovered copy.
+`hermes.testing.platform.model`). A repeated answer must be marked as a recovered copy.
 """
 
 import re
@@ -20,7 +20,7 @@ from hermes.schema.messages import Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.store.connection import READ_ONLY, connect
-from hermes.testing.echo_model import ANSWER_PREFIX, LONG_ANSWER_LINES
+from hermes.testing.platform.model import ANSWER_PREFIX, LONG_ANSWER_LINES
 from hermes.testing.platform.state import FakePlatform, PlatformPost, WrittenMessage
 
 _NAME = re.compile(rf"{ANSWER_PREFIX}(\S+)")
@@ -45,13 +45,13 @@ class DeliveryReport(Struct):
 
     asked: int = 0
     answered: int = 0
-    told: list[str] = field(default_factory=list[str])
-    given_up: list[str] = field(default_factory=list[str])
+    reported: list[str] = field(default_factory=list[str])
+    parked: list[str] = field(default_factory=list[str])
     lost: list[str] = field(default_factory=list[str])
-    doubled: list[str] = field(default_factory=list[str])
+    repeated: list[str] = field(default_factory=list[str])
     marked: int = 0
-    inverted: list[str] = field(default_factory=list[str])
-    strayed: list[str] = field(default_factory=list[str])
+    misordered: list[str] = field(default_factory=list[str])
+    misplaced: list[str] = field(default_factory=list[str])
     left_over: list[str] = field(default_factory=list[str])
     """Progress posts that were not removed although their receipt was known."""
     unknown: int = 0
@@ -61,9 +61,9 @@ class DeliveryReport(Struct):
     def check(self) -> None:
         wrong = {
             "lost": self.lost,
-            "doubled": self.doubled,
-            "inverted": self.inverted,
-            "strayed": self.strayed,
+            "doubled": self.repeated,
+            "inverted": self.misordered,
+            "strayed": self.misplaced,
             "left over": self.left_over,
         }
         found = [f"{len(names)} {what}: {names[:5]}" for what, names in wrong.items() if names]
@@ -72,10 +72,10 @@ class DeliveryReport(Struct):
 
     def __str__(self) -> str:
         return (
-            f"{self.asked} asked, {self.answered} answered, {len(self.told)} skipped, "
-            f"{len(self.given_up)} parked in the outbox; "
-            f"{len(self.lost)} lost, {len(self.doubled)} doubled unmarked, {self.marked} marked "
-            f"copies, {len(self.inverted)} inverted, {len(self.strayed)} strayed, "
+            f"{self.asked} asked, {self.answered} answered, {len(self.reported)} skipped, "
+            f"{len(self.parked)} parked in the outbox; "
+            f"{len(self.lost)} lost, {len(self.repeated)} doubled unmarked, {self.marked} marked "
+            f"copies, {len(self.misordered)} inverted, {len(self.misplaced)} strayed, "
             f"{len(self.left_over)} progress posts left over, {self.unknown} more without receipt"
         )
 
@@ -92,15 +92,15 @@ def is_question(text: str) -> bool:
 
 
 def check_delivery(
-    truth: FakePlatform, parked: Collection[str] = (), receipts: Collection[str] | None = None
+    platform: FakePlatform, parked: Collection[str] = (), receipts: Collection[str] | None = None
 ) -> DeliveryReport:
     """Check every chat of the platform; `parked` are the names of answers parked in an outbox.
 
     `receipts` are the progress posts known to the gateway, which must not be left over.
     """
-    report = DeliveryReport(given_up=sorted(parked))
+    report = DeliveryReport(parked=sorted(parked))
     report.receipts = receipts
-    for (account, chat), (spoken, shown) in truth.by_chat().items():
+    for (account, chat), (spoken, shown) in platform.by_chat().items():
         _ChatCheck(f"{account}/{chat}", spoken, report).read(shown)
     return report
 
@@ -108,8 +108,8 @@ def check_delivery(
 class PendingAnswers:
     """Tracks incrementally which questions still wait for their answer."""
 
-    def __init__(self, truth: FakePlatform) -> None:
-        self._truth = truth
+    def __init__(self, platform: FakePlatform) -> None:
+        self._truth = platform
         self._asked = 0
         self._read = 0
         self._names: dict[str, str] = {}
@@ -119,17 +119,17 @@ class PendingAnswers:
     def all_answered(self) -> bool:
         """Return whether every question was answered or reported as not answered."""
         truth = self._truth
-        for spoken in truth.spoken[self._asked :]:
+        for spoken in truth.written[self._asked :]:
             if not is_question(spoken.text):
                 continue
             name = question_name(spoken.text)
             self._names[spoken.id] = name
             self._missing[name] = set(_expected_pieces(name, spoken.text)) - self._seen
-        self._asked = len(truth.spoken)
+        self._asked = len(truth.written)
         for post in truth.changes[self._read :]:
-            self._take(truth.shown[post])
+            self._take(truth.posts[post])
         self._read = len(truth.changes)
-        return not truth.waiting() and not self._missing
+        return not truth.unacknowledged() and not self._missing
 
     def give_up(self, names: Collection[str]) -> None:
         """Stop waiting for these answers."""
@@ -179,11 +179,11 @@ class _ChatCheck:
         report.asked += len(self._questions)
         report.answered += len(self._answers)
         told = {name for name in self._questions if f"told {name}" in self._seen}
-        report.told += sorted(told - set(self._answers))
+        report.reported += sorted(told - set(self._answers))
         report.lost += [
             f"{self._place}: {piece}"
             for name, one in self._questions.items()
-            if name not in told and name not in report.given_up
+            if name not in told and name not in report.parked
             for piece in _expected_pieces(name, one.text)
             if piece not in self._seen
         ]
@@ -198,7 +198,7 @@ class _ChatCheck:
         self._verdict.marked += marked
         for piece in pieces:
             if piece in self._seen and not marked:
-                self._verdict.doubled.append(f"{self._place}: {piece}")
+                self._verdict.repeated.append(f"{self._place}: {piece}")
             if piece in self._questions and piece not in self._seen:
                 self._answer(piece)
             self._seen.add(piece)
@@ -216,7 +216,7 @@ class _ChatCheck:
             name = piece.removeprefix("told ").partition(" ")[0]
             replied = self._by_id.get(post.reply_to or "", name)
             if name not in self._questions or replied != name:
-                self._verdict.strayed.append(f"{self._place}: {post.text[:60]}")
+                self._verdict.misplaced.append(f"{self._place}: {post.text[:60]}")
             else:
                 yield piece
 
@@ -226,7 +226,7 @@ class _ChatCheck:
         conversation = question.person if question.in_group else ""
         last = self._last.get(conversation)
         if last is not None and self._order[name] < self._order[last]:
-            self._verdict.inverted.append(f"{self._place}: {name} after {last}")
+            self._verdict.misordered.append(f"{self._place}: {name} after {last}")
         self._last[conversation] = name
         self._answers.append(name)
 
@@ -241,7 +241,7 @@ async def check_store(
     store: Store,
     spoken: Sequence[WrittenMessage],
     keys: Mapping[str, str],
-    told: Collection[str] = (),
+    reported: Collection[str] = (),
 ) -> list[str]:
     """Return the errors in a store: questions missing, repeated, misordered or misplaced.
 
@@ -253,7 +253,9 @@ async def check_store(
         wanted = [question_name(one.text) for one in spoken if one.chat == chat]
         session = await archive.by_key(key)
         stored = [] if session is None else _questions(await archive.messages(session.id))
-        if [name for name in stored if name not in told] != [n for n in wanted if n not in told]:
+        if [name for name in stored if name not in reported] != [
+            n for n in wanted if n not in reported
+        ]:
             details = sorted(set(stored) ^ set(wanted)) or "wrong order or repeated"
             wrong.append(f"{chat}: {len(stored)} of {len(wanted)} questions stored: {details}")
     for lane in ("inbox", "commands", "behind"):

@@ -28,7 +28,7 @@ class LinkBreak(Struct, frozen=True):
 
     up: int | None = None
     down: int | None = None
-    manner: BreakKind = BreakKind.CLOSED
+    kind: BreakKind = BreakKind.CLOSED
 
 
 NO_BREAK = LinkBreak()
@@ -37,18 +37,18 @@ BreakPlan = Callable[[], LinkBreak]
 """Called for each connection; returns where to break it."""
 
 
-def random_breaks(seed: int, *, most: int, share: float = 0.7) -> BreakPlan:
+def random_breaks(seed: int, *, max_bytes: int, share: float = 0.7) -> BreakPlan:
     """Break this share of the connections, half of them by a reset."""
     chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
 
     def plan() -> LinkBreak:
         if chance.random() >= share:
             return NO_BREAK
-        count = chance.randrange(most)
+        count = chance.randrange(max_bytes)
         manner = chance.choice([BreakKind.CLOSED, BreakKind.RESET])
         if chance.random() < 0.25:
-            return LinkBreak(up=count % 600, manner=manner)
-        return LinkBreak(down=count, manner=manner)
+            return LinkBreak(up=count % 600, kind=manner)
+        return LinkBreak(down=count, kind=manner)
 
     return plan
 
@@ -63,10 +63,10 @@ class FaultyLink:
         self.plan: BreakPlan = lambda: NO_BREAK
         self.connections = 0
         self.cuts = 0
-        self.asked: list[str] = []
+        self.request_lines: list[str] = []
         """The request lines of forwarded HTTP requests."""
         self._going: list[anyio.CancelScope] = []
-        self.carried = 0
+        self.forwarded = 0
         """Bytes forwarded in both directions."""
 
     async def serve(self, near_end: SocketStream) -> None:
@@ -98,9 +98,9 @@ class FaultyLink:
             async def carry(source: SocketStream, to: SocketStream, most: int | None) -> None:
                 if await self._carry(source, to, most):
                     self.cuts += 1
-                    if chosen.manner is BreakKind.SILENT:
+                    if chosen.kind is BreakKind.SILENT:
                         await anyio.sleep_forever()
-                    if chosen.manner is BreakKind.RESET:
+                    if chosen.kind is BreakKind.RESET:
                         _reset_connections(near, far)
                 group.cancel_scope.cancel()
 
@@ -113,11 +113,11 @@ class FaultyLink:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for data in source:
                 if data.startswith(_METHODS):
-                    self.asked.append(data.partition(b"\r\n")[0].decode("latin-1"))
+                    self.request_lines.append(data.partition(b"\r\n")[0].decode("latin-1"))
                 part = data if left is None else data[:left]
                 if part:
                     await to.send(part)
-                    self.carried += len(part)
+                    self.forwarded += len(part)
                 if left is not None:
                     left -= len(part)
                     if left <= 0:

@@ -64,10 +64,10 @@ class GatewayInstance:
                 raise GatewayCrashed(f"the gateway exited with {code}: {output.decode()}")
             self.report = msgspec.json.decode(self._lines[-1], type=GatewayReport)
 
-    async def ready(self) -> None:
-        await self.says(READY)
+    async def wait_ready(self) -> None:
+        await self.wait_for_line(READY)
 
-    async def says(self, line: str) -> None:
+    async def wait_for_line(self, line: str) -> None:
         while line.encode() not in self._lines:
             await self._more.wait()
 
@@ -176,10 +176,10 @@ async def fork_server(folder: Path) -> AsyncGenerator[StartInstance]:
 async def run_instance(
     spec: GatewaySpec,
     act: Callable[[GatewayInstance], Coroutine[None, None, None]],
-    birth: StartInstance = gateway_instance,
+    start: StartInstance = gateway_instance,
 ) -> GatewayInstance:
     """Run a gateway until it dies or is ended by `act`."""
-    async with birth(spec) as instance:
+    async with start(spec) as instance:
         with anyio.move_on_after(INSTANCE_TIMEOUT) as scope:
             async with anyio.create_task_group() as group:
                 group.start_soon(act, instance)
@@ -199,9 +199,9 @@ class AnswerWaiter:
     def __init__(self, server: PlatformServer, database: Path | None = None) -> None:
         self._server = server
         self._database = database
-        self._waiting = PendingAnswers(server.truth)
+        self._waiting = PendingAnswers(server.platform)
 
-    async def all(self) -> None:
+    async def wait_for_all(self) -> None:
         while True:
             with anyio.move_on_after(POLL_INTERVAL):
                 await self._server.until(self._waiting.all_answered)
@@ -209,7 +209,7 @@ class AnswerWaiter:
             if self._database is not None and self._database.exists():
                 self._waiting.give_up(check_outbox(self._database).parked)
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until the outbox has no open items; a post whose receipt was lost is sent again."""
         while self._has_open():  # noqa: ASYNC110 - another process writes the outbox
             await anyio.sleep(POLL_INTERVAL)

@@ -18,14 +18,14 @@ from types import FrameType
 import msgspec
 from msgspec import Struct
 
+from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.main import run_gateway
-from hermes.app.service.options import RunOptions
 from hermes.app.service.status import Snapshot
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.failpoints import watch_failpoints
 from hermes.kit.redact import Redactor
-from hermes.logs.files import LogSettings, set_up_logs
+from hermes.logs import LogSettings, set_up_logs
 from hermes.ports.channel import ChannelManifest
 from hermes.testing.event_loop_guard import MAX_TEST_BLOCK, EventLoopGuard, LoopBlocked
 from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, profile_path, write_profile
@@ -135,7 +135,7 @@ def single_profile_spec(
 
 
 def run_gateway_spec(
-    spec: GatewaySpec, fate: CrashPlan, loaded: Path | None = None
+    spec: GatewaySpec, plan: CrashPlan, loaded: Path | None = None
 ) -> tuple[int, GatewayReport]:
     """Run until SIGTERM; return the exit code and the report."""
     env = Env({**process_env(), "HERMES_HOME": spec.home})
@@ -143,12 +143,12 @@ def run_gateway_spec(
     options = RunOptions(ready_fd=os.dup(1))
     manifest = ChannelManifest(name=CHANNEL_NAME, factory=spec.factory)
     with ExitStack() as stack:
-        stack.enter_context(watch_failpoints(fate))
+        stack.enter_context(watch_failpoints(plan))
         for profile in spec.overheard:
             logs = profile_path(Path(spec.home), profile) / "logs"
             stack.callback(set_up_logs(logs, LogSettings(), Redactor()).close)
         code = run_gateway(resolve_home(env), env, options, {CHANNEL_NAME: manifest}, watch)
-    return code, watch.report(dict(fate.passed))
+    return code, watch.report(dict(plan.passed))
 
 
 def _print_line(line: str) -> None:

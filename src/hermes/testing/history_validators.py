@@ -102,7 +102,7 @@ def check_gemini(history: Sequence[Message]) -> None:
     _check_calls(history)
 
 
-SHAPES: Mapping[str, Callable[[Sequence[Message]], None]] = {
+VALIDATORS: Mapping[str, Callable[[Sequence[Message]], None]] = {
     "chat_completions": check_chat_completions,
     "responses": check_responses,
     "anthropic": check_anthropic,
@@ -112,7 +112,7 @@ SHAPES: Mapping[str, Callable[[Sequence[Message]], None]] = {
 
 def check_history(history: Sequence[Message]) -> None:
     """Check a history for every API; raise `InvalidHistory` with the API and the reason."""
-    for shape, check in SHAPES.items():
+    for shape, check in VALIDATORS.items():
         try:
             check(history)
         except InvalidHistory as error:

@@ -6,20 +6,30 @@ disabled, to test that the resulting leak is found.
 """
 
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 from msgspec import Struct, structs
 
 from hermes.config.home import DEFAULT_PROFILE
+from hermes.ports.channel import (
+    Channel,
+    ChannelCapabilities,
+    ChannelDeps,
+    Inbound,
+    Outbound,
+    Receipt,
+)
+from hermes.schema.scope import Address
 from hermes.testing.canaries import Canaries
 from hermes.testing.delivery_check import question_name
 from hermes.testing.gateway_instances import AnswerWaiter, gateway_instance
 from hermes.testing.gateway_process import GatewayReport, GatewaySpec
 from hermes.testing.homes import ProfileSettings, profile_path, write_profile
-from hermes.testing.platform.gateway import TEST_MANIFEST
+from hermes.testing.platform.gateway import TEST_MANIFEST, open_test_channel
 from hermes.testing.platform.model import ModelCall
 from hermes.testing.platform.server import PlatformServer, serve_platform
 from hermes.testing.platform.state import GROUP_PREFIX, PlatformPost, WrittenMessage
@@ -124,27 +134,27 @@ class MultiProfileGateway:
         self, server: PlatformServer, tenants: Sequence[IsolatedProfile], seed: int
     ) -> None:
         self.server = server
-        self.tenants = tenants
+        self.profiles = tenants
         self.reports: list[GatewayReport] = []
         self.steps = 0
         self._answers = AnswerWaiter(server)
         self._chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
         for tenant in tenants:
             for person, name in tenant.names.items():
-                server.truth.names[tenant.profile, person] = name
+                server.platform.names[tenant.profile, person] = name
 
-    async def live(self, steps: int, at_once: int = 40) -> None:
+    async def run_steps(self, steps: int, at_once: int = 40) -> None:
         while steps > 0:
             messages = [self._step() for _ in range(min(steps, at_once))]
             steps -= len(messages)
-            self.server.truth.say_all(messages)
+            self.server.platform.say_all(messages)
             self.server.changed()
-            await self._answers.all()
+            await self._answers.wait_for_all()
 
     def _step(self) -> tuple[str, str, str, str]:
         self.steps += 1
         chance = self._chance
-        tenant = chance.choice(self.tenants)
+        tenant = chance.choice(self.profiles)
         person = chance.choice(sorted(tenant.names))
         # People and chats have the same ids in all profiles.
         grouped = chance.random() < 0.3
@@ -158,30 +168,30 @@ class LeakScanner:
 
     def __init__(self, canaries: Canaries, server: PlatformServer) -> None:
         self._canaries = canaries
-        self._truth = server.truth
+        self._truth = server.platform
         self._asked: dict[str, WrittenMessage] = {}
-        server.mind.heard = self.thought
+        server.model.on_call = self.thought
 
     def thought(self, thought: ModelCall) -> None:
         """Scan a model request on behalf of the person who asked."""
         asker = self._by_name().get(question_name(thought.question))
         reader = _reader(thought.account, asker) if asker else thought.account
-        self._canaries.look(reader, "request", thought.body)
-        self._canaries.look(thought.account, "authorization", thought.key, entrusted=True)
+        self._canaries.scan(reader, "request", thought.body)
+        self._canaries.scan(thought.account, "authorization", thought.key, entrusted=True)
 
     def chats(self) -> None:
-        by_id = {one.id: one for one in self._truth.spoken}
-        for shown in self._truth.shown.values():
+        by_id = {one.id: one for one in self._truth.written}
+        for shown in self._truth.posts.values():
             for form in shown.forms:
-                self._canaries.look(self._reader_of(shown, by_id), "chat", form)
+                self._canaries.scan(self._reader_of(shown, by_id), "chat", form)
 
     def left_behind(self, tenant: IsolatedProfile) -> None:
         canaries = self._canaries
-        canaries.scan_files(tenant.profile, tenant.home, but=UNSCANNED)
+        canaries.scan_files(tenant.profile, tenant.home, exclude=UNSCANNED)
         for person in tenant.names:
             file = tenant.work / f"env-{person}"
             if file.exists():
-                canaries.look(
+                canaries.scan(
                     f"{tenant.profile}/{person}", "child's environment", file.read_bytes()
                 )
         if (tenant.home / DATABASE).exists():
@@ -195,7 +205,7 @@ class LeakScanner:
         return _reader(shown.account, answered) if answered else shown.account
 
     def _by_name(self) -> Mapping[str, WrittenMessage]:
-        for spoken in self._truth.spoken[len(self._asked) :]:
+        for spoken in self._truth.written[len(self._asked) :]:
             name = spoken.id if spoken.text.startswith("/") else question_name(spoken.text)
             self._asked[name] = spoken
         return self._asked
@@ -207,10 +217,10 @@ def _reader(account: str, asker: WrittenMessage) -> str:
 
 @asynccontextmanager
 async def multi_profile_gateway(
-    folder: Path, profiles: int, people: int, walls: IsolationOptions | None = None, seed: int = 0
+    folder: Path, profiles: int, people: int, options: IsolationOptions | None = None, seed: int = 0
 ) -> AsyncGenerator[tuple[MultiProfileGateway, Canaries]]:
     """Run the profiles during the block, then scan everything they left behind."""
-    walls, canaries = walls or IsolationOptions(), Canaries(seed)
+    options, canaries = options or IsolationOptions(), Canaries(seed)
     names = [f"person{number}" for number in range(people)]
     tenants = [
         IsolatedProfile(profile, folder, names, canaries)
@@ -218,19 +228,19 @@ async def multi_profile_gateway(
     ]
     async with serve_platform(seed=seed) as server:
         for tenant in tenants:
-            tenant.set_up(server.url, walls, tenants[0])
+            tenant.set_up(server.url, options, tenants[0])
         scanner = LeakScanner(canaries, server)
         gateway = MultiProfileGateway(server, tenants, seed)
         async with AsyncExitStack() as stack:
             instances = [
                 await stack.enter_async_context(gateway_instance(spec))
-                for spec in _specs(folder, tenants, walls)
+                for spec in _specs(folder, tenants, options)
             ]
             group = await stack.enter_async_context(anyio.create_task_group())
             for instance in instances:
                 group.start_soon(instance.watch)
             for instance in instances:
-                await instance.ready()
+                await instance.wait_ready()
             yield gateway, canaries
             for instance in instances:
                 instance.end()
@@ -258,3 +268,58 @@ def _specs(
         own.mkdir(parents=True)
         separate.append(structs.replace(first, folder=str(own), home=str(tenant.home)))
     return separate
+
+
+class ForwardingChannel:
+    """Forwards everything to another channel; subclasses introduce a leak."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._last: Inbound | None = None
+
+    @property
+    def caps(self) -> ChannelCapabilities:
+        return self._channel.caps
+
+    async def run(self, deliver: Callable[[Inbound], Awaitable[None]]) -> None:
+        async def forward(inbound: Inbound) -> None:
+            self._last = inbound
+            await anyio.lowlevel.checkpoint()
+            await deliver(self.changed(inbound, self._last))
+
+        await self._channel.run(forward)
+
+    async def send(self, to: Address, post: Outbound) -> Receipt:
+        return await self._channel.send(self.redirect(to, self._last), post)
+
+    def changed(self, inbound: Inbound, last: Inbound) -> Inbound:
+        return inbound
+
+    def redirect(self, to: Address, last: Inbound | None) -> Address:
+        return to
+
+
+class LastChatChannel(ForwardingChannel):
+    """Sends to the chat of the last message, as a channel with a global current chat would."""
+
+    def redirect(self, to: Address, last: Inbound | None) -> Address:
+        return Address(to.channel, last.address.chat) if last else to
+
+
+class LastUserChannel(ForwardingChannel):
+    """Gives every message the details of the last one, as a process-wide variable would."""
+
+    def changed(self, inbound: Inbound, last: Inbound) -> Inbound:
+        return structs.replace(inbound, about=last.about)
+
+
+@asynccontextmanager
+async def open_last_chat_channel(parts: ChannelDeps) -> AsyncGenerator[Channel]:
+    async with open_test_channel(parts) as channel:
+        yield LastChatChannel(channel)
+
+
+@asynccontextmanager
+async def open_last_user_channel(parts: ChannelDeps) -> AsyncGenerator[Channel]:
+    async with open_test_channel(parts) as channel:
+        yield LastUserChannel(channel)

@@ -8,8 +8,12 @@ import anyio
 
 from hermes.app.build import App
 from hermes.app.channels import open_process_resources
-from hermes.app.service.api_host import ApiHost
-from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
+from hermes.app.service.profile_service import (
+    ApiHost,
+    ProfileService,
+    ProfileServiceDeps,
+    serve_profile,
+)
 from hermes.app.service.router import Router
 from hermes.config.env import Env
 from hermes.config.home import resolve_home

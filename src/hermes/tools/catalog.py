@@ -11,12 +11,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
-from hermes.ports.blobs import Blobs
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.delegation import Delegator
 from hermes.ports.message_sender import MessageSender
 from hermes.ports.sandbox import Sandbox
-from hermes.ports.store import Store
+from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.schema.scope import Scope
 from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
@@ -25,18 +24,17 @@ from hermes.tools.tool_wrappers import LazyTool, load_specs
 T = TypeVar("T")
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes.learning.memory.memory_store import MemoryStore
+    from hermes.learning.memory import MemoryStore
     from hermes.learning.skills.catalog import SkillCatalog, SkillEnvironment
     from hermes.learning.skills.editor import SkillEditor
     from hermes.learning.skills.usage import SkillUsageLog
     from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
     from hermes.tools.files.editor import FileEditor
     from hermes.tools.files.folder_instructions import FolderInstructions
-    from hermes.tools.paths import ProtectedPaths, SessionPaths
+    from hermes.tools.paths import ProtectedPaths, RemotePaths, SessionPaths
     from hermes.tools.processes.registry import ProcessRegistry
     from hermes.tools.provenance.file_provenance import FileProvenance
-    from hermes.tools.remote_paths import RemotePaths
-    from hermes.tools.skills_list import SkillDeps
+    from hermes.tools.skills import SkillDeps
     from hermes.tools.terminal.shell import Shell
     from hermes.tools.thread_runner import ThreadRunner
 
@@ -52,8 +50,8 @@ class LearningDeps(Struct, frozen=True, kw_only=True):
     usage: "Callable[[], SkillUsageLog]"
     skill_editor: "Callable[[], SkillEditor]"
     skill_environment: "Callable[[], SkillEnvironment]"
-    ask_for_memory: Callable[[], bool] = lambda: False
-    ask_for_skills: Callable[[], bool] = lambda: False
+    memory_needs_approval: Callable[[], bool] = lambda: False
+    skills_need_approval: Callable[[], bool] = lambda: False
 
 
 class ToolDeps(Struct, frozen=True, kw_only=True):
@@ -295,25 +293,25 @@ class _ToolBuilder:
 
         learning = _require(self._deps.learning)
         return MemoryTool(
-            MemoryDeps(store=learning.memory_store(), needs_approval=learning.ask_for_memory)
+            MemoryDeps(store=learning.memory_store(), needs_approval=learning.memory_needs_approval)
         )
 
     def skills_list(self) -> Tool:
-        from hermes.tools.skills_list import SkillsList
+        from hermes.tools.skills import SkillsList
 
         return SkillsList(self._skills)
 
     def skill_view(self) -> Tool:
-        from hermes.tools.skills_list import SkillView
+        from hermes.tools.skills import SkillView
 
         return SkillView(self._skills)
 
     def skill_manage(self) -> Tool:
-        from hermes.tools.skill_manage import ManageDeps, SkillManage
+        from hermes.tools.skills import ManageDeps, SkillManage
 
         learning = _require(self._deps.learning)
         return SkillManage(
-            ManageDeps(editor=learning.skill_editor(), needs_approval=learning.ask_for_skills)
+            ManageDeps(editor=learning.skill_editor(), needs_approval=learning.skills_need_approval)
         )
 
     def session_search(self) -> Tool:
@@ -337,7 +335,7 @@ class _ToolBuilder:
     @cached_property
     def _command_paths(self) -> "SessionPaths | RemotePaths":
         """The paths commands use; they may be on another machine than the files."""
-        from hermes.tools.remote_paths import RemotePaths
+        from hermes.tools.paths import RemotePaths
 
         return RemotePaths(self._deps.far) if self._deps.far else self._paths
 
@@ -358,7 +356,7 @@ class _ToolBuilder:
     def _provenance(self) -> "FileProvenance":
         from hermes.tools.paths import TMP_FOLDERS
         from hermes.tools.provenance.file_provenance import FileProvenance
-        from hermes.tools.provenance.trust_store import TrustStore
+        from hermes.tools.provenance.instruction_files import TrustStore
 
         deps = self._deps
         own = (*deps.instruction_folders, deps.spill_folder, *deps.trusted_folders, *TMP_FOLDERS)
@@ -394,7 +392,7 @@ class _ToolBuilder:
 
     @cached_property
     def _skills(self) -> "SkillDeps":
-        from hermes.tools.skills_list import SkillDeps
+        from hermes.tools.skills import SkillDeps
 
         learning = _require(self._deps.learning)
         return SkillDeps(

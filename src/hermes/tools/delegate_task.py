@@ -53,9 +53,9 @@ class EndedResult(Struct, frozen=True, kw_only=True):
 class DelegateTask:
     name = "delegate_task"
 
-    def __init__(self, delegator: Delegator, summary: int = MAX_SUMMARY) -> None:
+    def __init__(self, delegator: Delegator, max_summary: int = MAX_SUMMARY) -> None:
         self._delegator = delegator
-        self._summary = summary
+        self._summary = max_summary
         self._arguments = Arguments(self.name, DelegateArgs)
         self.spec = ToolSpec(
             self.name,

@@ -8,15 +8,18 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from hermes.kit.errors import HermesError
 from hermes.kit.lru_map import LruMap
-from hermes.learning.ledger.change import Author
-from hermes.learning.ledger.provenance import WAITING_NOTICE, ChangeProvenance, change_provenance
-from hermes.learning.memory.entries import (
+from hermes.learning.ledger import Author
+from hermes.learning.memory import (
     InvalidOperation,
     MemoryAction,
+    MemoryFile,
+    MemoryFull,
     MemoryOperation,
+    MemoryRequest,
+    MemoryStore,
     MemoryTarget,
 )
-from hermes.learning.memory.memory_store import MemoryFile, MemoryFull, MemoryRequest, MemoryStore
+from hermes.learning.provenance import WAITING_NOTICE, ChangeProvenance, change_provenance
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
@@ -83,7 +86,7 @@ class MemoryTool:
         contents = [one.content for one in steps.operations]
         only_adds = all(one.action == "add" for one in steps.operations)
         provenance = change_provenance(ctx, "\n".join(contents), contents if only_adds else ())
-        if provenance.author is Author.REVIEW and await self._deps.store.was_refused(
+        if provenance.author is Author.REVIEW and await self._deps.store.was_rejected(
             steps.operations
         ):
             raise ToolError("memory: the user undid this before. Do not repeat it.")

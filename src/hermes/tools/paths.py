@@ -4,7 +4,7 @@ import os
 import stat as modes
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
@@ -158,7 +158,7 @@ class BlockedPaths:
 
     def _second_names(self, real: Path) -> Iterator[Path]:
         existing = next((one for one in (real, *real.parents) if os.path.lexists(one)), real)
-        for name in self._mounts.second_names(str(existing)):
+        for name in self._mounts.other_paths(str(existing)):
             yield Path(name, *real.parts[len(existing.parts) :])
 
     def _covers(self, parts: tuple[str, ...]) -> bool:
@@ -202,13 +202,15 @@ class SessionPaths:
         temporary: Sequence[Path] = TMP_FOLDERS,
         private: Sequence[Path] = (),
         own_tmp: Callable[[str], Path | None] = lambda principal: None,
-        steering: "SensitivePaths | Sequence[Path]" = (),
+        sensitive: "SensitivePaths | Sequence[Path]" = (),
     ) -> None:
         self._home = home
-        steering = steering if isinstance(steering, SensitivePaths) else SensitivePaths(steering)
-        self._instruction_folders = _with_real_parents(steering.instruction_folders)
-        self._startup_files = _with_real_parents(steering.startup_files)
-        self._is_executed_by_git = steering.is_executed_by_git
+        sensitive = (
+            sensitive if isinstance(sensitive, SensitivePaths) else SensitivePaths(sensitive)
+        )
+        self._instruction_folders = _with_real_parents(sensitive.instruction_folders)
+        self._startup_files = _with_real_parents(sensitive.startup_files)
+        self._is_executed_by_git = sensitive.is_executed_by_git
         rules = protected if isinstance(protected, ProtectedPaths) else ProtectedPaths(protected)
         self._opened = rules.opened
         self._protected = PathPatterns(_with_real_parents(rules.paths))
@@ -323,7 +325,7 @@ class SessionPaths:
             return True
         return real.parent == home or not is_folder(home / first)
 
-    def holds_home(self, scope: Scope) -> bool:
+    def contains_home(self, scope: Scope) -> bool:
         """Whether the workspace is the user's home or contains it."""
         return _resolve_or_same(self._home).is_relative_to(_resolve_or_same(Path(scope.workspace)))
 
@@ -419,3 +421,44 @@ def _identities(folder: Path) -> Iterator[FileIdentity]:
                 yield _identity(entry.stat(follow_symlinks=False))
             except OSError:
                 continue
+
+
+REMOTE_HOME = "~"
+"""The remote user's home; the remote shell expands it."""
+
+
+class RemotePaths:
+    """The part of `SessionPaths` that commands need; they start in the folder `initial`."""
+
+    def __init__(self, initial: str = REMOTE_HOME) -> None:
+        self._initial = Path(initial)
+        self._folders: LruMap[str, Path] = LruMap(MAX_SESSIONS)
+
+    def cwd(self, scope: Scope) -> Path:
+        return self._folders.get(scope.session) or self._initial
+
+    def set_folder(self, session: str, folder: Path | None) -> None:
+        """Set the working folder; None resets it to the initial one."""
+        self._folders.keep(session, folder)
+
+    def resolve(self, scope: Scope, path: str) -> Path:
+        """Resolve a path argument to a remote path. Raises `ToolError`."""
+        require_path(path)
+        from_home = PurePosixPath(path).parts[0] == REMOTE_HOME
+        return Path(path) if from_home else self.cwd(scope) / path
+
+    def is_folder(self, path: Path) -> bool:
+        """Assume so: only the remote machine can tell."""
+        return True
+
+    def reset(self, session: str) -> str:
+        """Return to the initial folder, with a note for the model if that is another one."""
+        if self._folders.get(session) is None:
+            return ""
+        self._folders.drop(session)
+        return f"The next command starts in {self._initial} again."
+
+
+def reset_remote_folder(paths: SessionPaths | RemotePaths, session: str) -> str:
+    """Reset the folder after a command failed to start: it may no longer exist there."""
+    return paths.reset(session) if isinstance(paths, RemotePaths) else ""

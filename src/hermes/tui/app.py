@@ -16,12 +16,11 @@ from textual.worker import WorkerFailed
 
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
+from hermes.tui.chat_deps import ChatDeps, ExitRequest, WorkerThread
+from hermes.tui.chat_screen import Chat
 from hermes.tui.client import TuiClient
-from hermes.tui.display_options import DisplayOptions
-from hermes.tui.input_history import InputHistory
-from hermes.tui.screens.chat import Chat
-from hermes.tui.screens.chat_deps import ChatDeps, ExitRequest
-from hermes.tui.worker import WorkerThread
+from hermes.tui.options import DisplayOptions
+from hermes.tui.widgets.prompt import InputHistory
 
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -42,7 +41,7 @@ class UiResult(Struct, frozen=True):
 
     code: int
     text: str
-    trouble: HermesError | None = None
+    error: HermesError | None = None
 
 
 class Ui(App[int]):
@@ -69,7 +68,7 @@ class Ui(App[int]):
         )
         self.chat = Chat(deps)
         self.text = ""
-        self.trouble: HermesError | None = None
+        self.exit_error: HermesError | None = None
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = THEMES.get(settings.theme, DARK_THEME).name
@@ -85,7 +84,7 @@ class Ui(App[int]):
 
     @on(ExitRequest)
     def _exit_requested(self, event: ExitRequest) -> None:
-        self.trouble = event.trouble
+        self.exit_error = event.error
         self._end(event.code)
 
     def _end(self, code: int) -> None:
@@ -134,7 +133,7 @@ def run_ui(client: TuiClient, settings: UiSettings) -> UiResult:
     ui = Ui(client, settings)
     code = ui.run(headless=settings.headless)
     ui.check()
-    return UiResult(code or 0, ui.text, ui.trouble)
+    return UiResult(code or 0, ui.text, ui.exit_error)
 
 
 DARK_THEME = Theme(

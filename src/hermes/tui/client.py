@@ -24,7 +24,7 @@ class Greeting(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     commands: Mapping[str, str] = {}  # summary by name
-    trouble: str = ""
+    error: str = ""
     hint: str = ""
 
 
@@ -36,7 +36,7 @@ class ConversationState(Struct, frozen=True, kw_only=True):
     model: str = ""
     window: int = 0  # of the model, in tokens
     sandbox: str = ""  # the sandbox
-    busy: str = ""  # a `BusyMode`
+    busy_mode: str = ""  # a `BusyMode`
     yolo: bool = False  # approvals are off
     background_jobs: int = 0  # background jobs
 
@@ -97,10 +97,10 @@ class SessionOption(Struct, frozen=True, kw_only=True):
     """A session to resume; `found` is an excerpt with the search text."""
 
     id: str
-    about: str
+    title: str
     messages: int
     last_at: datetime
-    found: str = ""
+    snippet: str = ""
 
 
 class ModelOption(Struct, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class ModelOption(Struct, frozen=True, kw_only=True):
 
     provider: str
     model: str = ""
-    trouble: str = ""
+    error: str = ""
 
 
 class TuiClient(Protocol):
@@ -133,9 +133,9 @@ class TuiClient(Protocol):
         """Run one turn; `show` is called in the calling thread."""
         ...
 
-    def answer(self, question: str, words: str) -> None: ...
+    def answer(self, question: str, text: str) -> None: ...
 
-    def steer(self, word: str, text: str) -> None:
+    def steer(self, message_id: str, text: str) -> None:
         """Send a message to the turn under the caller's id; the turn echoes it once received."""
         ...
 
@@ -159,7 +159,7 @@ class TuiClient(Protocol):
         """Edit the draft in the user's editor, which takes over the terminal."""
         ...
 
-    def sessions(self, words: str) -> Sequence[SessionOption]:
+    def sessions(self, query: str) -> Sequence[SessionOption]:
         """The most recent sessions, or those that match the text."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from hermes.kit.ids import new_id
 from hermes.schema.errors import HermesError
 from hermes.schema.messages import Text
-from hermes.tui.busy_mode import BusyMode, mode_of_line, parse_busy_mode
+from hermes.tui.chat_deps import WorkerThread
 from hermes.tui.client import (
     CANCELLED,
     MessageParts,
@@ -18,7 +18,7 @@ from hermes.tui.client import (
     TextReply,
     TuiClient,
 )
-from hermes.tui.worker import WorkerThread
+from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
 
 
 class ConversationView(Protocol):
@@ -93,7 +93,7 @@ class ConversationController:
     @property
     def default_mode(self) -> BusyMode:
         """The default mode for lines entered during a turn."""
-        return parse_busy_mode(self._client.state.busy)
+        return parse_busy_mode(self._client.state.busy_mode)
 
     def add(self, line: str, mode: BusyMode | None = None) -> None:
         """Submit a line; during a turn according to `mode` or the default mode."""

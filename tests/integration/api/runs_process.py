@@ -7,7 +7,7 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hermes.api.inbox_recovery import settle_interrupted_turns
+from hermes.api.followup_service import settle_interrupted_turns
 from hermes.api.server import ApiServer
 from hermes.app.build import AppOptions, open_app
 from hermes.config.home import resolve_home

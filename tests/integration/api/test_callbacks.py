@@ -16,7 +16,7 @@ from hermes.api.callbacks import CALLBACK_KIND, _PrivateAddress, _PublicResolver
 from hermes.api.run_service import end_abandoned_runs
 from hermes.api.turn_gate import SOURCE
 from hermes.channels.webhook.signatures import Scheme, verify
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.ports.records import PutRecord
 from hermes.schema.messages import Result, text_of
 from hermes.schema.scope import OWNER, Scope

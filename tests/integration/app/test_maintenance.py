@@ -13,7 +13,7 @@ from hermes.config.env import Env
 from hermes.config.home import profile_home
 from hermes.gateway import questions
 from hermes.ports.records import PutRecord, StateRecord
-from hermes.session import run_failures
+from hermes.session import recorder
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
     ("kind", "kept"),
     [
         (questions.QUESTION_POST_KIND, questions.RETENTION),
-        (run_failures.RUN_END_KIND, run_failures.RETENTION),
+        (recorder.RUN_END_KIND, recorder.RETENTION),
     ],
 )
 async def test_expired_rows_are_deleted(tmp_path: Path, kind: str, kept: timedelta) -> None:

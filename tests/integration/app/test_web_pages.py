@@ -19,7 +19,7 @@ from hermes.app.web_pages import DnsCache, PageLimits, PageReader
 from hermes.config.home import Home
 from hermes.config.sections.general import WebsiteBlocklist
 from hermes.kit.html_text import html_text
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.attachments import attachments_of, typed_text
@@ -288,7 +288,7 @@ async def test_page_attachment_counts_as_untrusted(tmp_path: Path) -> None:
             parts = await references.expand([Text(asked)], scope)
     question = User("u", parts)
     files, pages = attachments_of(question)
-    assert (typed_text(question), files.strange, pages.strange) == (asked, False, True)
+    assert (typed_text(question), files.untrusted, pages.untrusted) == (asked, False, True)
     assert "old harbour" in files.text
     assert "not attached: the server answered 404" in files.text
     assert "leaves at noon" in pages.text

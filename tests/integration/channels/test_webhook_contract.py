@@ -11,10 +11,10 @@ import anyio
 import msgspec
 import pytest
 
-from hermes.channels.catalog import MANIFESTS
+from hermes.channels import MANIFESTS
 from hermes.channels.webhook.channel import NAME, WebhookChannel, open_channel
 from hermes.channels.webhook.listener import Listener
-from hermes.channels.webhook.settings import read_settings
+from hermes.channels.webhook.routes import read_settings
 from hermes.channels.webhook.signatures import Scheme
 from hermes.channels.webhook.subscriptions import RouteTable, Subscriptions
 from hermes.gateway.messages import Admitted

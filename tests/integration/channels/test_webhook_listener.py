@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 from hermes.app.channels import ProcessResources, open_process_resources
 from hermes.channels.webhook.channel import open_channel, webhook_channel
 from hermes.channels.webhook.listener import Listener, ListenerLimits
-from hermes.channels.webhook.settings import read_settings
+from hermes.channels.webhook.routes import read_settings
 from hermes.config.sections.messaging import Platform
 from hermes.ports.channel import ChannelDeps, Inbound, Offline, SupportsLiveness
 from hermes.schema.errors import ConfigError

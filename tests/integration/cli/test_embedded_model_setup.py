@@ -11,8 +11,7 @@ import pytest
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.setup.wizard import run_setup
 from hermes.config.env import Env
-from hermes.models.embedded.catalog import find_weights
-from hermes.models.embedded.folder import folder_under
+from hermes.models.embedded.weights import find_weights, folder_under
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, HermesCli
 
 USUAL, SMALL = "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.logs.files import RotatingFile
+from hermes.logs import RotatingFile
 from support.cli_process import HermesCli
 from support.stored_sessions import simple_session, write_store
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.gateway.pairing import Pairing, PairingCode, PairingRefused
+from hermes.gateway.pairing import Pairing, PairingCode, PairingRejected
 from hermes.kit.clock import SystemClock
 from support.cli_process import TEST_TIMEOUT, CliResult
 
@@ -105,7 +105,7 @@ def test_too_many_wrong_codes_lock_the_platform(cli: PairingCli) -> None:
     locked = cli("approve", "telegram", code)
     assert locked.code == 2
     assert "too many wrong attempts" in locked.err
-    assert isinstance(cli.gateway.request("telegram", "43"), PairingRefused)
+    assert isinstance(cli.gateway.request("telegram", "43"), PairingRejected)
 
 
 def test_invalid_code_or_platform_is_reported(cli: PairingCli) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from hermes.models.embedded.catalog import find_weights
-from hermes.models.embedded.folder import folder_under
+from hermes.models.embedded.weights import find_weights, folder_under
 from support.cli_process import TEST_TIMEOUT, wait_for_data
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from hermes.gateway.delivery import RECOVERED_MARK
-from hermes.gateway.outage_notice import DISK_FULL, STORE_BROKEN
+from hermes.gateway.notices import DISK_FULL, STORE_BROKEN
 from hermes.gateway.progress_message import ANSWER_BELOW
 from hermes.gateway.replies import RESUMED_BELOW
 from hermes.store.sqlite import SqliteStore
@@ -66,10 +66,10 @@ class Chat:
         if any(text.startswith(PROGRESS_PREFIX) for text in self.texts()):
             return False
         answers = {text.removeprefix(RECOVERED_MARK) for text in self.seen()}
-        return not self._server.truth.waiting() and set(self.expected) <= answers
+        return not self._server.platform.unacknowledged() and set(self.expected) <= answers
 
     def texts(self) -> list[str]:
-        return [post.text for post in self._server.truth.seen(ACCOUNT, self._name)]
+        return [post.text for post in self._server.platform.posts_in(ACCOUNT, self._name)]
 
 
 class DiskScenario:

@@ -19,8 +19,8 @@ from hermes.testing.gateway_instances import (
     run_instance,
 )
 from hermes.testing.gateway_process import GatewaySpec, single_profile_spec
-from hermes.testing.platform.faults import FaultRates
 from hermes.testing.platform.server import PlatformServer, serve_platform
+from hermes.testing.platform.state import FaultRates
 from hermes.testing.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ def ask(server: PlatformServer, wave: str) -> None:
     for kind, form in enumerate(KINDS):
         name = f"q-{wave}.{kind}"
         said.append((ACCOUNT, f"c{wave}.{kind}", "ann", form.format(name, name)))
-    server.truth.say_all(said)
+    server.platform.say_all(said)
     server.changed()
 
 
@@ -76,25 +76,25 @@ async def crash_at(site: Site, spec: GatewaySpec, wave: int) -> None:
     server, answers = site.server, site.answers
 
     async def die(instance: GatewayInstance) -> None:
-        await instance.ready()
-        await answers.all()
+        await instance.wait_ready()
+        await answers.wait_for_all()
         instance.arm()
-        await instance.says("armed")
+        await instance.wait_for_line("armed")
         # Not earlier: refused messages are retried ever more slowly.
-        server.truth.weather = REFUSING if spec.die_at in NEEDS_REFUSAL else FAULTS
+        server.platform.fault_rates = REFUSING if spec.die_at in NEEDS_REFUSAL else FAULTS
         # Not every wave reaches the failpoint.
         for attempt in range(TRIES):
             ask(server, f"{wave}.{attempt}")
-            await answers.all()
+            await answers.wait_for_all()
 
     died = await run_instance(structs.replace(spec, armed=False), die, site.birth)
-    server.truth.weather = FAULTS
+    server.platform.fault_rates = FAULTS
     assert died.killed, f"{spec.die_at} is never passed"
 
 
 async def crash_while_recovering(site: Site, spec: GatewaySpec) -> None:
     """Run an instance that is killed while recovering."""
-    died = await run_instance(spec, GatewayInstance.ready, site.birth)
+    died = await run_instance(spec, GatewayInstance.wait_ready, site.birth)
     assert died.killed, f"{spec.die_at} is never passed"
 
 
@@ -116,21 +116,21 @@ async def crash_at_every_failpoint(folder: Path, nths: range) -> str:
                 fatal += [f"q-{wave}."] * (len(others) > 1)
 
         async def end(instance: GatewayInstance) -> None:
-            await instance.ready()
-            await answers.all()
-            await answers.settled()
+            await instance.wait_ready()
+            await answers.wait_for_all()
+            await answers.wait_settled()
             instance.end()
 
         last = await run_instance(spec, end, birth)
-    spoken = server.truth.spoken
+    spoken = server.platform.written
     outbox = check_outbox(folder / "home" / "state.db", spoken)
-    verdict = check_delivery(server.truth, outbox.parked, outbox.receipts)
+    verdict = check_delivery(server.platform, outbox.parked, outbox.receipts)
     async with open_store(folder / "home" / "state.db", SystemClock()) as store:
         keys = {one.chat: session_key_of("test", one.chat, "") for one in spoken}
-        wrong = outbox.wrong + await check_store(store, spoken, keys, verdict.told)
+        wrong = outbox.wrong + await check_store(store, spoken, keys, verdict.reported)
         assert wrong + await store.integrity() == []
     verdict.check()
-    reply = [one for one in spoken if question_name(one.text) in verdict.told]
+    reply = [one for one in spoken if question_name(one.text) in verdict.reported]
     released = [one for one in reply if one.text.startswith("/")]
     # Turns running at several ends of the process are parked; nothing else is.
     set_aside = [one for one in reply if one not in released]

@@ -116,7 +116,7 @@ async def test_interrupting_message_stops_the_remote_turn(tmp_path: Path) -> Non
         await local.channel.say("second?")
         await wait_until(lambda: "The second answer." in local.channel.texts_in("1"))
         await local.wait_until_idle()
-        assert any(line.endswith("/stop HTTP/1.1") for line in both.link.asked)
+        assert any(line.endswith("/stop HTTP/1.1") for line in both.link.request_lines)
         assert questions_in(await both.remote_messages()) == ["hang on", "second?"]
         assert questions_in(await local.transcript()) == ["hang on", "second?"]
 

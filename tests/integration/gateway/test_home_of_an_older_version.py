@@ -79,7 +79,7 @@ def tools_of(call: ModelCall) -> set[str]:
 
 
 def replies(server: PlatformServer, chat: str) -> str:
-    return "\n".join(post.text for post in server.truth.seen(ACCOUNT, chat))
+    return "\n".join(post.text for post in server.platform.posts_in(ACCOUNT, chat))
 
 
 async def run_state(port: int) -> str:
@@ -98,7 +98,7 @@ async def test_work_of_a_killed_process_goes_on_with_the_same_roles(tmp_path: Pa
             calls.append(call)
             server.changed()
 
-        server.mind.heard = record
+        server.model.on_call = record
         spec = single_profile_spec(tmp_path, server.url, ACCOUNT)
         unpack_home(Path(spec.home), port)
         for _ in range(UPDATES):
@@ -106,7 +106,7 @@ async def test_work_of_a_killed_process_goes_on_with_the_same_roles(tmp_path: Pa
         with anyio.fail_after(TEST_TIMEOUT):
             async with gateway_instance(spec) as gateway, anyio.create_task_group() as group:
                 group.start_soon(gateway.watch)
-                await gateway.ready()
+                await gateway.wait_ready()
                 await server.until(lambda: "re: o-1 hello" in replies(server, "c2"))
                 await server.until(lambda: "g-2 hello" in replies(server, "bob"))
                 server.say(ACCOUNT, "c1", "ann", "/approve")

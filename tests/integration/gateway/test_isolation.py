@@ -20,15 +20,15 @@ TIMEOUT = 600.0
 async def run_isolated(folder: Path, profiles: int, people: int, steps: int) -> str:
     with anyio.fail_after(TIMEOUT):
         async with multi_profile_gateway(folder, profiles, people) as (world, canaries):
-            await world.live(steps)
+            await world.run_steps(steps)
     assert list(map(str, canaries.sightings)) == []
-    assert canaries.looked > steps
-    verdict = check_delivery(world.server.truth)
+    assert canaries.scans > steps
+    verdict = check_delivery(world.server.platform)
     verdict.check()
     (report,) = world.reports
     report.check_loop()
     return (
-        f"{profiles} profiles, {people} people, {world.steps} steps: {canaries.looked} places "
+        f"{profiles} profiles, {people} people, {world.steps} steps: {canaries.scans} places "
         f"scanned, no foreign canary; {verdict}; {report.loop}"
     )
 
@@ -72,12 +72,12 @@ LEAKS: dict[str, tuple[IsolationOptions, str, str]] = {
     "one database for all profiles": (IsolationOptions(databases=False), "words", "state.db: "),
     "everybody reads as the owner": (IsolationOptions(principals=False), "words", "chat"),
     "answers go to whoever spoke last": (
-        IsolationOptions(factory="hermes.testing.leaky_channels:open_last_chat_channel"),
+        IsolationOptions(factory="hermes.testing.multi_profile:open_last_chat_channel"),
         "words",
         "chat",
     ),
     "one current user for the process": (
-        IsolationOptions(factory="hermes.testing.leaky_channels:open_last_user_channel"),
+        IsolationOptions(factory="hermes.testing.multi_profile:open_last_user_channel"),
         "name",
         "child's environment",
     ),
@@ -100,7 +100,7 @@ async def test_leak_is_detected(tmp_path: Path, leak: str) -> None:
         async with multi_profile_gateway(tmp_path, 3, 3, walls) as (world, canaries):
             # A leaking setup may also never become idle.
             with anyio.move_on_after(60):
-                await world.live(120, at_once=30)
+                await world.run_steps(120, at_once=30)
     found = [one for one in canaries.sightings if one.canary.kind == kind]
     assert any(where in one.where for one in found), list(map(str, canaries.sightings))
 
@@ -108,7 +108,7 @@ async def test_leak_is_detected(tmp_path: Path, leak: str) -> None:
 def test_encoded_canaries_are_found() -> None:
     canaries = Canaries()
     token = canaries.plant("a", "secret")
-    canaries.look("a/ann", "own", token)
+    canaries.scan("a/ann", "own", token)
     assert canaries.sightings == []
     for form in (
         token,
@@ -117,5 +117,5 @@ def test_encoded_canaries_are_found() -> None:
         b64encode(b"ab" + token.encode()),
     ):
         before = len(canaries.sightings)
-        canaries.look("b/bob", f"form {before}", form)
+        canaries.scan("b/bob", f"form {before}", form)
         assert len(canaries.sightings) == before + 1

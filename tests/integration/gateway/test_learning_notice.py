@@ -80,4 +80,4 @@ async def test_skill_is_a_command(tmp_path: Path, model: FakeModelProcess, typed
     async with gateway(tmp_path, model.url, every=0) as (app, channel):
         await channel.say(f"{typed} for two")
         await wait_until(lambda: "Tea is made." in channel.texts_in("1"))
-        assert app.learning.usage.of("make-tea").use_count == 1
+        assert app.learning.usage.get("make-tea").use_count == 1

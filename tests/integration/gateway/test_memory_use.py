@@ -43,11 +43,11 @@ class Askers:
         while self._asked < last:
             numbers = range(self._asked, min(self._asked + CONCURRENT, last))
             self._asked = numbers.stop
-            self._server.truth.say_all(
+            self._server.platform.say_all(
                 [(ACCOUNT, f"c{number % self.chats}", "ann", f"q-{number}") for number in numbers]
             )
             self._server.changed()
-            await self._answers.all()
+            await self._answers.wait_for_all()
 
 
 def resident(instance: GatewayInstance) -> int:
@@ -70,7 +70,7 @@ async def sizes(folder: Path, turns: Sequence[int], chats: int) -> list[int]:
         people = Askers(server, FEW)
         async with anyio.create_task_group() as group:
             group.start_soon(instance.watch)
-            await instance.ready()
+            await instance.wait_ready()
             await people.ask(FEW * REVIEWED_AFTER)
             people.chats = chats
             for more in turns:

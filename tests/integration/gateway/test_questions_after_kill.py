@@ -78,7 +78,7 @@ async def test_text_after_kill_answers_the_open_question(tmp_path: Path) -> None
             chat.say(COLOUR)
             await chat.wait_for_post("Which colour?")
         async with chat.run() as instance:
-            await instance.ready()
+            await instance.wait_ready()
             chat.say("please also buy milk")
             reply = await chat.wait_for_post("re: q-1")
         assert len(questions(chat, "Which colour?")) == 1

@@ -57,7 +57,7 @@ async def test_follow_up_over_a_bad_link_is_reported_once(tmp_path: Path) -> Non
         local = both.local
         await local.channel.say("build it")
         await local.wait_for_posts("I began.")
-        both.link.plan = random_breaks(5, most=1_500, share=0.7)
+        both.link.plan = random_breaks(5, max_bytes=1_500, share=0.7)
         both.link.hang_up()
         for number in range(3):
             await end_job(both.remote, await session_of(local), number)

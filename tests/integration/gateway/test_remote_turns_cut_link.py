@@ -38,7 +38,8 @@ COUNT = 30
 
 def summary(turns: int, link: FaultyLink) -> str:
     return (
-        f"{turns} turns, {link.connections} connections, {link.cuts} cuts, {link.carried:,} bytes; "
+        f"{turns} turns, {link.connections} connections, {link.cuts} cuts, "
+        f"{link.forwarded:,} bytes; "
         "every answer whole and there once, on both sides"
     )
 
@@ -74,7 +75,7 @@ async def examine(both: GatewayPair, turns: int, count: int) -> None:
 
 async def test_every_token_of_every_turn_arrives_once(tmp_path: Path) -> None:
     async with gateway_pair(tmp_path, numbered_script(TURNS, COUNT)) as both:
-        both.link.plan = random_breaks(8642, most=2_500, share=0.9)
+        both.link.plan = random_breaks(8642, max_bytes=2_500, share=0.9)
         await examine(both, TURNS, COUNT)
         sys.stdout.write(summary(TURNS, both.link))
         assert both.link.cuts >= TURNS
@@ -87,7 +88,7 @@ async def test_a_thousand_turns_over_a_bad_link(
 ) -> None:
     turns = 1_000
     async with gateway_pair(tmp_path, numbered_script(turns, 60, pace=0.001)) as both:
-        both.link.plan = random_breaks(4711, most=6_000, share=0.9)
+        both.link.plan = random_breaks(4711, max_bytes=6_000, share=0.9)
         with anyio.fail_after(1_800):
             await examine(both, turns, 60)
         prove(summary(turns, both.link))
@@ -106,7 +107,7 @@ async def test_streamed_text_has_no_gaps_or_repetitions(tmp_path: Path) -> None:
             blobs=FileBlobs(tmp_path / "blobs"),
         )
         runtime = RemoteRuntime(parts)
-        link.plan = random_breaks(1789, most=2_500, share=0.9)
+        link.plan = random_breaks(1789, max_bytes=2_500, share=0.9)
         for number in range(TURNS):
             recorder = EventRecorder()
             plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", history=())
@@ -133,7 +134,7 @@ async def test_cut_after_each_byte_of_the_first_responses(tmp_path: Path) -> Non
         for number in range(1, turns):
             failpoints = [number * 7, number * 13 + 1, number * 3]
             both.link.plan = lambda failpoints=failpoints: LinkBreak(
-                down=failpoints.pop() if failpoints else None, manner=BreakKind.RESET
+                down=failpoints.pop() if failpoints else None, kind=BreakKind.RESET
             )
             await both.local.channel.say(question(number))
             look = f"Let me look, {number}.\n\n" if number % 3 == 0 else ""
@@ -148,7 +149,7 @@ async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
     """Keepalives distinguish a long silence from a dead link, which is reopened."""
     script = Script(rules=[Rule("hi", [Reply("one two three four five six", chunk=4)])])
     async with api_harness(tmp_path, script) as remote, faulty_link(remote.server.port) as link:
-        breaks = [LinkBreak(), LinkBreak(down=700, manner=BreakKind.SILENT)]
+        breaks = [LinkBreak(), LinkBreak(down=700, kind=BreakKind.SILENT)]
         link.plan = lambda: breaks.pop(0) if breaks else LinkBreak()
         parts = RemoteTurnDeps(
             remote=RemoteGateway(url=link.url, key=KEY, alive=0.3),

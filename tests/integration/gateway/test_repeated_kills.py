@@ -21,8 +21,8 @@ from hermes.testing.gateway_instances import (
 )
 from hermes.testing.gateway_process import GatewayReport, GatewaySpec, single_profile_spec
 from hermes.testing.homes import OWNER, ProfileSettings, write_profile
-from hermes.testing.platform.faults import SOME_FAULTS
 from hermes.testing.platform.server import serve_platform
+from hermes.testing.platform.state import SOME_FAULTS
 from hermes.testing.profile_gateway import session_key_of
 
 pytestmark = pytest.mark.anyio
@@ -56,8 +56,8 @@ async def run_until_killed(
     """Run until the failpoint is reached or there is nothing left to do."""
 
     async def kill(instance: GatewayInstance) -> None:
-        await instance.ready()
-        await answers.all()
+        await instance.wait_ready()
+        await answers.wait_for_all()
         instance.kill()
 
     assert (await run_instance(spec, kill, start_instance)).killed
@@ -69,9 +69,9 @@ async def run_until_answered(
     """Run until everything is answered, then shut down."""
 
     async def end(instance: GatewayInstance) -> None:
-        await instance.ready()
-        await answers.all()
-        await answers.settled()
+        await instance.wait_ready()
+        await answers.wait_for_all()
+        await answers.wait_settled()
         instance.end()
 
     instance = await run_instance(spec, end, start_instance)
@@ -97,19 +97,19 @@ async def run_with_kills(
         for number in range(kills):
             first, last = updates * number // kills, updates * (number + 1) // kills
             said = questions(chance, first, last - first, members or (OWNER,))
-            server.truth.say_all(said)
+            server.platform.say_all(said)
             failpoint, nth = chance.choice(places), chance.randrange(1, 150)
             await run_until_killed(
                 answers, structs.replace(spec, die_at=failpoint, nth=nth), start_instance
             )
         report = await run_until_answered(answers, spec, start_instance)
-        truth = server.truth
-    outbox = check_outbox(database, truth.spoken)
+        truth = server.platform
+    outbox = check_outbox(database, truth.written)
     verdict = check_delivery(truth, outbox.parked, outbox.receipts)
     async with open_store(database, SystemClock()) as store:
         keys = {f"c{chat}": session_key_of("test", f"c{chat}", "") for chat in range(CHATS)}
-        reply = {name.rpartition(" ")[2] for name in verdict.told}
-        wrong = outbox.wrong + await check_store(store, truth.spoken, keys, reply)
+        reply = {name.rpartition(" ")[2] for name in verdict.reported}
+        wrong = outbox.wrong + await check_store(store, truth.written, keys, reply)
         wrong += await store.integrity()
     effects = (folder / "work" / "effects").read_text().splitlines()
     verdict.check()

@@ -80,7 +80,7 @@ class HangHarness:
         self.server.say("main", chat, "ann", text)
 
     def texts(self) -> list[str]:
-        return [post.text for post in self.server.truth.seen("main", "c")]
+        return [post.text for post in self.server.platform.posts_in("main", "c")]
 
     async def sees(self, text: str) -> None:
         await self.server.until(lambda: any(text in one for one in self.texts()))
@@ -121,7 +121,7 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
         if kind == "a slow disk":
             stack.enter_context(faulty_disk()).slow = SLOW_DISK
         async with serve_platform() as server:
-            server.mind.heard = heard
+            server.model.on_call = heard
             turns = 1 if kind == "no slot is free" else None
             given = ProfileSettings(
                 account="main",
@@ -245,7 +245,7 @@ async def command_hangs(harness: HangHarness) -> None:
     await harness.sees("running for")
     harness.say("q-2 later")
     harness.say("q-9", "other")
-    await harness.server.until(lambda: bool(harness.server.truth.seen("main", "other")))
+    await harness.server.until(lambda: bool(harness.server.platform.posts_in("main", "other")))
 
 
 async def until(true: Callable[[], bool]) -> None:

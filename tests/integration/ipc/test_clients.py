@@ -144,7 +144,7 @@ def test_turn_emits_events_from_start_to_end(open_client: Opener, hermes: Hermes
         assert not client.state.started
         assert client.greeting.folder == str(hermes.work)
         assert client.greeting.commands == ()
-        assert client.say(user_input("tool please"), collector) is Outcome.DONE
+        assert client.submit(user_input("tool please"), collector) is Outcome.DONE
         assert client.state.started
         session = client.state.session
     first = collector.events[0]
@@ -163,7 +163,7 @@ def test_turn_emits_events_from_start_to_end(open_client: Opener, hermes: Hermes
 
 def test_person_gets_a_greeting(open_client: Opener) -> None:
     with open_client() as client:
-        client.say(user_input("remember me"), EventCollector())
+        client.submit(user_input("remember me"), EventCollector())
         session = client.state.session
     with open_client(person=True, resume=session) as client:
         greeting = client.greeting
@@ -178,7 +178,7 @@ def test_person_gets_a_greeting(open_client: Opener) -> None:
 
 def test_session_is_found_by_its_preview(open_client: Opener) -> None:
     with open_client() as client:
-        client.say(user_input("a very particular beginning of it all"), EventCollector())
+        client.submit(user_input("a very particular beginning of it all"), EventCollector())
         session = client.state.session
     for words in ("“a very particular beginning of it all”", "a very particular begin…"):
         with open_client(resume=words) as client:
@@ -189,7 +189,7 @@ def test_session_is_found_by_its_preview(open_client: Opener) -> None:
 
 def test_commands_are_answered_by_kind(open_client: Opener) -> None:
     with open_client() as client:
-        client.say(user_input("before the commands"), EventCollector())
+        client.submit(user_input("before the commands"), EventCollector())
         reply = client.command("/status")
         assert isinstance(reply, TextReply)
         assert client.state.session in reply.text
@@ -220,9 +220,9 @@ def test_recent_history_has_the_last_exchanges(open_client: Opener) -> None:
     with open_client() as client:
         assert client.recent_history() == RecentHistory()
         for place in range(EXCHANGES + 1):
-            client.say(user_input(f"turn {place}"), EventCollector())
+            client.submit(user_input(f"turn {place}"), EventCollector())
         first = client.state.session
-        client.say(user_input("hang"), EventCollector(client.interrupt))
+        client.submit(user_input("hang"), EventCollector(client.interrupt))
         past = client.recent_history()
     assert [text_of(row.message) for row in past.rows][:2] == ["turn 2", "Plain answer."]
     assert text_of(past.rows[-2].message) == "hang"
@@ -240,7 +240,7 @@ def test_terminal_gets_the_history_from_the_agent(open_client: Opener, tmp_path:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
     with open_client(person=True, screen=True) as client:
-        client.say(user_input("hello there"), EventCollector())
+        client.submit(user_input("hello there"), EventCollector())
         first = client.state.session
         client.command("/new")
         with closing(TerminalClient(lambda: nullcontext(client), context)) as terminal:
@@ -307,10 +307,10 @@ def test_interrupted_turn_ends_in_order(open_client: Opener, from_a_thread: bool
 
         collector = EventCollector(interrupt)
         client.interrupt()
-        assert client.say(user_input("hang"), collector) is Outcome.CANCELLED
+        assert client.submit(user_input("hang"), collector) is Outcome.CANCELLED
         assert (collector.ended.reason, collector.ended.code) == ("Interrupted.", "cancelled")
         client.interrupt()
-        assert client.say(user_input("and now"), EventCollector()) is Outcome.DONE
+        assert client.submit(user_input("and now"), EventCollector()) is Outcome.DONE
 
 
 def test_display_error_ends_the_turn(open_client: Opener, model: FakeModelProcess) -> None:
@@ -320,9 +320,9 @@ def test_display_error_ends_the_turn(open_client: Opener, model: FakeModelProces
     collector = EventCollector(break_down)
     with open_client() as client:
         with pytest.raises(OSError, match="the paper is finished"):
-            client.say(user_input("hang UNSHOWN"), collector)
+            client.submit(user_input("hang UNSHOWN"), collector)
         assert isinstance(collector.events[-1], TextDelta)
-        assert client.say(user_input("go on UNSHOWN"), EventCollector()) is Outcome.DONE
+        assert client.submit(user_input("go on UNSHOWN"), EventCollector()) is Outcome.DONE
     assert "first words" in str(model.requests("go on UNSHOWN")[-1])
 
 
@@ -350,7 +350,7 @@ def test_steering_message_is_read_by_the_turn(
     with open_client(person=True) as client:
         assert client.state.busy == "interrupt"
         assert {"steer", "queue", "busy"} <= set(client.greeting.commands)
-        assert client.say(user_input("wait for it"), collector) is Outcome.DONE
+        assert client.submit(user_input("wait for it"), collector) is Outcome.DONE
     (hermes.work / "GO").unlink()
     assert steered.is_set()
     heard = [one.message.id for one in collector.events if isinstance(one, MessageAdded)]
@@ -376,7 +376,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_usage_report(open_client: Opener) -> None:
     collector = EventCollector()
     with open_client() as client:
-        client.say(user_input("count"), collector)
+        client.submit(user_input("count"), collector)
         report = client.usage_report(collector.ended)
         assert (report.model, report.provider) == ("mock", "openai")
         assert report.session_id == client.state.session
@@ -392,15 +392,15 @@ def test_error_keeps_its_class_and_hint(open_client: Opener, tmp_path: Path) -> 
     text.write_text("no picture")
     with open_client() as client:
         with pytest.raises(UsageError, match="is not an image") as caught:
-            client.say(UserInput((), (bytes(text),)), EventCollector())
+            client.submit(UserInput((), (bytes(text),)), EventCollector())
         assert "PNG" in caught.value.hint
         with pytest.raises(UsageError, match="Cannot read"):
-            client.say(UserInput((), (b"/nowhere/\xff.png",)), EventCollector())
+            client.submit(UserInput((), (b"/nowhere/\xff.png",)), EventCollector())
         with pytest.raises(UsageError, match="nothing to answer"):
-            client.say(user_input(" "), EventCollector())
+            client.submit(user_input(" "), EventCollector())
         assert not client.state.started
         collector = EventCollector()
-        assert client.say(user_input("wrong key"), collector) is Outcome.FAILED
+        assert client.submit(user_input("wrong key"), collector) is Outcome.FAILED
         assert collector.ended.code == "auth"
 
 
@@ -409,7 +409,7 @@ def test_image_is_sent_along(open_client: Opener, tmp_path: Path, model: FakeMod
     picture.write_bytes(PNG)
     with open_client() as client:
         assert (
-            client.say(UserInput((Text("PICTURED"),), (bytes(picture),)), EventCollector())
+            client.submit(UserInput((Text("PICTURED"),), (bytes(picture),)), EventCollector())
             is Outcome.DONE
         )
     parts = model.requests("PICTURED")[-1]["messages"][-1]["content"]
@@ -422,7 +422,7 @@ def test_session_runs_one_turn_at_a_time(open_client: Opener) -> None:
     def ask_elsewhere() -> None:
         with open_client(resume=first.state.session) as second:
             try:
-                second.say(user_input("may I?"), EventCollector())
+                second.submit(user_input("may I?"), EventCollector())
             except SessionBusy as error:
                 refused.append(error)
         first.interrupt()
@@ -433,8 +433,8 @@ def test_session_runs_one_turn_at_a_time(open_client: Opener) -> None:
 
     helpers: list[threading.Thread] = []
     with open_client() as first:
-        first.say(user_input("begin"), EventCollector())
-        assert first.say(user_input("hang"), EventCollector(in_a_thread)) is Outcome.CANCELLED
+        first.submit(user_input("begin"), EventCollector())
+        assert first.submit(user_input("hang"), EventCollector(in_a_thread)) is Outcome.CANCELLED
         helpers[0].join(TEST_TIMEOUT)
         assert not helpers[0].is_alive()
     assert len(refused) == 1
@@ -445,15 +445,15 @@ def test_requested_model_stays_with_the_session(
 ) -> None:
     with open_client(model="other", person=True) as client:
         assert client.greeting.model == "openai/other"
-        client.say(user_input(f"CHOSEN {kind}"), EventCollector())
-        client.say(user_input(f"CHOSEN {kind} again"), EventCollector())
+        client.submit(user_input(f"CHOSEN {kind}"), EventCollector())
+        client.submit(user_input(f"CHOSEN {kind} again"), EventCollector())
         client.command("/new")
-        client.say(user_input(f"CHOSEN {kind} anew"), EventCollector())
+        client.submit(user_input(f"CHOSEN {kind} anew"), EventCollector())
         session = client.state.session
     with open_client(resume=session) as client:
-        client.say(user_input(f"CHOSEN {kind} still"), EventCollector())
+        client.submit(user_input(f"CHOSEN {kind} still"), EventCollector())
     with open_client(resume=session, model="mock") as client:
-        client.say(user_input(f"CHOSEN {kind} once more"), EventCollector())
+        client.submit(user_input(f"CHOSEN {kind} once more"), EventCollector())
     models = [one["model"] for one in model.requests(f"CHOSEN {kind}")]
     assert models == ["other", "other", "other", "other", "mock"]
 
@@ -477,7 +477,7 @@ def test_missing_folder_is_reported(open_client: Opener, tmp_path: Path, hermes:
     folder.mkdir()
     env = Env(hermes.env)
     with open_in_process(resolve_home(env), env, ConversationOptions(cwd=str(folder))) as client:
-        client.say(user_input("from there"), EventCollector())
+        client.submit(user_input("from there"), EventCollector())
         session = client.state.session
     folder.rmdir()
     with open_client(resume=session) as client:

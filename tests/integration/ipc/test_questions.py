@@ -74,7 +74,7 @@ class Person:
 
 def run_turn(client: AgentClient, text: str, *words: str) -> Person:
     person = Person(client, *words)
-    assert client.say(UserInput((Text(text),)), person) is Outcome.DONE
+    assert client.submit(UserInput((Text(text),)), person) is Outcome.DONE
     return person
 
 

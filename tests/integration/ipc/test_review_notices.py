@@ -49,11 +49,11 @@ def test_review_notice_needs_no_turn_and_can_be_undone(
     before = len(model.requests())
     with open_client(person=True) as client:
         events: list[Event] = []
-        assert client.say(UserInput((Text("Be brief."),)), events.append) is Outcome.DONE
+        assert client.submit(UserInput((Text("Be brief."),)), events.append) is Outcome.DONE
         wait_for_news(client)
         asked = len(model.requests())
         notices: list[Event] = []
-        assert client.say(UserInput(()), notices.append) is Outcome.DONE
+        assert client.submit(UserInput(()), notices.append) is Outcome.DONE
         notice, end = notices
         assert isinstance(notice, Notice)
         assert "prefers short answers" in notice.text

@@ -28,12 +28,12 @@ def test_unread_message_is_read_once(
         env = Env(hermes.env)
         home = resolve_home(env)
         with open_in_process(home, env, ConversationOptions(cwd=str(hermes.work))) as client:
-            client.say(UserInput((Text("first"),)), lambda event: None)
+            client.submit(UserInput((Text("first"),)), lambda event: None)
             session = client.state.session
         anyio.run(_store_message, home.state_db, session)
         start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=resent)
         with open_in_process(home, env, start) as client:
-            client.say(UserInput((Text("second"),)), lambda event: None)
+            client.submit(UserInput((Text("second"),)), lambda event: None)
         asked = model.requests("second")
         assert len([one for one in asked if "LEFT BEHIND" in str(one)]) == expected
 

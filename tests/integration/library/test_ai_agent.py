@@ -160,10 +160,10 @@ def test_public_names_are_our_modules() -> None:
 import sys
 from importlib import import_module
 import hermes.compat
-from hermes.compat.finder import NAMES
+from hermes.compat import NAMES
 hermes.compat.install()
 hermes.compat.install()
-assert sum(type(one).__module__ == "hermes.compat.finder" for one in sys.meta_path) == 1
+assert sum(type(one).__module__ == "hermes.compat" for one in sys.meta_path) == 1
 for old, ours in NAMES.items():
     module = import_module(old)
     if ours is not None:

@@ -236,7 +236,7 @@ async def test_http_server_reconnects(shared: Shared) -> None:
         linked(HttpEndpoint(url=f"{wire.url}{address.path}", headers={}), FAST_RETRY) as link,
     ):
         assert await link.call(add) == "{'result': 3}"
-        wire.plan = lambda: LinkBreak(up=0, manner=BreakKind.RESET)
+        wire.plan = lambda: LinkBreak(up=0, kind=BreakKind.RESET)
         wire.hang_up()
         with pytest.raises(ToolError):
             await link.call(add)
@@ -267,7 +267,7 @@ async def test_restarted_http_server_announces_its_tools(
         ):
             assert await link.call(add) == "{'result': 3}"
             # One of them is the subscription to changes.
-            await wait_until(lambda: len(wire.asked) >= requests)
+            await wait_until(lambda: len(wire.request_lines) >= requests)
             assert "plus" not in link.tools
             wire.port = new.port
             wire.hang_up()

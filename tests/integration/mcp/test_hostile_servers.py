@@ -6,9 +6,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.mcp.results import MAX_TEXT
 from hermes.mcp.tool_list import MAX_DESCRIPTION, MAX_TOOLS
-from hermes.mcp.tools import MAX_PROGRESS
+from hermes.mcp.tools import MAX_PROGRESS, MAX_TEXT
 from hermes.schema.events import ToolProgress
 from hermes.schema.messages import text_of
 from hermes.schema.questions import ApprovalChoice

@@ -10,11 +10,11 @@ import anyio
 import pytest
 from aiohttp import web
 
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import OMITTED, ImageUrls, data_url
-from hermes.models.model_profile import ModelProfile
 from hermes.models.provider_errors import RequestOrigin
+from hermes.models.providers import ModelProfile
 from hermes.models.resilient_model import KeyedModel, ResilientModel
 from hermes.models.wire.chat_completions import ChatCompletionsModel, ChatRequestCodec, ServedModel
 from hermes.ports.model import ModelRequest
@@ -100,7 +100,7 @@ async def test_faults(fault: Fault, error: type[ModelError], message: str):
     idle = 0.05 if fault.kind == "hang" else 5.0
     async with talking(Reply(text="Hello there, you", fault=fault), idle=idle) as (model, _):
         with pytest.raises(error, match=message):
-            await read_stream(model, heard=record)
+            await read_stream(model, record=record)
     assert "Hello there, you".startswith(record.text)
 
 
@@ -155,7 +155,7 @@ async def test_key_is_sent_but_never_shown():
         assert "42" not in str(caught.value)
         assert "MOCK_KEY" in caught.value.hint
         with pytest.raises(Unauthorized):
-            await read_stream(model.keyed("other"), ModelRequest("", []))
+            await read_stream(model.with_key("other"), ModelRequest("", []))
         assert [one.headers.get("authorization") for one in server.requests] == [
             "Bearer sk-secret-secret-42",
             "Bearer other",

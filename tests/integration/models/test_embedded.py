@@ -15,10 +15,9 @@ from hermes.app.build import App, AppOptions, open_app
 from hermes.app.embedded_models import open_model_servers
 from hermes.config.env import Env
 from hermes.config.home import Home, resolve_home
-from hermes.models.embedded.catalog import Weights, find_weights
 from hermes.models.embedded.engine import EngineTimeouts, ModelEngine
-from hermes.models.embedded.folder import FOLDER_NAME, ModelFolder
 from hermes.models.embedded.small_profile import small_profile, small_prompt
+from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
 from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import NotRunning, Unreachable
 from hermes.schema.events import Notice, TextDelta

@@ -9,10 +9,9 @@ import anyio
 import pytest
 from msgspec import Raw, structs
 
-from hermes.models.embedded.catalog import Weights, find_weights
 from hermes.models.embedded.engine import EngineAddress, EngineProcess
-from hermes.models.embedded.folder import ModelFolder
 from hermes.models.embedded.model import PAGE_NOT_OPENED
+from hermes.models.embedded.weights import ModelFolder, Weights, find_weights
 from hermes.ports.model import Model, ModelChunk, ModelRequest
 from hermes.schema.errors import (
     BadRequest,

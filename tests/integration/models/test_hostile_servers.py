@@ -11,7 +11,7 @@ from aiohttp import web
 from anyio.abc import SocketStream
 
 from hermes.kit.clock import SystemClock
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.models.endpoint import MAX_LIST_BYTES, Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin

@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script, TokenCounts, serve
-from hermes.testing.fake_openai.faults import named_answers
+from hermes.testing.fake_openai.script import named_answers
 
 pytestmark = pytest.mark.anyio
 ASK = [{"role": "user", "content": "hello"}]

@@ -22,7 +22,7 @@ from hermes.cli.verbs.auth.actions import perform
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
 from hermes.models.key_pool import KeyPool, stored_secrets
 from hermes.models.oauth import OAuthClient

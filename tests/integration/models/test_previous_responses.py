@@ -12,7 +12,7 @@ from hermes.app.build import AppOptions, open_app
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.library import collect
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest

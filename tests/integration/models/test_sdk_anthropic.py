@@ -8,8 +8,8 @@ import pytest
 from anthropic import AsyncAnthropic
 from anthropic.types import Message
 
-from hermes.models.anthropic_auth import key_headers
-from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.providers import EffortFormat, ModelProfile
+from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.schema.messages import Assistant, Reasoning, Text, ToolCall
 from hermes.testing.contracts.model import REQUEST, read_stream
@@ -194,5 +194,5 @@ async def test_headers_match_the_sdk():
     assert ours.path == theirs.path.partition("?")[0]
     assert ours.headers["content-type"] == theirs.headers["content-type"]
     assert ours.headers["x-api-key"] == "k"
-    at_home = key_headers("k", "https://api.anthropic.com/v1")
+    at_home = anthropic_headers("k", "https://api.anthropic.com/v1")
     assert at_home["anthropic-version"] == theirs.headers["anthropic-version"]

@@ -8,7 +8,7 @@ import pytest
 from google import genai
 from google.genai import types
 
-from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.providers import EffortFormat, ModelProfile
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
 from hermes.testing.contracts.model import read_stream

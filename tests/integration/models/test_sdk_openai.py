@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.providers import EffortFormat, ModelProfile
 from hermes.models.wire.openai_responses import ResponsesWire
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall
 from hermes.testing.contracts.model import read_stream

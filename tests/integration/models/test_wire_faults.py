@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hermes.kit.sse import frame
-from hermes.models.model_features import with_model_features
-from hermes.models.model_profile import ModelProfile
+from hermes.models.catalog import with_model_features
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.chat_completions import ChatWire
 from hermes.models.wire.gemini_native import GeminiWire
@@ -80,7 +80,7 @@ async def test_faults(
         *any_wire, Reply(text=EXPECTED_TEXT, chunk=4, fault=fault), idle=idle
     ) as (model, _):
         with pytest.raises(error, match=message):
-            await read_stream(model, heard=record)
+            await read_stream(model, record=record)
     assert EXPECTED_TEXT.startswith(record.text)
     if fault.kind in {"cut", "hang"}:
         assert record.text
@@ -150,7 +150,7 @@ async def test_stream_cut_within_a_token_is_an_error(
         _,
     ):
         with pytest.raises(Unreachable):
-            await read_stream(model, heard=record)
+            await read_stream(model, record=record)
     assert record.text
     assert ("Grüße 世界 😀 " * 8).startswith(record.text)
 

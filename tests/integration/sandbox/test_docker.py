@@ -59,7 +59,7 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> FakeDocker:
 
 
 class TestDocker(SandboxContract):
-    elsewhere = True
+    remote = True
 
     @pytest.fixture
     def sandbox(self, spawner: Spawner, docker: FakeDocker) -> RemoteSandbox:

@@ -150,7 +150,7 @@ async def test_fork_bomb_ends_with_its_command(
     crowd = structs.replace(job(made, ""), argv=argv, timeout=3)
     done = await IsolatedSandbox(spawner, backend(made)).run(crowd)
     assert done.timed_out
-    await witness.silence()
+    await witness.wait_ended()
     witness.close()
 
 

@@ -194,5 +194,5 @@ def test_mounts_of_visible_paths_stay_visible(tmp_path: Path):
         "garbled\n"
     )
     mounts = Mounts(str(table))
-    found = mounts.second_names("/run", lambda path: path.startswith("/run/resolve"))
+    found = mounts.other_paths("/run", lambda path: path.startswith("/run/resolve"))
     assert [*found] == ["/etc/with space"]

@@ -52,6 +52,6 @@ def owner(witness: ProcessTreePipe) -> Iterator[subprocess.Popen[bytes]]:
 async def test_children_end_with_a_killed_owner(
     witness: ProcessTreePipe, owner: subprocess.Popen[bytes], how: signal.Signals
 ):
-    assert len(await witness.hear(2 * TREE_SIZE)) == TREE_SIZE
+    assert len(await witness.wait_started(2 * TREE_SIZE)) == TREE_SIZE
     owner.send_signal(how)
-    await witness.silence()
+    await witness.wait_ended()

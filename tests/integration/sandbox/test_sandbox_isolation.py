@@ -203,7 +203,7 @@ def test_unprivileged_user_has_the_same_isolation(sample: SampleHome, network: b
         backend = Bubblewrap(str(_reachable(Path(program), base)), other.policy)
         command = "id -u; cat ~/.ssh/id; echo x > new; echo x > ~/outside; touch /tmp/t; cat new"
         job = other.job(command, network=network)
-        start = backend.wrap(spawn_request(job, talk=False, pty=False), job)
+        start = backend.wrap(spawn_request(job, has_stdin=False, pty=False), job)
         Path(start.files[0]).chmod(0o644)
         held = ['exec "$@"', *(f'{FIRST_EXTRA_FD + n}<"{path}"' for n, path in enumerate(
             (*start.files, *start.held_paths)))]  # fmt: skip

@@ -75,7 +75,7 @@ def parent_of(pid: int) -> int:
 async def test_stopped_reaper_does_not_block_closing():
     spawner = Spawner()
     command = "echo $PPID; read x"
-    start = SpawnRequest(argv=("/bin/sh", "-c", command), cwd="/", env={}, talk=True)
+    start = SpawnRequest(argv=("/bin/sh", "-c", command), cwd="/", env={}, has_stdin=True)
     async with spawner.open(start) as child:
         reaper = parent_of(int(await child.read()))
     os.kill(reaper, signal.SIGSTOP)

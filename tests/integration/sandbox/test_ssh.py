@@ -87,7 +87,7 @@ async def listening(port: int) -> None:
 
 
 class TestSsh(SandboxContract):
-    elsewhere = True
+    remote = True
 
     @pytest.fixture
     def sandbox(self, host: SshHost) -> Iterator[RemoteSandbox]:
@@ -134,9 +134,9 @@ def owner(host: SshHost, witness: ProcessTreePipe) -> Iterator[subprocess.Popen[
 async def test_remote_processes_end_with_a_killed_owner(
     witness: ProcessTreePipe, owner: subprocess.Popen[bytes]
 ):
-    assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+    assert len(await witness.wait_started(TREE_SIZE)) == TREE_SIZE
     owner.kill()
-    await witness.silence()
+    await witness.wait_ended()
 
 
 async def test_unreachable_host_raises(host: SshHost):

@@ -15,7 +15,7 @@ import pytest
 
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.schema.scope import Scope
 from hermes.session.conversation import Conversation, SessionOptions

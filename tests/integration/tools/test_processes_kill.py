@@ -47,7 +47,9 @@ def home(folder: Path, url: str) -> GatewaySpec:
 def ask(server: PlatformServer, command: str) -> None:
     args = {"command": command, "background": True, "notify_on_complete": True}
     call = msgspec.json.encode(args).decode()
-    server.truth.say_all([("main", chat, "ann", f"q-{chat} use:terminal {call}") for chat in CHATS])
+    server.platform.say_all(
+        [("main", chat, "ann", f"q-{chat} use:terminal {call}") for chat in CHATS]
+    )
     server.changed()
 
 
@@ -57,7 +59,7 @@ def found(server: PlatformServer, pattern: re.Pattern[str], *, marked: bool = Tr
     A report that was under way when the gateway was killed is sent again under that mark: people
     may then have seen two, the second marked, or only the marked one.
     """
-    texts = [post.text for chat in CHATS for post in server.truth.seen("main", chat)]
+    texts = [post.text for chat in CHATS for post in server.platform.posts_in("main", chat)]
     return Counter(
         match[1]
         for text in texts
@@ -99,7 +101,7 @@ async def assert_each_reported_once(folder: Path, server: PlatformServer) -> Non
 
 async def restart_and_wait(folder: Path, server: PlatformServer, spec: GatewaySpec) -> None:
     async def end(life: GatewayInstance) -> None:
-        await life.ready()
+        await life.wait_ready()
         await server.until(lambda: len(found(server, REPORT)) == len(CHATS))
         life.end()
 
@@ -114,7 +116,7 @@ async def test_kill_around_an_exit(tmp_path: Path, failpoint: str, nth: int) -> 
         spec = structs.replace(home(tmp_path, server.url), die_at=failpoint, nth=nth)
 
         async def die(life: GatewayInstance) -> None:
-            await life.ready()
+            await life.wait_ready()
             ask(server, f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo made")
             await wait_all_started(server)
             (tmp_path / "go").touch()
@@ -128,7 +130,7 @@ async def test_kill_while_processes_run(tmp_path: Path) -> None:
         spec = home(tmp_path, server.url)
 
         async def die(life: GatewayInstance) -> None:
-            await life.ready()
+            await life.wait_ready()
             ask(server, "echo started; sleep 1000")
             await wait_all_started(server)
             life.kill()
@@ -142,7 +144,7 @@ async def test_shutdown_while_processes_run(tmp_path: Path) -> None:
         spec = home(tmp_path, server.url)
 
         async def shut_down(life: GatewayInstance) -> None:
-            await life.ready()
+            await life.wait_ready()
             ask(server, "echo started; sleep 1000")
             await wait_all_started(server)
             life.end()

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import anyio
 
+from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.main import run_gateway
-from hermes.app.service.options import RunOptions
 from hermes.testing.delivery_check import PROGRESS_PREFIX
 from hermes.testing.homes import CHANNEL_NAME, ProfileSettings, write_profile
 from hermes.testing.platform.server import PlatformServer, serve_platform
@@ -122,7 +122,7 @@ def write_gateway_home(fault_home: FaultHome, platform: str) -> None:
 
 def final_posts(server: PlatformServer, chat: str) -> list[str]:
     """Return the posts without progress messages."""
-    shown = [post.text for post in server.truth.seen(ACCOUNT, chat)]
+    shown = [post.text for post in server.platform.posts_in(ACCOUNT, chat)]
     return [text for text in shown if not text.startswith(PROGRESS_PREFIX)]
 
 

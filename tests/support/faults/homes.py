@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import anyio
 
-from hermes.app.archive import open_archive
 from hermes.app.build import App, AppOptions, open_app
+from hermes.app.storage import open_archive
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat import add_arguments

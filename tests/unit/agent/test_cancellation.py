@@ -12,9 +12,9 @@ from msgspec import structs
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation, TurnSuspended
-from hermes.ports.events import Emit
 from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.ports.tool import ToolContext
+from hermes.ports.turn import Emit
 from hermes.schema.events import (
     Event,
     MessageAdded,

@@ -48,9 +48,9 @@ class FakeRuntime:
         self.errands: list[RuntimeRequest] = []
         self._bodies = list(bodies)
 
-    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
         self.errands.append(runtime_request)
-        return await self._bodies.pop(0)(runtime_request, tell)
+        return await self._bodies.pop(0)(runtime_request, emit)
 
     async def close(self) -> None:
         """There is nothing to close."""

@@ -5,13 +5,13 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
-from hermes.agent.prompts import prompt_text
-from hermes.agent.system_prompt import (
+from hermes.agent.prompts import (
     MEMORY_HEADING,
     PROJECT_HEADING,
     SKILLS_HEADING,
     PromptFacts,
     build_prompt,
+    prompt_text,
     section_sizes,
 )
 

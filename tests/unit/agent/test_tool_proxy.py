@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw, structs
 
-from hermes.agent.tool_proxy import unwrap_call
+from hermes.agent.answers import unwrap_call
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import ToolStarted
 from hermes.schema.messages import Assistant, Result, ToolCall, text_of

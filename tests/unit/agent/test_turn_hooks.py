@@ -140,9 +140,9 @@ class Elsewhere:
     def __init__(self) -> None:
         self.came: list[Result] = []
 
-    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
         self.came.append(await runtime_request.run_tool(tool_call("act")))
-        await tell(MessageAdded(assistant_message("Good.")))
+        await emit(MessageAdded(assistant_message("Good.")))
         return TurnEnd(Outcome.DONE)
 
     async def close(self) -> None:

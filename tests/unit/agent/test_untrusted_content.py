@@ -8,8 +8,8 @@ from msgspec import structs
 from hermes.agent.provenance import UntrustedContent
 from hermes.agent.turn import run_turn
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
-from hermes.ports.events import Emit
 from hermes.ports.tool import ToolContext
+from hermes.ports.turn import Emit
 from hermes.schema.messages import Trust
 from hermes.schema.scope import Scope
 from hermes.testing.scripted_model import ScriptedModel, answer_script

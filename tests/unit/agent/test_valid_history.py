@@ -28,7 +28,12 @@ from hermes.schema.messages import (
     User,
     text_of,
 )
-from hermes.testing.history_validators import SHAPES, InvalidHistory, check_history, check_request
+from hermes.testing.history_validators import (
+    VALIDATORS,
+    InvalidHistory,
+    check_history,
+    check_request,
+)
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 PICTURE = Media("0" * 64, "image/png")
@@ -283,19 +288,19 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
         [user_message(), assistant_message("a"), assistant_message("b")],
     ),
     "no result": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message(tool_call("look", "c")), user_message()],
     ),
     "no result at the end": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message(tool_call("look", "c"))],
     ),
     "result without a call": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message("a"), tool_result("c")],
     ),
     "two results": (
-        set(SHAPES),
+        set(VALIDATORS),
         [
             user_message(),
             assistant_message(tool_call("look", "c")),
@@ -322,7 +327,7 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
         ],
     ),
     "an id twice": (
-        set(SHAPES),
+        set(VALIDATORS),
         [
             user_message(),
             assistant_message(tool_call("look", "c")),
@@ -332,19 +337,19 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
         ],
     ),
     "an empty id": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message(ToolCall("", "x", Raw(b"{}"))), tool_result("")],
     ),
     "a bad name": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message(tool_call("a b", "c")), tool_result("c")],
     ),
     "no object": (
-        set(SHAPES),
+        set(VALIDATORS),
         [user_message(), assistant_message(ToolCall("c", "x", Raw(b"[]"))), tool_result("c")],
     ),
     "an empty user": ({"chat_completions", "responses", "gemini"}, [User("m", ())]),
-    "a blank user": (set(SHAPES), [user_message(" ")]),
+    "a blank user": (set(VALIDATORS), [user_message(" ")]),
     "a blank part": ({"anthropic"}, [User("m", (Text("a"), Text("\n")))]),
     "thoughts only": (
         {"chat_completions", "responses", "gemini"},
@@ -357,7 +362,7 @@ BAD: dict[str, tuple[set[str], list[Message]]] = {
 def test_validators_reject_invalid_histories(name: str) -> None:
     refusing, history = BAD[name]
     refused: set[str] = set()
-    for shape, check in SHAPES.items():
+    for shape, check in VALIDATORS.items():
         try:
             check(history)
         except InvalidHistory:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.api.secret_box import KEY_FILE, SecretBox, SecretUnreadable
+from hermes.api.callbacks import KEY_FILE, SecretBox, SecretUnreadable
 from hermes.schema.errors import ConfigError
 
 URL = "https://example.com/hook"

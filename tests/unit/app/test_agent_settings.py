@@ -11,7 +11,7 @@ from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.model_settings import model_settings
 from hermes.app.models import auxiliary_flags, summary_flags
-from hermes.app.prefill import SETTING, read_prefill
+from hermes.app.prompt_context import PREFILL_SETTING, read_prefill
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.models.resolver import resolve_models
@@ -80,7 +80,7 @@ async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
 async def test_prefill_file_is_named_in_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "first.json"
     file.write_text(json.dumps(EXAMPLES))
-    async with open_profile(tmp_path, f"{SETTING}: {file}\n") as app:
+    async with open_profile(tmp_path, f"{PREFILL_SETTING}: {file}\n") as app:
         plan = await planned(app, tmp_path)
     hi, ahoy = (Text("Hi"),), (Text("Ahoy!"),)
     assert [*plan.prefill] == [User("prefill_1", hi), Assistant("prefill_2", ahoy, Stop.END)]
@@ -102,7 +102,7 @@ def test_invalid_prefill_file_is_reported(tmp_path: Path, content: str | None, w
         (tmp_path / "f").write_text(content)
     with pytest.raises(ConfigError, match=why) as caught:
         read_prefill(Home(root=tmp_path, path=tmp_path), "f")
-    assert SETTING in caught.value.hint
+    assert PREFILL_SETTING in caught.value.hint
 
 
 def test_auxiliary_slot_sets_model_address_and_retries() -> None:

@@ -7,8 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hermes.app.chat_directory import SAVE_INTERVAL, ChatDirectory
-from hermes.app.send_targets import read_directory
+from hermes.app.chat_directory import SAVE_INTERVAL, ChatDirectory, read_directory
 from hermes.config.home import Home
 from hermes.ports.channel import Inbound, InboundDetails
 from hermes.schema.messages import Text

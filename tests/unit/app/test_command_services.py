@@ -97,7 +97,7 @@ async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
         found = await background.list_jobs(structs.replace(session, id="s-2"))
         assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
         assert [one.command for one in found] == ["count", "sort"]
-        assert all(one.doing for one in found)
+        assert all(one.activity for one in found)
         assert await background.end_all(session) == 1
         with anyio.fail_after(60):
             while await background.list_jobs(session):

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio.lowlevel
 import pytest
 
-from hermes.app.hooks import find_hooks, open_profile_hooks
+from hermes.app.home_hooks import find_hooks, open_profile_hooks
 from hermes.config.home import Home
 from hermes.gateway.hooks import HookBus, HookDecision, HookVerdict
 from hermes.kit.clock import SystemClock

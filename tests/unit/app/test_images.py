@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.images import load_images
-from hermes.kit.file_types import MAX_IMAGE_BYTES
+from hermes.app.storage import load_images
+from hermes.kit.files import MAX_IMAGE_BYTES
 from hermes.schema.errors import UsageError
 from hermes.store.blobs import FileBlobs
 

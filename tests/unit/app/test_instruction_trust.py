@@ -18,7 +18,7 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import Role
 from hermes.schema.sessions import Session
-from hermes.tools.provenance.trust_store import MAX_INSTRUCTIONS
+from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS
 from support.app_profile import call_tool, make_scope, open_profile
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ from hermes.app.prompt_context import (
     project_limit,
     project_section,
 )
-from hermes.learning.memory.entries import MEMORY_FOLDER, MemoryTarget
+from hermes.learning.memory import MEMORY_FOLDER, MemoryTarget
 
 LIMIT = 20_000
 

@@ -136,7 +136,7 @@ def test_writing_skills_needs_approval_even_inside_the_workspace(
 ) -> None:
     agent = tmp_path / "agent"
     steering = instruction_folders(Home(agent, agent))
-    places = SessionPaths(tmp_path / "person", steering=steering, temporary=())
+    places = SessionPaths(tmp_path / "person", sensitive=steering, temporary=())
     scope = Scope("default", "s", "r", str(tmp_path))
     assert places.needs_write_approval(scope, agent / "skills" / "tea" / "SKILL.md")
     assert places.needs_write_approval(scope, agent / "skill-bundles" / "morning.yaml")

@@ -16,8 +16,8 @@ from hermes.app.sandboxes import (
     remote_folder,
     runs_elsewhere,
 )
+from hermes.cli.verbs.doctor.execution import finding_of_line
 from hermes.cli.verbs.doctor.finding import Grade
-from hermes.cli.verbs.doctor.sandbox import finding_of_line
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config

@@ -15,9 +15,8 @@ from hermes.cli.verbs.chat.full_screen import TerminalClient
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.ipc.client import AgentClient
-from hermes.models.embedded.catalog import find_weights
-from hermes.models.embedded.folder import ENGINE_PACKAGE, folder_under
 from hermes.models.embedded.small_profile import small_profile
+from hermes.models.embedded.weights import ENGINE_PACKAGE, find_weights, folder_under
 from hermes.schema.scope import Role
 from hermes.schema.sessions import Session
 

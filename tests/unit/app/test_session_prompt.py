@@ -13,7 +13,7 @@ from hermes.app.session_services import SessionWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.chat_completions import ChatRequestCodec
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import AppendMessage, OpenSession

@@ -21,8 +21,7 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
-from hermes.ports.events import Emit
-from hermes.ports.hooks import TurnHooks
+from hermes.ports.turn import Emit, TurnHooks
 from hermes.schema.events import Event, Outcome
 from hermes.schema.scope import Scope
 

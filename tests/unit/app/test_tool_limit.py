@@ -11,7 +11,7 @@ from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.session_services import SessionWindow
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.chat_completions import ChatRequestCodec
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput

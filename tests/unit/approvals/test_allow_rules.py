@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.approvals.grants import AllowRule, Grant, can_be_saved, make_grant, simple_argv
+from hermes.approvals.saved_approvals import (
+    AllowRule,
+    SavedApproval,
+    can_be_saved,
+    make_saved_approval,
+    simple_argv,
+)
 from hermes.approvals.shell.parser import ShellContext, parse_script
 from hermes.ports.approvals import ApprovalRequest, Isolation
 
@@ -55,7 +61,7 @@ def test_text_with_an_operator_matches_no_rule(
     text = " ".join(words) + left + operator + right + " ".join(more)
     assert simple_argv(text) is None
     assert not AllowRule(words[0] + " **").allows(text)
-    grant = make_grant(request(" ".join(words)), "g", session="", by="owner")
+    grant = make_saved_approval(request(" ".join(words)), "g", session="", by="owner")
     assert not grant.covers(request(text))
     assert not can_be_saved(request(text))
 
@@ -75,7 +81,7 @@ def test_simple_argv_agrees_with_the_parser(text: str) -> None:
 def test_grant_covers_only_the_same_words(words: list[str], others: list[str]) -> None:
     if simple_argv(" ".join(words)) is None:
         return
-    grant = make_grant(request(" ".join(words)), "g", session="", by="owner")
+    grant = make_saved_approval(request(" ".join(words)), "g", session="", by="owner")
     assert grant.covers(request(" ".join(words)))
     assert grant.covers(request(" ".join(others))) == (words == others)
     assert not grant.covers(request(" ".join([*words, "more"])))
@@ -84,14 +90,14 @@ def test_grant_covers_only_the_same_words(words: list[str], others: list[str]) -
 
 
 def test_grant_for_a_relative_program_is_bound_to_its_folder() -> None:
-    grant = make_grant(request("./deploy.sh now"), "g", session="", by="owner")
+    grant = make_saved_approval(request("./deploy.sh now"), "g", session="", by="owner")
     assert grant.covers(request("./deploy.sh now"))
     assert not grant.covers(request("./deploy.sh now", folder="/elsewhere"))
 
 
 def test_grant_is_bound_to_its_folder() -> None:
     for action in ("make test", "python3 scripts/deploy.py"):
-        grant = make_grant(request(action), "g", session="", by="owner")
+        grant = make_saved_approval(request(action), "g", session="", by="owner")
         assert grant.covers(request(action))
         assert not grant.covers(request(action, folder="/elsewhere"))
 
@@ -101,17 +107,17 @@ def test_one_time_tools_cannot_be_saved(tool: str) -> None:
     for shell in (True, False):
         one = request("y", tool=tool, shell=shell)
         assert not can_be_saved(one)
-        assert not make_grant(one, "g", session="", by="owner").covers(one)
+        assert not make_saved_approval(one, "g", session="", by="owner").covers(one)
 
 
 def test_other_actions_match_exactly() -> None:
     asked = ApprovalRequest(tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK)
-    grant = make_grant(asked, "g", session="", by="owner")
+    grant = make_saved_approval(asked, "g", session="", by="owner")
     assert grant.covers(asked)
     assert not grant.covers(
         ApprovalRequest(tool="fetch", action="https://a.example/x/y", reaching=Isolation.NETWORK)
     )
-    assert not Grant(id="g", tool="fetch", reaching=Isolation.NETWORK).covers(asked)
+    assert not SavedApproval(id="g", tool="fetch", reaching=Isolation.NETWORK).covers(asked)
 
 
 def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
@@ -120,7 +126,7 @@ def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:
             tool="far", action=words, reaching=Isolation.BEYOND, detail="x", kind="all", seal=seal
         )
 
-    grant = make_grant(asked("far 1"), "g", session="", by="owner")
+    grant = make_saved_approval(asked("far 1"), "g", session="", by="owner")
     assert can_be_saved(asked("far 1"))
     assert grant.covers(asked("far 2"))
     assert grant.text == "all"

@@ -264,4 +264,4 @@ async def test_closed_questions_are_deleted_after_retention(harness: ApprovalHar
     await harness.clock.advance(40 * 24 * 3600)
     await harness.service.delete_old()
     assert await harness.store.records.find("question") == []
-    assert len(await harness.service.grants()) == 1
+    assert len(await harness.service.saved_approvals()) == 1

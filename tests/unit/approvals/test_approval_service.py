@@ -64,10 +64,10 @@ async def test_grant_survives_a_restart_and_can_be_revoked(
     assert (await harness.decide(scope=elsewhere)).allowed is (choice is ApprovalChoice.ALWAYS)
     member = structs.replace(SCOPE, principal="m", role=Role.MEMBER)
     assert not (await harness.decide(scope=structs.replace(member, attended=False))).allowed
-    (grant,) = await harness.service.grants()
+    (grant,) = await harness.service.saved_approvals()
     assert grant.text == "rm -rf build"
     await harness.service.revoke(grant.id[-8:])
-    assert await harness.service.grants() == []
+    assert await harness.service.saved_approvals() == []
     with pytest.raises(NotFound):
         await harness.service.revoke(grant.id)
     assert not (await harness.decide(scope=structs.replace(SCOPE, attended=False))).allowed
@@ -83,7 +83,7 @@ async def test_compound_command_is_allowed_once_only(harness: ApprovalHarness) -
         result = await harness.service.answer(OWNER_ANSWERER, ApprovalChoice.ALWAYS)
     assert "once only" in result.message
     assert pending.decision == ALLOWED
-    assert await harness.service.grants() == []
+    assert await harness.service.saved_approvals() == []
 
 
 async def test_no_answer_denies(harness: ApprovalHarness) -> None:

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from hermes.approvals.grants import make_grant
 from hermes.approvals.policy import (
     Allowed,
     ApprovalMode,
@@ -17,6 +16,7 @@ from hermes.approvals.policy import (
     apply_policy,
     unreachable_reason,
 )
+from hermes.approvals.saved_approvals import make_saved_approval
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.scope import Role, Scope
 
@@ -46,13 +46,13 @@ def decide(
 @pytest.mark.parametrize("reaching", list(Isolation))
 def test_hard_deny_cannot_be_bypassed(reaching: Isolation) -> None:
     one = request("rm -rf /", reaching)
-    grant = make_grant(one, "g", session="", by="owner")
+    grant = make_saved_approval(one, "g", session="", by="owner")
     free = ApprovalRules(
         home="/home/me", mode=ApprovalMode.OFF, yolo=True, allow=("rm -rf /",), cron=True
     )
     for source in ("cli", "cron"):
         scope = structs.replace(SCOPE, yolo=True, source=source)
-        standing = StandingApprovals(grants=[grant], yolo=True)
+        standing = StandingApprovals(saved=[grant], yolo=True)
         assert isinstance(decide(one, free, scope, standing), Denied)
 
 
@@ -138,8 +138,8 @@ def test_untrusted_content_requires_approval_for_writes() -> None:
 @pytest.mark.parametrize("reaching", FAR)
 def test_grants_apply_by_session_and_isolation(reaching: Isolation) -> None:
     one = request("curl x", reaching)
-    always = StandingApprovals(grants=[make_grant(one, "g", session="", by="owner")])
-    session = StandingApprovals(grants=[make_grant(one, "g", session="s1", by="owner")])
+    always = StandingApprovals(saved=[make_saved_approval(one, "g", session="", by="owner")])
+    session = StandingApprovals(saved=[make_saved_approval(one, "g", session="s1", by="owner")])
     assert isinstance(decide(one), NeedsApproval)
     assert isinstance(decide(one, standing=always), Allowed)
     assert isinstance(decide(one, standing=session), Allowed)
@@ -214,12 +214,12 @@ def test_unsandboxed_code_needs_approval() -> None:
     assert isinstance(decide(ruins, structs.replace(RULES, yolo=True)), Denied)
     runs = program("import os\nos.system('rm -rf /')")
     assert isinstance(decide(runs), Denied)
-    grant = make_grant(program("print(1)"), "g", session="", by="owner")
+    grant = make_saved_approval(program("print(1)"), "g", session="", by="owner")
     assert isinstance(
-        decide(program("print(1)"), standing=StandingApprovals(grants=[grant])), Allowed
+        decide(program("print(1)"), standing=StandingApprovals(saved=[grant])), Allowed
     )
     assert isinstance(
-        decide(program("print(2)"), standing=StandingApprovals(grants=[grant])), NeedsApproval
+        decide(program("print(2)"), standing=StandingApprovals(saved=[grant])), NeedsApproval
     )
     assert isinstance(decide(program("print(1)"), structs.replace(RULES, yolo=True)), Allowed)
     inside = structs.replace(program("print(1)"), reaching=Isolation.INSIDE)

@@ -15,7 +15,7 @@ import pytest
 from hermes.app.service.lock import own_record, take_lock
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.doctor import runner
-from hermes.cli.verbs.doctor.extensions import check_hooks
+from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding, Grade
 from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
 from hermes.cli.verbs.doctor.home import (
@@ -25,11 +25,10 @@ from hermes.cli.verbs.doctor.home import (
     read_settings,
     unwritable_finding,
 )
-from hermes.cli.verbs.doctor.sandbox import check_sandbox
 from hermes.cli.verbs.doctor.storage import check_storage
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
-from hermes.ipc.client import SOCKET
+from hermes.ipc.client import SOCKET_NAME
 from hermes.kit.clock import SystemClock
 from hermes.kit.process_identity import process_id
 from hermes.store.sqlite import open_store
@@ -242,10 +241,10 @@ async def test_stale_gateway_files_are_removed(home: Home) -> None:
     for path in (home.gateway_lock, home.gateway_pid):
         path.write_bytes(msgspec.json.encode(dead))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home.path / SOCKET))
+        listener.bind(str(home.path / SOCKET_NAME))
     found = problems(check_gateway(home))
     assert [one.fix for one in found] == [
-        f"rm {home.gateway_lock}", f"rm {home.gateway_pid}", f"rm {home.path / SOCKET}",
+        f"rm {home.gateway_lock}", f"rm {home.gateway_pid}", f"rm {home.path / SOCKET_NAME}",
     ]  # fmt: skip
     for one in found:
         assert one.repair is not None

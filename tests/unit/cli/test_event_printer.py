@@ -9,8 +9,7 @@ from msgspec import Raw, structs
 
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import describe_call, describe_result
-from hermes.cli.verbs.chat.event_printer import EventPrinter
-from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener
+from hermes.cli.verbs.chat.listeners import AnswerListener, EventPrinter, JsonListener
 from hermes.schema.events import (
     Event,
     MessageAdded,

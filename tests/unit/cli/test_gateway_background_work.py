@@ -6,7 +6,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from hermes.cli.verbs.gateway.deep_status import background_goals
+from hermes.cli.verbs.gateway.status import background_goals
 from hermes.config.home import Home
 from hermes.ports.delegation import Task
 from hermes.ports.records import PutRecord, StateRecord

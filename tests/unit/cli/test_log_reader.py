@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes.cli.verbs.logs import reader
 from hermes.cli.verbs.logs.reader import LogFiles, LogFollower, RecordFilter, record_level
-from hermes.logs.files import RotatingFile
+from hermes.logs import RotatingFile
 
 EVERYTHING = RecordFilter()
 

@@ -9,7 +9,7 @@ import pytest
 from hermes.cli.context import CliContext
 from hermes.cli.parser import Parser
 from hermes.cli.verbs import mcp, tools
-from hermes.cli.verbs.doctor.extensions import check_servers
+from hermes.cli.verbs.doctor.execution import check_servers
 from hermes.cli.verbs.doctor.finding import CheckContext, Grade
 from hermes.cli.verbs.mcp.actions import perform
 from hermes.cli.verbs.tools.actions import perform as perform_tools

@@ -15,13 +15,16 @@ from hermes.cli.verbs import bundles, memory, skills
 from hermes.config.env import Env
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import HermesError, UsageError
-from hermes.learning.ledger.change import Author, ChangeOrigin, FileConflict
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.entries import MemoryLimits, MemoryOperation, MemoryTarget
-from hermes.learning.memory.memory_store import MemoryRequest, MemoryStore
-from hermes.learning.skills.bundles import Bundle, find_bundle
+from hermes.learning.ledger import Author, ChangeOrigin, FileConflict, Ledger
+from hermes.learning.memory import (
+    MemoryLimits,
+    MemoryOperation,
+    MemoryRequest,
+    MemoryStore,
+    MemoryTarget,
+)
 from hermes.learning.skills.catalog import SkillCatalog
-from hermes.learning.skills.document import InvalidSkill
+from hermes.learning.skills.document import Bundle, InvalidSkill, find_bundle
 from hermes.learning.skills.editor import Authorship, SkillEditor, SkillRequest, propose_request
 from hermes.learning.skills.usage import SkillUsageLog
 from hermes.schema.errors import NotFound

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.cli.profile_hints import with_profile_flag
+from hermes.cli.context import with_profile_flag
 
 
 @pytest.mark.parametrize(

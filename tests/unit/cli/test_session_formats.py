@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.cli.verbs.sessions.formats import html, markdown
-from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, decode, encode
+from hermes.cli.verbs.sessions import documents
+from hermes.cli.verbs.sessions.jsonl import SessionExport, decode, encode
 from hermes.kit.errors import UsageError
 from hermes.schema.messages import (
     Assistant,
@@ -339,9 +339,9 @@ class Balance(HTMLParser):
     ],
 )
 def test_html_page_is_balanced_and_escapes_content(copies: list[SessionExport]) -> None:
-    lines = [*html.page_start([copy.session for copy in copies])]
-    lines += [line for copy in copies for line in html.render(copy)]
-    page = "\n".join([*lines, html.PAGE_END])
+    lines = [*documents.page_start([copy.session for copy in copies])]
+    lines += [line for copy in copies for line in documents.render_html(copy)]
+    page = "\n".join([*lines, documents.PAGE_END])
     balance = Balance()
     balance.feed(page)
     balance.close()
@@ -355,7 +355,7 @@ def test_html_page_is_balanced_and_escapes_content(copies: list[SessionExport]) 
 
 
 def test_markdown_structure_survives_hostile_text() -> None:
-    text = "\n".join(markdown.render(hostile_session()))
+    text = "\n".join(documents.render_markdown(hostile_session()))
     assert "\x1b" not in text
     outside: list[str] = []
     fence = ""
@@ -376,7 +376,7 @@ def test_markdown_structure_survives_hostile_text() -> None:
 def test_empty_session_can_be_exported() -> None:
     copy = SessionExport(Session(id="s", started_at=NOON), ())
     assert decode(encode(copy), 1) == msgspec.structs.replace(copy, messages=[], usage=[])
-    assert "# s" in list(markdown.render(copy))
+    assert "# s" in list(documents.render_markdown(copy))
 
 
 def test_images_are_embedded_in_the_page() -> None:
@@ -385,6 +385,6 @@ def test_images_are_embedded_in_the_page() -> None:
     copy = SessionExport(
         Session(id="s", started_at=NOON), [row], (), {"d1": b"PNG", "d2": b"<svg>"}
     )
-    page = "\n".join(html.render(copy))
+    page = "\n".join(documents.render_html(copy))
     assert '<img alt="a &quot;cat&quot;" src="data:image/png;base64,UE5H">' in page
     assert "svg" not in page

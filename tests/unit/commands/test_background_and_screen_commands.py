@@ -107,8 +107,8 @@ async def test_reload_skills_refreshes_the_prompt(tmp_path: Path) -> None:
 async def test_screen_commands_need_a_screen(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         assert await harness.run("/redraw") == ScreenReply(ScreenAction.REDRAW)
-        assert await harness.run("/ts") == ScreenReply(ScreenAction.TIMES)
-        assert await harness.run("/timestamps ON") == ScreenReply(ScreenAction.TIMES, "on")
+        assert await harness.run("/ts") == ScreenReply(ScreenAction.TIMESTAMPS)
+        assert await harness.run("/timestamps ON") == ScreenReply(ScreenAction.TIMESTAMPS, "on")
         assert await harness.run("/sb off") == ScreenReply(ScreenAction.STATUSBAR, "off")
         assert await harness.run("/compose Dear all,\n") == ScreenReply(
             ScreenAction.COMPOSE, "Dear all,"

@@ -11,9 +11,8 @@ from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.execution import Skills
-from hermes.learning.ledger.change import Author, ChangeOrigin
-from hermes.learning.memory.entries import MemoryOperation, MemoryTarget
-from hermes.learning.memory.memory_store import MemoryRequest
+from hermes.learning.ledger import Author, ChangeOrigin
+from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryTarget
 from hermes.learning.skills.editor import Authorship, SkillRequest, propose_request
 from hermes.schema.attachments import FILES_HEADER, display_parts, typed_parts, typed_text
 from hermes.schema.errors import UsageError
@@ -129,7 +128,7 @@ async def test_skill_runs_as_a_command(tmp_path: Path, typed: str) -> None:
         text = text_of(User("m", reply.parts))
         assert text.endswith("for two")
         assert f"Boil in {tmp_path / 'home/skills/make-tea'}." in text
-        assert harness.learning.usage.of("make-tea").use_count == 1
+        assert harness.learning.usage.get("make-tea").use_count == 1
         harness.as_chat(Role.MEMBER)
         with pytest.raises(UsageError, match="owner"):
             await harness.run(typed)
@@ -163,7 +162,7 @@ async def test_bundle_runs_several_skills(tmp_path: Path) -> None:
             assert "follow the skill bake" in text
             assert "[Not available, from the same bundle: gone.]" in text
             assert text.endswith("Warm the plates.\n\nat four")
-        assert harness.learning.usage.of("bake").use_count == 2
+        assert harness.learning.usage.get("bake").use_count == 2
         own = await harness.run("/bake")
         assert isinstance(own, SubmitReply)
         assert "make-tea" not in text_of(User("m", own.parts))

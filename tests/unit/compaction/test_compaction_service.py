@@ -205,7 +205,7 @@ async def test_failed_summary_falls_back_to_a_plain_one(tmp_path: Path) -> None:
         assert harness.model.summaries == 1
         last = request_text(harness.model.asked[-1])
         assert "No model was available" in last
-        record = await harness.compaction.record(harness.conversation.session)
+        record = await harness.compaction.state(harness.conversation.session)
         assert (record.plain, record.calls) == (1, 0)
         assert record.cool_until == harness.clock.now() + COOL_DOWN
 

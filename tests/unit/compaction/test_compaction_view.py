@@ -11,11 +11,14 @@ from msgspec.structs import replace
 
 from hermes.agent.history import valid_history
 from hermes.agent.provenance import SUMMARY_ID
-from hermes.compaction.cut_points import Cut, CutLimits, find_cut, is_from_person
 from hermes.compaction.view import (
     MAX_UNPRUNED,
     CompactedView,
+    Cut,
+    CutLimits,
     apply_view,
+    find_cut,
+    is_from_person,
     make_view,
     newly_omitted,
     prune_results,
@@ -287,6 +290,6 @@ def test_a_hundred_thousand_histories() -> None:
 
 def test_wrong_cut_is_detected_by_the_validator() -> None:
     said = long_talk(3)
-    torn = Cut(head=0, start=2, whole=2)
+    torn = Cut(head=0, start=2, unpruned=2)
     assert pairs_torn(said, torn)
     assert all(one.id != other.id for one, other in pairwise(said))

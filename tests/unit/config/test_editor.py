@@ -5,7 +5,6 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes.config.document import UnsupportedEdit, remove_value, set_value
 from hermes.config.editor import (
     parse_value,
     replace_config,
@@ -16,7 +15,7 @@ from hermes.config.editor import (
     unset_variable,
 )
 from hermes.config.home import Home
-from hermes.config.key_paths import format_path
+from hermes.config.values import UnsupportedEdit, format_path, remove_value, set_value
 from hermes.config.yaml_splice import remove_from_text, render_inline, set_in_text
 from hermes.kit.errors import ConfigError, UsageError
 

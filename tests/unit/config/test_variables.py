@@ -1,7 +1,7 @@
 import pytest
 
+from hermes.config.effective import mask_secrets, secrets_in
 from hermes.config.env import Env
-from hermes.config.masking import mask_secrets, secrets_in
 from hermes.config.variables import (
     VARIABLES,
     Category,

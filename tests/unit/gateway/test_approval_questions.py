@@ -86,7 +86,9 @@ async def people(inbound: Inbound) -> Admitted | Rejected:
 
 
 async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
         assert "```\nrm -rf build\n```" in question
@@ -110,7 +112,9 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
     ],
 )
 async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: str) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
         await say(harness, line, "2")
@@ -120,7 +124,9 @@ async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: st
 
 
 async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
         await say(harness, "yes", "2")
@@ -137,7 +143,7 @@ async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
 
 async def test_only_owner_approves_member_request(tmp_path: Path) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=people
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES, authorize=people
     ) as harness:
         await say(harness, "clean up", "1", "bob")
         await asked(harness)
@@ -188,7 +194,7 @@ async def test_member_question_is_posted_to_owner_chat(
     tmp_path: Path, line: str, result: str
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=separate_chats
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness, Address("fake", "9"))
         await say(harness, "clean up", "1", "bob")
@@ -216,7 +222,7 @@ async def test_request_is_denied_for_guests_and_without_owner_chat(
     tmp_path: Path, sender: str, home: Address | None
 ) -> None:
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, authorize=separate_chats
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness, home)
         await say(harness, "clean up", "1", sender)
@@ -228,7 +234,7 @@ async def test_request_is_denied_for_guests_and_without_owner_chat(
 async def test_unanswered_question_expires(tmp_path: Path) -> None:
     clock = FakeClock()
     async with gateway_harness(
-        tmp_path, *script(), tools=[shell()], leave=RULES, clock=clock
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES, clock=clock
     ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
@@ -241,7 +247,9 @@ async def test_unanswered_question_expires(tmp_path: Path) -> None:
 
 
 async def test_other_message_ends_turn_and_question(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await say(harness, "clean up", "1")
         await asked(harness)
         await say(harness, "/stop", "2")
@@ -253,7 +261,12 @@ async def test_other_message_ends_turn_and_question(tmp_path: Path) -> None:
 
 async def test_session_approval_is_not_asked_again(tmp_path: Path) -> None:
     async with gateway_harness(
-        tmp_path, *script(), *script(), *script("rm -rf dist"), tools=[shell()], leave=RULES
+        tmp_path,
+        *script(),
+        *script(),
+        *script("rm -rf dist"),
+        tools=[shell()],
+        approval_rules=RULES,
     ) as harness:
         await say(harness, "clean up", "1")
         await asked(harness)
@@ -277,7 +290,7 @@ async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
     ask = assistant_message(tool_call("clarify", question="Which colour?", choices=["red", "blue"]))
     tools = [FakeTool("clarify", clarify, effect=Effect.WRITE)]
     async with gateway_harness(
-        tmp_path, [ask], answer_script("the end"), tools=tools, leave=RULES
+        tmp_path, [ask], answer_script("the end"), tools=tools, approval_rules=RULES
     ) as harness:
         await say(harness, "paint", "1")
         await wait_until(lambda: bool(harness.channel.texts_in("1")))
@@ -290,12 +303,16 @@ async def test_clarify_uses_the_next_message(tmp_path: Path) -> None:
 
 
 async def test_shutdown_leaves_question_open(tmp_path: Path) -> None:
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
         harness.gateway.close()
         await wait_until(lambda: harness.gateway.actors.draining)
-    async with gateway_harness(tmp_path, *script(), tools=[shell()], leave=RULES) as harness:
+    async with gateway_harness(
+        tmp_path, *script(), tools=[shell()], approval_rules=RULES
+    ) as harness:
         await wait_until(lambda: len(harness.model.requests) == 1)
         await say(harness, "yes", "2")
         last = ["Allowed once: rm -rf build", "the end"]

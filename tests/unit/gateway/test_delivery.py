@@ -11,9 +11,8 @@ import msgspec
 import pytest
 from msgspec import Raw, structs
 
-from hermes.gateway.dead_targets import DeadTargets
 from hermes.gateway.delivery import RECOVERED_MARK, UNDELIVERED, Delivery
-from hermes.gateway.delivery_rules import DeliveryRules, QuotePolicy
+from hermes.gateway.delivery_rules import DeadTargets, DeliveryRules, QuotePolicy
 from hermes.gateway.messages import OutboxMessage, outbox_post, read_outbox_message, topic_of
 from hermes.gateway.stale_progress import FinalEdit, final_edits_name
 from hermes.kit.retry import Backoff
@@ -167,7 +166,7 @@ async def test_dead_address_is_skipped_until_a_message_comes_from_it(tmp_path: P
 async def test_oldest_dead_address_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     first, second, third = (Address("fake", chat) for chat in "123")
     async with open_store(tmp_path / "state.db", FakeClock()) as store:
-        dead = DeadTargets(store, FakeClock(), most=2)
+        dead = DeadTargets(store, FakeClock(), max_targets=2)
         await dead.mark_dead(first, "Gone.")
         await dead.mark_dead(second, "Gone.")
         await dead.mark_dead(first, "Gone again.")

@@ -25,8 +25,8 @@ RULES = ActorRules(idle=100.0, idle_warning=60.0)
 async def test_turn_waiting_for_a_person_is_not_idle() -> None:
     clock, warnings = FakeClock(), list[str]()
     now = clock.monotonic()
-    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), started=now, active=now)
-    run.asking = {"q"}
+    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), started=now, last_active=now)
+    run.open_questions = {"q"}
 
     async def warn(text: str) -> None:
         warnings.append(text)
@@ -36,10 +36,10 @@ async def test_turn_waiting_for_a_person_is_not_idle() -> None:
         await anyio.wait_all_tasks_blocked()
         await clock.advance(500)
         assert (warnings, run.cause) == ([], None)
-        run.note(QuestionAnswered("q", "yes"), clock.monotonic())
+        run.record_activity(QuestionAnswered("q", "yes"), clock.monotonic())
         await clock.advance(61)
         assert len(warnings) == 1
-        run.note(Notice("there it is"), clock.monotonic())
+        run.record_activity(Notice("there it is"), clock.monotonic())
         await clock.advance(99)
         # Every idle period is announced again.
         assert (len(warnings), run.cause) == (2, None)
@@ -52,7 +52,7 @@ async def test_long_running_turn_sends_a_progress_notice() -> None:
     bubble = ProgressMessage(channel, Address("fake", "1"), clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
     run = ActiveRun(
-        id="r", batch=[], scope=anyio.CancelScope(), started=now, active=now, progress=bubble
+        id="r", batch=[], scope=anyio.CancelScope(), started=now, last_active=now, progress=bubble
     )
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
@@ -63,11 +63,11 @@ async def test_long_running_turn_sends_a_progress_notice() -> None:
         await clock.advance(181)
         await clock.advance(2)
         assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
-        run.asking = {"q"}
+        run.open_questions = {"q"}
         await clock.advance(180)
         await clock.advance(2)
         assert channel.texts_in("1") == ["begun\nStill working after 3 minutes."]
-        run.asking = set()
+        run.open_questions = set()
         await clock.advance(180)
         await clock.advance(2)
         assert channel.texts_in("1") == ["begun\nStill working after 9 minutes."]

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.gateway.outage_notice import (
+from hermes.gateway.notices import (
     DATABASE_LOCKED,
     DISK_FULL,
     REPEAT_AFTER,

@@ -24,8 +24,8 @@ from hermes.gateway.pairing import (
     PairedUser,
     Pairing,
     PairingCode,
-    PairingRefusal,
-    PairingRefused,
+    PairingRejected,
+    PairingRejection,
 )
 from hermes.kit.errors import ConfigError, UsageError
 
@@ -54,9 +54,9 @@ class PairingHarness:
         assert isinstance(issued, PairingCode), issued
         return issued.code
 
-    def refused(self, user: str, platform: str = "telegram") -> PairingRefused:
+    def refused(self, user: str, platform: str = "telegram") -> PairingRejected:
         answer = self.pairing.request(platform, user)
-        assert isinstance(answer, PairingRefused)
+        assert isinstance(answer, PairingRejected)
         return answer
 
     def table(self, name: str) -> dict:
@@ -76,7 +76,7 @@ def test_approved_code_admits_its_user(harness: PairingHarness) -> None:
     grant = harness.pairing.approve("telegram", code)
     assert grant == PairedUser("telegram", "1", "Ann of Arc", NOON)
     assert harness.pairing.approved("telegram") == {"1"}
-    assert harness.pairing.grants() == [grant]
+    assert harness.pairing.paired_users() == [grant]
     assert harness.pairing.pending() == []
     assert harness.pairing.approved("discord") == frozenset()
 
@@ -88,10 +88,10 @@ def test_code_is_normalized(harness: PairingHarness) -> None:
 
 def test_code_works_once_on_its_platform(harness: PairingHarness) -> None:
     code = harness.ask("1")
-    assert isinstance(harness.pairing.approve("discord", code), PairingRefused)
+    assert isinstance(harness.pairing.approve("discord", code), PairingRejected)
     assert isinstance(harness.pairing.approve("telegram", code), PairedUser)
-    assert harness.pairing.approve("telegram", code) == PairingRefused(
-        PairingRefusal.UNKNOWN_CODE, tries_left=4
+    assert harness.pairing.approve("telegram", code) == PairingRejected(
+        PairingRejection.UNKNOWN_CODE, tries_left=4
     )
 
 
@@ -114,7 +114,7 @@ def test_files_are_private(harness: PairingHarness) -> None:
 
 
 def test_reading_creates_no_files(harness: PairingHarness) -> None:
-    assert harness.pairing.grants() == harness.pairing.pending() == []
+    assert harness.pairing.paired_users() == harness.pairing.pending() == []
     assert harness.pairing.approved("telegram") == frozenset()
     assert not harness.folder.exists()
 
@@ -125,14 +125,14 @@ def test_code_expires_after_an_hour(harness: PairingHarness) -> None:
     assert [request.user for request in harness.pairing.pending()] == ["1"]
     harness.clock.passed += 1
     assert harness.pairing.pending() == []
-    assert isinstance(harness.pairing.approve("telegram", code), PairingRefused)
+    assert isinstance(harness.pairing.approve("telegram", code), PairingRejected)
 
 
 def test_one_request_per_ten_minutes(harness: PairingHarness) -> None:
     harness.ask("1")
     harness.clock.passed = 400
-    assert harness.refused("1") == PairingRefused(
-        PairingRefusal.TOO_SOON, wait=REQUEST_INTERVAL - 400
+    assert harness.refused("1") == PairingRejected(
+        PairingRejection.TOO_SOON, wait=REQUEST_INTERVAL - 400
     )
     harness.ask("1", platform="discord")
     harness.clock.passed = REQUEST_INTERVAL
@@ -144,7 +144,7 @@ def test_new_code_replaces_the_old_one(harness: PairingHarness) -> None:
     harness.clock.passed = REQUEST_INTERVAL
     new = harness.ask("1")
     assert len(harness.pairing.pending()) == 1
-    assert isinstance(harness.pairing.approve("telegram", old), PairingRefused)
+    assert isinstance(harness.pairing.approve("telegram", old), PairingRejected)
     assert isinstance(harness.pairing.approve("telegram", new), PairedUser)
 
 
@@ -152,12 +152,12 @@ def test_three_requests_may_be_pending(harness: PairingHarness) -> None:
     for number in range(MAX_PENDING):
         harness.ask(str(number))
         harness.clock.passed += 10
-    assert harness.refused("9") == PairingRefused(
-        PairingRefusal.TOO_MANY_PENDING, wait=PENDING_GRACE - 30
+    assert harness.refused("9") == PairingRejected(
+        PairingRejection.TOO_MANY_PENDING, wait=PENDING_GRACE - 30
     )
     harness.ask("9", platform="discord")
     harness.clock.passed = PENDING_GRACE
-    assert harness.refused("9").reason is PairingRefusal.TOO_MANY_PENDING
+    assert harness.refused("9").reason is PairingRejection.TOO_MANY_PENDING
     harness.clock.passed = PENDING_GRACE + 1
     harness.ask("9")
     assert {request.user for request in harness.pairing.pending("telegram")} == {"1", "2", "9"}
@@ -184,7 +184,7 @@ def test_pending_user_can_request_again_when_full(harness: PairingHarness) -> No
     for number in range(MAX_PENDING):
         harness.ask(str(number))
     harness.clock.passed = REQUEST_INTERVAL
-    assert harness.refused("9").reason is PairingRefusal.TOO_MANY_PENDING
+    assert harness.refused("9").reason is PairingRejection.TOO_MANY_PENDING
     code = harness.ask("1")
     assert len(harness.pairing.pending()) == MAX_PENDING
     assert harness.pairing.approve("telegram", code) == PairedUser(
@@ -194,17 +194,17 @@ def test_pending_user_can_request_again_when_full(harness: PairingHarness) -> No
 
 def test_paired_user_gets_no_code(harness: PairingHarness) -> None:
     harness.pairing.approve("telegram", harness.ask("1"))
-    assert harness.refused("1") == PairingRefused(PairingRefusal.PAIRED)
+    assert harness.refused("1") == PairingRejected(PairingRejection.PAIRED)
 
 
 def test_five_wrong_codes_lock_for_an_hour(harness: PairingHarness) -> None:
     code = harness.ask("1")
     answers = [harness.pairing.approve("telegram", UNKNOWN_CODE) for _ in range(5)]
     assert [answer.tries_left for answer in answers] == [4, 3, 2, 1, 0]
-    assert harness.pairing.approve("telegram", code) == PairingRefused(
-        PairingRefusal.LOCKED, wait=LOCKOUT
+    assert harness.pairing.approve("telegram", code) == PairingRejected(
+        PairingRejection.LOCKED, wait=LOCKOUT
     )
-    assert harness.refused("2") == PairingRefused(PairingRefusal.LOCKED, wait=LOCKOUT)
+    assert harness.refused("2") == PairingRejected(PairingRejection.LOCKED, wait=LOCKOUT)
     assert isinstance(harness.pairing.approve("discord", harness.ask("1", "discord")), PairedUser)
     harness.clock.passed = LOCKOUT
     assert isinstance(harness.pairing.approve("telegram", harness.ask("2")), PairedUser)
@@ -240,8 +240,8 @@ def test_guessing_is_limited_to_five_tries_per_hour(
             harness.pairing.request("telegram", str(guess))
         code = "".join(ALPHABET[(guess >> shift) % 32] for shift in range(0, 40, 5))
         answer = harness.pairing.approve("telegram", code)
-        assert isinstance(answer, PairingRefused)
-        tried += answer.reason is PairingRefusal.UNKNOWN_CODE
+        assert isinstance(answer, PairingRejected)
+        tried += answer.reason is PairingRejection.UNKNOWN_CODE
     assert 5 <= tried <= 5 * (guesses * pause / LOCKOUT + 1)
     assert harness.pairing.approved("telegram") == frozenset()
 
@@ -259,7 +259,7 @@ def test_phone_number_formats_are_one_user(harness: PairingHarness) -> None:
     code = harness.ask("15551234567:3@s.whatsapp.net", platform="whatsapp")
     harness.pairing.approve("whatsapp", code)
     assert harness.pairing.approved("whatsapp") == {"15551234567"}
-    assert harness.refused("+15551234567", platform="whatsapp").reason is PairingRefusal.PAIRED
+    assert harness.refused("+15551234567", platform="whatsapp").reason is PairingRejection.PAIRED
     assert harness.pairing.revoke("whatsapp", "15551234567@c.us")
 
 
@@ -280,7 +280,7 @@ def test_platform_name_cannot_escape_the_folder(harness: PairingHarness, platfor
         lambda: harness.pairing.approve(platform, UNKNOWN_CODE),
         lambda: harness.pairing.revoke(platform, "1"),
         lambda: harness.pairing.clear_pending(platform),
-        lambda: harness.pairing.grants(platform),
+        lambda: harness.pairing.paired_users(platform),
     ):
         with pytest.raises(UsageError, match="is not a platform name"):
             call()
@@ -331,9 +331,9 @@ def test_upstream_files_are_read_and_unknown_entries_kept(
 ) -> None:
     code = write_upstream_files(harness.folder, NOON.timestamp())
     assert harness.pairing.approved("telegram") == {"1", "2", "3"}
-    assert [grant.name for grant in harness.pairing.grants()] == ["Ann", "", ""]
+    assert [grant.name for grant in harness.pairing.paired_users()] == ["Ann", "", ""]
     assert [request.user for request in harness.pairing.pending()] == ["7", "8", "9", "10"]
-    assert harness.refused("7").reason is PairingRefusal.TOO_SOON
+    assert harness.refused("7").reason is PairingRejection.TOO_SOON
 
     grant = harness.pairing.approve("telegram", code)
     assert grant == PairedUser("telegram", "7", "Public", NOON)
@@ -345,7 +345,7 @@ def test_upstream_files_are_read_and_unknown_entries_kept(
 
 def test_plain_text_code_in_a_file_is_not_accepted(harness: PairingHarness) -> None:
     write_upstream_files(harness.folder, NOON.timestamp())
-    assert isinstance(harness.pairing.approve("telegram", "QRSTUVWX"), PairingRefused)
+    assert isinstance(harness.pairing.approve("telegram", "QRSTUVWX"), PairingRejected)
 
 
 def test_old_requests_are_removed(harness: PairingHarness) -> None:
@@ -369,7 +369,7 @@ def test_damaged_file_is_reported_and_not_changed(
 
     def use_every_command() -> None:
         harness.pairing.approve("telegram", UNKNOWN_CODE)
-        harness.pairing.grants()
+        harness.pairing.paired_users()
 
     with pytest.raises(ConfigError, match="is damaged") as caught:
         use_every_command()
@@ -388,7 +388,7 @@ def test_damaged_file_refuses_unknown_users_and_is_logged_once(
     (harness.folder / name).write_bytes(data)
     for _ in range(3):
         assert harness.pairing.approved("telegram") == frozenset()
-        assert harness.refused("1") == PairingRefused(PairingRefusal.UNUSABLE)
+        assert harness.refused("1") == PairingRejected(PairingRejection.UNUSABLE)
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len([error for error in errors if "can request pairing codes" in error]) == 1
     paired = [error for error in errors if "are treated as paired" in error]
@@ -415,13 +415,13 @@ def test_folder_in_place_of_a_file_is_reported(harness: PairingHarness) -> None:
     (harness.folder / "telegram-approved.json").mkdir(parents=True)
     assert harness.pairing.approved("telegram") == frozenset()
     with pytest.raises(ConfigError, match="cannot be used"):
-        harness.pairing.grants("telegram")
+        harness.pairing.paired_users("telegram")
 
 
 def test_lone_surrogates_in_name_or_id(harness: PairingHarness) -> None:
     harness.ask("1", name="Ann \ud83d")
     assert [request.name for request in harness.pairing.pending()] == ["Ann ?"]
-    assert harness.refused("\ud83d") == PairingRefused(PairingRefusal.UNUSABLE)
+    assert harness.refused("\ud83d") == PairingRejected(PairingRejection.UNUSABLE)
 
 
 class PairingMachine(RuleBasedStateMachine):
@@ -482,7 +482,7 @@ class PairingMachine(RuleBasedStateMachine):
         code = self.codes.get(user, (UNKNOWN_CODE, 0.0))[0]
         answer = self.harness.pairing.approve("telegram", code)
         if self.now < self.locked_until:
-            assert isinstance(answer, PairingRefused)
+            assert isinstance(answer, PairingRejected)
             return
         assert isinstance(answer, PairedUser) == (user in self.live())
         if isinstance(answer, PairedUser):

@@ -131,7 +131,7 @@ async def test_reply_answers_the_question_replied_to(
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=separate_chats
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
@@ -156,7 +156,7 @@ async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> No
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=separate_chats
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=separate_chats
     ) as harness:
         set_messenger(harness)
         await say(harness, "clean up", "1", sender="bob", chat="1")
@@ -174,7 +174,7 @@ async def test_clarification_and_approval_at_the_same_time(tmp_path: Path) -> No
 
 async def test_undecided_reply_leaves_the_question_open(tmp_path: Path) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, approval_rules=RULES) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
         await say(harness, "what does that do?", "2", to=post)
@@ -189,7 +189,7 @@ async def test_reply_to_a_closed_question(tmp_path: Path) -> None:
     clock = FakeClock()
     scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, clock=clock
     ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
@@ -207,7 +207,7 @@ async def test_every_post_of_a_long_question_counts(tmp_path: Path) -> None:
     channel = FakeFaultyChannel(caps=ChannelCapabilities(max_text=200))
     scripts = [request_script(command), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, channel=channel
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, channel=channel
     ) as harness:
         await say(harness, "clean up", "1")
         await post_with(harness, "rm -rf build", "1")
@@ -224,13 +224,17 @@ async def test_every_post_of_a_long_question_counts(tmp_path: Path) -> None:
 async def test_question_posts_survive_restart_and_expire(tmp_path: Path) -> None:
     clock = FakeClock()
     script = request_script("rm -rf build")
-    async with gateway_harness(tmp_path, script, tools=TOOLS, leave=RULES, clock=clock) as harness:
+    async with gateway_harness(
+        tmp_path, script, tools=TOOLS, approval_rules=RULES, clock=clock
+    ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
         harness.gateway.close()
         await wait_until(lambda: harness.gateway.actors.draining)
     again = [script, answer_script("the end")]
-    async with gateway_harness(tmp_path, *again, tools=TOOLS, leave=RULES, clock=clock) as harness:
+    async with gateway_harness(
+        tmp_path, *again, tools=TOOLS, approval_rules=RULES, clock=clock
+    ) as harness:
         await wait_until(lambda: len(harness.model.requests) == 1)
         await say(harness, "yes", "2", to=post)
         await wait_until(lambda: harness.channel.texts_in("1")[-1:] == ["the end"])
@@ -252,7 +256,7 @@ async def test_yes_to_another_post_must_name_the_question(
         request_script("rm -rf build"),
         answer_script("the end"),
     ]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, approval_rules=RULES) as harness:
         await say(harness, "hello", "0")
         other = await post_with(harness, "lunch", "1")
         await harness.wait_until_idle()
@@ -269,7 +273,7 @@ async def test_yes_to_another_post_must_name_the_question(
 
 async def test_reply_to_another_post_answers_the_named_question(tmp_path: Path) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, approval_rules=RULES) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
         question = await QuestionPosts(harness.store, harness.clock).question_in(
@@ -285,7 +289,7 @@ async def test_command_replying_to_another_post_must_name_the_question(
     tmp_path: Path, line: str
 ) -> None:
     scripts = [request_script("rm -rf build"), answer_script("the end")]
-    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, leave=RULES) as harness:
+    async with gateway_harness(tmp_path, *scripts, tools=TOOLS, approval_rules=RULES) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
         await say(harness, line, "2", to="bobs-message")
@@ -306,7 +310,7 @@ async def test_yes_to_an_old_question_approves_nothing_else(tmp_path: Path, days
         answer_script("the end"),
     ]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, clock=clock
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, clock=clock
     ) as harness:
         counsel = harness.planner.approvals
         assert isinstance(counsel, ApprovalService)
@@ -334,7 +338,7 @@ async def test_question_in_another_thread_stays_open(tmp_path: Path) -> None:
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=by_thread
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=by_thread
     ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")
@@ -355,7 +359,7 @@ async def test_late_clarification_becomes_a_message(tmp_path: Path) -> None:
     clock = FakeClock()
     ask = [assistant_message(tool_call("clarify", question="Which colour?"))]
     async with gateway_harness(
-        tmp_path, ask, answer_script("the end"), tools=TOOLS, leave=RULES, clock=clock
+        tmp_path, ask, answer_script("the end"), tools=TOOLS, approval_rules=RULES, clock=clock
     ) as harness:
         counsel = harness.planner.approvals
         assert isinstance(counsel, ApprovalService)
@@ -380,7 +384,7 @@ async def test_message_of_another_user_reaches_the_agent(tmp_path: Path) -> None
 
     scripts = [request_script("rm -rf build"), answer_script("the end")]
     async with gateway_harness(
-        tmp_path, *scripts, tools=TOOLS, leave=RULES, authorize=shared
+        tmp_path, *scripts, tools=TOOLS, approval_rules=RULES, authorize=shared
     ) as harness:
         await say(harness, "clean up", "1")
         post = await post_with(harness, "rm -rf build", "1")

@@ -11,7 +11,7 @@ from hermes.app.gateway import GatewayOptions, build_access, build_gateway
 from hermes.config.env import Env
 from hermes.config.home import profile_home
 from hermes.gateway.messages import outbox_name, topic_of
-from hermes.gateway.restart_notice import (
+from hermes.gateway.notices import (
     BACK_ONLINE,
     RESTARTS,
     post_restart_notices,

@@ -14,8 +14,7 @@ from hermes.ports.channel import Inbound
 from hermes.ports.tool import ToolContext
 from hermes.schema.scope import Role
 from hermes.testing.channel import FakeFaultyChannel, SendFault
-from hermes.testing.clock import FakeClock
-from hermes.testing.idle_loop import wait_until_idle
+from hermes.testing.clock import FakeClock, wait_until_idle
 from hermes.testing.scripted_model import answer_script
 from support.conversation import HANGING_SCRIPT
 from support.gateway import (
@@ -160,7 +159,7 @@ async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
         await queued.wait()
         return ""
 
-    async with gateway_harness(tmp_path, refusal=slowly) as harness:
+    async with gateway_harness(tmp_path, rejection=slowly) as harness:
         await harness.channel.say("work")
         await asked.wait()
         await harness.channel.say("/stop")

@@ -111,7 +111,7 @@ async def test_silent_channel_is_restarted() -> None:
     channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, received):
         for _ in range(3):
-            channel.heard = clock.now()
+            channel.seen_at = clock.now()
             await clock.advance(30)
         assert supervisor.online("fake")
         await clock.advance(45)
@@ -129,12 +129,12 @@ async def test_clock_changes_do_not_affect_liveness(
     clock = FakeClock()
     channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
-        channel.heard = clock.now()
+        channel.seen_at = clock.now()
         await clock.advance(15)
         clock.step(step)
         await clock.advance(30)
         assert supervisor.snapshot()["fake"].failures == 0
-        channel.heard = clock.now()
+        channel.seen_at = clock.now()
         await clock.advance(60)
         assert supervisor.snapshot()["fake"].failures == 0
         await clock.advance(15)
@@ -209,5 +209,5 @@ async def test_channel_without_sign_of_life_is_connecting() -> None:
         assert (state.condition, state.heard_at) == (ChannelCondition.WAITING, None)
         # Sending may still work.
         assert supervisor.online("fake")
-        channel.heard = clock.now()
+        channel.seen_at = clock.now()
         assert supervisor.snapshot()["fake"].condition is ChannelCondition.LISTENING

@@ -35,14 +35,14 @@ class OtherProcessQuotas:
 
     async def refusal(self, message: InboxMessage) -> str:
         async with open_store(self._path / "state.db", self._clock) as store:
-            return await TurnQuotas(store, self._clock, powers).refusal(message)
+            return await TurnQuotas(store, self._clock, powers).rejection(message)
 
 
 async def test_third_question_in_an_hour_is_refused(tmp_path: Path) -> None:
     clock = FakeClock()
     counted = OtherProcessQuotas(tmp_path, clock)
     async with gateway_harness(
-        tmp_path, clock=clock, authorize=admit_guest, refusal=counted.refusal
+        tmp_path, clock=clock, authorize=admit_guest, rejection=counted.refusal
     ) as harness:
         for text in ("one", "two"):
             await harness.channel.say(text)
@@ -65,7 +65,7 @@ async def test_shared_chat_counts_turns_per_user(tmp_path: Path) -> None:
     clock = FakeClock()
     counted = OtherProcessQuotas(tmp_path, clock)
     async with gateway_harness(
-        tmp_path, clock=clock, authorize=admit_guest, refusal=counted.refusal
+        tmp_path, clock=clock, authorize=admit_guest, rejection=counted.refusal
     ) as harness:
         # The session belongs to the first speaker.
         for text, sender in (("one", "ann"), ("two", "bob"), ("three", "bob")):

@@ -2,8 +2,14 @@
 
 import pytest
 
-from hermes.ipc.client import ErrorInfo, GatewayGone, InternalError, Interrupted
-from hermes.ipc.errors import error_from_info, error_info
+from hermes.ipc.client import (
+    ErrorInfo,
+    GatewayGone,
+    InternalError,
+    Interrupted,
+    error_from_info,
+    error_info,
+)
 from hermes.models.resolver import NoModelChosen
 from hermes.schema.errors import (
     ConfigError,

@@ -53,14 +53,14 @@ def test_frames_survive_any_fragmentation(requests: list[ClientFrame], sizes: li
         data = data[size:]
         found += take_all(frames)
     reader = client_frame_decoder()
-    assert [reader.read(one) for one in found] == requests
+    assert [reader.decode(one) for one in found] == requests
 
 
 @given(st.binary(max_size=200))
 def test_invalid_bytes_are_rejected(data: bytes) -> None:
     for reader in (first_frame_decoder(), client_frame_decoder(), server_frame_decoder()):
         with pytest.raises(BadFrame):
-            reader.read(b"\x00" + data)
+            reader.decode(b"\x00" + data)
 
 
 def test_too_large_frame_is_rejected_by_its_length() -> None:
@@ -75,7 +75,7 @@ def test_too_large_frame_is_rejected_by_its_length() -> None:
 def test_call_arguments_keep_their_bytes() -> None:
     event = EventFrame(ToolStarted(ToolCall("c", "t", Raw(b'{\n "a" : 1}')), Effect.READ))
     frame = encode_frame(event)[4:]
-    read = server_frame_decoder().read(frame)
+    read = server_frame_decoder().decode(frame)
     assert isinstance(read, EventFrame)
     assert isinstance(read.event, ToolStarted)
     assert bytes(read.event.call.args) == b'{\n "a" : 1}'

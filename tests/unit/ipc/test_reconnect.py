@@ -20,7 +20,7 @@ from hermes.ipc.client import (
     UsageReport,
     UserInput,
 )
-from hermes.ipc.reconnect import (
+from hermes.ipc.connect import (
     GATEWAY_GONE,
     TURN_CUT_OFF,
     BusyRetry,
@@ -58,7 +58,7 @@ class FakeClient:
         self.fails = fails
         self.done: list[str] = []
 
-    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         self.done.append("say")
         for step in self.steps:
             if isinstance(step, Exception):
@@ -100,9 +100,9 @@ class FakeClient:
 class BusyClient(FakeClient):
     """A fake client whose session is busy for two attempts."""
 
-    def say(self, question: UserInput, show: ShowEvent) -> Outcome:
+    def submit(self, user_input: UserInput, show: ShowEvent) -> Outcome:
         self.steps = (DONE,) if len(self.done) > 1 else (SessionBusy("busy"),)
-        return super().say(question, show)
+        return super().submit(user_input, show)
 
 
 class FakeReconnect:
@@ -115,9 +115,9 @@ class FakeReconnect:
         self.meanwhile: Callable[[Wait], object] = lambda wait: None
         self.closed = 0
 
-    def __call__(self, start: ConversationOptions, wait: Wait, *, alone: bool) -> OpenClient:
+    def __call__(self, start: ConversationOptions, wait: Wait, *, in_process: bool) -> OpenClient:
         self.starts.append(start)
-        self.alone.append(alone)
+        self.alone.append(in_process)
         self.meanwhile(wait)
         found = self._found.pop(0)
         if isinstance(found, Exception):
@@ -138,7 +138,7 @@ def run_turn(
     client: ReconnectingClient, question: UserInput = HELLO
 ) -> tuple[Outcome, list[Event]]:
     events: list[Event] = []
-    return client.say(question, events.append), events
+    return client.submit(question, events.append), events
 
 
 @pytest.mark.parametrize("gone", [RequestNotReceived("gone"), GatewayGone("gone")])
@@ -245,7 +245,7 @@ def test_unconfirmed_steering_is_withdrawn_from_the_next_turn() -> None:
             client.steer("m1", "faster")
             client.steer("m2", "still faster")
 
-    assert client.say(HELLO, show) is Outcome.CANCELLED
+    assert client.submit(HELLO, show) is Outcome.CANCELLED
     assert reconnect.starts[0].unheard == ("m2",)
 
 
@@ -298,7 +298,7 @@ def test_close_ends_the_search_and_closes_the_found_client() -> None:
 def test_busy_session_is_retried_after_reconnecting() -> None:
     held = BusyClient()
     client = reconnecting(
-        FakeClient(RequestNotReceived("gone")), FakeReconnect(held), look=0.001, busy=TIMEOUT
+        FakeClient(RequestNotReceived("gone")), FakeReconnect(held), interval=0.001, timeout=TIMEOUT
     )
     assert run_turn(client)[0] is Outcome.DONE
     assert held.done == ["say"] * 3
@@ -306,6 +306,9 @@ def test_busy_session_is_retried_after_reconnecting() -> None:
     with pytest.raises(SessionBusy):
         run_turn(
             reconnecting(
-                FakeClient(RequestNotReceived("gone")), FakeReconnect(other), look=1.0, busy=0.0
+                FakeClient(RequestNotReceived("gone")),
+                FakeReconnect(other),
+                interval=1.0,
+                timeout=0.0,
             )
         )

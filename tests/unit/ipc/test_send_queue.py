@@ -45,7 +45,7 @@ class Pair:
         while (frame := self._frames.take()) is None:
             await anyio.wait_readable(self.theirs)
             self._frames.feed(self.theirs.recv(65536))
-        return self._reader.read(frame)
+        return self._reader.decode(frame)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def test_interrupt_waits_for_the_frame_being_sent() -> None:
     while len(found) < 2:
         frames.feed(theirs.recv(100_000))
         while (frame := frames.take()) is not None:
-            found.append(reader.read(frame))
+            found.append(reader.decode(frame))
     sender.join()
     assert found[:2] == [question, Interrupt()]
     ours.close()

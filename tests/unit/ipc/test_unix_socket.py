@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ipc.client import SOCKET
+from hermes.ipc.client import SOCKET_NAME
 from hermes.ipc.unix_socket import connect_socket, is_listening, listen, peer_uid
 from hermes.schema.errors import ConfigError
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_connects_to_the_listener_and_knows_its_user(folder: Path) -> None:
     listening = listen(folder)
-    assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
+    assert (folder / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
     with connect_socket(folder, 1.0) as connection:
         answering, _ = listening.listener.accept()
         assert peer_uid(connection) == peer_uid(answering) == os.getuid()
@@ -47,11 +47,11 @@ def test_dead_socket_is_replaced(folder: Path) -> None:
     dead.close()
     assert is_listening(folder)
     alive.close()
-    assert not (folder / SOCKET).exists()
+    assert not (folder / SOCKET_NAME).exists()
 
 
 def test_other_file_is_replaced(folder: Path) -> None:
-    (folder / SOCKET).write_text("not a socket")
+    (folder / SOCKET_NAME).write_text("not a socket")
     listening = listen(folder)
     assert is_listening(folder)
     listening.close()
@@ -64,7 +64,7 @@ def test_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_full_backlog_counts_as_listening(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / SOCKET))
+        listener.bind(str(tmp_path / SOCKET_NAME))
         listener.listen(0)
         with connect_socket(tmp_path, 0.0):
             assert is_listening(tmp_path)

@@ -1,6 +1,6 @@
 import pytest
 
-from hermes.kit.file_types import image_type
+from hermes.kit.files import image_type
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.kit.public_urls import is_public_url, parse_http_url
+from hermes.kit.hosts import is_public_url, parse_http_url
 
 PUBLIC = [
     "https://example.com/hook",

@@ -6,8 +6,7 @@ import httpx2
 import pytest
 
 from hermes.mcp.limits import MAX_MESSAGE_BYTES, UnsolicitedLimit
-from hermes.mcp.stderr import StderrLog
-from hermes.mcp.transports import LimitedStream
+from hermes.mcp.transports import LimitedStream, StderrLog
 from hermes.schema.errors import ToolError
 
 pytestmark = pytest.mark.anyio

@@ -25,8 +25,7 @@ from hermes.mcp.limits import (
     UnsolicitedLimit,
     without_costly_parts,
 )
-from hermes.mcp.stderr import StderrLog
-from hermes.mcp.transports import Incoming, LimitedStream, filtered_streams
+from hermes.mcp.transports import Incoming, LimitedStream, StderrLog, filtered_streams
 
 pytestmark = pytest.mark.anyio
 values = st.recursive(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.mcp.elicitation import fill_form
-from hermes.mcp.results import MAX_TEXT, NO_TEXT, ResultReader
+from hermes.mcp.pending_calls import fill_form
 from hermes.mcp.server_config import MAX_TOOL_NAME, HttpEndpoint, ServerConfig
 from hermes.mcp.tool_list import MAX_DESCRIPTION, MAX_PARAMETERS
+from hermes.mcp.tools import MAX_TEXT, NO_TEXT, ResultReader
 from hermes.schema.messages import Media, Text
 from hermes.schema.tools import Effect
 from support.mcp_listing import listed_specs

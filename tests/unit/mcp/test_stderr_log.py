@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.kit.redact import Redactor
-from hermes.mcp.stderr import MAX_LINE, SECRET_OVERLAP, StderrLog
+from hermes.mcp.transports import MAX_LINE, SECRET_OVERLAP, StderrLog
 
 pytestmark = pytest.mark.anyio
 CANARY = "canary-4711-0815-secret"

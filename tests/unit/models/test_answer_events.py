@@ -58,8 +58,8 @@ class FakeAnswer:
 
     async def next(self) -> list[bytes]:
         with anyio.fail_after(TIMEOUT):
-            batch = await self.events.next(hurry=False)
-        self.events.note(moved=True, ended=False)
+            batch = await self.events.next(finishing=False)
+        self.events.record_progress(moved=True, ended=False)
         return batch
 
 
@@ -178,7 +178,7 @@ async def test_data_after_a_complete_answer_is_read_without_a_pause() -> None:
     await answer.next()
     answer.comes("[DONE]")
     with anyio.fail_after(TIMEOUT):
-        assert await answer.events.next(hurry=True) == []
+        assert await answer.events.next(finishing=True) == []
     assert answer.events.received_done
     assert coalescer.rests == []
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from hermes.models.api_modes import ANTHROPIC, CHAT, GEMINI, RESPONSES
-from hermes.models.key_sources import configured_keys
-from hermes.models.model_features import with_model_features
-from hermes.models.model_profile import EffortFormat
-from hermes.models.providers import PROVIDERS, find_provider, model_profile_for
+from hermes.models.catalog import with_model_features
+from hermes.models.providers import PROVIDERS, EffortFormat, find_provider, model_profile_for
 from hermes.models.resolver import ModelTarget, resolve_models
+from hermes.models.selection import configured_keys
 from hermes.models.settings import CustomProvider, FallbackModel, ModelOverrides, ModelSettings
+from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
 
 KEYS = {f"{name}_API_KEY": "k" for name in ("OPENAI", "ANTHROPIC", "GEMINI", "XAI", "GROQ")}
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from hermes.models.auth_file import AuthFile, Cooldown, Credential, fingerprint, parse_timestamp
-from hermes.models.key_pool import AuthFileCooldowns, KeyPool
+from hermes.models.key_pool import AuthFileCooldowns, KeyPool, key_statuses, next_key
 from hermes.models.key_ring import KeyRing, KeyStrategy
-from hermes.models.key_status import key_statuses, next_key
 from hermes.models.settings import ModelSettings
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.testing.clock import FakeClock

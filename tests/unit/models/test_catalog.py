@@ -3,8 +3,15 @@ import re
 import pytest
 
 from hermes.models.catalog import DEFAULT_WINDOW, LOCAL_WINDOW, catalog_entry, context_window, price
-from hermes.models.model_profile import EFFORTS, EffortFormat
-from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, find_provider, model_profile_for
+from hermes.models.providers import (
+    CUSTOM,
+    EFFORTS,
+    EMBEDDED,
+    PROVIDERS,
+    EffortFormat,
+    find_provider,
+    model_profile_for,
+)
 from hermes.schema.messages import Usage
 
 MILLION = Usage(input=1_000_000, output=1_000_000)

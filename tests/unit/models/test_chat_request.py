@@ -10,7 +10,7 @@ from msgspec import Raw
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from pydantic import TypeAdapter
 
-from hermes.models.model_profile import (
+from hermes.models.providers import (
     EFFORTS,
     EffortFormat,
     ModelProfile,

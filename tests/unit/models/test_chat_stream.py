@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from hermes.models.wire.call_builder import (
+from hermes.models.wire.answer_builder import (
     MAX_ARGUMENTS,
     MAX_CALLS,
     CallBuilder,

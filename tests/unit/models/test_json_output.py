@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hermes.models.api_modes import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from hermes.models.catalog import with_model_features
 from hermes.models.embedded.small_profile import small_profile
-from hermes.models.model_features import with_model_features
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
+from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
 from hermes.models.wire.chat_completions import ChatRequestCodec
 from hermes.models.wire.openai_responses import ResponsesRequestCodec
 from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.models.model_check import check_listed, is_listed
+from hermes.models.discovery import check_listed, is_listed
 from hermes.schema.errors import UsageError
 
 

@@ -309,7 +309,7 @@ async def test_stream_without_an_answer_is_an_error():
 
 async def test_requests_keep_the_minimum_gap():
     clock, one = FakeClock(auto=True), model("one", OK, OK, OK)
-    resilient = ResilientModel([KeyedModel(one, gap=5.0)], clock)
+    resilient = ResilientModel([KeyedModel(one, min_interval=5.0)], clock)
     for turn in ("u1", "u2"):
         await read_stream(resilient, request_for(turn))
     assert clock.slept == [5.0]

@@ -212,7 +212,7 @@ def test_custom_provider_is_found_by_any_name(settings, flags):
     )
     assert provider_and_model(target) == ("box", "big")
     assert target.base_url == "http://10.0.0.5:9000/v1"
-    assert (target.keys, target.window, target.gap) == (("k",), 65_536, 1.5)
+    assert (target.keys, target.window, target.min_interval) == (("k",), 65_536, 1.5)
     assert (target.verify, target.local, target.extra) == (False, True, {"top_k": 5})
 
 

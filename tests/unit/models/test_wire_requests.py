@@ -7,10 +7,9 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw, structs
 
-from hermes.models.anthropic_auth import key_headers
-from hermes.models.api_modes import ANTHROPIC, GEMINI, RESPONSES
-from hermes.models.model_features import with_model_features
-from hermes.models.model_profile import EffortFormat, ModelProfile
+from hermes.models.catalog import with_model_features
+from hermes.models.providers import EffortFormat, ModelProfile
+from hermes.models.urls import ANTHROPIC, GEMINI, RESPONSES, anthropic_headers
 from hermes.models.wire.anthropic_messages import AnthropicWire
 from hermes.models.wire.gemini_native import GeminiWire
 from hermes.models.wire.openai_responses import ResponsesWire
@@ -165,9 +164,9 @@ class TestAnthropic:
 
     def test_headers(self):
         home, away = "https://api.anthropic.com/v1", "https://api.minimax.io/anthropic"
-        assert key_headers("k", home) == {"anthropic-version": "2026-10-21", "x-api-key": "k"}
-        assert key_headers("", away) == {"anthropic-version": "2023-06-01"}
-        assert key_headers("sk-ant-oat01-x", home, ("b",)) == {
+        assert anthropic_headers("k", home) == {"anthropic-version": "2026-10-21", "x-api-key": "k"}
+        assert anthropic_headers("", away) == {"anthropic-version": "2023-06-01"}
+        assert anthropic_headers("sk-ant-oat01-x", home, ("b",)) == {
             "anthropic-version": "2026-10-21",
             "authorization": "Bearer sk-ant-oat01-x",
             "anthropic-beta": "b,oauth-2025-04-20",

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.models.wire import anthropic_stream, gemini_stream, responses_stream
+from hermes.models.wire import anthropic_stream, gemini_native, responses_stream
+from hermes.models.wire.answer_builder import MAX_CALLS
 from hermes.models.wire.anthropic_stream import AnthropicStream
-from hermes.models.wire.call_builder import MAX_CALLS
-from hermes.models.wire.gemini_stream import GeminiStream
+from hermes.models.wire.gemini_native import GeminiStream
 from hermes.models.wire.responses_stream import ResponsesStream
 from hermes.models.wire.stream import MAX_ANSWER, InvalidChunk, StreamError, WireStream
 from hermes.schema.events import ReasoningDelta, TextDelta
@@ -28,7 +28,7 @@ def responses() -> ResponsesStream:
 
 
 def gemini() -> GeminiStream:
-    return GeminiStream(msgspec.json.Decoder(gemini_stream.StreamEvent, strict=False))
+    return GeminiStream(msgspec.json.Decoder(gemini_native.StreamEvent, strict=False))
 
 
 def fed(stream: WireStream, *events: dict[str, Any]) -> WireStream:

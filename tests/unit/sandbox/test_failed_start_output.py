@@ -4,7 +4,7 @@ import anyio.lowlevel
 import pytest
 
 from hermes.ports.sandbox import ProcessExit, ProcessSpec
-from hermes.sandbox.capture import SPILL_LIMIT, OutputCapture, run_to_end
+from hermes.sandbox.local import SPILL_LIMIT, OutputCapture, run_to_end
 from hermes.sandbox.spawner import NotStarted
 
 pytestmark = pytest.mark.anyio

@@ -69,7 +69,9 @@ def test_only_existing_visible_entries_of_a_home_are_writable(root: Path):
 def test_lent_folder_is_writable_if_permitted(root: Path):
     hermes = root / "home/.hermes"
     (hermes / "workspace").mkdir()
-    policy = FilesystemPolicy(tmp="/t", hidden=(str(hermes),), lent=(f"{hermes}/workspace",))
+    policy = FilesystemPolicy(
+        tmp="/t", hidden=(str(hermes),), writable_on_request=(f"{hermes}/workspace",)
+    )
     kept = {"home/.hermes": PathAccess.HIDDEN}
     assert access(root, policy) == kept | {"home/.hermes/workspace": PathAccess.READ}
     working = access(root, policy, "home/.hermes/workspace")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.sandbox.capture import OutputCapture
+from hermes.sandbox.local import OutputCapture
 
 
 @settings(

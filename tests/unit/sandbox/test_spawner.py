@@ -33,7 +33,9 @@ def witness(tmp_path: Path) -> Iterator[ProcessTreePipe]:
 
 
 def shell(command: str, *args: str, talk: bool = False) -> SpawnRequest:
-    return SpawnRequest(argv=("bash", "-c", command, "bash", *args), cwd="/", env=ENV, talk=talk)
+    return SpawnRequest(
+        argv=("bash", "-c", command, "bash", *args), cwd="/", env=ENV, has_stdin=talk
+    )
 
 
 async def read_all(child: Child) -> bytes:
@@ -122,9 +124,9 @@ async def test_tree_of_a_killed_supervisor_is_ended(spawner: Spawner, witness: P
         spawner.open(shell("read x; echo $x", talk=True)) as other,
         spawner.open(shell(f"{PRINT_SUPERVISOR}; {TREE}", witness.path)) as child,
     ):
-        assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        assert len(await witness.wait_started(TREE_SIZE)) == TREE_SIZE
         os.kill(await supervisor_of(child), signal.SIGKILL)
-        await witness.silence()
+        await witness.wait_ended()
         with pytest.raises(SandboxError, match="supervisor was killed"):
             await child.wait()
         await other.write_stdin(b"still here\n")
@@ -133,25 +135,25 @@ async def test_tree_of_a_killed_supervisor_is_ended(spawner: Spawner, witness: P
 
 async def test_closing_ends_trees_without_a_supervisor(spawner: Spawner, witness: ProcessTreePipe):
     async with spawner.open(shell(f"{PRINT_SUPERVISOR}; {TREE}", witness.path)) as child:
-        assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
+        assert len(await witness.wait_started(TREE_SIZE)) == TREE_SIZE
         os.kill(await supervisor_of(child), signal.SIGKILL)
         with pytest.raises(SandboxError, match="supervisor was killed"):
             await child.wait()
         spawner.close()
-        await witness.silence()
+        await witness.wait_ended()
 
 
 async def test_command_ends_when_reaper_and_supervisor_are_gone(
     spawner: Spawner, witness: ProcessTreePipe
 ):
     async with spawner.open(shell(f"{PRINT_SUPERVISOR}; {WAITING}", witness.path)) as child:
-        await witness.hear(1)
+        await witness.wait_started(1)
         supervisor = await supervisor_of(child)
         spawner.close()
         os.kill(supervisor, signal.SIGKILL)
         with pytest.raises(SandboxError, match="supervisor was killed"):
             await child.wait()
-        await witness.silence()
+        await witness.wait_ended()
 
 
 async def test_failed_start_leaks_no_files(tmp_path: Path):
@@ -173,19 +175,19 @@ async def test_closing_the_spawner_keeps_running_children(spawner: Spawner):
 
 async def test_stopped_child_can_be_ended(spawner: Spawner, witness: ProcessTreePipe):
     async with spawner.open(shell('exec 9>"$1"; echo up >&9; kill -STOP $$', witness.path)):
-        await witness.hear(1)
-    await witness.silence()
+        await witness.wait_started(1)
+    await witness.wait_ended()
 
 
 async def test_error_in_the_context_ends_the_tree(spawner: Spawner, witness: ProcessTreePipe):
     async def fail() -> None:
         async with spawner.open(shell(WAITING, witness.path)):
-            await witness.hear(1)
+            await witness.wait_started(1)
             raise LookupError
 
     with pytest.raises(LookupError):
         await fail()
-    await witness.silence()
+    await witness.wait_ended()
 
 
 @pytest.mark.parametrize(

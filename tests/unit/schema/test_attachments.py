@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from hermes.cli.verbs.sessions.formats import html, markdown
-from hermes.cli.verbs.sessions.formats.jsonl import SessionExport
+from hermes.cli.verbs.sessions import documents
+from hermes.cli.verbs.sessions.jsonl import SessionExport
 from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER, display_parts, typed_text
 from hermes.schema.messages import Text, User
 from hermes.schema.sessions import Session, StoredMessage
@@ -41,6 +41,9 @@ def test_text_that_looks_like_an_attachment_is_kept() -> None:
 def test_exports_show_attachments_by_name() -> None:
     session = Session(id="s", source="cli", started_at=AT)
     copy = SessionExport(session, [StoredMessage(seq=1, run="r", at=AT, message=MESSAGE)], [])
-    for text in ("\n".join(markdown.render(copy)), "\n".join(html.render(copy))):
+    for text in (
+        "\n".join(documents.render_markdown(copy)),
+        "\n".join(documents.render_html(copy)),
+    ):
         assert "attached: @file:a.md" in text
         assert "still words" not in text

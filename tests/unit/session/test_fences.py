@@ -14,9 +14,9 @@ from hermes.schema.errors import LeaseLost, StoreError
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Message, Result, Text, User
 from hermes.schema.sessions import Session
-from hermes.session.call_recovery import close_lost_calls
 from hermes.session.lease import LEASE_TTL, Lease
 from hermes.session.runner import Runner
+from hermes.session.transcripts import close_lost_calls
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptedModel, answer_script

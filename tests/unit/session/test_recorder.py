@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.ports.events import Emit
 from hermes.ports.store import Fence, Store, Write
+from hermes.ports.turn import Emit
 from hermes.schema.errors import StoreError
 from hermes.schema.events import (
     Event,

@@ -7,7 +7,7 @@ import pytest
 
 from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.scope import Scope
-from hermes.session.run_failures import (
+from hermes.session.recorder import (
     MAX_REASON,
     RETENTION,
     failure_reasons,

@@ -16,7 +16,7 @@ from hermes.schema.messages import (
     ToolCall,
     User,
 )
-from hermes.session.transcript_cache import BYTES_PER_MESSAGE, TranscriptCache
+from hermes.session.transcripts import BYTES_PER_MESSAGE, TranscriptCache
 
 
 def history(length: int) -> History:

@@ -9,9 +9,9 @@ import pytest
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import StoreCorrupt, StoreError
 from hermes.schema.scope import OWNER
+from hermes.store.connection import migrations
 from hermes.store.database_file import APPLICATION_ID
 from hermes.store.sqlite import SqliteStore, open_store
-from hermes.store.statements import migrations
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import session, user_message
 

@@ -21,8 +21,15 @@ from hermes.store.search_index import (
     is_index_behind,
     newest_message,
 )
-from hermes.store.search_query import MAX_TERMS, SearchTerm, TermKind, parse_query
-from hermes.store.tokenizer import fold_offsets, fold_text, tokenize
+from hermes.store.search_text import (
+    MAX_TERMS,
+    SearchTerm,
+    TermKind,
+    fold_offsets,
+    fold_text,
+    parse_query,
+    tokenize,
+)
 from hermes.store.writes import apply_writes
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import result_message, session, user_message

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from hermes.store.blobs import FileBlobs
-from hermes.testing.contracts.blobs import BlobsContract
-from hermes.testing.contracts.records import RecordsContract
+from hermes.testing.contracts.records import BlobsContract, RecordsContract
 from hermes.testing.contracts.store import StoreContract
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from hermes.schema.errors import StoreFull
-from hermes.store.errors import store_error
+from hermes.store.connection import store_error
 
 
 @pytest.mark.parametrize("code", [apsw.SQLITE_FULL, apsw.SQLITE_IOERR_SHMSIZE])

@@ -19,10 +19,10 @@ from hermes.schema.messages import Assistant, Result, Stop, Text, User
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session
 from hermes.store.database_file import open_writer
-from hermes.store.embedding import Embedder
 from hermes.store.search import SearchRequest, fuse_rankings
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.store.vector_search import VectorSearch, _VectorBuilder, has_packages
+from hermes.store.vectors import Embedder
 from hermes.testing.clock import FakeClock
 from support.cli_process import TEST_TIMEOUT
 

@@ -96,7 +96,7 @@ async def test_activity_of_each_task_is_visible(tmp_path: Path) -> None:
     ):
         await delegations.dispatch(scope, [Task(goal="a"), Task(goal="b")])
         await wait_for_requests(built, 2)
-        (going,) = delegations.of("the one after a reset", "chat")
+        (going,) = delegations.running_in("the one after a reset", "chat")
         assert going.activity[0].startswith("look")
         assert going.activity[1] == "waiting"
 
@@ -150,7 +150,7 @@ async def test_full_disk_loses_no_report(tmp_path: Path) -> None:
                     await built.clock.advance(1)
             (message,) = await built.inbox_texts()
             assert "did a" in message
-            assert not delegations.of("parent", "")
+            assert not delegations.running_in("parent", "")
 
 
 class InterruptingStore(SqliteStore):

@@ -19,9 +19,8 @@ from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 from hermes.testing.contracts.channel import ChannelBench, ChannelContract
 from hermes.testing.platform.channel import open_platform_channel
-from hermes.testing.platform.faults import SOME_FAULTS, FaultRates
 from hermes.testing.platform.server import PlatformServer, serve_platform
-from hermes.testing.platform.state import FakePlatform
+from hermes.testing.platform.state import SOME_FAULTS, FakePlatform, FaultRates
 
 pytestmark = pytest.mark.anyio
 
@@ -40,10 +39,10 @@ class TestPlatformChannel(ChannelContract):
     async def bench(self, server: PlatformServer) -> AsyncGenerator[ChannelBench]:
         async def arrive(text: str) -> None:
             server.say("bot", "kitchen", "ann", text)
-            await server.until(lambda: not server.truth.feed("bot").updates)
+            await server.until(lambda: not server.platform.feed("bot").updates)
 
         async def shown(home: Address) -> list[str]:
-            return [one.text for one in server.truth.seen("bot", home.chat)]
+            return [one.text for one in server.platform.posts_in("bot", home.chat)]
 
         async with open_platform_channel(server.url, "bot", SystemClock()) as channel:
             yield ChannelBench(channel, HOME, arrive, shown)
@@ -54,9 +53,9 @@ async def test_platform_channel_supports_all_capabilities(server: PlatformServer
         for extra in (SupportsEdit, SupportsTyping, SupportsReactions, SupportsLiveness):
             assert isinstance(channel, extra)
         await channel.typing(HOME, True)
-        assert server.truth.typing == {("bot", "kitchen")}
+        assert server.platform.typing == {("bot", "kitchen")}
         await channel.react(HOME, "u1", "!")
-        assert server.truth.signs == [("u1", "!")]
+        assert server.platform.reactions == [("u1", "!")]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ async def test_refused_post_raises_not_sent(weather: FaultRates, error: type[Not
     ):
         with pytest.raises(error):
             await channel.send(HOME, HELLO)
-        assert not server.truth.shown
+        assert not server.platform.posts
 
 
 @pytest.mark.parametrize("weather", [FaultRates(dropped=1), FaultRates(lost_reply=1)])
@@ -82,7 +81,7 @@ async def test_cut_connection_does_not_raise_not_sent(weather: FaultRates):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             await channel.send(HOME, HELLO)
         assert not isinstance(caught.value, NotSent)
-        assert len(server.truth.shown) == (weather.lost_reply == 1)
+        assert len(server.platform.posts) == (weather.lost_reply == 1)
 
 
 async def test_send_without_a_server_raises_offline():
@@ -107,7 +106,7 @@ async def test_unacknowledged_update_is_delivered_again(server: PlatformServer):
             await channel.run(deliver)
         async with anyio.create_task_group() as group:
             group.start_soon(channel.run, deliver)
-            await server.until(lambda: not server.truth.feed("bot").updates)
+            await server.until(lambda: not server.platform.feed("bot").updates)
             group.cancel_scope.cancel()
     assert received == ["u0", "u0"]
 
@@ -119,7 +118,7 @@ def test_faults_repeat_and_mix_updates_but_keep_each_chat_in_order():
     delivered = [update.spoken for update in truth.feed("bot").updates]
     assert 100 < len(delivered) - 500 < 200
     first_deliveries = list(dict.fromkeys(delivered))
-    assert first_deliveries != truth.spoken
+    assert first_deliveries != truth.written
     for chat in range(5):
         texts = [int(one.text) for one in first_deliveries if one.chat == f"c{chat}"]
         assert texts == sorted(texts)

@@ -7,15 +7,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from hermes.learning.ledger.change import Author
-from hermes.learning.memory.entries import MemoryLimits
-from hermes.learning.memory.memory_store import MemoryStore
+from hermes.learning.ledger import Author
+from hermes.learning.memory import MemoryLimits, MemoryStore
 from hermes.learning.skills.editor import Authorship
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.testing.scripted_model import answer_script
 from hermes.tools.memory import MAX_REFUSALS, MemoryDeps, MemoryTool
-from hermes.tools.skill_manage import ManageDeps, SkillManage
-from hermes.tools.skills_list import SkillDeps, SkillView
+from hermes.tools.skills import ManageDeps, SkillDeps, SkillManage, SkillView
 from support.learning import LearningHarness, learning_harness, make_call
 from support.turns import assistant_message
 
@@ -141,7 +139,7 @@ async def test_usable_skills_are_listed_and_opened_with_their_files(
         assert pots["content"] == "Of clay.\n"
         assert "has no file" in outside["error"]
         assert "no skill 'coffee'" in gone["error"]
-        assert one.learning.usage.of("tea").view_count == 1
+        assert one.learning.usage.get("tea").view_count == 1
 
 
 async def test_secrets_in_a_skill_are_redacted(tmp_path: Path) -> None:
@@ -170,7 +168,7 @@ async def test_agent_cannot_change_pinned_or_user_skills(
             one, make_call("skill_manage", action="create", name="tea", content=TEA)
         )
         assert made["path"] == "skills/tea"
-        assert one.learning.usage.of("tea").created_by == "agent"
+        assert one.learning.usage.get("tea").created_by == "agent"
         (entry,) = await one.learning.ledger.log()
         assert (entry.change.by, entry.change.origin.session) == (
             Author.AGENT,

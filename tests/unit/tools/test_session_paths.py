@@ -131,7 +131,7 @@ def test_files_executed_by_git_need_approval(tmp_path: Path):
     (work / "repo/scripts/first").symlink_to("second")
     owner = owner_git_config({}, str(tmp_path))
     steering = SensitivePaths(is_executed_by_git=lambda path: is_executed_by_git(str(path), owner))
-    paths = SessionPaths(tmp_path / "elsewhere", temporary=[], steering=steering)
+    paths = SessionPaths(tmp_path / "elsewhere", temporary=[], sensitive=steering)
     scope = Scope("p", "s", "r", str(work))
     linked = ("repo/scripts/first", "repo/scripts/second", "repo/shared")
     for name in ("repo/.githooks/pre-commit", "team", "repo/tools/monitor", *linked):
@@ -154,7 +154,7 @@ def test_only_subfolders_of_the_home_are_writable_without_approval(tmp_path: Pat
         (home / name).write_text("mine")
     (home / ".bashrc").symlink_to(home / "dotfiles/bashrc")
     starts = [home / ".bashrc", home / "go/bin", home / "bin"]
-    paths = SessionPaths(home, temporary=[], steering=SensitivePaths(startup_files=starts))
+    paths = SessionPaths(home, temporary=[], sensitive=SensitivePaths(startup_files=starts))
     beyond = (
         "msgspec.py", "msgspec/__init__.py", "plan.txt", ".bashrc", "bin/ls", "go/bin/gopls",
         "go/bin/new", "dotfiles/bashrc", ".ssh/authorized_keys",

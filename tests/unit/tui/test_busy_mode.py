@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hermes.schema.events import TextDelta
-from hermes.tui.busy_mode import BusyMode, mode_of_line, parse_busy_mode
+from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode
 from support.fake_tui_client import FakeTuiClient, answer_events
 from support.tui_screen import tui_screen
 

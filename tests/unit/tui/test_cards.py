@@ -8,7 +8,7 @@ from textual.events import Key, Paste
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta, ToolProgress
 from hermes.tui.widgets.cards import ThinkingCard, ToolCard
 from hermes.tui.widgets.code import CodeHead
-from hermes.tui.widgets.messages import Answer
+from hermes.tui.widgets.transcript import Answer
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
@@ -27,12 +27,12 @@ async def test_typing_after_focus_on_a_card_goes_to_the_prompt(tmp_path: Path) -
         await screen.type_keys("can you", "enter")
         await screen.wait_until(lambda: companion.messages == ["go", "can you"])
         await screen.wait_until_idle()
-        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
+        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().header)
         for key in (Key("h", "h"), Key("i", "i"), Key("enter", "\r")):
             screen.ui.post_message(key)
         await screen.wait_until(lambda: companion.messages == ["go", "can you", "hi"])
         await screen.wait_until_idle()
-        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().head)
+        screen.ui.chat.set_focus(screen.ui.chat.query(ToolCard).first().header)
         await screen.pilot.press("ctrl+d")
         await screen.wait_until(lambda: screen.ui.return_value == 0)
 
@@ -70,13 +70,13 @@ async def test_cards_open_by_key_and_mouse(tmp_path: Path) -> None:
         await screen.wait_for("✓ terminal ls  2 lines")
         await screen.wait_until_idle()
         (card,) = screen.ui.chat.query(ToolCard)
-        await screen.pilot.click(card.head)
+        await screen.pilot.click(card.header)
         await screen.wait_for("$ ls\n   one\n   two")
-        card.head.focus()
+        card.header.focus()
         await screen.pilot.press("enter")
         await screen.wait_until_gone("$ ls")
         (thought,) = screen.ui.chat.query(ThinkingCard)
-        await screen.pilot.click(thought.head)
+        await screen.pilot.click(thought.header)
         await screen.wait_for("   Hm")
 
 
@@ -96,7 +96,7 @@ async def test_typing_goes_to_the_prompt_from_any_focus(tmp_path: Path) -> None:
         await screen.submit("look")
         await screen.wait_until_idle()
         (card,) = screen.ui.chat.query(ToolCard)
-        card.head.focus()
+        card.header.focus()
         await screen.type_keys("hello")
         assert screen.ui.chat.prompt.text == "hello"
 

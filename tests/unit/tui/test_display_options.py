@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from hermes.cli.verbs.chat.display_settings import display_options_of
+from hermes.cli.verbs.chat.options import display_options_of
 from hermes.config.home import Home
 from hermes.config.loader import load_config
 from hermes.schema.events import ReasoningDelta
@@ -15,7 +15,7 @@ from hermes.schema.sessions import StoredMessage
 from hermes.testing.clock import FakeClock
 from hermes.tui.app import Ui, UiSettings
 from hermes.tui.client import RecentHistory
-from hermes.tui.display_options import DEFAULT_OPTIONS, DisplayOptions
+from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 
@@ -43,14 +43,14 @@ def test_every_setting_is_mapped(tmp_path: Path) -> None:
     home.config.write_text(SETTINGS)
     assert display_options_of(load_config(home, {}).config) == DisplayOptions(
         reasoning=False,
-        open=True,
+        reasoning_open=True,
         raw=True,
         diffs=False,
         cost=True,
         times=True,
         bell=True,
         compact=True,
-        preview=12,
+        preview_length=12,
         paste_lines=7,
         paste_size=700,
     )
@@ -68,7 +68,9 @@ async def test_reasoning_is_shown_or_hidden(tmp_path: Path, *, wanted: bool) -> 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_reasoning_is_expanded(tmp_path: Path, *, whole: bool) -> None:
     companion = FakeTuiClient([ReasoningDelta("A deep idea."), *answer_events("The answer.")])
-    async with tui_screen(companion, tmp_path, display=DisplayOptions(open=whole)) as screen:
+    async with tui_screen(
+        companion, tmp_path, display=DisplayOptions(reasoning_open=whole)
+    ) as screen:
         await screen.submit("go")
         await screen.wait_for("The answer.")
         assert ("A deep idea." in screen.text) is whole
@@ -120,7 +122,7 @@ async def test_preview_limits_the_call(tmp_path: Path) -> None:
         *answer_events("Done."),
     ]
     async with tui_screen(
-        FakeTuiClient(steps), tmp_path, display=DisplayOptions(preview=9)
+        FakeTuiClient(steps), tmp_path, display=DisplayOptions(preview_length=9)
     ) as screen:
         await screen.submit("go")
         await screen.wait_for("Done.")
@@ -211,7 +213,9 @@ async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
     companion.history = RecentHistory(
         rows=(StoredMessage(1, at, "r1", asked), StoredMessage(2, at, "r1", thought))
     )
-    async with tui_screen(companion, tmp_path, display=DisplayOptions(open=True)) as screen:
+    async with tui_screen(
+        companion, tmp_path, display=DisplayOptions(reasoning_open=True)
+    ) as screen:
         await screen.submit("/ts on")
         await screen.wait_for("Timestamps are shown from now on.")
         await screen.submit("/resume s7")

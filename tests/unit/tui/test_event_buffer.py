@@ -1,7 +1,7 @@
 """The event buffer keeps the order, merges deltas and wakes once per batch."""
 
 from hermes.schema.events import Notice, ReasoningDelta, TextDelta
-from hermes.tui.screens.turn import EventBuffer
+from hermes.tui.turn_display import EventBuffer
 
 
 def test_deltas_are_merged_in_order() -> None:

@@ -7,8 +7,7 @@ import pytest
 from hermes.schema.events import TextDelta
 from hermes.tui.markdown_stream import LIST_SPLIT_SIZE
 from hermes.tui.widgets.code import Prose
-from hermes.tui.widgets.messages import Answer, ArchivedText
-from hermes.tui.widgets.transcript import MAX_WIDGETS
+from hermes.tui.widgets.transcript import MAX_WIDGETS, Answer, ArchivedText
 from support.fake_tui_client import FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 

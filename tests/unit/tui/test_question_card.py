@@ -7,8 +7,8 @@ import pytest
 
 from hermes.schema.events import QuestionAnswered
 from hermes.testing.clock import FakeClock
-from hermes.tui.screens.chat import Chat
-from hermes.tui.screens.key_timing import DEBOUNCE_SECONDS
+from hermes.tui.chat_screen import Chat
+from hermes.tui.keys import DEBOUNCE_SECONDS
 from hermes.tui.widgets.question import KEY_PAUSE, QuestionCard
 from support.fake_tui_client import (
     FakeTuiClient,

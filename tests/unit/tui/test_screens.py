@@ -58,7 +58,7 @@ HELLO = Greeting(
     folder="/srv/garden",
     notes=("/old is gone; the session goes on in /srv/garden.",),
     warnings=("The setting 'x' is unknown.",),
-    trouble="No model can be reached.",
+    error="No model can be reached.",
     hint="Run: hermes model",
 )
 
@@ -145,7 +145,7 @@ async def test_resumed_session(tmp_path: Path) -> None:
  gpt-5-mini · bubblewrap · F1 help
 """)
         first = screen.ui.chat.query(ToolCard).first()
-        await screen.pilot.click(first.head)
+        await screen.pilot.click(first.header)
         await screen.wait_for("   peas")
         assert "   $ ls beds" in screen.text
         await screen.submit("/resume s7")

@@ -90,7 +90,7 @@ async def test_open_error_is_shown_and_input_is_kept(tmp_path: Path) -> None:
         companion.reachable.set()
         await screen.wait_until(lambda: screen.ui.return_value is not None)
     assert screen.ui.return_value == ConfigError.exit_code
-    assert screen.ui.trouble is companion.open_error
+    assert screen.ui.exit_error is companion.open_error
     assert screen.ui.text == "> first\n> second"
 
 

@@ -5,15 +5,15 @@ from inline_snapshot import snapshot
 from hermes.tui.widgets.status import StatusInfo, format_cost, format_duration, status_line
 
 FACTS = StatusInfo(
-    doing="thinking",
+    activity="thinking",
     model="openai/gpt-5-mini",
-    used=64_000,
+    used_tokens=64_000,
     window=128_000,
     cost=0.1234,
     seconds=75.2,
     sandbox="bubblewrap",
     queued=1,
-    below=True,
+    more_below=True,
 )
 
 
@@ -34,7 +34,7 @@ def test_missing_sandbox_is_shown() -> None:
 
 def test_yolo_background_jobs_and_enter_hint_are_shown() -> None:
     facts = StatusInfo(
-        model="m", sandbox="landlock", yolo=True, background_jobs=2, enter="Enter queues"
+        model="m", sandbox="landlock", yolo=True, background_jobs=2, enter_hint="Enter queues"
     )
     assert status_line(facts, 99).plain == (
         "Enter queues · 2 in background · m · landlock · yolo · F1 help"

@@ -11,8 +11,7 @@ from hermes.schema.messages import Text, User
 from hermes.schema.sessions import StoredMessage
 from hermes.tui.client import CommandReply, RecentHistory
 from hermes.tui.widgets.code import CodeText
-from hermes.tui.widgets.messages import Answer, UserMessage
-from hermes.tui.widgets.transcript import UNDONE
+from hermes.tui.widgets.transcript import UNDONE, Answer, UserMessage
 from support.fake_tui_client import FakeTuiClient, answer_events
 from support.tui_screen import tui_screen
 

@@ -9,7 +9,7 @@ from textual.events import Paste
 from hermes.schema.errors import HermesError
 from hermes.schema.events import TextDelta
 from hermes.testing.clock import FakeClock
-from hermes.tui.screens.key_timing import QUIT_WINDOW
+from hermes.tui.keys import QUIT_WINDOW
 from support.fake_tui_client import CLIENT_TIMEOUT, FakeTuiClient, answer_events, tool_events
 from support.tui_screen import tui_screen
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 import msgspec
 from msgspec import Struct, structs
 
+from hermes.app.service.lifecycle import STOP_REASON, announce_stop, clear_planned_stop
 from hermes.app.service.lock import ProcessRecord, read_record
-from hermes.app.service.shutdown_markers import STOP, announce_stop, clear_planned_stop
 from hermes.app.service.status import Phase, read_state
 from hermes.config.home import Home
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout
@@ -45,7 +45,7 @@ class ProcessHandle:
             else:
                 signal.pidfd_send_signal(self._handle, number)
 
-    def ended(self, seconds: float) -> bool:
+    def wait_ended(self, seconds: float) -> bool:
         """Wait up to `seconds` for its exit and return whether it has ended."""
         if self._handle is not None:
             ready, _, _ = select.select([self._handle], [], [], seconds)
@@ -81,7 +81,7 @@ class StopOptions(Struct, frozen=True, kw_only=True):
 
     timeout: float = STOP_TIMEOUT
     force: bool = False
-    reason: str = STOP
+    reason: str = STOP_REASON
     on_interrupt: Callable[[], None] | None = None
 
 
@@ -107,13 +107,13 @@ def stop_gateway(
         if not options.force and _wait_for_exit(process, options):
             return False
         process.signal(signal.SIGKILL)
-        if not process.ended(_KILL_TIMEOUT):
+        if not process.wait_ended(_KILL_TIMEOUT):
             raise NotEnded(
                 f"The gateway with pid {record.pid} was killed but is still there",
                 hint="It may be stuck waiting for a disk or device; "
                 f"check: ps -o stat,wchan -p {record.pid}",
             )
-    _clean_up(home, record, restarting=options.reason != STOP)
+    _clean_up(home, record, restarting=options.reason != STOP_REASON)
     return True
 
 
@@ -124,13 +124,13 @@ def _wait_for_exit(process: ProcessHandle, options: StopOptions) -> bool:
     """
     try:
         process.signal(signal.SIGTERM)
-        ended = process.ended(options.timeout)
+        ended = process.wait_ended(options.timeout)
     except KeyboardInterrupt:
         if options.on_interrupt is None:
             raise
         try:
             options.on_interrupt()
-            ended = process.ended(options.timeout)
+            ended = process.wait_ended(options.timeout)
         except KeyboardInterrupt:
             return False
     if not ended:

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import structs
 
 from hermes.app.channels import ProcessResources, open_process_resources
-from hermes.app.service.api_host import ApiHost
+from hermes.app.service.lifecycle import Ending, RunOptions
 from hermes.app.service.notifier import Notifier
-from hermes.app.service.options import Ending, RunOptions
 from hermes.app.service.process import (
     END_SIGNALS,
     GatewayProcess,
@@ -22,7 +21,12 @@ from hermes.app.service.process import (
     noted_failure,
     unblock_signals,
 )
-from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
+from hermes.app.service.profile_service import (
+    ApiHost,
+    ProfileService,
+    ProfileServiceDeps,
+    serve_profile,
+)
 from hermes.app.service.restart_guard import StartAdvice
 from hermes.app.service.router import Router
 from hermes.app.service.state_file import phase_of, platforms_of

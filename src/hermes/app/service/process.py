@@ -10,6 +10,16 @@ import msgspec
 from msgspec import structs
 
 from hermes.app.service.control import StopOptions, stop_gateway
+from hermes.app.service.lifecycle import (
+    STOP_REASON,
+    Ending,
+    RunOptions,
+    clear_planned_stop,
+    exit_code,
+    planned_stop,
+    take_previous_ending,
+    write_clean_shutdown,
+)
 from hermes.app.service.lock import (
     HomeLocks,
     ProcessRecord,
@@ -17,15 +27,7 @@ from hermes.app.service.lock import (
     running_gateway,
     take_locks,
 )
-from hermes.app.service.options import Ending, RunOptions, exit_code
 from hermes.app.service.restart_guard import StartAdvice, StartRecord, advise_start, record_start
-from hermes.app.service.shutdown_markers import (
-    STOP,
-    clear_planned_stop,
-    planned_stop,
-    take_previous_ending,
-    write_clean_shutdown,
-)
 from hermes.app.service.state_file import StateFile
 from hermes.app.service.status import SERVING, Phase, Snapshot
 from hermes.config.home import Home
@@ -86,7 +88,7 @@ class GatewayProcess:
         if signal == SIGUSR1:
             return Ending.RESTART
         stop = planned_stop(self.home, self.record)
-        self._restart_follows = stop is not None and stop.reason != STOP
+        self._restart_follows = stop is not None and stop.reason != STOP_REASON
         log.info("signal %d, %s", signal, f"planned: {stop.reason}" if stop else "not planned")
         return Ending.STOPPED if stop else Ending.SIGNAL
 

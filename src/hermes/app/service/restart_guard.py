@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from hermes.app.service.options import Ending
+from hermes.app.service.lifecycle import Ending
 from hermes.config.home import Home
 from hermes.config.sections.messaging import Gateway
 from hermes.kit.files import read_regular_file, write_atomic

@@ -11,7 +11,7 @@ from hermes.config.sections.messaging import ProfileRoute
 from hermes.gateway.access import session_source
 from hermes.gateway.gateway import BorrowedChannel, HandleInbound
 from hermes.gateway.messages import Admitted, Rejected
-from hermes.logs.files import log_to
+from hermes.logs import log_to
 from hermes.ports.channel import Inbound
 from hermes.session.keys import SessionSource
 

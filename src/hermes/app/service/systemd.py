@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.app.service.options import ExitCode
+from hermes.app.service.lifecycle import ExitCode
 from hermes.config.home import DEFAULT_PROFILE, Home, user_home
 from hermes.gateway.shutdown_budget import stop_timeout
 from hermes.kit.errors import ConfigError, HermesError, UsageError

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from hermes.approvals.grants import simple_commands
+from hermes.approvals.saved_approvals import simple_commands
 from hermes.approvals.shell.parser import ShellContext
 
 _PRIVATE_PATH = re.compile(

@@ -47,7 +47,7 @@ class CallResponse(Struct, frozen=True):
     """Seconds for Retry-After; 0 omits the header."""
 
 
-class CallRefused(Exception):
+class CallRejected(Exception):
     """The call is refused; `code` is for programs, the message for people."""
 
     def __init__(self, status: int, code: str, message: str, *, wait: int = 0) -> None:
@@ -107,8 +107,8 @@ class CallWindow:
 class RecentCalls:
     """Remembers a value for each of the last `most` names."""
 
-    def __init__(self, most: int, seconds: float = float("inf")) -> None:
-        self._most = most
+    def __init__(self, limit: int, seconds: float = float("inf")) -> None:
+        self._most = limit
         self._seconds = seconds
         self._values: dict[str, tuple[str, float]] = {}
 

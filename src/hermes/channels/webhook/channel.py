@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from hermes.channels.webhook.calls import (
     Call,
-    CallRefused,
+    CallRejected,
     CallResponse,
     CallWindow,
     ListenerInfo,
@@ -22,14 +22,19 @@ from hermes.channels.webhook.calls import (
 )
 from hermes.channels.webhook.filters import FilterInput, matches_filters
 from hermes.channels.webhook.listener import Listener, ListenerLimits
-from hermes.channels.webhook.payload import Event, Payload, event_of, read_payload
-from hermes.channels.webhook.routes import Route
-from hermes.channels.webhook.settings import PER_MINUTE, WebhookSettings, read_settings
+from hermes.channels.webhook.payload import (
+    Event,
+    Payload,
+    event_of,
+    plain_text,
+    prompt_parts,
+    read_payload,
+)
+from hermes.channels.webhook.routes import PER_MINUTE, Route, WebhookSettings, read_settings
 from hermes.channels.webhook.signatures import BODY_ONLY, Proof, verify
 from hermes.channels.webhook.subscriptions import FILE, RouteTable, Subscriptions
-from hermes.channels.webhook.template import plain_text, prompt_parts
 from hermes.kit.clock import Clock
-from hermes.kit.hosts import host_of, is_loopback
+from hermes.kit.hosts import is_loopback, parse_host
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
@@ -136,7 +141,7 @@ class WebhookChannel:
     async def receive(self, call: Call) -> CallResponse:
         try:
             return await self._receive(call)
-        except CallRefused as refused:
+        except CallRejected as refused:
             log.info("webhook %s: %d %s", call.route, refused.status, refused)
             return refused.answer
 
@@ -160,11 +165,11 @@ class WebhookChannel:
     def _route(self, name: str) -> Route:
         route = self._routes.routes().get(name)
         if route is None:
-            raise CallRefused(404, "not_found", "There is no such webhook route.")
+            raise CallRejected(404, "not_found", "There is no such webhook route.")
         if not route.enabled:
-            raise CallRefused(403, "disabled", "This route is disabled.")
+            raise CallRejected(403, "disabled", "This route is disabled.")
         if route.unserved:
-            raise CallRefused(501, "not_served", "This route cannot be served; see the log.")
+            raise CallRejected(501, "not_served", "This route cannot be served; see the log.")
         return route
 
     def _proof(self, route: Route, call: Call) -> Proof | None:
@@ -172,16 +177,16 @@ class WebhookChannel:
             return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
         if self._listener is None or not self._listener.loopback:
             log.warning("webhook route %s: %s", route.name, _UNSIGNED_PUBLIC)
-            raise CallRefused(
+            raise CallRejected(
                 403, "insecure", "This route has no secret and only serves local calls."
             )
-        host = host_of(call.headers.get("host", ""))
+        host = parse_host(call.headers.get("host", ""))
         if host is None or not is_loopback(host):
-            raise CallRefused(
+            raise CallRejected(
                 403, "insecure", "Without a secret, only calls to localhost are accepted."
             )
         if not _REMOTE_HEADERS.isdisjoint(call.headers):
-            raise CallRefused(
+            raise CallRejected(
                 403, "insecure", "Without a secret, calls from browsers or proxies are refused."
             )
         return None
@@ -203,17 +208,19 @@ class WebhookChannel:
         if known := self._known(verified):
             return _answer(200, "duplicate", verified, known)
         if self._deliver is None:
-            raise CallRefused(503, "not_listening", "Calls are not accepted at the moment.", wait=5)
+            raise CallRejected(
+                503, "not_listening", "Calls are not accepted at the moment.", wait=5
+            )
         if wait := self._window(verified.route.name).wait(self._clock.monotonic()):
             message = f"This route accepts {self._per_minute} calls per minute."
-            raise CallRefused(429, "rate_limit", message, wait=math.ceil(wait))
+            raise CallRejected(429, "rate_limit", message, wait=math.ceil(wait))
         try:
             await self._deliver(verified.inbound)
         except InboundRefused as error:
-            raise CallRefused(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
+            raise CallRejected(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
         except HermesError as error:
             log.warning("webhook %s: a call could not be stored: %s", verified.route.name, error)
-            raise CallRefused(
+            raise CallRejected(
                 503, "not_kept", "The call could not be stored; send it again.", wait=5
             ) from error
         self._remember(verified)

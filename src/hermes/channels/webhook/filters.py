@@ -16,7 +16,7 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct
 
 from hermes.channels.webhook.payload import as_text, value_at
-from hermes.config.yaml_values import as_list, as_mapping, describe_value
+from hermes.config.values import as_list, as_mapping, describe_value
 from hermes.schema.errors import ConfigError
 
 _UNSUPPORTED = frozenset({"in_file", "regex"})

@@ -22,21 +22,21 @@ from hermes.channels.webhook.calls import (
     SINGLE_HEADERS,
     Call,
     CallHandler,
-    CallRefused,
+    CallRejected,
     CallResponse,
 )
-from hermes.channels.webhook.settings import BODY, HOST, PORT
+from hermes.channels.webhook.routes import BODY, HOST, PORT
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.kit.clock import Clock
-from hermes.kit.connections import (
-    ACCEPTED_AT_ONCE,
-    Connections,
-    room_for,
-    wait_in_kernel,
-)
 from hermes.kit.hosts import is_loopback
-from hermes.kit.http_shutdown import shut_down_server
-from hermes.kit.listen_errors import listen_error
+from hermes.kit.http_server import (
+    ACCEPT_BATCH,
+    Connections,
+    connection_limit,
+    extend_backlog,
+    listen_error,
+    shut_down_server,
+)
 from hermes.kit.text import one_line
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class _Connection(RequestHandler):
         self._connections = among
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._connections.lost(self)
+        self._connections.remove(self)
         super().connection_lost(exc)
 
 
@@ -114,7 +114,7 @@ class Listener:
         self._runner: web.AppRunner | None = None
         self._busy = 0
         self._http_log = _HttpLog(__name__)
-        self._connections = Connections(room_for(self._limits.connections))
+        self._connections = Connections(connection_limit(self._limits.connections))
 
     @property
     def serving(self) -> bool:
@@ -181,17 +181,17 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                self._connection, self.host, self.requested_port, backlog=ACCEPTED_AT_ONCE
+                self._connection, self.host, self.requested_port, backlog=ACCEPT_BATCH
             )
         except OSError as error:
             raise listen_error("webhook", self.host, self.requested_port, error) from error
-        wait_in_kernel(server.sockets)
+        extend_backlog(server.sockets)
         return server
 
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
         now = self._clock.monotonic()
-        self._connections.end_silent(now - self._limits.head_seconds)
+        self._connections.close_silent(now - self._limits.head_seconds)
         if server is None or not self._connections.make_room():
             return _TooManyConnections()
         connection = _Connection(
@@ -205,53 +205,53 @@ class Listener:
             logger=self._http_log,
             access_log=None,
         )
-        self._connections.opened(connection, now)
+        self._connections.add(connection, now)
         return connection
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every outcome of a request into one response format."""
-        self._connections.asked(request.protocol)
+        self._connections.request_started(request.protocol)
         try:
             return await self._answered(request, handler)
         finally:
-            self._connections.answered(request.protocol)
+            self._connections.request_ended(request.protocol)
 
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except CallRefused as refused:
+        except CallRejected as refused:
             return _response(refused.answer)
         except web.HTTPException as error:
             allowed = error.headers.get("Allow", "")
             message = f"Only {allowed} is allowed here." if allowed else "Not found."
             code = "method" if allowed else "not_found"
-            response = _response(CallRefused(error.status, code, message).answer)
+            response = _response(CallRejected(error.status, code, message).answer)
             if allowed:
                 response.headers["Allow"] = allowed
             return response
         except Exception:
             log.exception("a webhook call failed")
-            return _response(CallRefused(500, "internal", "Internal error; see the log.").answer)
+            return _response(CallRejected(500, "internal", "Internal error; see the log.").answer)
 
     async def _health(self, request: web.Request) -> web.Response:
         return _response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
     async def _handle_call(self, request: web.Request) -> web.Response:
         if not request.raw_path.startswith("/"):
-            raise CallRefused(400, "target", "The request target must be a path, not a full URL.")
+            raise CallRejected(400, "target", "The request target must be a path, not a full URL.")
         route = request.match_info["route"]
         call_handler = self._handler(request.match_info.get("profile", ""))
         if call_handler is None:
-            raise CallRefused(404, "not_found", "There is no such webhook route.")
+            raise CallRejected(404, "not_found", "There is no such webhook route.")
         if self._busy >= self._limits.requests:
-            raise CallRefused(503, "busy", "Too many concurrent calls.", wait=1)
+            raise CallRejected(503, "busy", "Too many concurrent calls.", wait=1)
         self._busy += 1
         try:
             call_handler.check(route)
             headers = _headers(request)
             answer = await call_handler.receive(Call(route, headers, await self._body(request)))
-            self._connections.trust(request.protocol)
+            self._connections.mark_trusted(request.protocol)
             return _response(answer)
         finally:
             self._busy -= 1
@@ -263,17 +263,17 @@ class Listener:
 
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise CallRefused(415, "content_encoding", "The body must not be compressed.")
+            raise CallRejected(415, "content_encoding", "The body must not be compressed.")
         most = self._limits.body
         body = _Body(bytearray())
         if (request.content_length or 0) <= most:
             await self._read(request, body)
         if (request.content_length or 0) > most or len(body.data) > most:
-            raise CallRefused(413, "too_large", f"The body is larger than {most:,} bytes.")
+            raise CallRejected(413, "too_large", f"The body is larger than {most:,} bytes.")
         if body.broken:
-            raise CallRefused(400, "body", "The body is incomplete or does not match its headers.")
+            raise CallRejected(400, "body", "The body is incomplete or does not match its headers.")
         if not body.whole:
-            raise CallRefused(408, "too_slow", "The body was not received in time.")
+            raise CallRejected(408, "too_slow", "The body was not received in time.")
         return bytes(body.data)
 
     async def _read(self, request: web.Request, body: _Body) -> None:
@@ -301,7 +301,9 @@ def _headers(request: web.Request) -> dict[str, str]:
     for name, value in request.headers.items():
         lower = name.lower()
         if lower in headers and lower in SINGLE_HEADERS:
-            raise CallRefused(400, "duplicate_header", f"The header {lower} occurs more than once.")
+            raise CallRejected(
+                400, "duplicate_header", f"The header {lower} occurs more than once."
+            )
         headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
     return headers
 

@@ -1,14 +1,20 @@
 """Decode the body of a webhook call, name its event and look up values in it."""
 
+import re
+import secrets
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import CallRefused
-from hermes.config.yaml_values import as_list, as_mapping
+from hermes.channels.webhook.calls import CallRejected
+from hermes.config.values import as_list, as_mapping
+from hermes.kit.text import head_and_tail
+from hermes.schema.messages import Text
 
 UNKNOWN = "unknown"
 
@@ -36,7 +42,7 @@ def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Paylo
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM and not body.lstrip().startswith(b"{"):
         if not forms:
-            raise CallRefused(
+            raise CallRejected(
                 415,
                 "content_type",
                 "Send JSON; with this signature scheme, forms require `form: true`.",
@@ -44,7 +50,7 @@ def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Paylo
         return _form(body)
     if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
         return _json(body)
-    raise CallRefused(415, "content_type", "The body must be JSON or a URL-encoded form.")
+    raise CallRejected(415, "content_type", "The body must be JSON or a URL-encoded form.")
 
 
 def value_at(value: object, path: str) -> tuple[bool, object]:
@@ -84,9 +90,9 @@ def _json(body: bytes) -> Payload:
         raw = body.decode()
         value: object = msgspec.json.decode(raw)
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        raise CallRefused(400, "body", f"The body is not valid JSON: {error}.") from error
+        raise CallRejected(400, "body", f"The body is not valid JSON: {error}.") from error
     if not isinstance(value, dict | list):
-        raise CallRefused(400, "body", "The body must be a JSON object or a list.")
+        raise CallRejected(400, "body", "The body must be a JSON object or a list.")
     return Payload(cast("object", value), raw)
 
 
@@ -95,7 +101,7 @@ def _form(body: bytes) -> Payload:
         raw = body.decode()
         pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except (UnicodeDecodeError, ValueError) as error:
-        raise CallRefused(400, "body", f"The form is invalid: {error}.") from error
+        raise CallRejected(400, "body", f"The form is invalid: {error}.") from error
     fields: dict[str, list[str]] = {}
     for name, text in pairs:
         fields.setdefault(name, []).append(text)
@@ -113,3 +119,67 @@ def _is_index(step: str, length: int) -> bool:
 def _word(value: object, name: str) -> str:
     found = (as_mapping(value) or {}).get(name)
     return found[:_LONGEST_NAME] if isinstance(found, str) else ""
+
+
+DEFAULT_PROMPT = "Something happened: {event_type}\n\n{__raw__}"
+
+MAX_RAW = 4000
+"""Maximum characters of the whole payload in a prompt."""
+
+MAX_NESTED = 2000
+"""Maximum characters of a mapping or list within it."""
+
+MAX_TEXT = 20_000
+"""Maximum characters of a single text."""
+
+MAX_FIELDS_TOTAL = 60_000
+"""Maximum characters of all fields of one prompt together."""
+
+_FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
+_LEFT_OUT = "[left out: the call brought too much]"
+
+
+def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> tuple[Text, Text]:
+    """Return the frame that explains the tags, and the prompt with tagged fields.
+
+    The tags have a random name, so that a payload cannot close them early.
+    """
+    tag = secrets.token_hex(4)
+    opened, closed = f"<data-{tag}>", f"</data-{tag}>"
+    frame = _frame().replace("@route@", route).replace("@open@", opened).replace("@close@", closed)
+    return Text(frame + "\n"), Text(_filled(template, event, payload, (opened, closed)))
+
+
+def plain_text(template: str, event: Event, payload: Payload) -> str:
+    """Return the filled template for people, without tags."""
+    return _filled(template, event, payload, ("", ""))
+
+
+@cache
+def _frame() -> str:
+    return (Path(__file__).parent / "frame.md").read_text(encoding="utf-8").strip()
+
+
+def _filled(template: str, event: Event, payload: Payload, tags: tuple[str, str]) -> str:
+    remaining = MAX_FIELDS_TOTAL
+
+    def value(found: re.Match[str]) -> str:
+        nonlocal remaining
+        known, text = _field(found[1], event, payload)
+        if not known:
+            return found[0]
+        remaining -= len(text)
+        return f"{tags[0]}{text}{tags[1]}" if remaining >= 0 else _LEFT_OUT
+
+    return _FIELD.sub(value, template or DEFAULT_PROMPT)
+
+
+def _field(path: str, event: Event, payload: Payload) -> tuple[bool, str]:
+    if path == "__raw__":
+        return True, head_and_tail(payload.raw, MAX_RAW)
+    if path == "event_type":
+        return True, event.name
+    known, value = value_at(payload.value, path)
+    if not known:
+        return False, ""
+    return True, head_and_tail(as_text(value), MAX_TEXT if isinstance(value, str) else MAX_NESTED)

@@ -19,7 +19,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from hermes.channels.webhook.calls import CallRefused
+from hermes.channels.webhook.calls import CallRejected
 
 TOLERANCE = 300
 """Seconds the sender's clock may differ, and that a signed call stays valid."""
@@ -94,7 +94,7 @@ def verify(
         raise _missing(only)
     scheme = wanted[0]
     if scheme is not Scheme.GITLAB and _PREFIXED.match(body.lstrip()):
-        raise CallRefused(401, "signature", "The body begins like a signed time or id.")
+        raise CallRejected(401, "signature", "The body begins like a signed time or id.")
     return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()))
 
 
@@ -135,7 +135,7 @@ def _check_svix(call: _SignedCall) -> Proof:
 def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
     delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
     if not delivery or not stamp:
-        raise CallRefused(401, "signature", f"{prefix}-id and {prefix}-timestamp are required.")
+        raise CallRejected(401, "signature", f"{prefix}-id and {prefix}-timestamp are required.")
     given = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
     good = False
     for key in _standard_keys(call.secret):
@@ -150,7 +150,7 @@ def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
 def _check_v2(call: _SignedCall) -> Proof:
     stamp = call.header("x-webhook-timestamp")
     if not stamp:
-        raise CallRefused(401, "signature", "X-Webhook-Timestamp is required.")
+        raise CallRejected(401, "signature", "X-Webhook-Timestamp is required.")
     signed = stamp.encode(errors="surrogateescape") + b"." + call.body
     _require_hex(call, Scheme.V2, signed)
     _require_fresh(stamp, call.now)
@@ -216,13 +216,15 @@ def _same(expected: str, given: str) -> bool:
 
 def _require(good: bool) -> None:
     if not good:
-        raise CallRefused(401, "signature", "The signature does not match the body and the secret.")
+        raise CallRejected(
+            401, "signature", "The signature does not match the body and the secret."
+        )
 
 
 def _require_fresh(stamp: str, now: float) -> None:
     plain = stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12
     if not plain or abs(now - int(stamp)) > TOLERANCE:
-        raise CallRefused(
+        raise CallRejected(
             401, "stale", f"The signed time differs from ours by more than {TOLERANCE} seconds."
         )
 
@@ -231,7 +233,7 @@ def _digest(signed: bytes) -> str:
     return sha256(signed).hexdigest()
 
 
-def _missing(only: Scheme | None) -> CallRefused:
+def _missing(only: Scheme | None) -> CallRejected:
     if only is not None:
-        return CallRefused(401, "signature", f"This route requires the header {_HEADERS[only]}.")
-    return CallRefused(401, "signature", "The call has no known signature.")
+        return CallRejected(401, "signature", f"This route requires the header {_HEADERS[only]}.")
+    return CallRejected(401, "signature", "The call has no known signature.")

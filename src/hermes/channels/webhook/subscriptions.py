@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from hermes.channels.webhook.routes import Route, read_route, with_shared_secrets
-from hermes.channels.webhook.settings import WebhookSettings
+from hermes.channels.webhook.routes import Route, WebhookSettings, read_route, with_shared_secrets
 from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 from hermes.schema.errors import ConfigError
 

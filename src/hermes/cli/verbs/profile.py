@@ -133,7 +133,7 @@ def _sessions(home: Home) -> str:
         return "none yet"
     import anyio
 
-    from hermes.app.archive import open_archive
+    from hermes.app.storage import open_archive
     from hermes.kit.clock import SystemClock
     from hermes.kit.text import plural
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hermes.config.sections.types import (
+from hermes.config.sections import (
     AllowsUnknownKeys,
     BoolOrMode,
     Count,

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from hermes.config.sections.types import (
+from hermes.config.sections import (
     AllowsUnknownKeys,
     BoolOrMode,
     Count,

@@ -6,14 +6,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from hermes.config.sections.types import (
-    AllowsUnknownKeys,
-    Count,
-    Fraction,
-    FreeTable,
-    NameList,
-    Seconds,
-)
+from hermes.config.sections import AllowsUnknownKeys, Count, Fraction, FreeTable, NameList, Seconds
 
 PoolStrategy = Literal["fill_first", "round_robin", "random", "least_used"]
 

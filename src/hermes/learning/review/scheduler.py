@@ -9,9 +9,9 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from hermes.learning.ledger.change import Change, Proposal
-from hermes.learning.ledger.diffs import change_text
-from hermes.learning.ledger.provenance import REVIEW_SOURCE
+from hermes.learning.diffs import change_text
+from hermes.learning.ledger import Change, Proposal
+from hermes.learning.provenance import REVIEW_SOURCE
 from hermes.learning.review.reviewer import ReviewDeps, ReviewedTurn, Reviewer, ReviewResult
 from hermes.learning.review.triggers import (
     DueReviews,

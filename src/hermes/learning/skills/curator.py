@@ -14,7 +14,8 @@ from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file, write_atomic
-from hermes.learning.ledger.change import Author, Proposal
+from hermes.learning.duplicates import compare_texts
+from hermes.learning.ledger import Author, Proposal
 from hermes.learning.skills.catalog import Skill, SkillCatalog
 from hermes.learning.skills.editor import (
     ARCHIVE_FOLDER,
@@ -25,7 +26,6 @@ from hermes.learning.skills.editor import (
     absorbed_path,
 )
 from hermes.learning.skills.usage import BY_AGENT, SkillUsage, SkillUsageLog
-from hermes.learning.text_similarity import compare_texts
 
 MIN_SAME = 0.5
 MIN_CONTAINED = 0.8
@@ -97,7 +97,7 @@ def _use_count(record: SkillUsage) -> int:
 
 def _is_similar(one: str, other: str) -> bool:
     found = compare_texts(one, other, RUN_WORDS)
-    return found.same >= MIN_SAME or found.inside >= MIN_CONTAINED
+    return found.same >= MIN_SAME or found.contained >= MIN_CONTAINED
 
 
 MAX_MERGES = 5

@@ -13,15 +13,15 @@ from msgspec import Raw, Struct
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.injection_scan import injection_reason
-from hermes.learning.ledger.change import (
+from hermes.learning.ledger import (
     Author,
     Change,
     ChangeOrigin,
     FileEdit,
+    Ledger,
     Proposal,
     read_if_present,
 )
-from hermes.learning.ledger.ledger import Ledger
 from hermes.learning.skills.catalog import SKILL_FILE, Skill, SkillCatalog
 from hermes.learning.skills.document import InvalidSkill, check_name, parse_skill
 from hermes.learning.skills.usage import BY_AGENT, SkillUsageLog
@@ -194,9 +194,9 @@ class SkillEditor:
         await self._ledger.propose(proposal)
         return proposal
 
-    async def was_refused(self, name: str) -> bool:
+    async def was_rejected(self, name: str) -> bool:
         """Whether a person undid or rejected a skill of that name made by the agent."""
-        changes, proposals = await self._ledger.refused(SKILL_KIND)
+        changes, proposals = await self._ledger.rejected(SKILL_KIND)
         summary = f"create {name}"
         return any(one.summary == summary for one in (*changes, *proposals))
 
@@ -214,7 +214,7 @@ class SkillEditor:
             raise InvalidSkill(f"{skill.name} is not in the skills folder of this home.")
         if by.author is Author.PERSON:
             return skill
-        record = await anyio.to_thread.run_sync(self._usage.of, skill.name)
+        record = await anyio.to_thread.run_sync(self._usage.get, skill.name)
         if record.pinned:
             raise InvalidSkill(f"{skill.name} is pinned: only the user may change it.")
         if record.created_by != BY_AGENT:

@@ -1,22 +1,225 @@
-"""Install skills from elsewhere, and detect later changes by their content."""
+"""Read skill packages into memory and check them before anything is written."""
 
-from collections.abc import Mapping
+import hashlib
+import io
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import anyio
 import msgspec
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.files import read_regular_file
 from hermes.kit.ids import new_id
-from hermes.learning.ledger.change import Author, Change, ChangeOrigin, FileEdit, read_if_present
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.skills.catalog import SkillCatalog
-from hermes.learning.skills.document import InvalidSkill
+from hermes.kit.injection_scan import injection_reason
+from hermes.learning.ledger import Author, Change, ChangeOrigin, FileEdit, Ledger, read_if_present
+from hermes.learning.skills.catalog import SKILL_FILE, SkillCatalog
+from hermes.learning.skills.document import InvalidSkill, SkillMetadata, check_name, parse_skill
 from hermes.learning.skills.editor import SKILL_KIND
-from hermes.learning.skills.packages import SkillPackage, digest, fingerprint
 from hermes.learning.skills.usage import INSTALLED, SkillUsageLog
+
+MAX_FILES = 500
+MAX_FILE_BYTES = 1024 * 1024
+MAX_TOTAL_BYTES = 16 * 1024 * 1024
+MAX_ARCHIVE_BYTES = 32 * 1024 * 1024
+IS_PROGRAM = "is a program"
+_MAX_DEPTH = 12
+_MAX_PATH = 400
+
+
+class SkillPackage(Struct, frozen=True, kw_only=True):
+    """One skill: its files by their paths in its folder."""
+
+    head: SkillMetadata
+    files: Mapping[str, bytes]
+
+    @property
+    def name(self) -> str:
+        return self.head.name
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint({path: digest(data) for path, data in self.files.items()})
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def fingerprint(digests: Mapping[str, str]) -> str:
+    """A digest of all files: only the same files under the same names have it."""
+    lines = "".join(f"{digests[path]}  {path}\n" for path in sorted(digests))
+    return digest(lines.encode())
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """All files in it, except hidden ones. Raises `InvalidSkill`."""
+    files = _FileCollector()
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if any(part.startswith(".") for part in relative.parts):
+            continue
+        if path.is_symlink():
+            raise InvalidSkill(f"{relative} is a link; a skill brings its files itself.")
+        if path.is_dir():
+            continue
+        try:
+            files.add(relative.as_posix(), read_regular_file(path, MAX_FILE_BYTES))
+        except OSError as error:
+            raise InvalidSkill(f"{relative} cannot be read: {error.strerror}.") from error
+    return files.found
+
+
+def read_archive(data: bytes) -> dict[str, bytes]:
+    """The files of a .zip, .tar or .tar.gz, whatever its name. Raises `InvalidSkill`."""
+    if len(data) > MAX_ARCHIVE_BYTES:
+        raise InvalidSkill(f"The archive is larger than {MAX_ARCHIVE_BYTES:,} bytes.")
+    files = _FileCollector()
+    try:
+        members = _zip_members(data) if data[:2] == b"PK" else _tar_members(data)
+        for path, content in members:
+            files.add(path, content)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise InvalidSkill(f"The archive cannot be read: {error}.") from error
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise InvalidSkill(f"The archive is of an unsupported kind: {error}.") from error
+    return {path: content for path, content in files.found.items() if not _is_hidden(path)}
+
+
+def find_packages(files: Mapping[str, bytes]) -> dict[str, SkillPackage]:
+    """The skills among these files, by folder. Raises `InvalidSkill`."""
+    folders = [
+        PurePosixPath(path).parent for path in files if PurePosixPath(path).name == SKILL_FILE
+    ]
+    # Nested skills belong to the outer one.
+    roots = [one for one in folders if not any(up in folders for up in one.parents)]
+    return {str(root): _read_package(root, files) for root in sorted(roots)}
+
+
+def scan_package(package: SkillPackage) -> list[str]:
+    """What a person should check before installing; only hints."""
+    found: list[str] = []
+    for path, data in sorted(package.files.items()):
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            found.append(f"{path} is not text and was not checked")
+            continue
+        if why := injection_reason(text):
+            found.append(f"{path} {why}")
+        if text.startswith("#!") or PurePosixPath(path).parts[0] == "scripts":
+            found.append(f"{path} {IS_PROGRAM}")
+    return found
+
+
+class _FileCollector:
+    """Collects files and enforces the limits."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, bytes] = {}
+        self._known: set[str] = set()
+        self._size = 0
+
+    def add(self, path: str, data: bytes) -> None:
+        self._size += len(data)
+        if (
+            len(self.found) >= MAX_FILES
+            or self._size > MAX_TOTAL_BYTES
+            or len(data) > MAX_FILE_BYTES
+        ):
+            raise InvalidSkill(
+                f"The skill is too large: at most {MAX_FILES} files, {MAX_FILE_BYTES:,} bytes each "
+                f"and {MAX_TOTAL_BYTES:,} in total."
+            )
+        name = _check_path(path)
+        # Names that differ only in case would overwrite each other on some disks.
+        if name.casefold() in self._known:
+            raise InvalidSkill(f"{name} occurs twice.")
+        self._known.add(name.casefold())
+        self.found[name] = data
+
+
+def _check_path(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    invalid = (
+        not parts
+        or path.startswith(("/", "\\"))
+        or ".." in parts
+        or "\\" in path
+        or ":" in parts[0]
+        or any(ord(char) < ord(" ") or ord(char) == 0x7F for char in path)
+        or len(parts) > _MAX_DEPTH
+        or len(path) > _MAX_PATH
+    )
+    if invalid:
+        raise InvalidSkill(f"{path[:80]!r} is not a valid path in a skill.")
+    return "/".join(parts)
+
+
+def _zip_members(data: bytes) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = archive.infolist()
+        if len(members) > 4 * MAX_FILES:
+            raise InvalidSkill(f"The archive has {len(members):,} members.")
+        for member in members:
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if member.is_dir():
+                continue
+            if kind not in {0, stat.S_IFREG}:
+                raise InvalidSkill(f"{member.filename[:80]!r} is a link or a device.")
+            with archive.open(member) as file:
+                # The size in the archive may be wrong: one byte more reveals it.
+                yield member.filename, file.read(MAX_FILE_BYTES + 1)
+
+
+def _tar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(_decompress(data)), mode="r:") as archive:
+        for count, member in enumerate(archive):
+            if count > 4 * MAX_FILES:
+                raise InvalidSkill("The archive has too many members.")
+            if member.isdir():
+                continue
+            if not member.isreg():
+                raise InvalidSkill(f"{member.name[:80]!r} is a link or a device.")
+            if member.size > MAX_FILE_BYTES:
+                yield member.name, b"\0" * (MAX_FILE_BYTES + 1)
+                return
+            file = archive.extractfile(member)
+            yield member.name, file.read() if file is not None else b""
+
+
+def _decompress(data: bytes) -> bytes:
+    """Decompress up to the size limit: a few bytes can expand to very many."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    limit = 2 * MAX_TOTAL_BYTES
+    decompressor = zlib.decompressobj(wbits=31)
+    found = decompressor.decompress(data, limit)
+    if decompressor.unconsumed_tail or len(found) >= limit:
+        raise InvalidSkill(f"The archive holds more than {limit:,} bytes.")
+    return found
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.split("/")) or path.startswith("__MACOSX/")
+
+
+def _read_package(root: PurePosixPath, files: Mapping[str, bytes]) -> SkillPackage:
+    inside = {
+        PurePosixPath(path).relative_to(root).as_posix(): data
+        for path, data in files.items()
+        if PurePosixPath(path).is_relative_to(root)
+    }
+    document = parse_skill(inside[SKILL_FILE].decode("utf-8", "replace"), Path(root) / SKILL_FILE)
+    check_name(document.head.name)
+    return SkillPackage(head=document.head, files=inside)
+
 
 INSTALLED_FILE = "skills/.installed.json"
 

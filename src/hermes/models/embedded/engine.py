@@ -19,9 +19,8 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from hermes.kit.tasks import background_tasks
-from hermes.models.embedded.catalog import Weights
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.folder import ModelFolder, free_memory
+from hermes.models.embedded.weights import ModelFolder, Weights, free_memory
 from hermes.ports.sandbox import Process
 from hermes.schema.errors import ModelError, NotRunning, SandboxError, Unreachable
 

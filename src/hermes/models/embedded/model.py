@@ -13,11 +13,10 @@ from msgspec import Raw, Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import fenced, one_line
-from hermes.models.embedded.catalog import PROVIDER, Weights
 from hermes.models.embedded.engine import EngineAddress, EngineProcess
-from hermes.models.embedded.folder import ModelFolder
 from hermes.models.embedded.small_profile import small_profile
 from hermes.models.embedded.turn_state import ToolStep, turn_state_of
+from hermes.models.embedded.weights import PROVIDER, ModelFolder, Weights
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls

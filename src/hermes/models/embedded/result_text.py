@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
-from hermes.models.wire.images import part_text
+from hermes.models.images import part_text
 from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, User
 
 MAX_TEXT = 3_000

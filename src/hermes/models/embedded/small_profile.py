@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.models.embedded.turn_state import TurnState, asks_for_information
-from hermes.models.model_profile import ModelProfile
+from hermes.models.providers import ModelProfile
 from hermes.schema.tools import ToolSpec
 
 MAX_SYSTEM = 1_600

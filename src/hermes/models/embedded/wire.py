@@ -22,9 +22,9 @@ from hermes.models.embedded.small_profile import (
     system_message,
 )
 from hermes.models.embedded.turn_state import TurnState, turn_state_of
-from hermes.models.wire.call_builder import CallDelta, FunctionDelta
+from hermes.models.images import part_text
+from hermes.models.wire.answer_builder import CallDelta, FunctionDelta
 from hermes.models.wire.chat_stream import ChatStream, ContentPart, StreamChunk
-from hermes.models.wire.images import part_text
 from hermes.models.wire.stream import MAX_ANSWER, ImageUrlMap, StreamDelta, WireStream
 from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
@@ -74,7 +74,7 @@ class EmbeddedWire:
     ) -> Sequence[bytes]:
         return [self.body(request, images)]
 
-    def drop_refused(self, refusal: str) -> bool:
+    def drop_rejected(self, refusal: str) -> bool:
         return False
 
     def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:

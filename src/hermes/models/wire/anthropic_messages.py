@@ -6,8 +6,9 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 import msgspec
 from msgspec import Struct
 
-from hermes.models.anthropic_auth import key_headers
-from hermes.models.model_profile import EffortFormat, ModelProfile, nearest_effort
+from hermes.models.images import InlineImage, LinkedImage, image_content, part_text
+from hermes.models.providers import EffortFormat, ModelProfile, nearest_effort
+from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_stream import (
     REDACTED,
     THINKING,
@@ -15,7 +16,6 @@ from hermes.models.wire.anthropic_stream import (
     ReasoningSignature,
     StreamEvent,
 )
-from hermes.models.wire.images import InlineImage, LinkedImage, image_content, part_text
 from hermes.models.wire.request_codec import RequestCodec, portable_call_id
 from hermes.models.wire.stream import ImageUrlMap
 from hermes.models.wire_model import ServedModel
@@ -277,7 +277,7 @@ class AnthropicWire(AnthropicRequestCodec):
         return "/messages" if base_url.endswith("/v1") else "/v1/messages"
 
     def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return key_headers(key, base_url, self._betas)
+        return anthropic_headers(key, base_url, self._betas)
 
     def stream(self) -> AnthropicStream:
         return AnthropicStream(self._decoder)

@@ -6,8 +6,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
-from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, is_unknown_event
-from hermes.models.wire.usage import clamp_tokens
+from hermes.models.wire.stream import (
+    InvalidChunk,
+    StreamDelta,
+    StreamError,
+    clamp_tokens,
+    is_unknown_event,
+)
 from hermes.schema.messages import Assistant, Stop, Usage
 
 THINKING = "thinking"

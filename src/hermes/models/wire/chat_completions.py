@@ -14,10 +14,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.kit.clock import Clock
 from hermes.models.endpoint import Endpoint
-from hermes.models.images import ImageUrls
-from hermes.models.model_profile import EffortFormat, ModelProfile, ReasoningReplay, nearest_effort
+from hermes.models.images import ImageUrls, is_image, missing_image_text, part_text
+from hermes.models.providers import EffortFormat, ModelProfile, ReasoningReplay, nearest_effort
 from hermes.models.wire.chat_stream import ChatStream, StreamChunk
-from hermes.models.wire.images import is_image, missing_image_text, part_text
 from hermes.models.wire.request_codec import RequestCodec
 from hermes.models.wire.stream import ImageUrlMap
 from hermes.models.wire_model import ServedModel, WireModel

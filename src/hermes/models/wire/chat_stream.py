@@ -9,15 +9,16 @@ from msgspec import Struct
 
 from hermes.kit.ids import new_id
 from hermes.models.think_tags import PieceKind, TextPiece, ThinkTagParser
-from hermes.models.wire.call_builder import CallBuilder, CallDelta
+from hermes.models.wire.answer_builder import CallBuilder, CallDelta
 from hermes.models.wire.stream import (
     MAX_ANSWER,
     DeltaBuffer,
     InvalidChunk,
     StreamDelta,
     StreamError,
+    WireUsage,
+    usage_of,
 )
-from hermes.models.wire.usage import WireUsage, usage_of
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 _STOPS = {

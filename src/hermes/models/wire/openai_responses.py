@@ -10,8 +10,8 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.model_profile import EffortFormat, nearest_effort
-from hermes.models.wire.images import missing_image_text, part_text
+from hermes.models.images import missing_image_text, part_text
+from hermes.models.providers import EffortFormat, nearest_effort
 from hermes.models.wire.request_codec import RequestCodec, portable_call_id
 from hermes.models.wire.responses_stream import EncryptedReasoning, ResponsesStream, StreamEvent
 from hermes.models.wire.stream import ImageUrlMap, WireStream
@@ -71,7 +71,7 @@ class PreviousResponses:
                 return (kept.response, at + 1) if same else ("", 0)
         return "", 0
 
-    def drop_refused(self, refusal: str) -> bool:
+    def drop_rejected(self, refusal: str) -> bool:
         """Forget refused responses; return whether the refusal was about one."""
         if not self.enabled or not _MISSING_RESPONSE.search(refusal):
             return False
@@ -141,8 +141,8 @@ class ResponsesRequestCodec(RequestCodec):
             head["text"] = {"format": _text_format(request.constraints.format)}
         return head | self._extra
 
-    def drop_refused(self, refusal: str) -> bool:
-        return self.previous_responses.drop_refused(refusal) or super().drop_refused(refusal)
+    def drop_rejected(self, refusal: str) -> bool:
+        return self.previous_responses.drop_rejected(refusal) or super().drop_rejected(refusal)
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Raw
 
-from hermes.models.model_profile import ModelProfile
-from hermes.models.wire.images import is_image
+from hermes.models.images import is_image
+from hermes.models.providers import ModelProfile
 from hermes.models.wire.stream import ImageUrlMap, WireStream
 from hermes.ports.model import ModelRequest
 from hermes.schema.messages import Assistant, Media, Message
@@ -41,7 +41,7 @@ class OptionalFields:
         self._complaints = complaints
         self._refused: set[str] = set()
 
-    def drop_refused(self, refusal: str) -> bool:
+    def drop_rejected(self, refusal: str) -> bool:
         """Return whether a refusal was about one of the fields, which is omitted from now on."""
         for name, complaint in self._complaints.items():
             if name not in self._refused and re.search(complaint, refusal, re.IGNORECASE):
@@ -106,9 +106,9 @@ class RequestCodec:
             if isinstance(part, Media) and self._sends_image(part)
         ]
 
-    def drop_refused(self, refusal: str) -> bool:
+    def drop_rejected(self, refusal: str) -> bool:
         """Return whether a refused field can be omitted; the next body is without it."""
-        return self._optional.drop_refused(refusal)
+        return self._optional.drop_rejected(refusal)
 
     def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Do nothing by default."""

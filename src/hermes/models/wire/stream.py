@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from hermes.ports.model import ModelRequest
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Media, Message
+from hermes.schema.messages import Assistant, Media, Message, Usage
 
 StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
@@ -132,7 +132,7 @@ class Wire(Protocol):
         """Return the body in pieces; requests may share the same bytes objects."""
         ...
 
-    def drop_refused(self, refusal: str) -> bool:
+    def drop_rejected(self, refusal: str) -> bool:
         """Return whether a refused field can be omitted; the next body is without it."""
         ...
 
@@ -141,3 +141,55 @@ class Wire(Protocol):
     def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Called with the complete answer, to remember what later requests need."""
         ...
+
+
+MAX_TOKENS = 10**9
+"""More tokens than any answer uses."""
+
+
+class PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+
+
+class CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+def usage_of(wire: WireUsage) -> Usage:
+    prompt = wire.prompt_tokens_details or PromptDetails()
+    reasoning = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
+    sent, written = wire.prompt_tokens or 0, wire.completion_tokens or 0
+    read = prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens or 0
+    # Some providers do not include reasoning in the completion; only the total shows it.
+    if reasoning and wire.total_tokens == sent + written + reasoning:
+        written += reasoning
+    return Usage(
+        input=clamp_tokens(sent),
+        output=clamp_tokens(written),
+        cache_read=clamp_tokens(read),
+        cache_write=clamp_tokens(
+            prompt.cache_write_tokens
+            or prompt.cache_creation_tokens
+            or wire.cache_creation_input_tokens
+            or 0
+        ),
+        reasoning=clamp_tokens(reasoning),
+    )
+
+
+def clamp_tokens(count: int) -> int:
+    """Bound a reported count, so that an absurd value cannot spoil the totals."""
+    return min(max(count, 0), MAX_TOKENS)

@@ -102,7 +102,7 @@ def process_ended(log_tail: str) -> ModelError:
     return Unreachable(f"⚠️ The codex process ended unexpectedly.{why}", hint=RETRY_HINT)
 
 
-def request_refused(what: str, message: str, log_tail: str = "") -> ModelError:
+def request_rejected(what: str, message: str, log_tail: str = "") -> ModelError:
     """Return the error for a request that codex answered with an error."""
     if is_login_error(f"{message}\n{log_tail}"):
         return login_required(message)

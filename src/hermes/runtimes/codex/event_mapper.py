@@ -12,23 +12,21 @@ from hermes.kit.text import one_line
 from hermes.ports.runtime import RuntimeEvent
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import CodexError
-from hermes.runtimes.codex.items import (
+from hermes.runtimes.codex.notifications import (
     CallOutcome,
     CodexCall,
-    ThreadItem,
-    call_of_item,
-    outcome_of_item,
-    reasoning_text,
-)
-from hermes.runtimes.codex.notifications import (
     CodexTurnEnd,
     DeltaNotification,
     DiffNotification,
     ErrorNotification,
     ItemNotification,
     PlanNotification,
+    ThreadItem,
     TurnNotification,
     UsageMeter,
+    call_of_item,
+    outcome_of_item,
+    reasoning_text,
 )
 from hermes.runtimes.codex.protocol import RpcMessage
 from hermes.schema.attachments import has_untrusted_text
@@ -104,7 +102,7 @@ class EventMapper:
         """Whether a message of codex is complete."""
         self.tool_ended = False
         """Whether the last notification was the end of a tool."""
-        self.last = ""
+        self.last_message = ""
         """The id of the last message that was emitted and that codex knows as well."""
         self.changes: dict[str, ThreadItem] = {}
         """File changes by item, for approval requests."""
@@ -302,10 +300,10 @@ class EventMapper:
         return events
 
     def _result(self, work: CodexCall, outcome: CallOutcome) -> MessageAdded:
-        self.last = new_id("msg")
+        self.last_message = new_id("msg")
         return MessageAdded(
             Result(
-                self.last,
+                self.last_message,
                 work.id,
                 (Text(outcome.text),),
                 outcome.failed,
@@ -332,7 +330,7 @@ class EventMapper:
         if message is None:
             return []
         events = [*self._close_partial(Stop.END), MessageAdded(message)]
-        self.last = message.id
+        self.last_message = message.id
         return events
 
     def _on_terminal_input(self, params: Raw) -> list[RuntimeEvent]:
@@ -399,14 +397,14 @@ class EventMapper:
     def _close_partial(self, stop: Stop) -> list[RuntimeEvent]:
         """Codex never completes an interrupted answer, whether by steering or at the end."""
         events = self.flush()
-        known = self.last
+        known = self.last_message
         partial = "".join(self._partial.values())
         self._partial.clear()
         if partial.strip():
             self._text = partial
             events.append(self._message((), stop))
             if stop is Stop.CANCELLED:
-                self.last = known
+                self.last_message = known
         return events
 
     def _message(self, calls: tuple[ToolCall, ...], stop: Stop) -> MessageAdded:
@@ -421,7 +419,7 @@ class EventMapper:
             self._provider,
         )
         self._thoughts, self._text = [], ""
-        self.last = message.id
+        self.last_message = message.id
         return MessageAdded(message)
 
 

@@ -1,12 +1,213 @@
-"""The notifications of codex that we handle."""
+"""Convert codex items into tool calls and results."""
+
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.kit.text import head_and_tail
+from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import CodexError
-from hermes.runtimes.codex.items import ThreadItem
 from hermes.runtimes.codex.thread_store import ContextFill
 from hermes.schema.messages import Usage
+from hermes.schema.tools import Effect
+
+MAX_RESULT = 50_000
+"""Characters of one result."""
+MAX_MCP_RESULT = 4_000
+
+
+class _ChangeKind(Struct):
+    type: str = ""
+    move_path: str | None = None
+
+
+class FileChange(Struct):
+    path: str = ""
+    kind: _ChangeKind | str = ""
+    diff: str = ""
+
+    @property
+    def action(self) -> str:
+        return self.kind if isinstance(self.kind, str) else self.kind.type
+
+    @property
+    def new_path(self) -> str:
+        """The new path; empty if it is not moved."""
+        return "" if isinstance(self.kind, str) else self.kind.move_path or ""
+
+
+class _McpText(Struct):
+    text: str = ""
+    message: str = ""
+
+
+class _McpResult(Struct):
+    content: list[_McpText] = []
+
+
+class ThreadItem(Struct, rename="camel"):
+    """The fields that we read of any kind of item; each has only some of them."""
+
+    type: str = ""
+    id: str = ""
+    client_id: str | None = None
+    text: str | None = None
+    summary: list[str] | None = None
+    content: Raw = Raw(b"null")
+    command: str | None = None
+    cwd: str | None = None
+    aggregated_output: str | None = None
+    exit_code: int | None = None
+    status: str | None = None
+    changes: list[FileChange] = []
+    server: str | None = None
+    tool: str | None = None
+    arguments: Raw = Raw(b"{}")
+    result: Raw = Raw(b"null")
+    error: Raw = Raw(b"null")
+    query: str | None = None
+    path: str | None = None
+    prompt: str | None = None
+
+
+class CodexCall(Struct, frozen=True):
+    """A call; `id` is derived from the item, so that it is stable."""
+
+    id: str
+    name: str
+    args: Raw
+    effect: Effect
+
+
+class CallOutcome(Struct, frozen=True):
+    """The result of a call; `shown` is for users. `foreign` means that it contains untrusted text.
+
+    `unverified` means that it may contain what others wrote.
+    """
+
+    text: str
+    failed: bool = False
+    shown: str = ""
+    foreign: bool = False
+    unverified: bool = False
+
+
+def call_of_item(item: ThreadItem) -> CodexCall | None:
+    """Return None for an item that is not a tool call."""
+    match item.type:
+        case "commandExecution":
+            args = {"command": item.command or "", "cwd": item.cwd or ""}
+            return _make_call(item, "exec_command", args, Effect.OUTSIDE)
+        case "fileChange":
+            changes = [{"kind": one.action, "path": one.path} for one in item.changes]
+            return _make_call(item, "apply_patch", {"changes": changes}, Effect.WRITE)
+        case "mcpToolCall":
+            name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
+            args = Raw(bytes(item.arguments) if _is_json_object(item.arguments) else b"{}")
+            return CodexCall(_call_id(item), name, args, Effect.OUTSIDE)
+        case "collabAgentToolCall":
+            name = f"agents.{item.tool or 'tool'}"
+            return _make_call(item, name, {"prompt": item.prompt or ""}, Effect.OUTSIDE)
+        case kind if not kind or kind in protocol.TRUSTED_ITEMS:
+            return None
+        case _:
+            return _read_call(item)
+
+
+def outcome_of_item(item: ThreadItem) -> CallOutcome:
+    match item.type:
+        case "commandExecution":
+            return _command_outcome(item)
+        case "fileChange":
+            return _patch_outcome(item)
+        case "mcpToolCall":
+            return _mcp_outcome(item)
+        case _:
+            untrusted = item.type not in protocol.TRUSTED_ITEMS
+            return CallOutcome(f"{item.type}: {item.status or 'done'}", foreign=untrusted)
+
+
+def reasoning_text(item: ThreadItem) -> str:
+    """Return the text of a reasoning item, preferring the summary."""
+    if item.summary:
+        return "\n\n".join(item.summary)
+    try:
+        return "\n\n".join(msgspec.json.decode(item.content, type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def changed_paths(changes: Sequence[FileChange]) -> str:
+    return ", ".join(f"{one.action or 'change'} {one.path}" for one in changes)
+
+
+def _read_call(item: ThreadItem) -> CodexCall:
+    """Record items of any kind that read untrusted text, so that later turns know about it."""
+    match item.type:
+        case "webSearch":
+            name, args = "web_search", {"query": item.query or ""}
+        case "imageView":
+            name, args = "view_image", {"path": item.path or ""}
+        case kind:
+            name, args = kind, {}
+    return _make_call(item, name, args, Effect.READ)
+
+
+def _make_call(item: ThreadItem, name: str, args: object, effect: Effect) -> CodexCall:
+    return CodexCall(_call_id(item), name, Raw(msgspec.json.encode(args)), effect)
+
+
+def _call_id(item: ThreadItem) -> str:
+    return f"codex_{item.type}_{item.id}"
+
+
+def _command_outcome(item: ThreadItem) -> CallOutcome:
+    output = head_and_tail(item.aggregated_output or "", MAX_RESULT)
+    if item.status == "declined":
+        return CallOutcome("Declined: it was not run.", failed=True)
+    if item.exit_code:
+        return CallOutcome(f"[exit {item.exit_code}]\n{output}", failed=True)
+    if item.status == "failed":
+        return CallOutcome(output or "It could not be run.", failed=True)
+    return CallOutcome(output or "(no output)")
+
+
+def _patch_outcome(item: ThreadItem) -> CallOutcome:
+    if item.status == "declined":
+        return CallOutcome("Declined: nothing was changed.", failed=True)
+    done = item.status == "completed"
+    text = f"apply_patch status={item.status}, {len(item.changes)} change(s): "
+    shown = "\n".join(f"{one.action} {one.path}\n{one.diff}" for one in item.changes)
+    return CallOutcome(
+        text + changed_paths(item.changes), failed=not done, shown=head_and_tail(shown, MAX_RESULT)
+    )
+
+
+def _mcp_outcome(item: ThreadItem) -> CallOutcome:
+    error = _try_decode(item.error, _McpText)
+    if error is not None and error.message:
+        return CallOutcome(head_and_tail(error.message, 1_000), failed=True, foreign=True)
+    result = _try_decode(item.result, _McpResult)
+    output = "\n".join(one.text for one in result.content if one.text) if result else ""
+    text = head_and_tail(output, MAX_MCP_RESULT) or "(no output)"
+    return CallOutcome(text, failed=item.status == "failed", foreign=True)
+
+
+_Decoded = TypeVar("_Decoded", _McpText, _McpResult)
+
+
+def _try_decode(data: Raw, kind: type[_Decoded]) -> _Decoded | None:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _is_json_object(data: Raw) -> bool:
+    return bytes(data).lstrip().startswith(b"{")
+
 
 _STEP_MARKS = {"completed": "[x]", "inProgress": "[>]"}
 

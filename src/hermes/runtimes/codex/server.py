@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from hermes.ports.sandbox import Process
 from hermes.runtimes.codex import protocol
-from hermes.runtimes.codex.errors import process_ended, request_refused, request_timed_out
+from hermes.runtimes.codex.errors import process_ended, request_rejected, request_timed_out
 from hermes.runtimes.codex.notifications import thread_total
 from hermes.runtimes.codex.protocol import (
     Json,
@@ -173,7 +173,7 @@ class AppServer:
         if call.answer is None:
             raise process_ended(await self.log_tail())
         if call.answer.error is not None:
-            raise request_refused(method, call.answer.error.message, await self.log_tail())
+            raise request_rejected(method, call.answer.error.message, await self.log_tail())
         return call.answer.result
 
     async def initialized(self) -> None:
@@ -182,7 +182,7 @@ class AppServer:
     async def answer(self, number: RpcId, result: object) -> None:
         await self._write(encode_result(number, result))
 
-    async def refuse(self, number: RpcId, reason: str) -> None:
+    async def reject(self, number: RpcId, reason: str) -> None:
         await self._write(encode_error(number, reason))
 
     @contextmanager
@@ -239,7 +239,7 @@ class AppServer:
         listener = self._listeners.get(message.thread)
         if listener is None:
             if message.id is not None:
-                await self.refuse(
+                await self.reject(
                     message.id, f"{message.method}: no turn is running in this thread"
                 )
             elif message.method == protocol.USAGE_UPDATED:

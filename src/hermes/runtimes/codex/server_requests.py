@@ -15,7 +15,7 @@ from hermes.ports.approvals import ApprovalRequest, Approvals, Isolation
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.event_mapper import ALL_ITEMS, OUTCOME_UNKNOWN, EventMapper
-from hermes.runtimes.codex.items import FileChange
+from hermes.runtimes.codex.notifications import FileChange
 from hermes.runtimes.codex.protocol import Json, RpcMessage
 from hermes.runtimes.codex.threads import messages_since_question
 from hermes.schema.attachments import has_untrusted_text
@@ -337,7 +337,7 @@ class ServerRequestHandler:
                 await self._emit(MessageAdded(_failed_result(call, OUTCOME_UNKNOWN)))
             raise
         await self._emit(MessageAdded(result))
-        self._mapper.last = result.id
+        self._mapper.last_message = result.id
         self._mapper.iterations += 1
         self._mapper.has_untrusted_text |= result.foreign or call.name in self._untrusted_tools
         text = "".join(part.text for part in result.parts if isinstance(part, Text))

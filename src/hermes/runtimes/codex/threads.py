@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.kit.file_types import image_type
-from hermes.ports.blobs import Blobs
+from hermes.kit.files import image_type
 from hermes.ports.runtime import RuntimeRequest
+from hermes.ports.store import Blobs
 from hermes.runtimes.codex import protocol
-from hermes.runtimes.codex.errors import request_refused
+from hermes.runtimes.codex.errors import request_rejected
 from hermes.runtimes.codex.protocol import Json
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import CodexTimeouts
@@ -312,9 +312,9 @@ def _open_thread(response: Raw, server: AppServer, known: str = "") -> OpenThrea
     try:
         read = msgspec.json.decode(response, type=_ThreadResponse)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise request_refused("a thread", f"its response is invalid ({error})") from error
+        raise request_rejected("a thread", f"its response is invalid ({error})") from error
     if not (thread := read.id or known):
-        raise request_refused("a thread", "its response has no thread id")
+        raise request_rejected("a thread", "its response has no thread id")
     model = (read.model or "", read.model_provider or "")
     server.threads[thread] = model
     return OpenThread(thread, *model)

@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.ports.approvals import Approvals
-from hermes.ports.blobs import Blobs
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.ports.store import Blobs
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import (
     RETRY_HINT,
     CodexError,
     process_ended,
     quote,
-    request_refused,
+    request_rejected,
     turn_failed,
 )
 from hermes.runtimes.codex.event_mapper import EventMapper, WatchedCommand
@@ -103,7 +103,7 @@ class CodexTurn:
         self._runtime_request = runtime_request
         self._emit = emit
         self.mapper = EventMapper(deps.model or thread.model, thread.provider)
-        self.mapper.last = thread.known
+        self.mapper.last_message = thread.known
         self.mapper.usage_meter = UsageMeter(server.token_totals.get(thread.id), thread.filled)
         self._request_handler = ServerRequestHandler(
             deps.approvals, deps.clock, runtime_request, emit, self.mapper
@@ -151,10 +151,10 @@ class CodexTurn:
                     protocol.TURN_START, params, self._deps.timeouts.turn
                 )
                 self.id = msgspec.json.decode(response, type=_TurnStarted).turn.id
-                self.mapper.last = asked[-1].id if asked else self._thread.known
+                self.mapper.last_message = asked[-1].id if asked else self._thread.known
                 await self.save()
         except msgspec.DecodeError as error:
-            raise request_refused(
+            raise request_rejected(
                 protocol.TURN_START, f"its response is invalid ({error})"
             ) from error
         except Overloaded:
@@ -168,7 +168,7 @@ class CodexTurn:
         spending = self.mapper.usage_meter
         if spending.total is not None:
             self._server.token_totals[self._thread.id] = spending.total
-        kept = self._thread.to_stored(self.mapper.last, spending.filled, ended)
+        kept = self._thread.to_stored(self.mapper.last_message, spending.filled, ended)
         await self._deps.save_thread(self._runtime_request.scope.session, kept)
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
@@ -264,9 +264,9 @@ class CodexTurn:
             with scope:
                 await self._server.answer(number, await self._request_handler.answer(asked))
         except UnknownRequest as error:
-            await self._server.refuse(number, str(error))
+            await self._server.reject(number, str(error))
         except msgspec.DecodeError as error:
-            await self._server.refuse(number, f"invalid parameters for {asked.method}: {error}")
+            await self._server.reject(number, f"invalid parameters for {asked.method}: {error}")
         finally:
             self._pending_requests.pop(number, None)
             # The time people take to answer does not count.
@@ -338,7 +338,7 @@ class CodexTurn:
             except (anyio.EndOfStream, anyio.ClosedResourceError):
                 return
             if message.id is not None:
-                await self._server.refuse(message.id, "the turn is over")
+                await self._server.reject(message.id, "the turn is over")
                 continue
             for event in self.mapper.feed(message):
                 await self._emit(event)

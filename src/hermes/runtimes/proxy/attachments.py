@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
-from hermes.kit.file_types import document_type, image_type
-from hermes.ports.blobs import Blobs
+from hermes.kit.files import document_type, image_type
+from hermes.ports.store import Blobs
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media, Text, User
 

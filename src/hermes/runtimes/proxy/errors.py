@@ -25,7 +25,7 @@ MAX_ERROR_BODY = 64 * 1024
 """Bytes to read of an error body."""
 
 
-def request_refused(status: int, body: bytes, key: str) -> ModelError:
+def request_rejected(status: int, body: bytes, key: str) -> ModelError:
     """Return the error for a response with an error status."""
     kind, hint = _error_for_status(status)
     return kind(f"⚠️ Proxy error ({status}): {_quoted_message(body, key)}.", hint=hint)

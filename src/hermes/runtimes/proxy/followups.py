@@ -17,16 +17,15 @@ from msgspec import Raw, Struct
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.sse import SseTooLong
-from hermes.ports.followups import Followups
+from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
-from hermes.runtimes.proxy.chat_protocol import remote_session_id
-from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway, remote_session_id
 from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
     GatewayClient,
     LinkBroken,
-    RequestRefused,
+    RequestRejected,
 )
 from hermes.schema.errors import HermesError, ModelError, StoreError
 from hermes.schema.messages import Assistant, Message, User, text_of
@@ -137,7 +136,7 @@ class RemoteFollowups:
                 before = self._known[session].after
                 try:
                     await self._listen(session)
-                except RequestRefused as error:
+                except RequestRejected as error:
                     if error.status in {401, 403, 404, 405}:
                         log.info("session %s cannot be followed there: %s", session, error)
                         self._known.pop(session, None)
@@ -189,7 +188,7 @@ class RemoteFollowups:
             await client.call_with_retries("GET", f"{RUNS_PATH}/{message.run_id}")
         except ModelError as error:
             cause = error.__cause__
-            if isinstance(cause, RequestRefused) and cause.status == 404:
+            if isinstance(cause, RequestRejected) and cause.status == 404:
                 return True
             raise
         return False

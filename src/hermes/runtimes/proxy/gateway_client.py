@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Self
 
 import aiohttp
+import msgspec
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
@@ -15,7 +17,7 @@ from hermes.runtimes.proxy.chat_runtime import RemoteGateway
 from hermes.runtimes.proxy.errors import (
     MAX_ERROR_BODY,
     connection_error,
-    request_refused,
+    request_rejected,
     stream_broken,
 )
 from hermes.schema.errors import ModelError
@@ -40,7 +42,7 @@ class LinkBroken(Exception):
         self.cause = cause
 
 
-class RequestRefused(Exception):
+class RequestRejected(Exception):
     """The remote gateway refused the request."""
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -62,17 +64,17 @@ class RetryTimer:
         """Reset after progress."""
         self._attempts = 0
 
-    async def wait(self, error: LinkBroken | RequestRefused) -> None:
+    async def wait(self, error: LinkBroken | RequestRejected) -> None:
         """Raises the matching `ModelError` when retrying is pointless."""
         now, far = self._clock.monotonic(), self._remote
         if not self._attempts:
             self._since = now
         self._attempts += 1
-        if isinstance(error, RequestRefused):
+        if isinstance(error, RequestRejected):
             if error.status not in RETRYABLE_STATUSES or now - self._since >= min(
                 MAX_BUSY_SECONDS, far.patience
             ):
-                raise request_refused(error.status, error.body, far.key) from error
+                raise request_rejected(error.status, error.body, far.key) from error
         elif isinstance(error.cause, ValueError) or now - self._since >= far.patience:
             raise connection_error(error.cause, far.alive, far.key) from error
         log.info("connection to the remote gateway: %s, attempt %d", error, self._attempts)
@@ -110,7 +112,7 @@ class GatewayClient:
         try:
             async with self._request(method, path, body, headers) as response:
                 if response.status // 100 != 2:
-                    raise RequestRefused(
+                    raise RequestRejected(
                         response.status, await response.content.read(MAX_ERROR_BODY)
                     )
                 return await _read_all(response)
@@ -125,7 +127,7 @@ class GatewayClient:
         while True:
             try:
                 return await self.call(method, path, body, **headers)
-            except (LinkBroken, RequestRefused) as error:
+            except (LinkBroken, RequestRejected) as error:
                 await retries.wait(error)
 
     def events(self, run: str, after: int) -> AsyncGenerator[SseEvent]:
@@ -139,7 +141,7 @@ class GatewayClient:
         try:
             async with self._request("GET", path, None, headers) as response:
                 if response.status != 200:
-                    raise RequestRefused(
+                    raise RequestRejected(
                         response.status, await response.content.read(MAX_ERROR_BODY)
                     )
                 async for piece in response.content.iter_any():
@@ -175,3 +177,142 @@ async def _read_all(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_RESPONSE:
             raise aiohttp.ClientPayloadError("the response is too large")
     return body
+
+
+CAPABILITIES_PATH = "/v1/capabilities"
+HERMES_OBJECT = "hermes.api_server.capabilities"
+REQUIRED_FEATURES = (
+    "run_submission",
+    "run_status",
+    "run_events_sse",
+    "run_stop",
+    "idempotency_keys",
+)
+CACHE_SECONDS = 300.0
+"""Seconds for which a result is cached."""
+PROBE_TIMEOUT = 15.0
+"""Seconds without a response after which the request is repeated."""
+UNSUPPORTED_STATUSES = frozenset({404, 405, 501})
+"""Responses of a server that does not support the path."""
+
+
+class RemoteCapabilities(Struct, frozen=True):
+    """What the remote gateway supports; without runs, only plain chat completions."""
+
+    runs: bool = False
+    steering: bool = False
+    files: bool = False
+    roles: bool = False
+    """Whether it accepts the role of the requester."""
+    sessions: bool = False
+    """Whether a session can be followed after its turn."""
+
+
+class _CapabilitiesBody(Struct, rename={"kind": "object"}):
+    kind: str = ""
+    features: dict[str, object] = {}
+
+
+class CapabilityProbe:
+    """Caches what the remote gateway supports.
+
+    A server with another response, or without this path, is a plain one. A server that does not
+    respond is not treated as one: without a role, another Hermes would treat every guest as its
+    owner.
+    """
+
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
+        self._clock = clock
+        self._known: RemoteCapabilities | None = None
+        self._until = 0.0
+
+    async def capabilities(self) -> RemoteCapabilities:
+        """Raises `ModelError` if it cannot be determined."""
+        now = self._clock.monotonic()
+        if self._known is not None and now < self._until:
+            return self._known
+        try:
+            capabilities = read_capabilities(await self._ask())
+        except RequestRejected as error:
+            if _is_transient(error.status):
+                return self._last_known(
+                    request_rejected(error.status, error.body, self._remote.key)
+                )
+            if error.status not in UNSUPPORTED_STATUSES:
+                return RemoteCapabilities()
+            capabilities = RemoteCapabilities()
+        except LinkBroken as error:
+            return self._last_known(
+                connection_error(error.cause, self._remote.connect, self._remote.key)
+            )
+        except ModelError as error:
+            return self._last_known(error)
+        if capabilities != self._known:
+            log.info("the remote gateway at %s: %s", self._remote.url, capabilities)
+        self._known, self._until = capabilities, now + CACHE_SECONDS
+        return capabilities
+
+    def _last_known(self, error: ModelError) -> RemoteCapabilities:
+        """A broken link does not change what the server supports."""
+        log.info("cannot ask the remote gateway for its capabilities: %s", error)
+        if self._known is None:
+            raise error
+        return self._known
+
+    async def is_chat_only(self) -> bool:
+        """Ask again after a wrong assumption, and return whether it only supports chat.
+
+        Raises `ModelError` if it cannot be determined.
+        """
+        self._forget()
+        capabilities = await self.capabilities()
+        return capabilities == self._known and not capabilities.runs
+
+    def _forget(self) -> None:
+        self._known = None
+
+    async def _ask(self) -> bytes:
+        """Try once if there is a cached result, else until the timeout."""
+        probe = structs.replace(self._remote, alive=min(PROBE_TIMEOUT, self._remote.alive))
+        retries = RetryTimer(probe, self._clock)
+        async with GatewayClient(probe, self._clock) as client:
+            while True:
+                try:
+                    return await client.call("GET", CAPABILITIES_PATH)
+                except LinkBroken as error:
+                    if self._known is not None or _is_unreachable(error.cause):
+                        raise
+                    await retries.wait(error)
+                except RequestRejected as error:
+                    if self._known is not None or error.status not in RETRYABLE_STATUSES:
+                        raise
+                    await retries.wait(error)
+
+
+def read_capabilities(body: bytes) -> RemoteCapabilities:
+    """Return no capabilities if it is not the response of a Hermes gateway."""
+    try:
+        parsed = msgspec.json.decode(body, type=_CapabilitiesBody)
+    except (msgspec.DecodeError, RecursionError):
+        return RemoteCapabilities()
+    features = {name for name, value in parsed.features.items() if value is True}
+    if parsed.kind != HERMES_OBJECT or not features.issuperset(REQUIRED_FEATURES):
+        return RemoteCapabilities()
+    return RemoteCapabilities(
+        runs=True,
+        steering="run_steer" in features,
+        files="file_input" in features,
+        roles="run_roles" in features,
+        sessions="session_events_sse" in features,
+    )
+
+
+def _is_transient(status: int) -> bool:
+    """Return whether the response comes from a proxy in between, or a temporary failure."""
+    return status in RETRYABLE_STATUSES or (status >= 500 and status not in UNSUPPORTED_STATUSES)
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Return whether there was no connection at all, usually due to a wrong address."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)

@@ -13,12 +13,15 @@ from msgspec import Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import ApprovalRequest, Approvals, Isolation, TurnSuspended
-from hermes.ports.blobs import Blobs
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.ports.store import Blobs
 from hermes.runtimes.proxy.attachments import MessageEncoder
-from hermes.runtimes.proxy.capabilities import UNSUPPORTED_STATUSES, RemoteCapabilities
-from hermes.runtimes.proxy.chat_protocol import AnswerTooLong, is_program_note, remote_session_id
-from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.chat_runtime import (
+    AnswerTooLong,
+    RemoteGateway,
+    is_program_note,
+    remote_session_id,
+)
 from hermes.runtimes.proxy.errors import (
     quote,
     roles_unsupported,
@@ -30,9 +33,11 @@ from hermes.runtimes.proxy.errors import (
 from hermes.runtimes.proxy.followups import RemoteFollowups
 from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
+    UNSUPPORTED_STATUSES,
     GatewayClient,
     LinkBroken,
-    RequestRefused,
+    RemoteCapabilities,
+    RequestRejected,
     RetryTimer,
 )
 from hermes.runtimes.proxy.run_protocol import (
@@ -78,7 +83,7 @@ class RunsUnsupported(Exception):
 
     def __init__(self, refusal: ModelError) -> None:
         super().__init__(refusal.sentence)
-        self.refusal = refusal
+        self.error = refusal
 
 
 class RemoteTurnDeps(Struct, frozen=True, kw_only=True):
@@ -182,7 +187,7 @@ class RemoteTurn:
                 X_Hermes_Session_Id=remote_session_id(self._runtime_request.scope),
             )
         except ModelError as error:
-            if isinstance(error.__cause__, RequestRefused):
+            if isinstance(error.__cause__, RequestRejected):
                 self._may_be_running = False
                 if error.__cause__.status in UNSUPPORTED_STATUSES:
                     raise RunsUnsupported(error) from error
@@ -209,7 +214,7 @@ class RemoteTurn:
                 await self._listen(retries, group)
                 if self._mapper.end is None:
                     await self._check_ended(retries)
-            except RequestRefused as error:
+            except RequestRejected as error:
                 if error.status == 404:
                     raise run_unknown() from error
                 await retries.wait(error)
@@ -224,7 +229,7 @@ class RemoteTurn:
     async def _listen(self, retries: RetryTimer, group: TaskGroup) -> None:
         """Read until the remote gateway closes the stream, or the link breaks."""
         mapper = self._mapper
-        async with aclosing(self._client.events(self._run, mapper.last)) as events:
+        async with aclosing(self._client.events(self._run, mapper.last_number)) as events:
             async for event in events:
                 if not event.id.isdecimal():
                     continue

@@ -15,7 +15,7 @@ from hermes.runtimes.proxy.attachments import (
     MessageEncoder,
     omitted_note,
 )
-from hermes.runtimes.proxy.chat_protocol import (
+from hermes.runtimes.proxy.chat_runtime import (
     MAX_ANSWER,
     MODEL,
     PROVIDER,
@@ -230,7 +230,7 @@ class RunEventMapper:
         self._decoder = msgspec.json.Decoder(RemoteEvent)
         self._texts: list[str] = []
         self._size = 0
-        self.last = 0
+        self.last_number = 0
         """The number of the last event, after which a reconnect continues."""
         self.end: RemoteEvent | None = None
         self.questions: list[RemoteQuestion] = []
@@ -248,10 +248,10 @@ class RunEventMapper:
 
     def feed(self, number: int, data: bytes) -> Sequence[RuntimeEvent]:
         """Return the events; none if it is a repeat. Raises `msgspec.DecodeError`."""
-        if number <= self.last or self.end is not None:
+        if number <= self.last_number or self.end is not None:
             return ()
         event = self._decoder.decode(data)
-        self.last = number
+        self.last_number = number
         return self._take(event)
 
     def close(self, state: RemoteRunState) -> Sequence[RuntimeEvent]:

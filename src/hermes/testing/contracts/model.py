@@ -92,9 +92,9 @@ class StreamRecord:
 
 
 async def read_stream(
-    model: Model, request: ModelRequest = REQUEST, heard: StreamRecord | None = None
+    model: Model, request: ModelRequest = REQUEST, record: StreamRecord | None = None
 ) -> StreamRecord:
-    record = heard or StreamRecord()
+    record = record or StreamRecord()
     async with model.stream(request) as chunks:
         async for chunk in chunks:
             record.chunks.append(chunk)
@@ -187,7 +187,7 @@ class ModelContract:
         record = StreamRecord()
         async with rig.playing(ScriptedAnswer(text=("Hello wor",), breaks=True)) as model:
             with pytest.raises(Unreachable):
-                await read_stream(model, heard=record)
+                await read_stream(model, record=record)
         assert record.text == "Hello wor"
         assert not any(isinstance(chunk, Assistant) for chunk in record.chunks)
 

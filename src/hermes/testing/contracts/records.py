@@ -1,5 +1,6 @@
 """Contract of state records: subclass `RecordsContract` and provide the fixture `store`."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,8 +8,8 @@ from msgspec import Raw, structs
 
 from hermes.kit.process_identity import process_id
 from hermes.ports.records import PutRecord, StateRecord
-from hermes.ports.store import Store
-from hermes.schema.errors import StateConflict
+from hermes.ports.store import Blobs, Store
+from hermes.schema.errors import NotFound, StateConflict
 
 AT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 RECORD = StateRecord(
@@ -126,3 +127,38 @@ class RecordsContract:
         await store.commit(*(PutRecord(one, expected_state="") for one in (RECORD, old, recent)))
         assert await store.records.forget("question", AT + timedelta(hours=1)) == 1
         assert [one.id for one in await store.records.find("question")] == ["1", "3"]
+
+
+class BlobsContract:
+    @pytest.mark.parametrize("data", [b"", b"\x00\xff", b"x" * 1_000_000])
+    async def test_stored_bytes_are_read_by_digest(self, blobs: Blobs, data: bytes) -> None:
+        media = await blobs.put(data, "image/png", "a.png")
+        assert media.digest == hashlib.sha256(data).hexdigest()
+        assert (media.media_type, media.name) == ("image/png", "a.png")
+        assert await blobs.read(media.digest) == data
+
+    async def test_identical_bytes_share_a_digest(self, blobs: Blobs) -> None:
+        first = await blobs.put(b"same", "text/plain", "one.txt")
+        second = await blobs.put(b"same", "application/pdf", "two.pdf")
+        assert first.digest == second.digest
+        assert await blobs.read(first.digest) == b"same"
+
+    @pytest.mark.parametrize(
+        "digest",
+        [
+            "",
+            "0" * 64,
+            "../../etc/passwd",
+            "/etc/passwd",
+            "0" * 63 + "/",
+            "0" * 62 + "..",
+            "A" * 64,
+            "\x00" * 64,
+            "\u0660" * 64,
+            "0" * 64 + "\n",
+            "0" * 65,
+        ],
+    )
+    async def test_invalid_or_unknown_digest_is_not_found(self, blobs: Blobs, digest: str) -> None:
+        with pytest.raises(NotFound):
+            await blobs.read(digest)

@@ -36,7 +36,7 @@ class ProcessTreePipe:
         self.path = str(path)
         self._reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
-    async def hear(self, count: int) -> set[str]:
+    async def wait_started(self, count: int) -> set[str]:
         """Wait for the first lines of `count` processes and return their words."""
         output = b""
         with anyio.fail_after(TEST_TIMEOUT):
@@ -45,7 +45,7 @@ class ProcessTreePipe:
                 output += os.read(self._reader, 4096)
         return set(output.decode().split())
 
-    async def silence(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until every process of the tree has ended."""
         with anyio.fail_after(TEST_TIMEOUT):
             while True:
@@ -61,7 +61,7 @@ class SandboxContract:
     """`elsewhere` is set for backends (such as containers) that add variables of their own."""
 
     pytestmark: ClassVar = pytest.mark.anyio
-    elsewhere: ClassVar[bool] = False
+    remote: ClassVar[bool] = False
 
     @pytest.fixture
     def witness(self, tmp_path: Path) -> Iterator[ProcessTreePipe]:
@@ -90,7 +90,7 @@ class SandboxContract:
         assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)
         # A sandbox may set its own directory for temporary files.
         seen.pop("TMPDIR", None)
-        if self.elsewhere:
+        if self.remote:
             del given["PATH"]
             seen = {name: value for name, value in seen.items() if name in given}
         assert seen == given
@@ -144,7 +144,7 @@ class SandboxContract:
             await sandbox.run(
                 _shell('exec 9>"$1"; echo x; sleep 1000', tmp_path, witness.path), on_output
             )
-        await witness.silence()
+        await witness.wait_ended()
 
     async def test_large_output_is_spilled_with_bounded_memory(
         self, sandbox: Sandbox, tmp_path: Path
@@ -181,14 +181,14 @@ class SandboxContract:
             if done.output:
                 break
         assert (done.exit_code, done.timed_out, done.output) == (124, True, b"early\n")
-        await witness.silence()
+        await witness.wait_ended()
 
     async def test_cancellation_kills_the_process_tree(
         self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
     ) -> None:
         async with _running(sandbox, _shell(TREE, tmp_path, witness.path)):
-            assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
-        await witness.silence()
+            assert len(await witness.wait_started(TREE_SIZE)) == TREE_SIZE
+        await witness.wait_ended()
 
     async def test_leftover_processes_are_killed_and_counted(
         self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe
@@ -196,7 +196,7 @@ class SandboxContract:
         command = 'exec 9>"$1"; setsid sleep 1000 & sleep 1000 & echo done'
         done = await sandbox.run(_shell(command, tmp_path, witness.path))
         assert (done.exit_code, done.output, done.left) == (0, b"done\n", 2)
-        await witness.silence()
+        await witness.wait_ended()
 
     async def test_short_background_process_is_waited_for(
         self, sandbox: Sandbox, tmp_path: Path
@@ -270,8 +270,8 @@ class SandboxContract:
         self, sandbox: Sandbox, tmp_path: Path, witness: ProcessTreePipe, pty: bool
     ) -> None:
         async with sandbox.open(_shell(TREE, tmp_path, witness.path), pty=pty):
-            assert len(await witness.hear(TREE_SIZE)) == TREE_SIZE
-        await witness.silence()
+            assert len(await witness.wait_started(TREE_SIZE)) == TREE_SIZE
+        await witness.wait_ended()
 
     async def test_open_process_that_cannot_start_is_an_error(
         self, sandbox: Sandbox, tmp_path: Path

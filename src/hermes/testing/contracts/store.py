@@ -24,12 +24,10 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage, SessionChange, SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
+from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
-from hermes.testing.contracts.leases import FencesContract, LeasesContract
-from hermes.testing.contracts.principals import PrincipalsContract
-from hermes.testing.contracts.queues import QueuesContract
 from hermes.testing.contracts.samples import calling_message, result_message, session, user_message
-from hermes.testing.contracts.search import SearchContract
+from hermes.testing.contracts.search import PrincipalsContract, SearchContract
 from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
 
 EVERYTHING = SessionFilter()

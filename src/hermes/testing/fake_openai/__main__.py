@@ -64,7 +64,7 @@ def _log(path: Path | None) -> Generator[RequestLog]:
 
 async def _serve_until_signal(script: Script, port: int, log: RequestLog) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with serve(script, port=port, heard=log) as server:
+        async with serve(script, port=port, on_request=log) as server:
             sys.stdout.write(server.url + "\n")
             sys.stdout.flush()
             async for _ in signals:

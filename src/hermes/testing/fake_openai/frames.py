@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from hermes.kit.sse import frame
 from hermes.testing.fake_openai.script import Call, Reply, TokenCounts
@@ -115,3 +116,143 @@ def _whole_call(call: Call, index: int, number: int) -> JsonObject:
         "type": "function",
         "function": function,
     }
+
+
+_MODEL_ITEMS = frozenset({"function_call", "custom_tool_call", "reasoning"})
+
+
+class _Part(Struct):
+    text: str = ""
+
+
+class _Item(Struct):
+    type: str = "message"
+    role: str = ""
+    content: str | list[_Part] | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        return self.role == "assistant" or self.type in _MODEL_ITEMS
+
+    def text(self) -> str:
+        match self.content:
+            case None:
+                return ""
+            case str():
+                return self.content
+            case _:
+                return "".join(part.text for part in self.content)
+
+
+class ResponsesBody(Struct):
+    """The request fields used by the fake server."""
+
+    model: str = ""
+    input: str | list[_Item] = ""
+    stream: bool = False
+
+    def last(self) -> tuple[str, int]:
+        """Return the last user text and the number of model steps after it."""
+        if isinstance(self.input, str):
+            return self.input, 0
+        items = self.input
+        users = [index for index, item in enumerate(items) if item.role == "user"]
+        if not users:
+            return "", 0
+        since = [item.is_answer for item in items[users[-1] + 1 :]]
+        steps = sum(
+            is_answer and not before
+            for before, is_answer in zip([False, *since], since, strict=False)
+        )
+        return items[users[-1]].text(), steps
+
+
+def response(reply: Reply, model: str, number: int) -> bytes:
+    """Return the complete response."""
+    return msgspec.json.encode(_whole(reply, model, number))
+
+
+def response_frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
+    """Yield the events of the stream, the last one being `response.completed`."""
+    begun: JsonObject = {
+        "id": f"resp_mock{number}",
+        "object": "response",
+        "status": "in_progress",
+        "output": [],
+    }
+    yield _event("response.created", response=begun)
+    for index, item in enumerate(_items(reply, number)):
+        yield from _item_frames(item, index, reply)
+    yield _event("response.completed", response=_whole(reply, model, number))
+
+
+def failure_frame(code: str, message: str) -> bytes:
+    error = {"code": code, "message": message}
+    return _event(
+        "response.failed", response={"id": "resp_mock", "status": "failed", "error": error}
+    )
+
+
+def _item_frames(item: JsonObject, place: int, reply: Reply) -> Iterator[bytes]:
+    name = {"item_id": item["id"], "output_index": place}
+    blank: JsonObject = (
+        {**item, "content": [], "summary": []} if item["type"] != "function_call" else item
+    )
+    yield _event("response.output_item.added", output_index=place, item=blank)
+    if item["type"] == "message":
+        for piece in pieces(reply.text, reply.chunk):
+            yield _event("response.output_text.delta", **name, content_index=0, delta=piece)
+    elif item["type"] == "reasoning":
+        for piece in pieces(reply.reasoning, reply.chunk):
+            yield _event(
+                "response.reasoning_summary_text.delta", **name, summary_index=0, delta=piece
+            )
+    yield _event("response.output_item.done", output_index=place, item=item)
+
+
+def _items(reply: Reply, number: int) -> list[JsonObject]:
+    items: list[JsonObject] = []
+    if reply.reasoning:
+        summary = [{"type": "summary_text", "text": reply.reasoning}]
+        items.append({"type": "reasoning", "id": f"rs_mock{number}", "summary": summary})
+    if reply.text:
+        content: list[JsonObject] = [{"type": "output_text", "text": reply.text, "annotations": []}]
+        message: JsonObject = {"type": "message", "id": f"msg_mock{number}", "role": "assistant"}
+        items.append({**message, "status": "completed", "content": content})
+    for index, call in enumerate(reply.calls):
+        item: JsonObject = {
+            "type": "function_call",
+            "id": f"fc_mock{number}_{index}",
+            "call_id": call.id or f"call_mock{number}_{index}",
+            "name": call.name,
+            "arguments": call.wire_arguments,
+        }
+        items.append({**item, "namespace": call.namespace} if call.namespace else item)
+    return items
+
+
+def _whole(reply: Reply, model: str, number: int) -> JsonObject:
+    whole: JsonObject = {
+        "id": f"resp_mock{number}",
+        "object": "response",
+        "status": "completed",
+        "model": model,
+        "output": _items(reply, number),
+    }
+    if reply.usage is not None:
+        whole["usage"] = _usage(reply.usage)
+    return whole
+
+
+def _usage(spent: TokenCounts) -> JsonObject:
+    return {
+        "input_tokens": spent.prompt,
+        "input_tokens_details": {"cached_tokens": spent.cached or 0},
+        "output_tokens": spent.completion,
+        "output_tokens_details": {"reasoning_tokens": spent.reasoning or 0},
+        "total_tokens": spent.prompt + spent.completion,
+    }
+
+
+def _event(kind: str, **fields: object) -> bytes:
+    return b"event: " + kind.encode() + b"\n" + frame(msgspec.json.encode({"type": kind, **fields}))

@@ -11,17 +11,19 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 from msgspec import Struct
 
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.faults import error_answer
-from hermes.testing.fake_openai.frames import DONE, completion, model_list, stream_frames
-from hermes.testing.fake_openai.responses import (
+from hermes.testing.fake_openai.frames import (
+    DONE,
     ResponsesBody,
+    completion,
     failure_frame,
+    model_list,
     response,
     response_frames,
+    stream_frames,
 )
-from hermes.testing.fake_openai.script import Fault, Reply, Script
+from hermes.testing.fake_openai.script import Fault, Reply, Script, error_answer
 
 _MAX_BODY = 256 * 1024 * 1024
 
@@ -80,14 +82,14 @@ def _ignore_request(exchange: RecordedRequest) -> None:
 class FakeOpenAiServer:
     """Records model calls in `requests` and all other requests in `others`.
 
-    `heard` is called with every request before it is answered.
+    `on_request` is called with every request before it is answered.
     """
 
     def __init__(
-        self, script: Script, heard: Callable[[RecordedRequest], None] = _ignore_request
+        self, script: Script, on_request: Callable[[RecordedRequest], None] = _ignore_request
     ) -> None:
         self.script = script
-        self._heard = heard
+        self._on_request = on_request
         self.url = ""
         self.requests: list[RecordedRequest] = []
         self.others: list[RecordedRequest] = []
@@ -100,7 +102,7 @@ class FakeOpenAiServer:
         exchange = RecordedRequest(request.method, request.path, headers, await request.read())
         is_call = request.path.endswith(("/chat/completions", "/responses"))
         (self.requests if is_call else self.others).append(exchange)
-        self._heard(exchange)
+        self._on_request(exchange)
         try:
             response = await self._route(request, exchange)
             exchange.completed = True
@@ -267,10 +269,10 @@ async def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    heard: Callable[[RecordedRequest], None] = _ignore_request,
+    on_request: Callable[[RecordedRequest], None] = _ignore_request,
 ) -> AsyncGenerator[FakeOpenAiServer]:
     """Serve during the block; `server.url` ends in `/v1`."""
-    server = FakeOpenAiServer(script or Script(), heard)
+    server = FakeOpenAiServer(script or Script(), on_request)
     web_server = web.Server(
         server.handle, request_factory=_request, handler_cancellation=True, access_log=None
     )

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Raw
 
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.faults import ErrorAnswer
 from hermes.testing.fake_openai.frames import JsonObject, pieces
-from hermes.testing.fake_openai.script import Fault, Reply, TokenCounts
+from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts
 from hermes.testing.fake_openai.server import RecordedRequest
 from hermes.testing.fake_provider.server import encode_json
 

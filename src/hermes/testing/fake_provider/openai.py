@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.faults import ErrorAnswer, error_answer
 from hermes.testing.fake_openai.frames import DONE, JsonObject, model_list, pieces, stream_frames
-from hermes.testing.fake_openai.script import Fault, Reply, TokenCounts
+from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts, error_answer
 from hermes.testing.fake_openai.server import RecordedRequest
 from hermes.testing.fake_provider.server import encode_json
 

@@ -10,9 +10,8 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.kit.http_shutdown import shut_down_server
-from hermes.testing.fake_openai.faults import ErrorAnswer
-from hermes.testing.fake_openai.script import Fault, Reply, Script
+from hermes.kit.http_server import shut_down_server
+from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, Script
 from hermes.testing.fake_openai.server import RecordedRequest, break_stream
 
 

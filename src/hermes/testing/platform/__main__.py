@@ -15,9 +15,8 @@ import anyio.to_thread
 import msgspec
 
 from hermes.testing.gateway_process import CrashPlan, run_gateway_spec, single_profile_spec
-from hermes.testing.platform.faults import NO_FAULTS, SOME_FAULTS
 from hermes.testing.platform.server import LOOPBACK, WriteRequest, serve_platform
-from hermes.testing.platform.state import ChatEntry
+from hermes.testing.platform.state import NO_FAULTS, SOME_FAULTS, ChatEntry
 
 POLL_SECONDS = 20.0
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.main import run_gateway
-from hermes.app.service.options import RunOptions
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.ports.channel import Channel, ChannelDeps, ChannelManifest

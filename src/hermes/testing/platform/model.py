@@ -1,20 +1,73 @@
-"""Serve the echo model of the fake platform over the chat completions API.
+"""A model that follows instructions in the question and echoes it, so that answers can be checked.
 
-Each account has its own URL, so a request shows whose model was called. A question with
-`hang:connect` gets no response; with `hang:model` the response starts and stalls; with
-`hang:stream` it never ends; with `fail:model` it is refused.
+Each `use:NAME` in a question calls the tool NAME, with the JSON object at the end of the question
+as arguments if there is one; `long` makes the answer longer than a post. The answer is `re: ` and
+the question, followed by the tool results. `hermes.testing.platform.model` serves this model over
+HTTP.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import anyio
 import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.testing.echo_model import ModelInput, RequestedCall, echo_reply, last_question
+from hermes.agent.prompts import prompt_text
+from hermes.schema.errors import ModelError
 from hermes.testing.fake_openai.frames import DONE, completion, stream_frames
 from hermes.testing.fake_openai.script import Call, Reply
+
+ANSWER_PREFIX = "re: "
+LONG_ANSWER_LINES = 12
+LONG_ANSWER_LINE = "and this is why the answer takes more than one post to say."
+
+
+class RequestedCall(Struct, frozen=True):
+    """A tool call requested by the question."""
+
+    tool: str
+    args: str
+
+
+class ModelInput(Struct, frozen=True):
+    """One message to the model: a user message or a tool result."""
+
+    text: str
+    result: bool = False
+
+
+def echo_reply(said: Iterable[ModelInput]) -> str | RequestedCall:
+    """Return the answer to the last question, or the next tool call it requests."""
+    question, results = last_question(said)
+    instructions, brace, args = question.partition("{")
+    wanted = [word.removeprefix("use:") for word in instructions.split() if word.startswith("use:")]
+    if len(results) < len(wanted):
+        json_args = brace + args or msgspec.json.encode({"what": question}).decode()
+        return RequestedCall(wanted[len(results)], json_args)
+    text = "\n".join([f"{ANSWER_PREFIX}{question}", *results])
+    if "long" in question.split():
+        name = question.split()[0]
+        text = "\n\n".join(
+            [text, *(f"{name} line {n}: {LONG_ANSWER_LINE}" for n in range(LONG_ANSWER_LINES))]
+        )
+    return text
+
+
+def last_question(said: Iterable[ModelInput]) -> tuple[str, list[str]]:
+    """Return the last question of a user and the tool results after it.
+
+    Unanswered questions are joined with the next one, so only the last paragraph counts.
+    """
+    note = prompt_text("resumed")
+    results: list[str] = []
+    for message in reversed([*said]):
+        if message.result:
+            results.insert(0, message.text)
+        elif text := message.text.replace(note, "").strip():
+            return text.rpartition("\n\n")[2], results
+    raise ModelError("the request contains no question")
+
 
 REFUSED = "This question is not for me."
 
@@ -58,9 +111,9 @@ def _ignore_call(thought: ModelCall) -> None:
 class FakeModelServer:
     """Serves the echo model; `heard` is called with every request before it is answered."""
 
-    def __init__(self, heard: Callable[[ModelCall], None] = _ignore_call) -> None:
-        self.heard = heard
-        self.thoughts = 0
+    def __init__(self, on_call: Callable[[ModelCall], None] = _ignore_call) -> None:
+        self.on_call = on_call
+        self.calls = 0
 
     def routes(self) -> list[web.RouteDef]:
         return [web.post("/{account}/v1/chat/completions", self._complete)]
@@ -69,19 +122,19 @@ class FakeModelServer:
         body = await request.read()
         asked = _decoder.decode(body)
         messages = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
-        self.thoughts += 1
+        self.calls += 1
         account, key = request.match_info["account"], request.headers.get("authorization", "")
         question = last_question(messages)[0]
-        self.heard(ModelCall(account, key, question, body))
+        self.on_call(ModelCall(account, key, question, body))
         if "hang:" in question:
             return await self._hang(request, asked.model, question)
         if "fail:model" in question:
             return web.json_response({"error": {"message": REFUSED}}, status=400)
         reply = _reply(echo_reply(messages))
         if not asked.stream:
-            whole = completion(reply, asked.model, self.thoughts)
+            whole = completion(reply, asked.model, self.calls)
             return web.Response(body=whole, content_type="application/json")
-        frames = stream_frames(reply, asked.model, self.thoughts, usage=True)
+        frames = stream_frames(reply, asked.model, self.calls, usage=True)
         return web.Response(body=b"".join([*frames, DONE]), content_type="text/event-stream")
 
     async def _hang(self, request: web.Request, model: str, question: str) -> web.StreamResponse:
@@ -90,7 +143,7 @@ class FakeModelServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         reply = Reply("I begin, ", chunk=0)
-        first_frames = [*stream_frames(reply, model, self.thoughts, usage=False)][:2]
+        first_frames = [*stream_frames(reply, model, self.calls, usage=False)][:2]
         await response.write(b"".join(first_frames))
         while "hang:stream" in question:
             await response.write(first_frames[-1])

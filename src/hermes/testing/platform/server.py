@@ -8,10 +8,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.kit.http_shutdown import shut_down_server
-from hermes.testing.platform.faults import NO_FAULTS, CallFault, FaultRates
+from hermes.kit.http_server import shut_down_server
 from hermes.testing.platform.model import FakeModelServer
-from hermes.testing.platform.state import FakePlatform, Update
+from hermes.testing.platform.state import NO_FAULTS, CallFault, FakePlatform, FaultRates, Update
 
 BATCH = 100
 MAX_BODY = 64 * 1024 * 1024
@@ -51,9 +50,9 @@ class PlatformServer:
     `hold` blocks calls of one kind until `release`.
     """
 
-    def __init__(self, truth: FakePlatform) -> None:
-        self.truth = truth
-        self.mind = FakeModelServer()
+    def __init__(self, platform: FakePlatform) -> None:
+        self.platform = platform
+        self.model = FakeModelServer()
         self.url = ""
         self._changed = anyio.Event()
         self._held: dict[str, anyio.Event] = {}
@@ -62,7 +61,7 @@ class PlatformServer:
     def say(
         self, account: str, chat: str, person: str, text: str, reply_to: str | None = None
     ) -> None:
-        self.truth.say(account, chat, person, text, reply_to)
+        self.platform.say(account, chat, person, text, reply_to)
         self.changed()
 
     def changed(self) -> None:
@@ -70,9 +69,9 @@ class PlatformServer:
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def until(self, true: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on the platform is true."""
-        while not true():
+        while not condition():
             await self._changed.wait()
 
     def hold(self, kind: str) -> None:
@@ -86,7 +85,7 @@ class PlatformServer:
         app = web.Application(client_max_size=MAX_BODY)
         app.add_routes(
             [
-                *self.mind.routes(),
+                *self.model.routes(),
                 web.get("/{account}/updates", self._updates),
                 web.post("/{account}/posts", self._post),
                 web.put("/{account}/posts/{post}", self._edit),
@@ -99,7 +98,7 @@ class PlatformServer:
         return app
 
     async def _updates(self, request: web.Request) -> web.StreamResponse:
-        feed = self.truth.feed(request.match_info["account"])
+        feed = self.platform.feed(request.match_info["account"])
         cursor, wait = int(request.query.get("cursor", "0")), float(request.query.get("wait", "0"))
         before = len(feed.updates)
         found = feed.after(cursor, BATCH)
@@ -108,7 +107,7 @@ class PlatformServer:
         with anyio.move_on_after(wait):
             while not (found := feed.after(cursor, BATCH)):
                 await self._changed.wait()
-        if found and self.truth.chance.random() < self.truth.weather.cut_poll:
+        if found and self.platform.chance.random() < self.platform.fault_rates.cut_poll:
             return _cut(request)
         return _json(Updates(found))
 
@@ -117,7 +116,7 @@ class PlatformServer:
         posting = msgspec.json.decode(await request.read(), type=Posting)
 
         async def do() -> web.Response:
-            shown = self.truth.post(account, posting.chat, posting.text, posting.reply_to)
+            shown = self.platform.post(account, posting.chat, posting.text, posting.reply_to)
             self.changed()
             return _json({"id": shown.id})
 
@@ -128,7 +127,7 @@ class PlatformServer:
         posting = msgspec.json.decode(await request.read(), type=Posting)
 
         async def do() -> web.Response:
-            done = self.truth.edit(account, post, posting.text)
+            done = self.platform.edit(account, post, posting.text)
             self.changed()
             return _json({"id": post}) if done else web.Response(status=404)
 
@@ -139,7 +138,7 @@ class PlatformServer:
         chat = (request.match_info["account"], typing.chat)
 
         async def do() -> web.Response:
-            (self.truth.typing.add if typing.on else self.truth.typing.discard)(chat)
+            (self.platform.typing.add if typing.on else self.platform.typing.discard)(chat)
             return _json({})
 
         return await self._troubled(request, "typing", do)
@@ -148,7 +147,7 @@ class PlatformServer:
         sign = msgspec.json.decode(await request.read(), type=Reaction)
 
         async def do() -> web.Response:
-            self.truth.signs.append((sign.message, sign.sign))
+            self.platform.reactions.append((sign.message, sign.sign))
             return _json({})
 
         return await self._troubled(request, "signs", do)
@@ -160,7 +159,7 @@ class PlatformServer:
         return _json({})
 
     async def _look(self, request: web.Request) -> web.Response:
-        lines = self.truth.lines(request.match_info["account"], request.match_info["chat"])
+        lines = self.platform.lines(request.match_info["account"], request.match_info["chat"])
         after, wait = int(request.query.get("after", "0")), float(request.query.get("wait", "0"))
         with anyio.move_on_after(wait):
             while len(lines) <= after:
@@ -170,7 +169,7 @@ class PlatformServer:
     async def _troubled(
         self, request: web.Request, kind: str, do: Callable[[], Awaitable[web.Response]]
     ) -> web.StreamResponse:
-        truth, weather = self.truth, self.truth.weather
+        truth, weather = self.platform, self.platform.fault_rates
         truth.calls += 1
         if kind in self._held:
             await self._held[kind].wait()
@@ -191,7 +190,7 @@ class PlatformServer:
 
     def _trouble(self, place: tuple[str, str]) -> CallFault:
         """Choose a fault; two uncertain outcomes in a row would get the answer parked."""
-        fault = self.truth.weather.trouble(self.truth.chance)
+        fault = self.platform.fault_rates.draw(self.platform.chance)
         doubtful = fault in {CallFault.DROPPED, CallFault.LOST_REPLY}
         if doubtful and place in self._doubtful:
             fault = CallFault.NONE
@@ -212,10 +211,10 @@ def _cut(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serve_platform(
-    weather: FaultRates = NO_FAULTS, seed: int = 0, port: int = 0
+    fault_rates: FaultRates = NO_FAULTS, seed: int = 0, port: int = 0
 ) -> AsyncGenerator[PlatformServer]:
     """Serve the platform on loopback during the block; port 0 picks a free one."""
-    server = PlatformServer(FakePlatform(weather, seed))
+    server = PlatformServer(FakePlatform(fault_rates, seed))
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, LOOPBACK, port)

@@ -1,12 +1,69 @@
-"""The state of the fake platform: written messages, update feeds and visible posts."""
+"""Fault probabilities of the fake platform."""
 
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 
 from msgspec import Struct, field, structs
 
-from hermes.testing.platform.faults import NO_FAULTS, FaultRates
+
+class CallFault(Enum):
+    """The outcome of one call to the platform."""
+
+    NONE = auto()
+    REFUSED = auto()
+    THROTTLED = auto()
+    DROPPED = auto()
+    """The connection breaks before the call has an effect."""
+    LOST_REPLY = auto()
+    """The call has its effect, but the connection breaks before the response."""
+
+
+class FaultRates(Struct, frozen=True, kw_only=True):
+    """Probabilities of faults, and the maximum delay of a call in seconds.
+
+    `repeated` applies to updates that are delivered a second time; `shuffled` mixes the chats but
+    keeps the order within each.
+    """
+
+    repeated: float = 0.0
+    shuffled: bool = False
+    refused: float = 0.0
+    throttled: float = 0.0
+    dropped: float = 0.0
+    lost_reply: float = 0.0
+    cut_poll: float = 0.0
+    delay: float = 0.0
+    wait: float = 0.1
+    """Seconds to wait, as sent in throttling responses."""
+
+    def draw(self, chance: random.Random) -> CallFault:
+        drawn = chance.random()
+        for rate, fault in (
+            (self.refused, CallFault.REFUSED),
+            (self.throttled, CallFault.THROTTLED),
+            (self.dropped, CallFault.DROPPED),
+            (self.lost_reply, CallFault.LOST_REPLY),
+        ):
+            if drawn < rate:
+                return fault
+            drawn -= rate
+        return CallFault.NONE
+
+
+NO_FAULTS = FaultRates()
+SOME_FAULTS = FaultRates(
+    repeated=0.3,
+    shuffled=True,
+    refused=0.01,
+    throttled=0.01,
+    dropped=0.01,
+    lost_reply=0.01,
+    cut_poll=0.05,
+    delay=0.002,
+)
+
 
 GROUP_PREFIX = "group-"
 
@@ -66,11 +123,11 @@ class Feed(Struct):
         self.count += 1
         self.updates.append(Update(self.count, spoken))
 
-    def after(self, cursor: int, most: int) -> list[Update]:
+    def after(self, cursor: int, limit: int) -> list[Update]:
         """Acknowledge everything up to the cursor and return the next updates."""
         while self.updates and self.updates[0].n <= cursor:
             self.updates.popleft()
-        found = [self.updates[index] for index in range(min(most, len(self.updates)))]
+        found = [self.updates[index] for index in range(min(limit, len(self.updates)))]
         self.given += len(found)
         return found
 
@@ -78,15 +135,15 @@ class Feed(Struct):
 class FakePlatform:
     """The state of the platform, independent of any gateway."""
 
-    def __init__(self, weather: FaultRates = NO_FAULTS, seed: int = 0) -> None:
-        self.weather = weather
+    def __init__(self, fault_rates: FaultRates = NO_FAULTS, seed: int = 0) -> None:
+        self.fault_rates = fault_rates
         self.chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
-        self.spoken: list[WrittenMessage] = []
+        self.written: list[WrittenMessage] = []
         self.names: dict[tuple[str, str], str] = {}
         """Display names by account and person, where they differ from the id."""
-        self.shown: dict[str, PlatformPost] = {}
+        self.posts: dict[str, PlatformPost] = {}
         self.typing: set[tuple[str, str]] = set()
-        self.signs: list[tuple[str, str]] = []
+        self.reactions: list[tuple[str, str]] = []
         self.calls = 0
         self.changes: list[str] = []
         """The id of the post of each change, in order."""
@@ -96,7 +153,7 @@ class FakePlatform:
     def feed(self, account: str) -> Feed:
         return self._feeds.setdefault(account, Feed())
 
-    def waiting(self) -> int:
+    def unacknowledged(self) -> int:
         """Return the number of unacknowledged updates."""
         return sum(len(feed.updates) for feed in self._feeds.values())
 
@@ -109,7 +166,7 @@ class FakePlatform:
         """Add a message of a person, possibly a reply, to the account's feed."""
         spoken = self._spoken(0, account, chat, person, text)
         self._hear([structs.replace(spoken, reply_to=reply_to)])
-        return self.spoken[-1]
+        return self.written[-1]
 
     def say_all(self, said: Sequence[tuple[str, str, str, str]]) -> list[WrittenMessage]:
         """Add several messages; the feeds receive them with the configured faults."""
@@ -121,10 +178,10 @@ class FakePlatform:
         self, place: int, account: str, chat: str, person: str, text: str
     ) -> WrittenMessage:
         name = self.names.get((account, person), person)
-        return WrittenMessage(f"u{len(self.spoken) + place}", account, chat, person, text, name)
+        return WrittenMessage(f"u{len(self.written) + place}", account, chat, person, text, name)
 
     def _hear(self, new: Sequence[WrittenMessage]) -> None:
-        self.spoken += new
+        self.written += new
         for spoken in new:
             line = ChatEntry(spoken.person, spoken.text, spoken.id)
             self.lines(spoken.account, spoken.chat).append(line)
@@ -132,15 +189,15 @@ class FakePlatform:
             self.feed(spoken.account).put(spoken)
 
     def post(self, account: str, chat: str, text: str, reply_to: str | None) -> PlatformPost:
-        shown = PlatformPost(f"p{len(self.shown)}", account, chat, text, reply_to, [text])
-        self.shown[shown.id] = shown
+        shown = PlatformPost(f"p{len(self.posts)}", account, chat, text, reply_to, [text])
+        self.posts[shown.id] = shown
         self.changes.append(shown.id)
         self.lines(account, chat).append(ChatEntry(account, text, shown.id))
         return shown
 
     def edit(self, account: str, post: str, text: str) -> bool:
         """Change a post; return False if the account has no such post."""
-        shown = self.shown.get(post)
+        shown = self.posts.get(post)
         if shown is None or shown.account != account:
             return False
         shown.text = text
@@ -149,22 +206,22 @@ class FakePlatform:
         self.lines(account, shown.chat).append(ChatEntry(account, text, post, edited=True))
         return True
 
-    def seen(self, account: str, chat: str) -> list[PlatformPost]:
+    def posts_in(self, account: str, chat: str) -> list[PlatformPost]:
         """Return the posts visible in a chat, oldest first."""
-        return [one for one in self.shown.values() if (one.account, one.chat) == (account, chat)]
+        return [one for one in self.posts.values() if (one.account, one.chat) == (account, chat)]
 
     def by_chat(self) -> Mapping[tuple[str, str], tuple[list[WrittenMessage], list[PlatformPost]]]:
         """Return the written messages and visible posts of each chat of each account."""
         chats: dict[tuple[str, str], tuple[list[WrittenMessage], list[PlatformPost]]] = {}
-        for spoken in self.spoken:
+        for spoken in self.written:
             chats.setdefault((spoken.account, spoken.chat), ([], []))[0].append(spoken)
-        for shown in self.shown.values():
+        for shown in self.posts.values():
             chats.setdefault((shown.account, shown.chat), ([], []))[1].append(shown)
         return chats
 
     def _shuffled_chats(self, said: Sequence[WrittenMessage]) -> list[WrittenMessage]:
         """Mix the chats, but keep the order within each."""
-        if not self.weather.shuffled:
+        if not self.fault_rates.shuffled:
             return list(said)
         queues: dict[tuple[str, str], deque[WrittenMessage]] = {}
         for spoken in said:
@@ -178,7 +235,7 @@ class FakePlatform:
         out: list[tuple[float, WrittenMessage]] = []
         for position, spoken in enumerate(said):
             out.append((position, spoken))
-            if self.chance.random() < self.weather.repeated:
+            if self.chance.random() < self.fault_rates.repeated:
                 later = position + self.chance.random() * (len(said) - position) + 0.5
                 out.append((later, spoken))
         return [spoken for _, spoken in sorted(out, key=lambda one: one[0])]

@@ -26,20 +26,18 @@ from hermes.ports.sandbox import Sandbox
 from hermes.schema.errors import HermesError, SandboxError, ToolError, UsageError
 from hermes.schema.scope import OWNER, Scope
 from hermes.tools.checkpoints.repository import (
+    EMPTY_TREE,
     CheckpointLimits,
+    RestoreStep,
     ShadowRepository,
     TreeRoot,
     TreeWriter,
-    short_hash,
-)
-from hermes.tools.checkpoints.restore import (
-    EMPTY_TREE,
-    RestoreStep,
     batches,
     contents,
     remove_file,
     restore_file,
     restore_steps,
+    short_hash,
 )
 from hermes.tools.paths import SessionPaths
 

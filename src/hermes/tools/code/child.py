@@ -32,7 +32,7 @@ class AgentPipe:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    def tell(self, message: dict[str, object]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         view = memoryview(json.dumps(message).encode() + b"\n")
         with self._lock:
             while view:
@@ -40,7 +40,7 @@ class AgentPipe:
 
     def call(self, name: str, given: dict[str, object]) -> object:
         with self._turn:
-            self.tell({"call": name, "args": given})
+            self.send({"call": name, "args": given})
             line = sys.stdin.buffer.readline()
         if not line:
             raise ToolFailed("the agent is no longer running")
@@ -56,7 +56,7 @@ class AgentPipe:
 
 def main() -> None:
     pipe = AgentPipe()
-    readers = [relay_output(1, "out", pipe.tell), relay_output(2, "err", pipe.tell)]
+    readers = [relay_output(1, "out", pipe.send), relay_output(2, "err", pipe.send)]
     given = json.loads(sys.stdin.buffer.readline())
     install_tools(given["tools"], pipe)
     code = run_program(given["code"])
@@ -66,11 +66,11 @@ def main() -> None:
     for fd, reader in ((1, readers[0]), (2, readers[1])):
         os.close(fd)
         reader.join(2.0)
-    pipe.tell({"end": code})
+    pipe.send({"end": code})
     os._exit(0)
 
 
-def relay_output(fd: int, name: str, tell: SendMessage) -> threading.Thread:  # noqa: TID251 runs without hermes
+def relay_output(fd: int, name: str, send: SendMessage) -> threading.Thread:  # noqa: TID251 runs without hermes
     """Send everything written to `fd`, also by child processes, as messages."""
     out, into = os.pipe()
     os.dup2(into, fd, inheritable=True)
@@ -79,7 +79,7 @@ def relay_output(fd: int, name: str, tell: SendMessage) -> threading.Thread:  # 
     def relay() -> None:
         data = os.read(out, 65536)
         while data:
-            tell({name: data.decode("utf-8", "replace")})
+            send({name: data.decode("utf-8", "replace")})
             data = os.read(out, 65536)
 
     reader = threading.Thread(target=relay, daemon=True)  # noqa: TID251 runs without hermes

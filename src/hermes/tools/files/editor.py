@@ -157,7 +157,7 @@ class FileEditor:
             return
         origins.record_write(path, foreign=path in provenance.foreign)
         if path in provenance.foreign and change.after is not None:
-            origins.refuse(path, change.after)
+            origins.reject_instructions(path, change.after)
         if path in provenance.trusted - provenance.foreign and change.after is not None:
             before, trusted = change.before, origins.trusted
             if provenance.whole or before is None or trusted.is_trusted(path, before):

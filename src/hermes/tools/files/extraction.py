@@ -55,9 +55,9 @@ class TextBuffer:
         if self._room <= 0:
             self.note = f"Cut after {MAX_TEXT:,} characters."
             raise LimitReached
-        self.go_on()
+        self.check_time()
 
-    def go_on(self) -> None:
+    def check_time(self) -> None:
         """Raises `LimitReached` once the time is over."""
         if time.monotonic() > self._until:
             self.note = f"Cut after {SECONDS} s of work."
@@ -82,7 +82,7 @@ class ZipParts:
         try:
             with self._zip.open(name) as part:
                 while chunk := part.read(CHUNK):
-                    self._page.go_on()
+                    self._page.check_time()
                     self._room -= len(chunk)
                     if self._room < 0:
                         raise UnreadableDocument("it unpacks to more than a document should")
@@ -100,7 +100,7 @@ class XmlReader:
         self._parser.buffer_text = True
         self._parser.StartElementHandler = lambda name, attrs: start(_local(name), attrs)
         self._parser.EndElementHandler = lambda name: end(_local(name))
-        self._parser.CharacterDataHandler = self._words
+        self._parser.CharacterDataHandler = self._add_text
         self._parser.StartDoctypeDeclHandler = _no_doctype
 
     def read(self, archive: ZipParts, name: str) -> None:
@@ -111,15 +111,15 @@ class XmlReader:
         except expat.ExpatError as error:
             raise UnreadableDocument(f"its part {name} is not valid XML ({error})") from error
 
-    def listen(self) -> None:
+    def start_text(self) -> None:
         self.text = []
 
-    def heard(self) -> str:
+    def take_text(self) -> str:
         """Return the text since `listen`."""
         text, self.text = "".join(self.text or ()), None
         return text
 
-    def _words(self, data: str) -> None:
+    def _add_text(self, data: str) -> None:
         if self.text is not None:
             self.text.append(data)
 
@@ -143,7 +143,7 @@ class ParagraphReader:
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         if name == "t":
-            self.events.listen()
+            self.events.start_text()
         elif name == "tc":
             self._cells += 1
         elif name in {"tab", "br", "cr"}:
@@ -155,7 +155,7 @@ class ParagraphReader:
 
     def _end(self, name: str) -> None:
         if name == "t":
-            self._line.append(self.events.heard())
+            self._line.append(self.events.take_text())
         elif name == "p":
             self._flush(" " if self._cells else "\n")
         elif name == "tc":
@@ -173,23 +173,23 @@ class SharedStrings:
     """Reads the strings shared by the cells of a workbook."""
 
     def __init__(self) -> None:
-        self.all: list[str] = []
+        self.strings: list[str] = []
         self._item: list[str] = []
         self._room = 4 * MAX_TEXT
         self.events = XmlReader(self._start, self._end)
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         if name == "t":
-            self.events.listen()
+            self.events.start_text()
 
     def _end(self, name: str) -> None:
         if name == "t":
-            self._item.append(self.events.heard())
+            self._item.append(self.events.take_text())
         elif name == "si":
             text = "".join(self._item)
             self._item.clear()
             self._room -= len(text) + 8
-            self.all.append(text if self._room > 0 else "…")
+            self.strings.append(text if self._room > 0 else "…")
 
 
 class SheetReader:
@@ -210,11 +210,11 @@ class SheetReader:
             self._column = _column(attrs.get("r", ""), len(self._row))
             self._value = []
         elif name in {"v", "t"}:
-            self.events.listen()
+            self.events.start_text()
 
     def _end(self, name: str) -> None:
         if name in {"v", "t"}:
-            self._value.append(self.events.heard())
+            self._value.append(self.events.take_text())
         elif name == "c":
             self._row += [""] * (self._column - len(self._row))
             self._row.append(self._text())
@@ -232,11 +232,11 @@ class SheetReader:
         return " ".join(value.split())
 
 
-def _column(cell: str, otherwise: int) -> int:
+def _column(cell: str, default: int) -> int:
     """Return the column index of a cell name: `C7` is column 2."""
     letters = re.match(r"[A-Z]{1,3}", cell)
     if not letters:
-        return min(otherwise, MAX_COLUMNS)
+        return min(default, MAX_COLUMNS)
     number = 0
     for letter in letters[0]:
         number = number * 26 + ord(letter) - 64
@@ -301,7 +301,7 @@ def xlsx(data: bytes, page: TextBuffer) -> None:
         strings.events.read(archive, "xl/sharedStrings.xml")
     for title, part in _related(archive, "xl/workbook.xml", "sheet"):
         page.add(f"--- sheet {title} ---\n")
-        SheetReader(page, strings.all).events.read(archive, part)
+        SheetReader(page, strings.strings).events.read(archive, part)
 
 
 def pdf(data: bytes, page: TextBuffer) -> None:

@@ -25,7 +25,7 @@ from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import ToolSpec
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
-from hermes.tools.provenance.trust_store import INSTRUCTION_FILES, MAX_INSTRUCTIONS
+from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES, MAX_INSTRUCTIONS
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_io import earlier_results
 
@@ -216,7 +216,7 @@ class InstructedTool:
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         output = await self._tool.run(args, ctx)
-        if output.failed or ctx.within:
+        if output.failed or ctx.nested:
             return output
         text = await self._instructions.new_instructions(self.spec.name, args, ctx)
         if not text:

@@ -11,7 +11,7 @@ from difflib import SequenceMatcher, get_close_matches
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.text_file import split_lines, strip_line_end
+from hermes.tools.files.drafts import split_lines, strip_line_end
 
 MIN_SIMILARITY = 0.7
 """Required similarity of a block whose first and last lines match."""
@@ -81,7 +81,7 @@ def find_matches(text: str, old: str, new: str) -> TextMatches | None:
     return None
 
 
-def replace(text: str, edits: list[TextEdit]) -> str:
+def apply_edits(text: str, edits: list[TextEdit]) -> str:
     """Apply the edits; of overlapping ones the first counts, as in `str.replace`."""
     pieces: list[str] = []
     at = 0

@@ -12,18 +12,17 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.files.drafts import Drafts
+from hermes.tools.files.drafts import Drafts, TextFormat
 from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
 from hermes.tools.files.fuzzy_match import (
     ANCHORED,
     TextMatches,
+    apply_edits,
     find_matches,
     line_number,
     nearest_lines,
-    replace,
 )
 from hermes.tools.files.lint import LintResult
-from hermes.tools.files.text_file import TextFormat
 from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
 from hermes.tools.tool_io import Arguments, encode_result, load_description
 
@@ -181,7 +180,7 @@ def _check(arguments: PatchArgs) -> None:
 
 def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch:
     draft = drafts.open(path)
-    text, format_ = draft.existing(), draft.text_format
+    text, format_ = draft.require_text(), draft.text_format
     old, new = arguments.old_string, arguments.new_string
     if format_.newline != "\n":
         old = old if old in text else format_.with_newlines(old)
@@ -192,7 +191,7 @@ def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch
         shown = f" The nearest lines are:\n{near}" if near else ""
         raise ToolError(f"patch: `old_string` is not in {path}.{shown}")
     _check_unique(found, text, arguments, path)
-    draft.text = replace(text, found.edits)
+    draft.text = apply_edits(text, found.edits)
     count = len(found.edits) if arguments.replace_all else 1
     return _PreparedPatch(drafts, drafts.diff(), drafts.lint(), found.strategy, count)
 
@@ -220,10 +219,10 @@ def _apply(operations: list[Operation], files: dict[str, Path], drafts: Drafts) 
             case Add():
                 draft.create(operation.text, TextFormat())
             case Delete():
-                draft.existing()
+                draft.require_text()
                 draft.text = None
             case Update():
-                edited = apply_update(draft.existing(), operation, draft.text_format.newline)
+                edited = apply_update(draft.require_text(), operation, draft.text_format.newline)
                 strategies.append(edited.strategy)
                 draft.text = edited.text
                 if operation.move_to:

@@ -43,7 +43,7 @@ async def require_write_approval(
     )
     decision = await ctx.request_approval(request)
     if not decision.allowed:
-        existing = "existing folders of " if paths.holds_home(ctx.scope) else ""
+        existing = "existing folders of " if paths.contains_home(ctx.scope) else ""
         raise ToolError(
             f"{real} was not written. {decision.why}".strip(),
             hint=f"Files in {existing}{ctx.scope.workspace} and /tmp need no approval."

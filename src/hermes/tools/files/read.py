@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import anyio
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from hermes.kit.file_types import MAX_IMAGE_BYTES, document_type, image_type
+from hermes.kit.files import MAX_IMAGE_BYTES, document_type, image_type
 from hermes.kit.text import plural
-from hermes.ports.blobs import Blobs
+from hermes.ports.store import Blobs
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text

@@ -49,7 +49,7 @@ def resolve(path: Path) -> Path:
                 handle = _swap(handle, _descend(done))
                 continue
             if len(done) < 2:
-                refuse_kernel(Path("/", *done, name))
+                reject_kernel_path(Path("/", *done, name))
             inside = _enter(handle, name)
             if inside is not None:
                 handle = _swap(handle, inside)
@@ -70,7 +70,7 @@ def resolve(path: Path) -> Path:
     return Path("/", *done)
 
 
-def refuse_kernel(path: Path) -> None:
+def reject_kernel_path(path: Path) -> None:
     """Refuse kernel file systems and devices, where reading and writing have side effects."""
     top, *below = path.parts[1:3] or ("",)
     inside = top in _KERNEL or (top == _DEVICES and below not in ([], [_SHARED_MEMORY]))
@@ -181,7 +181,7 @@ def open_folder(
 
     Raises `OSError`, also if the path contains a link by now, and `ToolError` for a blocked folder.
     """
-    refuse_kernel(real)
+    reject_kernel_path(real)
     kernel = _kernel_devices()
     handle = os.open("/", _FOLDER_FLAGS)
     at = Path("/")

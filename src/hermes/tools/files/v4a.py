@@ -20,8 +20,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
+from hermes.tools.files.drafts import split_lines, strip_line_end
 from hermes.tools.files.fuzzy_match import find_lines, nearest_lines, normalize_lookalikes
-from hermes.tools.files.text_file import split_lines, strip_line_end
 
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 UPDATE, ADD, DELETE = "*** Update File:", "*** Add File:", "*** Delete File:"

@@ -9,11 +9,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.files.drafts import diff_text
+from hermes.tools.files.drafts import TextFormat, decode_text, diff_text
 from hermes.tools.files.editor import FileChange, FileEditor, read_bytes
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.safe_open import Forbids
-from hermes.tools.files.text_file import TextFormat, decode_text
 from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 MAX_CONTENT = 20_000_000

@@ -57,9 +57,11 @@ class BackgroundProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_running(self) -> bool:
         return self.state is ProcessState.RUNNING
 
-    def belongs_to(self, who: "ProcessOwner") -> bool:
+    def belongs_to(self, owner: "ProcessOwner") -> bool:
         """True for its session, and for the one that replaced it after a reset."""
-        return self.scope.session == who.session or (bool(who.key) and self.scope.key == who.key)
+        return self.scope.session == owner.session or (
+            bool(owner.key) and self.scope.key == owner.key
+        )
 
 
 class ProcessOwner(Protocol):

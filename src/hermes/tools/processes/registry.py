@@ -23,7 +23,7 @@ from hermes.kit.process_identity import new_holder_id
 from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Isolation
-from hermes.ports.followups import Followups
+from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord
 from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
@@ -41,7 +41,7 @@ from hermes.tools.processes.record import (
     from_record,
     to_record,
 )
-from hermes.tools.terminal.exit_codes import background_exit_meaning, shell_exit_code
+from hermes.tools.terminal.shell import background_exit_meaning, shell_exit_code
 
 log = logging.getLogger(__name__)
 

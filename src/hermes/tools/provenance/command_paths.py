@@ -38,7 +38,7 @@ def command_folders(command: str, folder: Path) -> list[Path]:
     return bases
 
 
-def paths_of_word(word: str, bases: Sequence[Path]) -> Iterator[Path]:
+def word_paths(word: str, bases: Sequence[Path]) -> Iterator[Path]:
     """Yield the existing paths a word may refer to, resolved."""
     for base in bases:
         if _PATTERN.search(word) and "\0" not in word:

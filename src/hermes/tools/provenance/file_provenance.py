@@ -19,9 +19,16 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.lru_map import LruMap
 from hermes.schema.scope import Scope
-from hermes.tools.provenance.command_paths import paths_of_word
 from hermes.tools.provenance.command_paths import resolve_or_same as _real
-from hermes.tools.provenance.instruction_files import instruction_files_for
+from hermes.tools.provenance.command_paths import word_paths
+from hermes.tools.provenance.instruction_files import (
+    INSTRUCTION_FILES,
+    MAX_INSTRUCTIONS,
+    TrustStore,
+    content_digest,
+    instruction_files_for,
+    is_nested_instruction_file,
+)
 from hermes.tools.provenance.log import (
     MAX_AGE,
     FetchTimes,
@@ -32,13 +39,6 @@ from hermes.tools.provenance.log import (
     encode_path,
     new_subfolders,
     subfolders,
-)
-from hermes.tools.provenance.trust_store import (
-    INSTRUCTION_FILES,
-    MAX_INSTRUCTIONS,
-    TrustStore,
-    content_digest,
-    is_nested_instruction_file,
 )
 
 UNTRUSTED_FOLDER_NAMES = frozenset(
@@ -167,7 +167,7 @@ class FileProvenance:
             for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
                 self.may_be_followed(path, data, folder)
 
-    def refuse(self, real: Path, data: bytes) -> None:
+    def reject_instructions(self, real: Path, data: bytes) -> None:
         """Refuse an instruction file, at this path and with this content anywhere."""
         when = _changed_at(real, unknown=self.now())
         self._note_new(ProvenanceNote(when, file=encode_path(real), digest=content_digest(data)))
@@ -218,11 +218,11 @@ class FileProvenance:
         """
         real, around = _real(path), _real(workspace)
         if self.trusted.is_trusted(real, data):
-            if self._log.is_refused_path(real):
+            if self._log.is_rejected_path(real):
                 self._note(ProvenanceNote(file=encode_path(real)))
             return True
         if self._is_untrusted_file(real, around, content_digest(data)):
-            self.refuse(real, data)
+            self.reject_instructions(real, data)
             return False
         return not any(
             self._may_be_untrusted(link, around) for link in _links_on_path(path, workspace)
@@ -232,7 +232,7 @@ class FileProvenance:
         shared = os.path.commonpath((real, around))
         if _is_untrusted_folder(real.relative_to(shared).parts[:-1]):
             return True
-        if self._log.was_refused(real, digest, _changed_at(real, unknown=float("inf"))):
+        if self._log.was_rejected(real, digest, _changed_at(real, unknown=float("inf"))):
             return True
         return self._may_be_untrusted(real, around)
 
@@ -359,7 +359,7 @@ class FileProvenance:
             return True
         for word in likely:
             by_name = _is_untrusted_folder(word.split("/"))
-            if any(by_name or self._is_touched(path) for path in paths_of_word(word, bases)):
+            if any(by_name or self._is_touched(path) for path in word_paths(word, bases)):
                 return True
         return False
 

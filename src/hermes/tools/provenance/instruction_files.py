@@ -1,10 +1,16 @@
 """Find the instruction files of a project: by name, location and link target."""
 
+import hashlib
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import RLock
 
-from hermes.kit.files import read_regular_file
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.files import append_line, open_locked, read_regular_file
 
 OWN_NAMES = (".hermes.md", "HERMES.md")
 """Searched in the workspace and its parents up to the root of the repository."""
@@ -63,3 +69,89 @@ def _cursor_rules(folder: Path) -> list[Path]:
 def _has_git(place: Path) -> bool:
     """Also works for folders we cannot read."""
     return os.path.isfile(place) or os.path.exists(place / "HEAD")  # noqa: PTH110, PTH113 - as above
+
+
+INSTRUCTION_FILES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
+"""Names of instruction files; the first non-empty one in a folder is used."""
+MAX_INSTRUCTIONS = 4_000_000
+"""Bytes of one file; larger ones are ignored and cannot be trusted."""
+MAX_ENTRIES = 10_000
+
+
+class _TrustedFile(Struct, frozen=True):
+    path: str
+    digest: str
+
+
+class TrustStore:
+    """`file` stores it across restarts; without one it lasts as long as the program runs."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._lock = RLock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._known: set[_TrustedFile] = set()
+        self._unsaved: set[_TrustedFile] = set()
+        self._decoder = msgspec.json.Decoder(_TrustedFile)
+
+    def trust(self, real: Path, data: bytes) -> None:
+        """Trust a file because the owner said so, or wrote it in a turn without untrusted content.
+
+        If it cannot be stored, it lasts as long as this program runs.
+        """
+        try:
+            self.trust_permanently(real, data)
+        except OSError:
+            self._unsaved.add(_trusted_file(real, data))
+
+    def trust_permanently(self, real: Path, data: bytes) -> None:
+        """Trust a file permanently. Raises `OSError`, without effect, if it cannot be stored."""
+        entry = _trusted_file(real, data)
+        with self._lock:
+            if self._file is None:
+                self._unsaved.add(entry)
+                return
+            self._load(self._file)
+            if entry in self._known:
+                return
+            with open_locked(self._file) as file:
+                append_line(file, msgspec.json.encode(entry))
+            self._known.add(entry)
+
+    def is_trusted(self, real: Path, data: bytes) -> bool:
+        entry = _trusted_file(real, data)
+        with self._lock:
+            if self._file is not None:
+                self._load(self._file)
+            return entry in self._known or entry in self._unsaved
+
+    def _load(self, path: Path) -> None:
+        """Reload the file if another process changed it."""
+        try:
+            stat = path.stat()
+            stamp = stat.st_ino, stat.st_size, stat.st_mtime_ns
+            if stamp == self._stamp:
+                return
+            lines = path.read_bytes().splitlines()[-MAX_ENTRIES:]
+        except OSError:
+            self._stamp, self._known = None, set()
+            return
+        self._stamp, self._known = stamp, set()
+        for line in lines:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                self._known.add(self._decoder.decode(line))
+
+
+def is_nested_instruction_file(real: Path, workspace: Path) -> bool:
+    """Whether it is an instruction file in a folder below the workspace."""
+    inside = bool(workspace.parts[1:]) and real.is_relative_to(workspace)
+    return inside and real.name in INSTRUCTION_FILES and real.parent != workspace
+
+
+def _trusted_file(real: Path, data: bytes) -> _TrustedFile:
+    name = str(real).encode("utf-8", "surrogateescape").decode("latin-1")
+    return _TrustedFile(name, content_digest(data))
+
+
+def content_digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -93,8 +93,8 @@ class ProvenanceLog:
         self._commands: dict[float, ProvenanceNote] = {}
         self._written: dict[tuple[int, int | str], ProvenanceNote] = {}
         self._untrusted_work: dict[str, ProvenanceNote] = {}
-        self._refused: dict[str, ProvenanceNote] = {}
-        self._refused_paths: dict[str, ProvenanceNote] = {}
+        self._rejected: dict[str, ProvenanceNote] = {}
+        self._rejected_paths: dict[str, ProvenanceNote] = {}
         self._spans: tuple[list[Span], list[Span]] | None = None
         self._roots: list[str] | None = None
         self._lines = 0
@@ -120,8 +120,8 @@ class ProvenanceLog:
                 self._commands,
                 self._untrusted_work,
                 self._written,
-                self._refused,
-                self._refused_paths,
+                self._rejected,
+                self._rejected_paths,
             )
             needed = sum(map(len, kinds))
             if self._unsaved or self._lines > _SLACK * max(needed, 100):
@@ -187,19 +187,19 @@ class ProvenanceLog:
             if note.others:
                 known = self._untrusted_work.get(note.others)
                 return known is not None and known.start <= note.start
-            return note.digest in self._refused and note.file in self._refused_paths
+            return note.digest in self._rejected and note.file in self._rejected_paths
 
-    def was_refused(self, path: Path, digest: str, when: float) -> bool:
+    def was_rejected(self, path: Path, digest: str, when: float) -> bool:
         """Whether that content, or the file there, was refused before that time."""
         with self._lock:
             self._load()
-            found = self._refused.get(digest), self._refused_paths.get(encode_path(path))
+            found = self._rejected.get(digest), self._rejected_paths.get(encode_path(path))
             return any(note is not None and note.start <= when for note in found)
 
-    def is_refused_path(self, path: Path) -> bool:
+    def is_rejected_path(self, path: Path) -> bool:
         with self._lock:
             self._load()
-            return encode_path(path) in self._refused_paths
+            return encode_path(path) in self._rejected_paths
 
     def roots(self) -> list[str]:
         """Return the folders that were fetched as a whole."""
@@ -214,10 +214,10 @@ class ProvenanceLog:
 
     def _take(self, note: ProvenanceNote) -> None:
         if note.digest:
-            _keep_earliest(self._refused, note.digest, note)
-            _keep_earliest(self._refused_paths, note.file, note)
+            _keep_earliest(self._rejected, note.digest, note)
+            _keep_earliest(self._rejected_paths, note.file, note)
         elif note.file and not note.changed:
-            self._refused_paths.pop(note.file, None)
+            self._rejected_paths.pop(note.file, None)
         elif note.file:
             self._written[note.changed, note.inode or note.file] = note
             while len(self._written) > MAX_WRITTEN:
@@ -272,13 +272,13 @@ class ProvenanceLog:
 
     def _needed(self) -> list[ProvenanceNote]:
         """Return the notes to keep: others' work and refusals are kept forever."""
-        refused = [structs.replace(note, file="") for note in self._refused.values()]
+        refused = [structs.replace(note, file="") for note in self._rejected.values()]
         return [
             *self._commands.values(),
             *self._untrusted_work.values(),
             *self._written.values(),
             *refused,
-            *self._refused_paths.values(),
+            *self._rejected_paths.values(),
         ]
 
     def _rewrite(self, log: Path, oldest: float) -> None:

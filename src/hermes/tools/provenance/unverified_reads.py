@@ -14,14 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hermes.approvals.grants import simple_commands
+from hermes.approvals.saved_approvals import simple_commands
 from hermes.approvals.shell.read_only import is_read_only_command
 from hermes.schema.scope import Scope
 from hermes.tools.provenance.command_paths import (
     command_folders,
     command_words,
-    paths_of_word,
     resolve_or_same,
+    word_paths,
 )
 from hermes.tools.provenance.file_provenance import FileProvenance, is_unverified_folder, own_users
 
@@ -100,7 +100,7 @@ class _DiskScan:
     def _reads_arguments(self, name: str, args: Sequence[str], folder: Path) -> bool:
         deep = name in _RECURSIVE_COMMANDS or any(map(_RECURSIVE.fullmatch, args))
         operands = [operand for operand in args if not operand.startswith("-")]
-        found = [path for operand in operands for path in paths_of_word(operand, [folder])]
+        found = [path for operand in operands for path in word_paths(operand, [folder])]
         if not found and (name == "ls" or deep):
             found = [folder]
         return any(
@@ -129,7 +129,7 @@ class _DiskScan:
         for word in words:
             if word.startswith("~") or is_unverified_folder(word.split("/")):
                 return None
-            for path in paths_of_word(word, bases):
+            for path in word_paths(word, bases):
                 if not self._is_program(path):
                     found[path] = None
                 if len(found) > MAX_PATHS:

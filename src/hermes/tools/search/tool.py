@@ -17,15 +17,17 @@ from hermes.schema.tools import Effect, ToolSpec
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.paths import BlockedPaths, SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
-from hermes.tools.search.collectors import (
+from hermes.tools.search.ripgrep import (
     Collector,
     CountCollector,
     HitCollector,
     LineHit,
     NameCollector,
     PageRange,
+    RipgrepQuery,
+    content_args,
+    files_args,
 )
-from hermes.tools.search.ripgrep import RipgrepQuery, content_args, files_args
 from hermes.tools.tool_io import Arguments, encode_result, load_description
 
 TIMEOUT = 60.0
@@ -138,7 +140,7 @@ class SearchFiles:
         with anyio.CancelScope() as enough:
 
             async def on_output(data: bytes) -> None:
-                collector.take(data)
+                collector.feed(data)
                 if collector.full:
                     enough.cancel()
 

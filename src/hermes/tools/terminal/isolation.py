@@ -18,19 +18,19 @@ MAX_SEARCHED = 20_000
 """Characters at the end of the output that are searched for a reason."""
 
 
-def denial_hint(output: str, wall: str, reaching: Isolation) -> str:
+def denial_hint(output: str, sandbox: str, reaching: Isolation) -> str:
     """Return a hint if the sandbox seems to have blocked the command, else nothing."""
-    if not wall or reaching is Isolation.BEYOND:
+    if not sandbox or reaching is Isolation.BEYOND:
         return ""
     end = output[-MAX_SEARCHED:]
     if reaching is not Isolation.NETWORK and _NETWORK_DENIED.search(end):
         return (
-            f"The sandbox ({wall}) has no network. If the command needs it, call again with "
+            f"The sandbox ({sandbox}) has no network. If the command needs it, call again with "
             'escalate="network" and a reason; the user may be asked.'
         )
     if _FILE_DENIED.search(end):
         return (
-            f"The sandbox ({wall}) lets commands change only the workspace and /tmp, hides "
+            f"The sandbox ({sandbox}) lets commands change only the workspace and /tmp, hides "
             "secrets, and by default has no Unix sockets. If more is needed, call again with "
             'escalate="outside" and a reason; the user may be asked.'
         )

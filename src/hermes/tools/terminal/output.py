@@ -236,10 +236,10 @@ def _without_beginning(text: str) -> str:
     return text[min(line or CUT_MARGIN, CUT_MARGIN) :]
 
 
-def _join_ends(begin: str, end: str, total: int, most: int) -> str:
+def _join_ends(begin: str, end: str, total: int, limit: int) -> str:
     """Join whole lines from both ends, unless lines are so long that little would remain."""
-    begin = begin[: int(most * HEAD)]
-    end = end[-(most - len(begin)) :]
+    begin = begin[: int(limit * HEAD)]
+    end = end[-(limit - len(begin)) :]
     last, first = begin.rfind("\n") + 1, end.find("\n") + 1
     begin = begin[:last] if last and len(begin) - last <= CUT_MARGIN else begin
     end = end[first:] if first <= CUT_MARGIN else end

@@ -3,9 +3,13 @@
 import re
 import shlex
 import shutil
+import signal
+from enum import Enum, auto
 from pathlib import Path
 
 from msgspec import Struct
+
+from hermes.ports.sandbox import ProcessExit, ProcessResult
 
 MAX_TIMEOUT = 600
 MAX_COMMAND = 100_000
@@ -103,3 +107,128 @@ def find_shell_exit(begin: str, end: str) -> ShellExit | None:
         return None
     reports = [found for found in _END_MARK.finditer(end) if found[1] == start[1]]
     return ShellExit(int(reports[-1][2]), Path(reports[-1][3])) if reports else None
+
+
+_SEARCH = dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack"), "nothing matched")
+_BENIGN: dict[str, str] = {
+    **_SEARCH,
+    "diff": "the files differ",
+    "cmp": "the files differ",
+    "test": "the condition is false",
+    "[": "the condition is false",
+    "[[": "the condition is false",
+    "which": "the program was not found",
+    "pgrep": "no process matched",
+}
+"""Programs whose exit code 1 is not an error, and what it means."""
+_SPECIAL: dict[tuple[str, int], str] = {
+    ("find", 1): "some folders could not be read",
+    ("pytest", 1): "some tests failed",
+    ("pytest", 5): "no tests were collected",
+    ("curl", 6): "the host name could not be resolved",
+    ("curl", 7): "the connection was refused",
+    ("curl", 22): "the server answered with an error status",
+    ("curl", 28): "the transfer timed out",
+    ("git", 128): "git refused: see its message",
+    ("timeout", 124): "the command took longer than the given time",
+}
+_SHELL = {
+    2: "wrong usage or a syntax error",
+    126: "the file is not executable",
+    127: "the program was not found",
+}
+_WITHOUT_END_MARK = re.compile(r"\b(exec|trap)\b")
+_PREFIXES = {"sudo", "env", "time", "nice", "nohup", "command", "exec", "xargs"}
+
+
+def shell_exit_code(exit_code: int) -> int:
+    """Convert a death by signal `n` to the shell's code, 128 + n."""
+    return 128 - exit_code if exit_code < 0 else exit_code
+
+
+def is_benign(command: str, exit_code: int) -> bool:
+    return exit_code == 0 or (exit_code == 1 and last_program(command) in _BENIGN)
+
+
+class ExitCause(Enum):
+    """Whether an exit code above 128 stands for a signal."""
+
+    BY_SIGNAL = auto()
+    BY_ITSELF = auto()
+    UNKNOWN = auto()
+
+
+def exit_cause(done: ProcessResult | ProcessExit, command: str, reported: int | None) -> ExitCause:
+    """Tell whether a command ended by a signal; `reported` is the exit code the shell printed.
+
+    A shell that was killed prints none, and neither does one that was replaced by `exec` or whose
+    `trap` was changed. After a signal bash prints another code than the one it exits with.
+    """
+    if done.exit_code >= 0 or (done.unsure and reported == shell_exit_code(done.exit_code)):
+        return ExitCause.BY_ITSELF
+    silent = done.unsure and reported is None and _WITHOUT_END_MARK.search(command)
+    return ExitCause.UNKNOWN if silent else ExitCause.BY_SIGNAL
+
+
+def background_exit_meaning(ended: ProcessExit, command: str) -> str:
+    """Explain the exit of a background process; only the sandbox may be unsure about a signal."""
+    how = ExitCause.UNKNOWN if ended.unsure else exit_cause(ended, command, None)
+    return exit_meaning(command, shell_exit_code(ended.exit_code), how)
+
+
+def exit_meaning(command: str, exit_code: int, how: ExitCause = ExitCause.BY_SIGNAL) -> str:
+    """Return one clause for the model, or nothing if the code needs no explanation."""
+    if exit_code == 0:
+        return ""
+    program = last_program(command)
+    if exit_code == 1 and program in _BENIGN:
+        return f"{_BENIGN[program]} (not an error)"
+    if (program, exit_code) in _SPECIAL:
+        return _SPECIAL[program, exit_code]
+    if exit_code > 128:
+        return _signal_meaning(exit_code - 128, how)
+    return _SHELL.get(exit_code, "")
+
+
+def last_program(command: str) -> str:
+    """Guess the program whose exit code the shell reports; used only for explanations."""
+    lexer = shlex.shlex(command.strip().replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    program = ""
+    at_start = True
+    try:
+        for word in lexer:
+            if not set(word) - set("|&;()"):
+                at_start = True
+            elif at_start and not _is_prefix(word):
+                program, at_start = word, False
+    except ValueError:  # an open quote: the shell reported it as well
+        return program.rpartition("/")[2]
+    return program.rpartition("/")[2]
+
+
+def _is_prefix(word: str) -> bool:
+    return word in _PREFIXES or word.startswith("-") or re.match(r"\w+=", word) is not None
+
+
+def _signal_meaning(number: int, how: ExitCause) -> str:
+    known = {
+        signal.SIGINT: "interrupted",
+        signal.SIGKILL: "killed, possibly out of memory",
+        signal.SIGSEGV: "crashed with a memory fault",
+        signal.SIGABRT: "aborted itself",
+        signal.SIGPIPE: "the reader of its output went away",
+        signal.SIGTERM: "terminated",
+    }
+    try:
+        name = signal.Signals(number)
+    except ValueError:
+        return ""
+    text = f"{known.get(name, 'ended by a signal')} ({name.name})"
+    match how:
+        case ExitCause.BY_SIGNAL:
+            return text
+        case ExitCause.BY_ITSELF:
+            return f"the shell exited by itself; a program in it was {text}, or chose this code"
+        case ExitCause.UNKNOWN:
+            return f"{text}, or it chose this code"

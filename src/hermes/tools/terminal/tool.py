@@ -23,7 +23,7 @@ from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Role, Scope
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.paths import SessionPaths
+from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.processes.record import BackgroundProcess
 from hermes.tools.processes.registry import ProcessRegistry, ProcessRequest
 from hermes.tools.provenance.command_provenance import (
@@ -36,11 +36,17 @@ from hermes.tools.provenance.command_provenance import (
     untrusted_workspace,
 )
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, FileProvenance
-from hermes.tools.remote_paths import RemotePaths, reset_remote_folder
-from hermes.tools.terminal.exit_codes import exit_cause, exit_meaning, is_benign, shell_exit_code
 from hermes.tools.terminal.isolation import default_isolation, denial_hint, outside_reason
 from hermes.tools.terminal.output import OutputFiles, OutputView, OutputViewer
-from hermes.tools.terminal.shell import MAX_COMMAND, MAX_TIMEOUT, Shell
+from hermes.tools.terminal.shell import (
+    MAX_COMMAND,
+    MAX_TIMEOUT,
+    Shell,
+    exit_cause,
+    exit_meaning,
+    is_benign,
+    shell_exit_code,
+)
 from hermes.tools.tool_io import (
     DEFAULT_LIMITS,
     Arguments,

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from hermes.kit.terminal_text import display_width, escape_controls, fit, single_line
 from hermes.kit.text import head_and_tail, one_line, plural
 from hermes.schema.messages import Result, ToolCall, text_of
-from hermes.tui.display_options import DisplayOptions
+from hermes.tui.options import DisplayOptions
 
 
 class CardHeader(Widget, can_focus=True):
@@ -59,13 +59,13 @@ class ExpandableCard(Vertical):
         Binding("enter,space", "flip", "open or close", show=False)
     ]
 
-    def __init__(self, head: CardHeader) -> None:
+    def __init__(self, header: CardHeader) -> None:
         super().__init__()
-        self.head = head
+        self.header = header
         self._body: Static | None = None
 
     def compose(self):  # noqa: ANN201 - textual's own signature
-        yield self.head
+        yield self.header
 
     @property
     def is_open(self) -> bool:
@@ -93,7 +93,7 @@ class ExpandableCard(Vertical):
         await (self.close() if self.is_open else self.open())
 
     async def on_click(self, event: events.Click) -> None:
-        if event.widget is self.head:
+        if event.widget is self.header:
             event.stop()
             await self.action_flip()
 
@@ -225,7 +225,7 @@ _MAX_PROGRESS = 8_000
 class ToolCard(ExpandableCard):
     def __init__(self, call: ToolCall, display: DisplayOptions) -> None:
         self.call = call
-        self._line = card_title(call, display.preview)
+        self._line = card_title(call, display.preview_length)
         self._opens_diffs = display.diffs
         self._result: Result | None = None
         self._progress = ""
@@ -243,7 +243,7 @@ class ToolCard(ExpandableCard):
         """Add output; the header shows its last line."""
         self._progress = (self._progress + text)[-_MAX_PROGRESS:]
         last = single_line(self._progress.rstrip().rpartition("\n")[2])
-        self.head.set_text(
+        self.header.set_text(
             "●", "$accent", f"{self._line}  {last}" if last else self._line, "running"
         )
         self.refresh_details()
@@ -254,9 +254,9 @@ class ToolCard(ExpandableCard):
         time = f"{took:.1f} s" if took >= MIN_SHOWN_SECONDS else ""
         end = " · ".join(filter(None, (status.text, time)))
         if result.failed:
-            self.head.set_text("✗", "$error", self._line, end or "failed")
+            self.header.set_text("✗", "$error", self._line, end or "failed")
         else:
-            self.head.set_text("✓", "$success", self._line, end)
+            self.header.set_text("✓", "$success", self._line, end)
         self._progress = ""
         self.refresh_details()
         if is_todo_list(self.call, result) or (self._opens_diffs and status.diff and status.short):
@@ -265,7 +265,7 @@ class ToolCard(ExpandableCard):
     def mark_interrupted(self) -> None:
         """The turn ended without a result of the call."""
         if self._result is None:
-            self.head.set_text("✗", "$warning", self._line, "interrupted")
+            self.header.set_text("✗", "$warning", self._line, "interrupted")
 
 
 class ThinkingCard(ExpandableCard):
@@ -286,4 +286,4 @@ class ThinkingCard(ExpandableCard):
         self.refresh_details()
 
     def end(self) -> None:
-        self.head.set_text("○", "dim", "thought", plural(self._length, "character"))
+        self.header.set_text("○", "dim", "thought", plural(self._length, "character"))

@@ -1,18 +1,131 @@
-"""The input field, with history, completion and collapsed pastes."""
+"""Keep the history of typed lines in the file shared with the plain chat."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
-from textual.widgets import TextArea
+from textual.widgets import OptionList, TextArea
+from textual.widgets.option_list import Option
 
-from hermes.kit.terminal_text import display_width
-from hermes.tui.busy_mode import BusyMode
+from hermes.kit.terminal_text import display_width, pad
 from hermes.tui.completion import Suggestion, suggestions
-from hermes.tui.input_history import InputHistory
-from hermes.tui.widgets.suggestions import Suggestions
+from hermes.tui.options import BusyMode
+
+MAX_LINES = 1000
+
+
+class InputHistory:
+    """The typed lines and a position in them; the last position is the current draft."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = _read(path)
+        self._place = len(self._lines)
+        self._draft = ""
+
+    def add(self, text: str) -> None:
+        """Append a text, as a single line in the file; a repeated text is stored once."""
+        self._place = len(self._lines)
+        if not text.strip():
+            return
+        if not self._lines or self._lines[-1] != text:
+            self._lines.append(text)
+            self._write(text)
+        self._lines = self._lines[-MAX_LINES:]
+        self._place = len(self._lines)
+
+    def back(self, draft: str) -> str | None:
+        """The previous text, None at the beginning; `draft` is kept for `forward`."""
+        if self._place == 0:
+            return None
+        if self._place == len(self._lines):
+            self._draft = draft
+        self._place -= 1
+        return self._lines[self._place]
+
+    def forward(self) -> str | None:
+        """The next text, finally the draft; None after that."""
+        if self._place >= len(self._lines):
+            return None
+        self._place += 1
+        return self._draft if self._place == len(self._lines) else self._lines[self._place]
+
+    def _write(self, text: str) -> None:
+        with suppress(OSError, UnicodeEncodeError):
+            self._path.touch(mode=0o600)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(" ".join(text.splitlines()) + "\n")
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return [line for line in text.split("\n") if line.strip()][-MAX_LINES:]
+
+
+class Suggestions(OptionList, can_focus=False):
+    """Shows suggestions and takes clicks; the prompt keeps the keyboard focus."""
+
+    DEFAULT_CSS = """
+    Suggestions {
+        display: none; height: auto; max-height: 30%; border: none; padding: 0 1;
+        background: $surface; scrollbar-size-vertical: 1;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    Suggestions.shown { display: block; }
+    Suggestions > .option-list--option-highlighted { text-style: bold reverse; }
+    Suggestions:nocolor > .option-list--option-highlighted { text-style: bold underline; }
+    """
+
+    class Chosen(Message):
+        def __init__(self, suggestion: Suggestion) -> None:
+            super().__init__()
+            self.suggestion = suggestion
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._suggestions: list[Suggestion] = []
+
+    @property
+    def shown(self) -> bool:
+        return bool(self._suggestions)
+
+    @property
+    def selected(self) -> Suggestion | None:
+        index = self.highlighted
+        return None if index is None or not self._suggestions else self._suggestions[index]
+
+    def show_suggestions(self, suggestions: list[Suggestion]) -> None:
+        if suggestions == self._suggestions:
+            return
+        self._suggestions = suggestions
+        self.set_class(bool(suggestions), "shown")
+        self.clear_options()
+        width = max((display_width(suggestion.label) for suggestion in suggestions), default=0) + 2
+        self.add_options([Option(_line(suggestion, width)) for suggestion in suggestions])
+        self.highlighted = 0 if suggestions else None
+
+    def move(self, by: int) -> None:
+        if self.highlighted is not None:
+            self.highlighted = (self.highlighted + by) % len(self._suggestions)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.Chosen(self._suggestions[event.option_index]))
+
+
+def _line(suggestion: Suggestion, width: int) -> Content:
+    """The label, and the description in its own column."""
+    if not suggestion.about:
+        return Content(suggestion.label)
+    return Content.assemble(pad(suggestion.label, width), (suggestion.about, "dim"))
 
 
 class PastedTexts:
@@ -86,7 +199,7 @@ class Prompt(TextArea):
     # Ctrl+Z suspends the program.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+underscore", "undo", show=False)]
 
-    class Sent(Message):
+    class Submitted(Message):
         """A submitted text.
 
         `manner` overrides the default during a turn; `unasked` text was begun before the open
@@ -99,7 +212,7 @@ class Prompt(TextArea):
             self.manner = manner
             self.unasked = unasked
 
-    class Left(Message):
+    class QuitRequested(Message):
         """Ctrl+D in an empty prompt."""
 
     def __init__(
@@ -174,11 +287,11 @@ class Prompt(TextArea):
         if not text.strip():
             return
         self._history.add(text)
-        sent = self.Sent(text, manner, unasked=self._predates_question)
+        sent = self.Submitted(text, manner, unasked=self._predates_question)
         self.empty()
         self.post_message(sent)
 
-    def take(self, suggestion: Suggestion) -> None:
+    def insert_suggestion(self, suggestion: Suggestion) -> None:
         row, column = self.cursor_location
         start = (row, max(column - suggestion.replaces, 0))
         self.replace(suggestion.text, start, (row, column))
@@ -195,14 +308,14 @@ class Prompt(TextArea):
         row, column = self.cursor_location
         before = self.document.get_line(row)[:column]
         if self.text == self._dismissed_text or (row > 0 and before.startswith("/")):
-            self._suggestions.offer([])
+            self._suggestions.show_suggestions([])
             return
         self._dismissed_text = ""
-        self._suggestions.offer(suggestions(before, self._commands, self._folder))
+        self._suggestions.show_suggestions(suggestions(before, self._commands, self._folder))
 
     def _decline(self) -> None:
         self._dismissed_text = self.text
-        self._suggestions.offer([])
+        self._suggestions.show_suggestions([])
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -227,16 +340,16 @@ class Prompt(TextArea):
         self._complete()
         if not self._suggestions.shown:
             return False
-        marked = self._suggestions.marked
+        marked = self._suggestions.selected
         match key:
             case "up" | "down":
                 self._suggestions.move(-1 if key == "up" else 1)
             case "escape":
                 self._decline()
             case "tab" if marked is not None:
-                self.take(marked)
+                self.insert_suggestion(marked)
             case "enter" if marked is not None and marked.label != self.text.strip():
-                self.take(marked)
+                self.insert_suggestion(marked)
             case _:
                 return False
         return True
@@ -249,11 +362,11 @@ class Prompt(TextArea):
         elif key in SEND_KEYS:
             self.submit(SEND_KEYS[key])
         elif key == "ctrl+d" and not self.text:
-            self.post_message(self.Left())
+            self.post_message(self.QuitRequested())
         elif key == "up":
-            return self._go_back()
+            return self._show_previous()
         elif key == "down":
-            return self._go_forth()
+            return self._show_next()
         else:
             return False
         return True
@@ -265,7 +378,7 @@ class Prompt(TextArea):
         else:
             self.submit()
 
-    def _go_back(self) -> bool:
+    def _show_previous(self) -> bool:
         if not self.cursor_at_first_line:
             return False
         if not self.text and (waiting := self._pop_pending()) is not None:
@@ -274,7 +387,7 @@ class Prompt(TextArea):
             self._show_past(line)
         return True
 
-    def _go_forth(self) -> bool:
+    def _show_next(self) -> bool:
         if not self.cursor_at_last_line:
             return False
         if (line := self._history.forward()) is not None:

@@ -94,7 +94,7 @@ class Choices(OptionList):
         deny_first = self._strict and ApprovalChoice.DENY in question.choices
         self.highlighted = question.choices.index(ApprovalChoice.DENY) if deny_first else 0
 
-    class Missed(Message):
+    class InvalidKey(Message):
         """An invalid key where text is not accepted either."""
 
     def action_cursor_down(self) -> None:
@@ -113,7 +113,7 @@ class Choices(OptionList):
             if self._strict and event.is_printable:
                 event.stop()
                 event.prevent_default()
-                self.post_message(self.Missed())
+                self.post_message(self.InvalidKey())
             return
         if not after_pause:
             event.stop()
@@ -146,13 +146,13 @@ class QuestionCard(Vertical):
     QuestionCard > .why { color: $foreground 70%; }
     """
 
-    class Decided(Message):
+    class Answered(Message):
         def __init__(self, question: str, text: str) -> None:
             super().__init__()
             self.question = question
             self.words = text
 
-    class Left(Message):
+    class FocusReleased(Message):
         """The card had the keyboard focus and no longer needs it."""
 
     def __init__(self, question: Question, clock: Clock) -> None:
@@ -233,9 +233,9 @@ class QuestionCard(Vertical):
         self._hint.display = self.accepts_text
         yield self._hint
         yield self._left
-        self.tick()
+        self.update_countdown()
 
-    def tick(self) -> None:
+    def update_countdown(self) -> None:
         """Update the countdown."""
         left = self._end - self._clock.monotonic()
         self._left.display = self.open and left < _NO_COUNTDOWN
@@ -254,25 +254,25 @@ class QuestionCard(Vertical):
         if self.open:
             self.decide(self.question.choices[event.option_index])
 
-    @on(Choices.Missed)
-    def _missed(self, event: Choices.Missed) -> None:
+    @on(Choices.InvalidKey)
+    def _missed(self, event: Choices.InvalidKey) -> None:
         event.stop()
         self._remind("", "; Tab to type")
 
     def decide(self, text: str) -> None:
         self.open = False
-        self.post_message(self.Decided(self.question.id, text))
+        self.post_message(self.Answered(self.question.id, text))
 
-    async def close_question(self, answer: str, *, lapsed: bool = False) -> None:
+    async def close_question(self, answer: str, *, expired: bool = False) -> None:
         """The question was answered here or elsewhere, expired, or the turn ended."""
         self.open = False
         self._answer = answer
         if self.has_keyboard:
-            self.post_message(self.Left())
+            self.post_message(self.FocusReleased())
         self.add_class("settled")
         with app_of(self).batch_update():
             await self.query("Choices, .hint, .left, .why").remove()
-            text = f"→ {self._result_text(answer)}" if answer else self._unanswered(lapsed=lapsed)
+            text = f"→ {self._result_text(answer)}" if answer else self._unanswered(lapsed=expired)
             await self.mount(Static(Content.styled(text, "bold"), markup=False))
 
     def _result_text(self, answer: str) -> str:

@@ -18,18 +18,18 @@ class StatusInfo(Struct, frozen=True, kw_only=True):
     """What the status bar shows."""
 
     starting: bool = False  # model and sandbox are not known yet
-    doing: str = ""
+    activity: str = ""
     model: str = ""
-    used: int = 0  # tokens
+    used_tokens: int = 0  # tokens
     window: int = 0  # tokens
     cost: float | None = None  # dollars
     seconds: float | None = None  # duration of the turn
     sandbox: str = ""  # the sandbox
     yolo: bool = False  # approvals are off
     background_jobs: int = 0  # background jobs
-    enter: str = ""  # what Enter does
+    enter_hint: str = ""  # what Enter does
     queued: int = 0
-    below: bool = False  # there is more below
+    more_below: bool = False  # there is more below
 
 
 class StatusBar(Widget):
@@ -70,8 +70,8 @@ def _status_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
     parts = _activity_parts(info)
     if not info.starting:
         parts.append((2, info.model.rpartition("/")[2] or "no model", "bold"))
-    if info.window and info.used:
-        share = min(info.used / info.window, 1.0)
+    if info.window and info.used_tokens:
+        share = min(info.used_tokens / info.window, 1.0)
         filled = round(share * _BAR_WIDTH)
         text = f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {share:.0%}"
         parts.append((3, text, "$warning" if share >= _WARN_SHARE else "$success"))
@@ -90,16 +90,16 @@ def _activity_parts(info: StatusInfo) -> list[tuple[int, str, str]]:
     parts: list[tuple[int, str, str]] = []
     if info.starting:
         parts.append((0, "starting…", "bold $accent"))
-    if info.doing:
+    if info.activity:
         time = "" if info.seconds is None else f" {format_duration(info.seconds)}"
-        parts.append((0, info.doing + time, "bold $accent"))
-    if info.enter:
-        parts.append((3, info.enter, "dim"))
+        parts.append((0, info.activity + time, "bold $accent"))
+    if info.enter_hint:
+        parts.append((3, info.enter_hint, "dim"))
     if info.background_jobs:
         parts.append((2, f"{info.background_jobs} in background", "$accent"))
     if info.queued:
         parts.append((1, f"{info.queued} queued", "$warning"))
-    if info.below:
+    if info.more_below:
         parts.append((1, "↓ more below", "$warning"))
     return parts
 

@@ -1,13 +1,157 @@
-"""The scrollable transcript; it follows the end until the user scrolls up."""
+"""Widgets for user messages, answers and notes."""
 
-from typing import Protocol, runtime_checkable
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
+from textual.widgets import Static
 
+from hermes.kit.terminal_text import escape_controls, fit, single_line
+from hermes.kit.text import head_and_tail
+from hermes.tui.markdown_stream import MarkdownStream
 from hermes.tui.widgets import app_of
-from hermes.tui.widgets.messages import ArchivedText
+
+if TYPE_CHECKING:
+    from hermes.tui.widgets.code import Prose
+
+_MAX_CHARACTERS = 4_000
+_HEAD, _TAIL = 9, 3
+"""Characters and lines shown of a user message; it is sent whole."""
+_MAX_COMMAND = 200
+_RAW_BLOCK_SIZE = 1_000
+"""Characters after which a raw answer continues in a new block."""
+
+
+class UserMessage(Static):
+    DEFAULT_CSS = """
+    UserMessage {
+        margin: 1 0 1 0; padding: 0 1; border-left: outer $primary; background: $surface;
+    }
+    """
+
+    def __init__(self, text: str, at: datetime | None = None) -> None:
+        """`at` is shown before the text."""
+        self.plain = "> " + escape_controls(text)
+        content = Content(head_and_tail(_shorten(escape_controls(text)), _MAX_CHARACTERS))
+        time = Content.styled(f"{at.astimezone():%H:%M} ", "dim") if at else Content("")
+        super().__init__(Content.assemble(time, content), markup=False)
+
+
+class Note(Static):
+    """A warning, an error or the reply to a command."""
+
+    DEFAULT_CSS = """
+    Note { margin: 0 1; color: $foreground 70%; }
+    Note.warning { color: $warning; }
+    Note.error { color: $error; }
+    Note.reply { color: $foreground; }
+    Note.error, Note.reply, Note.alone { margin: 1 1; }
+    """
+
+    def __init__(self, text: str, kind: str = "", typed: str = "") -> None:
+        """`typed` is the command it replies to."""
+        body = escape_controls(text)
+        command = fit(single_line(typed), _MAX_COMMAND)
+        self.plain = "\n".join(filter(None, (typed and f"> {command}", body)))
+        lines = [Content.styled(command, "$foreground 50%"), Content(body)]
+        shown = Content("\n").join(line for line in lines if line)
+        super().__init__(shown, markup=False, classes=f"{kind} command" if typed else kind)
+
+
+class ArchivedText(Static):
+    """Old messages as plain text."""
+
+    DEFAULT_CSS = "ArchivedText { margin: 0 1; color: $foreground 70%; }"
+
+    def __init__(self, text: str) -> None:
+        self.plain = text
+        super().__init__(Content(text), markup=False)
+
+
+class Answer(Vertical):
+    """A streamed answer; only its last piece is parsed again."""
+
+    DEFAULT_CSS = "Answer { height: auto; margin: 1 1 1 1; }"
+
+    def __init__(self, *, raw: bool = False) -> None:
+        """`raw` shows the Markdown source."""
+        super().__init__()
+        self._raw = raw
+        self._block: _Verbatim | None = None
+        self._pieces = MarkdownStream()
+        self._open: Prose | None = None
+        self._rest = ""
+        self._chunks: list[str] = []
+        self.parse_count = 0
+        """Number of parser runs, for tests."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._chunks)
+
+    @property
+    def plain(self) -> str:
+        return escape_controls(self.text)
+
+    async def add(self, text: str) -> None:
+        # "\r\n" may arrive in two parts.
+        text, self._rest = self._rest + text, ""
+        if text.endswith("\r"):
+            text, self._rest = text[:-1], "\r"
+        self._chunks.append(text)
+        if self._raw:
+            await self._write(escape_controls(text))
+            return
+        for piece in self._pieces.feed(escape_controls(text)):
+            if piece.text:
+                await self._extend(piece.text)
+            if piece.last:
+                if self._open is not None:
+                    self._open.set_class(piece.joined, "joined")
+                self._open = None
+
+    async def _write(self, text: str) -> None:
+        for line in text.splitlines(keepends=True):
+            if self._block is None:
+                self._block = _Verbatim()
+                await self.mount(self._block)
+            if self._block.takes(line) and line.endswith("\n"):
+                self._block = None
+
+    async def _extend(self, text: str) -> None:
+        if self._open is None:
+            from hermes.tui.widgets.code import Prose  # noqa: PLC0415 - slow to import
+
+            self._open = Prose()
+            await self.mount(self._open)
+        self.parse_count += 1
+        await self._open.append(text)
+
+
+class _Verbatim(Static):
+    """Some lines of a raw answer; kept short, because each update redraws it."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._text = ""
+
+    def takes(self, text: str) -> bool:
+        """Add text; return whether the block is full."""
+        self._text += text
+        self.update(Content(self._text.removesuffix("\n")))
+        return len(self._text) > _RAW_BLOCK_SIZE
+
+
+def _shorten(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    left = len(lines) - _HEAD - _TAIL
+    if left <= 1:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_HEAD], f"… {left:,} more lines …", *lines[-_TAIL:]])
+
 
 MAX_WIDGETS = 240
 """Widgets kept; beyond that, the older half is replaced by plain text."""
@@ -35,7 +179,7 @@ class Transcript(VerticalScroll, can_focus=False):
     Transcript .undone, Transcript .undone * { text-style: strike; text-opacity: 50%; }
     """
 
-    class Moved(Message):
+    class Scrolled(Message):
         pass
 
     def on_mount(self) -> None:
@@ -97,11 +241,11 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self.post_message(self.Moved())
+        self.post_message(self.Scrolled())
 
     def go_to_end(self) -> None:
         self.anchor()
-        self.post_message(self.Moved())
+        self.post_message(self.Scrolled())
 
     def go_to(self, widget: Widget) -> None:
         """Scroll to the end, or to the start of a last widget longer than the screen."""

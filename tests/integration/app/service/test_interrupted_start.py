@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hermes.app.service.lifecycle import ExitCode
 from hermes.app.service.lock import running_gateway
-from hermes.app.service.options import ExitCode
 from hermes.config.home import profile_home
 from support.cli_process import TEST_TIMEOUT
 

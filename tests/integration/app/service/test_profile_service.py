@@ -11,13 +11,17 @@ import pytest
 
 from hermes.app.build import AppOptions, open_app
 from hermes.app.channels import open_process_resources
-from hermes.app.service.api_host import ApiHost
-from hermes.app.service.profile_service import ProfileService, ProfileServiceDeps, serve_profile
+from hermes.app.service.profile_service import (
+    ApiHost,
+    ProfileService,
+    ProfileServiceDeps,
+    serve_profile,
+)
 from hermes.config.env import Env
 from hermes.config.home import profile_home
 from hermes.gateway.hooks import NoHooks
 from hermes.gateway.messages import outbox_name
-from hermes.gateway.restart_notice import BACK_ONLINE, RESTARTS, request_restart_notice
+from hermes.gateway.notices import BACK_ONLINE, RESTARTS, request_restart_notice
 from hermes.kit.clock import SystemClock
 from hermes.kit.retry import Backoff
 from hermes.ports.channel import Inbound

@@ -12,8 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.lock import take_lock
-from hermes.app.service.options import RunOptions
 from hermes.app.service.process import GatewayProcess, hold_gateway
 from hermes.app.service.status import Phase, PlatformState, Snapshot
 from hermes.cli.context import CliContext

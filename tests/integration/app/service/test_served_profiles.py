@@ -86,7 +86,7 @@ class ProfilesHarness:
 
     async def sees(self, profile: str, chat: str, *texts: str) -> None:
         def seen() -> list[str]:
-            return [one.text for one in self.platform.truth.seen(profile, chat)]
+            return [one.text for one in self.platform.platform.posts_in(profile, chat)]
 
         with anyio.move_on_after(TEST_TIMEOUT):
             await self.platform.until(lambda: seen() == list(texts))
@@ -165,8 +165,10 @@ gateway:
             await harness.sees("default", "c2", "this is work")
             harness.platform.say("default", "c2", "eve", "let me in")
             harness.platform.say("default", "c2", "ann", "/profile")
-            await harness.until(lambda: len(harness.platform.truth.seen("default", "c2")) == 2)
-            assert "work" in harness.platform.truth.seen("default", "c2")[1].text
+            await harness.until(
+                lambda: len(harness.platform.platform.posts_in("default", "c2")) == 2
+            )
+            assert "work" in harness.platform.platform.posts_in("default", "c2")[1].text
 
 
 async def test_broken_profile_does_not_affect_others(tmp_path: Path) -> None:
@@ -214,14 +216,14 @@ async def test_running_turn_finishes_before_exit(tmp_path: Path) -> None:
             await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
             harness.platform.hold("posts")
             harness.platform.say("work", "c1", "bob", "hello")
-            await harness.until(lambda: not harness.platform.truth.waiting())
+            await harness.until(lambda: not harness.platform.platform.unacknowledged())
             harness.platform.release("posts")
             await anyio.to_thread.run_sync(gateway.send_signal, signal.SIGTERM)
         with harness.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
 
             def texts() -> set[str]:
-                seen = harness.platform.truth.seen("work", "c1")
+                seen = harness.platform.platform.posts_in("work", "c1")
                 return {post.text.removeprefix("(recovered) ") for post in seen}
 
             await harness.until(lambda: texts() == {"this is work"})

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision
-from hermes.ports.events import Emit
+from hermes.ports.turn import Emit
 from hermes.runtimes.codex.service import CodexTimeouts
 from hermes.runtimes.codex.threads import ThreadSettings
 from hermes.schema.events import Outcome
@@ -172,7 +172,7 @@ async def test_waiting_for_an_answer_does_not_time_out(tmp_path: Path, program: 
             program=program,
             sandbox="read-only",
             approvals=SlowApprovals(5.0),
-            patience=CodexTimeouts(deadline=4.5),
+            timeouts=CodexTimeouts(deadline=4.5),
         )
         async with codex_harness(setup) as harness:
             assert await harness.ask("go") is Outcome.DONE, harness.ended

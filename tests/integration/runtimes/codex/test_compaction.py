@@ -90,13 +90,13 @@ async def test_endless_compaction_times_out(tmp_path: Path, program: str) -> Non
         async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
         model.script.default = Reply(fault=Fault("hang"))
-        setup.patience = CodexTimeouts(deadline=1.0)
+        setup.timeouts = CodexTimeouts(deadline=1.0)
         async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             with pytest.raises(ModelError, match="did not answer thread/compact/start in 1 s"):
                 await compact(later)
             model.script.default = Reply(text="Swordfish.")
-            setup.patience = CodexTimeouts()
+            setup.timeouts = CodexTimeouts()
         async with codex_harness(setup) as again:
             again.messages = list(harness.messages)
             assert await again.ask("which word?") is Outcome.DONE, again.ended

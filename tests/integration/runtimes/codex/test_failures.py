@@ -45,7 +45,7 @@ async def test_silence_after_a_tool_times_out(tmp_path: Path, program: str) -> N
     hangs = Reply(fault=Fault("hang"))
     async with serve(command_script("echo hi", hangs)) as model:
         timeouts = CodexTimeouts(quiet=1.0)
-        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=timeouts)
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, timeouts=timeouts)
         async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 outcome = await harness.ask("go")
@@ -60,7 +60,7 @@ async def test_silence_after_a_tool_times_out(tmp_path: Path, program: str) -> N
 async def test_turn_has_a_deadline(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(fault=Fault("hang")))) as model:
         timeouts = CodexTimeouts(deadline=1.0)
-        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=timeouts)
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, timeouts=timeouts)
         async with codex_harness(setup) as harness:
             with anyio.fail_after(TEST_TIMEOUT):
                 outcome = await harness.ask("go")

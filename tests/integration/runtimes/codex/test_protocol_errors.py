@@ -94,7 +94,7 @@ def write_fake(path: Path, behaviour: str) -> str:
 def setup(path: Path, behaviour: str, patience: CodexTimeouts | None = None) -> CodexSetup:
     patience = patience or CodexTimeouts()
     return CodexSetup(
-        url="http://127.0.0.1:1", path=path, program=write_fake(path, behaviour), patience=patience
+        url="http://127.0.0.1:1", path=path, program=write_fake(path, behaviour), timeouts=patience
     )
 
 

@@ -95,7 +95,7 @@ async def test_our_tools_are_available_in_another_process(tmp_path: Path, progra
 async def test_idle_process_is_ended(tmp_path: Path, program: str) -> None:
     async with serve(Script(default=Reply(text="Yes."))) as model:
         patience = CodexTimeouts(idle=0.3)
-        setup = CodexSetup(url=model.url, path=tmp_path, program=program, patience=patience)
+        setup = CodexSetup(url=model.url, path=tmp_path, program=program, timeouts=patience)
         async with codex_harness(setup) as harness:
             await harness.ask("the word is swordfish")
             with anyio.fail_after(TEST_TIMEOUT):

@@ -13,11 +13,11 @@ from aiohttp import web
 from hermes.agent.plan import RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
-from hermes.kit.http_shutdown import shut_down_server
+from hermes.kit.http_server import shut_down_server
 from hermes.ports.approvals import ApprovalRequest, Approvals, Decision, Isolation
-from hermes.ports.events import Emit
-from hermes.runtimes.proxy.capabilities import CACHE_SECONDS, HERMES_OBJECT, REQUIRED_FEATURES
+from hermes.ports.turn import Emit
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.gateway_client import CACHE_SECONDS, HERMES_OBJECT, REQUIRED_FEATURES
 from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
 from hermes.runtimes.proxy.remote_turn import MAX_OPEN_QUESTIONS, RemoteTurnDeps
 from hermes.schema.events import Notice, Outcome

@@ -137,7 +137,7 @@ async def test_local_stop_stops_the_remote_run(tmp_path: Path) -> None:
                 await recorder.until(lambda event: isinstance(event, TextDelta))
             scope.cancel()
         assert recorder.ended.outcome is Outcome.CANCELLED
-        assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
+        assert any(line.endswith("/stop HTTP/1.1") for line in link.request_lines)
         # Its session is free again, so the next question is answered.
         again = await ask(remote_plan(parts, *recorder.said), "Still there?")
         assert again.texts[-1] == "Yes."
@@ -214,7 +214,7 @@ async def test_run_stopped_remotely_is_a_failure(tmp_path: Path) -> None:
         ):
             with anyio.fail_after(60):
                 await recorder.until(lambda event: isinstance(event, TextDelta))
-                (line,) = [one for one in link.asked if "/events" in one]
+                (line,) = [one for one in link.request_lines if "/events" in one]
                 run = line.split("/")[3]
                 await far.ask("POST", f"/v1/runs/{run}/stop")
     assert recorder.ended.outcome is Outcome.FAILED
@@ -225,7 +225,7 @@ async def test_turn_has_a_total_timeout(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
         recorder = await ask(remote_plan(turn_deps(tmp_path, link.url, total=2.0)), "hang")
         assert "took longer than 2 s and was stopped" in recorder.ended.reason
-        assert any(line.endswith("/stop HTTP/1.1") for line in link.asked)
+        assert any(line.endswith("/stop HTTP/1.1") for line in link.request_lines)
 
 
 async def test_permanently_broken_link_is_reported(tmp_path: Path) -> None:
@@ -326,10 +326,10 @@ async def test_capabilities_are_requested_once(tmp_path: Path) -> None:
         plan = remote_plan(turn_deps(tmp_path, link.url))
         for _ in range(3):
             await ask(plan, "Hello?")
-        assert [line for line in link.asked if "capabilities" in line] == [
+        assert [line for line in link.request_lines if "capabilities" in line] == [
             "GET /v1/capabilities HTTP/1.1"
         ]
-        begun = [line for line in link.asked if line == "POST /v1/runs HTTP/1.1"]
+        begun = [line for line in link.request_lines if line == "POST /v1/runs HTTP/1.1"]
         assert len(begun) == 3
 
 
@@ -346,13 +346,13 @@ async def test_plain_server_gets_chat_completions(tmp_path: Path) -> None:
 async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Path) -> None:
     """A chat completion has no role: a guest here would be the owner there."""
     async with both(tmp_path) as (far, link):
-        breaks = [LinkBreak(down=100, manner=BreakKind.SILENT), LinkBreak(down=100)]
+        breaks = [LinkBreak(down=100, kind=BreakKind.SILENT), LinkBreak(down=100)]
         link.plan = lambda: breaks.pop() if breaks else LinkBreak()
         plan = remote_plan(turn_deps(tmp_path, link.url, alive=0.3))
         guest = structs.replace(plan, scope=structs.replace(SCOPE, role=Role.GUEST))
         recorder = await ask(guest, "Hello?")
         assert recorder.texts == ["Hello?", "Yes."]
-        assert "POST /v1/chat/completions HTTP/1.1" not in link.asked
+        assert "POST /v1/chat/completions HTTP/1.1" not in link.request_lines
         assert not far.model_request(0).get("tools")
 
 
@@ -362,7 +362,7 @@ async def test_nothing_is_sent_to_a_gateway_with_unknown_capabilities(tmp_path: 
         recorder = await ask(remote_plan(turn_deps(tmp_path, link.url, patience=0.5)), "Hello?")
         assert recorder.ended.outcome is Outcome.FAILED
         assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
-        assert {line for line in link.asked if line} == {"GET /v1/capabilities HTTP/1.1"}
+        assert {line for line in link.request_lines if line} == {"GET /v1/capabilities HTTP/1.1"}
         assert far.model_server.requests == []
 
 

@@ -10,16 +10,17 @@ import pytest
 from msgspec import structs
 
 from hermes.app.service.control import StopOptions, stop_gateway
-from hermes.app.service.lock import AlreadyRunning, own_record, running_gateway
-from hermes.app.service.main import run_gateway
-from hermes.app.service.options import Ending, RunOptions
-from hermes.app.service.process import GatewayProcess, hold_gateway
-from hermes.app.service.shutdown_markers import (
+from hermes.app.service.lifecycle import (
+    Ending,
+    RunOptions,
     announce_stop,
     clean_shutdown_file,
     planned_stop,
     planned_stop_file,
 )
+from hermes.app.service.lock import AlreadyRunning, own_record, running_gateway
+from hermes.app.service.main import run_gateway
+from hermes.app.service.process import GatewayProcess, hold_gateway
 from hermes.app.service.state_file import StateFile
 from hermes.app.service.status import Phase, Snapshot, gateway_status, read_state
 from hermes.cli.verbs.chat.options import has_gateway

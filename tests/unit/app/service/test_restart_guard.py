@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.app.service.options import Ending
+from hermes.app.service.lifecycle import Ending
 from hermes.app.service.restart_guard import (
     MAX_STARTS,
     StartRecord,

@@ -3,7 +3,7 @@
 import pytest
 from inline_snapshot import snapshot
 
-from hermes.channels.webhook.calls import CallRefused
+from hermes.channels.webhook.calls import CallRejected
 from hermes.channels.webhook.payload import as_text, event_of, read_payload, value_at
 
 
@@ -31,7 +31,7 @@ def test_form_is_decoded_to_a_mapping() -> None:
 
 def test_forms_can_be_refused() -> None:
     kind = "application/x-www-form-urlencoded"
-    with pytest.raises(CallRefused, match="form: true"):
+    with pytest.raises(CallRejected, match="form: true"):
         read_payload(kind, b"a=1", forms=False)
     assert read_payload(kind, b'{"a":1}', forms=False).value == {"a": 1}
 
@@ -65,7 +65,7 @@ def test_json_in_a_form_is_decoded() -> None:
     ],
 )
 def test_invalid_body_is_refused(kind: str, body: bytes, status: int) -> None:
-    with pytest.raises(CallRefused) as caught:
+    with pytest.raises(CallRejected) as caught:
         read_payload(kind, body)
     assert caught.value.status == status
     assert len(str(caught.value)) < 300

@@ -2,8 +2,13 @@
 
 import pytest
 
-from hermes.channels.webhook.routes import INSECURE, Route, read_route
-from hermes.channels.webhook.settings import WebhookSettings, read_settings
+from hermes.channels.webhook.routes import (
+    INSECURE,
+    Route,
+    WebhookSettings,
+    read_route,
+    read_settings,
+)
 from hermes.channels.webhook.signatures import Scheme
 from hermes.schema.errors import ConfigError
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.calls import CallRefused
+from hermes.channels.webhook.calls import CallRejected
 from hermes.channels.webhook.signatures import TOLERANCE, Proof, Scheme, sign, verify
 
 SECRET = "sixteen-chars-at-least"
@@ -82,7 +82,7 @@ VECTORS: list[tuple[str, dict[str, str], bytes]] = [
 def refused(
     headers: Mapping[str, str], body: bytes = BODY, secret: str = SECRET, now: datetime = NOW
 ) -> str:
-    with pytest.raises(CallRefused) as caught:
+    with pytest.raises(CallRejected) as caught:
         verify(secret, headers, body, now)
     assert caught.value.status == 401
     return caught.value.code
@@ -174,7 +174,7 @@ def test_route_can_require_a_scheme() -> None:
     both = sign(SECRET, "d-1", NOW, BODY, Scheme.V2) | sign(SECRET, "d", NOW, BODY, Scheme.LEGACY)
     assert verify(SECRET, both, BODY, NOW, Scheme.V2).scheme is Scheme.V2
     legacy = sign(SECRET, "d-1", NOW, BODY, Scheme.LEGACY)
-    with pytest.raises(CallRefused, match="x-webhook-signature-v2"):
+    with pytest.raises(CallRejected, match="x-webhook-signature-v2"):
         verify(SECRET, legacy, BODY, NOW, Scheme.V2)
 
 
@@ -260,5 +260,5 @@ def test_proof_depends_only_on_signed_content() -> None:
     st.binary(max_size=50),
 )
 def test_random_headers_are_refused(scheme: Scheme, noise: dict[str, str], body: bytes) -> None:
-    with pytest.raises(CallRefused):
+    with pytest.raises(CallRejected):
         verify(SECRET, noise, body, NOW, scheme)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.channels.webhook.routes import Route
-from hermes.channels.webhook.settings import WebhookSettings
+from hermes.channels.webhook.routes import Route, WebhookSettings
 from hermes.channels.webhook.subscriptions import RouteTable, Subscriptions
 from hermes.schema.errors import ConfigError
 

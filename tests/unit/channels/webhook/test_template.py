@@ -6,12 +6,13 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.payload import Event, Payload
-from hermes.channels.webhook.template import (
+from hermes.channels.webhook.payload import (
     MAX_FIELDS_TOTAL,
     MAX_NESTED,
     MAX_RAW,
     MAX_TEXT,
+    Event,
+    Payload,
     plain_text,
     prompt_parts,
 )

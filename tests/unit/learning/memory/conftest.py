@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.entries import MemoryLimits
-from hermes.learning.memory.memory_store import MemoryStore
+from hermes.learning.ledger import Ledger
+from hermes.learning.memory import MemoryLimits, MemoryStore
 from hermes.testing.clock import FakeClock
 
 

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.duplicates import duplicate_entries, find_duplicates, propose_removal
-from hermes.learning.memory.entries import MemoryLimits, MemoryOperation, MemoryTarget
-from hermes.learning.memory.memory_store import MemoryRequest, MemoryStore
+from hermes.learning.duplicates import duplicate_entries, find_duplicates, propose_removal
+from hermes.learning.ledger import Author, Ledger
+from hermes.learning.memory import (
+    MemoryLimits,
+    MemoryOperation,
+    MemoryRequest,
+    MemoryStore,
+    MemoryTarget,
+)
 from hermes.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -8,16 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.learning.ledger.change import Author, Change, ChangeState
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.entries import (
+from hermes.learning.ledger import Author, Change, ChangeState, Ledger
+from hermes.learning.memory import (
     InvalidOperation,
     MemoryAction,
+    MemoryFull,
     MemoryLimits,
     MemoryOperation,
+    MemoryRequest,
+    MemoryStore,
     MemoryTarget,
 )
-from hermes.learning.memory.memory_store import MemoryFull, MemoryRequest, MemoryStore
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import (

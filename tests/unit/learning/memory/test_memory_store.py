@@ -4,21 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author, ChangeOrigin, FileConflict
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.entries import (
+from hermes.learning.ledger import Author, ChangeOrigin, FileConflict, Ledger
+from hermes.learning.memory import (
     InvalidOperation,
+    MemoryFull,
     MemoryLimits,
     MemoryOperation,
-    MemoryTarget,
-    join_entries,
-    split_entries,
-)
-from hermes.learning.memory.memory_store import (
-    MemoryFull,
     MemoryRequest,
     MemoryStore,
+    MemoryTarget,
+    join_entries,
     memory_prompt,
+    split_entries,
 )
 from hermes.testing.clock import FakeClock
 

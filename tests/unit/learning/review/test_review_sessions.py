@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.provenance import REVIEW_SOURCE
+from hermes.learning.provenance import REVIEW_SOURCE
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.messages import Text, User
 from hermes.schema.scope import OWNER

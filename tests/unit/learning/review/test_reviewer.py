@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import structs
 
-from hermes.learning.ledger.change import Author
+from hermes.learning.ledger import Author
 from hermes.learning.review.reviewer import (
     ALLOWED_TOOLS,
     MAX_STEPS,
@@ -30,7 +30,7 @@ from hermes.schema.tools import ToolSpec
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
 from hermes.tools.memory import MemoryDeps, MemoryTool
-from hermes.tools.skill_manage import ManageDeps, SkillManage
+from hermes.tools.skills import ManageDeps, SkillManage
 from support.conversation import HANGING_SCRIPT
 from support.learning import (
     finished_reviews,
@@ -188,7 +188,7 @@ async def test_review_writes_a_skill(tmp_path: Path) -> None:
         await one.talk.submit("make tea")
         await finished_reviews(one)
         assert one.files() == {"skills/tea/SKILL.md": SKILL.encode()}
-        assert one.learning.usage.of("tea").created_by == "agent"
+        assert one.learning.usage.get("tea").created_by == "agent"
         assert "read_file f2" in one.notices[0]
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.editor import SkillEditor
 from hermes.learning.skills.usage import SkillUsageLog

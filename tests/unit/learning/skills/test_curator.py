@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Author, Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.curator import ARCHIVED, STALE, CurationLimits, Curator
 from hermes.learning.skills.document import InvalidSkill
@@ -44,17 +43,17 @@ async def test_unused_skill_becomes_stale_then_archived(
     assert await curator.curate(CurationLimits()) == []
     await clock.advance(DAY)
     (stale,) = await curator.curate(CurationLimits())
-    assert (stale.new_state, stale.days, usage.of("tea").state) == (STALE, 30, "stale")
+    assert (stale.new_state, stale.days, usage.get("tea").state) == (STALE, 30, "stale")
     await clock.advance(60 * DAY)
     (archived,) = await curator.curate(CurationLimits())
-    assert (archived.new_state, usage.of("tea").state) == (ARCHIVED, "archived")
+    assert (archived.new_state, usage.get("tea").state) == (ARCHIVED, "archived")
     assert not (home / "skills/tea").exists()
     (backup,) = (home / "skills/.backups").glob("*.tar.gz")
     with tarfile.open(backup) as packed:
         assert "tea/SKILL.md" in packed.getnames()
     await editor.restore("tea", PERSON)
     assert (home / "skills/tea/SKILL.md").read_text() == text("tea")
-    assert usage.of("tea").state == "active"
+    assert usage.get("tea").state == "active"
     assert await names(curator) == {}
 
 

@@ -196,7 +196,7 @@ def test_usage_is_counted_and_unknown_fields_are_kept(home: Path, usage: SkillUs
     usage.viewed("a")
     usage.used("a")
     usage.pin("new", pinned=True)
-    record = usage.of("a")
+    record = usage.get("a")
     assert (record.view_count, record.use_count, record.pinned) == (3, 1, False)
-    assert usage.of("new").pinned
+    assert usage.get("new").pinned
     assert '"theirs"' in (home / "skills/.usage.json").read_text()

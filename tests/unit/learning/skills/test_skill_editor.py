@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author, ChangeOrigin
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Author, ChangeOrigin, Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import Authorship, SkillEditor
@@ -27,7 +26,7 @@ async def test_skill_is_created_changed_and_undone(
     folder = home / "skills/kitchen/tea"
     assert (folder / "scripts/boil.sh").read_text() == "kettle off\n"
     assert "Heat water" in (folder / "SKILL.md").read_text()
-    assert (usage.of("tea").created_by, usage.of("tea").patch_count) == ("agent", 3)
+    assert (usage.get("tea").created_by, usage.get("tea").patch_count) == ("agent", 3)
     for entry in reversed(await ledger.log("skill")):
         await ledger.undo(entry.change.id)
     assert not folder.exists()

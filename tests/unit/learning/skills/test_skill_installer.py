@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author, FileConflict
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Author, FileConflict, Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.document import InvalidSkill
 from hermes.learning.skills.editor import Authorship, SkillEditor
-from hermes.learning.skills.installer import SkillInstaller
-from hermes.learning.skills.packages import SkillPackage, find_packages
+from hermes.learning.skills.installer import SkillInstaller, SkillPackage, find_packages
 from hermes.learning.skills.usage import SkillUsageLog
 from hermes.testing.clock import FakeClock
 
@@ -53,7 +51,7 @@ async def test_skill_is_installed_updated_and_undone(
     found = catalog.find("tea")
     assert found is not None
     assert found.own
-    assert usage.of("tea").created_by == "installed"
+    assert usage.get("tea").created_by == "installed"
     before = files(home)
     update = installer.prepare(package(new=b"2", same=b"s"), "/from/here")
     assert (update.update, update.locally_changed) == (True, ())

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.learning.ledger.change import Author
-from hermes.learning.ledger.diffs import proposal_text
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.diffs import proposal_text
+from hermes.learning.ledger import Author, Ledger
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.learning.skills.curator import MAX_MERGES, Curator, SimilarSkills
 from hermes.learning.skills.document import InvalidSkill

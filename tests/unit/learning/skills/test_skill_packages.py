@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.learning.skills.document import InvalidSkill
-from hermes.learning.skills.packages import (
+from hermes.learning.skills.installer import (
     IS_PROGRAM,
     MAX_FILE_BYTES,
     MAX_FILES,

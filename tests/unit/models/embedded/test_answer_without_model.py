@@ -8,11 +8,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.models.embedded.catalog import PROVIDER, Weights, find_weights
 from hermes.models.embedded.engine import EngineProcess
-from hermes.models.embedded.folder import ModelFolder
 from hermes.models.embedded.model import NOT_REMEMBERED, answer_without_model, append_missing
 from hermes.models.embedded.turn_state import asks_to_remember
+from hermes.models.embedded.weights import PROVIDER, ModelFolder, Weights, find_weights
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User

@@ -13,12 +13,11 @@ from msgspec import structs
 
 from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env
-from hermes.kit.http_shutdown import shut_down_server
-from hermes.models.embedded.catalog import WeightPackages, Weights
+from hermes.kit.http_server import shut_down_server
 from hermes.models.embedded.download import DownloadDeps, DownloadProgress, download_weights
 from hermes.models.embedded.engine import LaunchCommand
-from hermes.models.embedded.folder import ModelFolder, has_engine_package
 from hermes.models.embedded.packages import install_engine
+from hermes.models.embedded.weights import ModelFolder, WeightPackages, Weights, has_engine_package
 from hermes.ports.sandbox import ProcessExit
 from hermes.schema.errors import ConfigError, Unreachable
 

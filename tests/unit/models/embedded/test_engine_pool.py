@@ -7,12 +7,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hermes.models.embedded.catalog import Weights
 from hermes.models.embedded.child import READY
 from hermes.models.embedded.engine import EngineDeps, EnginePool, LaunchCommand, open_engine_pool
-from hermes.models.embedded.folder import ENGINE_PACKAGE, ModelFolder
+from hermes.models.embedded.weights import ENGINE_PACKAGE, ModelFolder, Weights
 from hermes.ports.sandbox import ProcessExit
-from hermes.testing.idle_loop import wait_until_idle
+from hermes.testing.clock import wait_until_idle
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from hermes.models.embedded.catalog import best_fit, find_weights, weights_catalog
-from hermes.models.embedded.folder import ENGINE_REQUIREMENTS, ModelFolder, folder_at, folder_under
-from hermes.models.embedded.target import chosen_weights, local_server_in
+from hermes.models.embedded.weights import (
+    ENGINE_REQUIREMENTS,
+    ModelFolder,
+    best_fit,
+    chosen_weights,
+    find_weights,
+    folder_at,
+    folder_under,
+    local_server_in,
+    weights_catalog,
+)
 from hermes.schema.errors import ConfigError
 
 GB = 10**9

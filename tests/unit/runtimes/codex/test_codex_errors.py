@@ -8,7 +8,7 @@ from hermes.runtimes.codex.errors import (
     CodexError,
     is_login_error,
     process_ended,
-    request_refused,
+    request_rejected,
     turn_failed,
 )
 from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreachable
@@ -30,7 +30,7 @@ from hermes.schema.errors import ModelError, OutOfCredit, Unauthorized, Unreacha
 )
 def test_login_errors_are_recognised(message: str) -> None:
     assert is_login_error(message)
-    error = request_refused("turn/start", message)
+    error = request_rejected("turn/start", message)
     assert isinstance(error, Unauthorized)
     assert error.hint == LOGIN_HINT
 
@@ -49,7 +49,7 @@ def test_login_errors_are_recognised(message: str) -> None:
 )
 def test_other_errors_are_shown_as_they_are(message: str) -> None:
     assert not is_login_error(message)
-    error = request_refused("turn/start", message)
+    error = request_rejected("turn/start", message)
     assert not isinstance(error, Unauthorized)
     assert message in str(error)
     assert "/codex-runtime auto" in error.hint

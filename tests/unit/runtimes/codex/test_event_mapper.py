@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hermes.ports.runtime import RuntimeEvent
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.event_mapper import EventMapper
-from hermes.runtimes.codex.items import ThreadItem
+from hermes.runtimes.codex.notifications import ThreadItem
 from hermes.runtimes.codex.protocol import RpcMessage
 from hermes.schema.attachments import FILES_HEADER, PAGES_HEADER
 from hermes.schema.events import MessageAdded, Notice, ToolProgress, ToolStarted
@@ -112,7 +112,7 @@ def test_usage_of_another_turn_is_not_counted() -> None:
 def test_open_calls_are_closed_at_the_end() -> None:
     mapper = EventMapper()
     fed(mapper, begun("a"), note(protocol.TEXT_DELTA, itemId="m", delta="half"))
-    known = mapper.last
+    known = mapper.last_message
     result, half = mapper.close()
     assert isinstance(result, MessageAdded)
     assert isinstance(result.message, Result)
@@ -121,8 +121,8 @@ def test_open_calls_are_closed_at_the_end() -> None:
     assert isinstance(half.message, Assistant)
     assert (half.message.text, half.message.stop) == ("half", Stop.CANCELLED)
     # Codex drops a partial answer, so it must be added before the next turn.
-    assert known != mapper.last
-    assert mapper.last == result.message.id
+    assert known != mapper.last_message
+    assert mapper.last_message == result.message.id
 
 
 def test_steering_message_is_emitted_once_read() -> None:

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.approvals.grants import can_be_saved, make_grant
 from hermes.approvals.messages import request_subject, too_long_reason
 from hermes.approvals.policy import ApprovalRules, Denied, StandingApprovals, apply_policy
+from hermes.approvals.saved_approvals import can_be_saved, make_saved_approval
 from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
-from hermes.ports.events import Emit
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest
+from hermes.ports.turn import Emit
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.protocol import RpcMessage
@@ -336,7 +336,9 @@ async def requested_approval(
 
 def covers(given: ApprovalRequest, request: ApprovalRequest) -> bool:
     """Return whether a permanent approval for one covers the other."""
-    return can_be_saved(given) and make_grant(given, "g", session="", by="owner").covers(request)
+    return can_be_saved(given) and make_saved_approval(given, "g", session="", by="owner").covers(
+        request
+    )
 
 
 def paths_with(middle: str) -> dict[str, object]:
@@ -397,7 +399,7 @@ async def test_additional_permissions_are_shown_and_covered() -> None:
     assert not covers(plain, wide)
     assert not covers(wide, plain)
     assert covers(wide, wide)
-    shown = make_grant(wide, "g", session="", by="owner").text
+    shown = make_saved_approval(wide, "g", session="", by="owner").text
     assert "cat notes.txt" in shown
     assert "/root/.ssh" in shown
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.ports.runtime import RuntimeRequest
-from hermes.runtimes.proxy.chat_protocol import ChatStreamMapper, chat_request
+from hermes.runtimes.proxy.chat_runtime import ChatStreamMapper, chat_request
 from hermes.schema.errors import UsageError
 from hermes.schema.messages import Stop, Text, Trust, Usage, User
 from support.remote_gateway import DONE_EVENT, FINISH_EVENT, delta_events

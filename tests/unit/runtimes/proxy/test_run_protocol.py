@@ -22,14 +22,14 @@ from hermes.runtimes.proxy.attachments import (
     MAX_INLINE_TEXT,
     MessageEncoder,
 )
-from hermes.runtimes.proxy.capabilities import (
+from hermes.runtimes.proxy.chat_runtime import RemoteGateway
+from hermes.runtimes.proxy.followups import FOLLOWUP_PREFIX, followup_text
+from hermes.runtimes.proxy.gateway_client import (
     HERMES_OBJECT,
     REQUIRED_FEATURES,
     RemoteCapabilities,
     read_capabilities,
 )
-from hermes.runtimes.proxy.chat_runtime import RemoteGateway
-from hermes.runtimes.proxy.followups import FOLLOWUP_PREFIX, followup_text
 from hermes.runtimes.proxy.remote_runtime import RemoteRuntime
 from hermes.runtimes.proxy.remote_turn import RemoteTurn, RemoteTurnDeps
 from hermes.runtimes.proxy.run_protocol import (
@@ -197,7 +197,7 @@ def test_repeated_events_are_ignored(words: list[str], returns: list[int]) -> No
     mapper = RunEventMapper()
     decoded: list[str] = []
     for start in [*returns, 0]:
-        for number, data in list(enumerate(events, 1))[min(start, mapper.last) :]:
+        for number, data in list(enumerate(events, 1))[min(start, mapper.last_number) :]:
             decoded += [one.text for one in mapper.feed(number, data) if isinstance(one, TextDelta)]
             if number == start:
                 break
@@ -304,9 +304,9 @@ class LateRuntime:
     def __init__(self) -> None:
         self.asked: list[Sequence[Message]] = []
 
-    async def run(self, runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
+    async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
         self.asked.append(list(runtime_request.messages))
-        await tell(MessageAdded(assistant_message(f"answer {len(self.asked)}")))
+        await emit(MessageAdded(assistant_message(f"answer {len(self.asked)}")))
         return TurnEnd(Outcome.DONE, late_messages=tuple(await runtime_request.read_steering()))
 
     async def close(self) -> None:

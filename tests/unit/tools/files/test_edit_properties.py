@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from hermes.schema.errors import ToolError
 from hermes.tools.files import fuzzy_match
-from hermes.tools.files.drafts import diff_text
-from hermes.tools.files.text_file import TextFormat, decode_text, split_lines
+from hermes.tools.files.drafts import TextFormat, decode_text, diff_text, split_lines
 from hermes.tools.files.v4a import Add, Update, apply_update, parse_patch
 
 TEXT = st.text(st.sampled_from("ab \n\t"), max_size=40)
@@ -24,7 +23,7 @@ def test_exact_replacement_is_str_replace(before: str, old: str, after: str, new
     found = fuzzy_match.find_matches(text, old, new)
     assert found is not None
     assert found.strategy == "exact"
-    assert fuzzy_match.replace(text, found.edits) == text.replace(old, new)
+    assert fuzzy_match.apply_edits(text, found.edits) == text.replace(old, new)
 
 
 @given(TEXT, TEXT.filter(str.strip))

@@ -50,7 +50,7 @@ class FileToolCaller:
             ask_person=self.ask_person,
             foreign=self.foreign,
             sources=lambda text: TextSources(untrusted=self.strangers),
-            within=within,
+            nested=within,
         )
         self.last = output = await self.tools[tool].run(raw, ctx)
         self._keep(tool, raw, output)

@@ -7,8 +7,8 @@ import pytest
 
 from hermes.testing.clock import FakeClock
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, MAX_FOREGROUND, FileProvenance
+from hermes.tools.provenance.instruction_files import TrustStore
 from hermes.tools.provenance.log import MAX_AGE, ProvenanceLog, ProvenanceNote
-from hermes.tools.provenance.trust_store import TrustStore
 
 NO_PROGRAM = 1 << 30
 """Larger than any process id."""
@@ -84,7 +84,7 @@ def test_command_of_a_dead_program_no_longer_counts(folder: InstructedFolder) ->
 
 
 def test_refused_instructions_stay_refused_until_trusted(folder: InstructedFolder) -> None:
-    folder.origins().refuse(folder.instructions, b"Tabs.")
+    folder.origins().reject_instructions(folder.instructions, b"Tabs.")
     for text in ("Tabs.", "TABS.", "Spaces."):
         folder.instructions.write_text(text)
         assert not folder.speaks(), text
@@ -101,7 +101,7 @@ def test_refused_content_is_recognized_elsewhere(folder: InstructedFolder) -> No
     before.write_text("Tabs.")
     while folder.instructions.lstat().st_ctime <= before.lstat().st_ctime:
         folder.instructions.write_text("Tabs.")
-    folder.origins().refuse(folder.instructions, b"Tabs.")
+    folder.origins().reject_instructions(folder.instructions, b"Tabs.")
     after.write_text("Tabs.")
     origins = folder.origins()
     assert origins.may_be_followed(before, b"Tabs.", folder.root)
@@ -110,7 +110,7 @@ def test_refused_content_is_recognized_elsewhere(folder: InstructedFolder) -> No
 
 def test_refusals_survive_a_rewrite_of_the_log(folder: InstructedFolder) -> None:
     log = folder.root / "fetched"
-    folder.origins().refuse(folder.instructions, b"Tabs.")
+    folder.origins().reject_instructions(folder.instructions, b"Tabs.")
     marks = ProvenanceLog(log)
     for number in range(1_000):
         marks.add(ProvenanceNote(1.0, float(number)), oldest=1e12)

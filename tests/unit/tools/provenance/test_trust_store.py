@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.tools.provenance.trust_store import TrustStore
+from hermes.tools.provenance.instruction_files import TrustStore
 
 GUIDE, WORDS = Path("/work/AGENTS.md"), b"Use tabs."
 

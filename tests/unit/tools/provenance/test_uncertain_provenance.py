@@ -11,8 +11,8 @@ from hermes.kit.clock import SystemClock
 from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
 from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
+from hermes.tools.provenance.instruction_files import MAX_INSTRUCTIONS
 from hermes.tools.provenance.log import ProvenanceLog
-from hermes.tools.provenance.trust_store import MAX_INSTRUCTIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,16 @@ from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.catalog import ToolDeps, build_tools
-from hermes.tools.search.collectors import CountCollector, HitCollector, NameCollector, PageRange
-from hermes.tools.search.ripgrep import MAX_RECORD, Match, RecordReader, find_rg
+from hermes.tools.search.ripgrep import (
+    MAX_RECORD,
+    CountCollector,
+    HitCollector,
+    Match,
+    NameCollector,
+    PageRange,
+    RecordReader,
+    find_rg,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -197,18 +205,18 @@ def test_records_are_decoded_from_any_chunks():
     data = begin + b"rg: bad: Permission denied\n" + line + b'{"data":{},"type":"summary"}\n'
     for size in (1, 7, len(data)):
         records = RecordReader()
-        seen = [r for at in range(0, len(data), size) for r in records.take(data[at : at + size])]
+        seen = [r for at in range(0, len(data), size) for r in records.feed(data[at : at + size])]
         assert [type(record).__name__ for record in seen] == ["Begin", "Match", "Totals"]
         assert records.errors == "rg: bad: Permission denied\n"
 
 
 def test_overlong_record_takes_bounded_memory():
     records = RecordReader()
-    seen = list(records.take(b'{"type":"begin","data":{"path":{"text":"f"}}}\n'))
-    seen += records.take(b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"')
+    seen = list(records.feed(b'{"type":"begin","data":{"path":{"text":"f"}}}\n'))
+    seen += records.feed(b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"')
     for _ in range(5):
-        seen += records.take(b"x" * MAX_RECORD)
-    seen += records.take(b'"},"line_number":3}}\n{"type":"end","data":{}}\n')
+        seen += records.feed(b"x" * MAX_RECORD)
+    seen += records.feed(b'"},"line_number":3}}\n{"type":"end","data":{}}\n')
     assert [type(record).__name__ for record in seen] == ["Begin", "Match", "End"]
     assert isinstance(seen[1], Match)
     assert (str(seen[1].data.path), str(seen[1].data.lines)) == ("f", "[a line too long to show]")
@@ -218,20 +226,20 @@ def test_page_of_hits_is_limited_in_characters():
     hits = HitCollector(PageRange(0, 500), lambda _: True, 0, str)
     record = {"path": {"text": "f"}, "lines": {"text": "y" * 500}, "line_number": 1}
     for _ in range(500):
-        hits.take(msgspec.json.encode({"type": "match", "data": record}) + b"\n")
+        hits.feed(msgspec.json.encode({"type": "match", "data": record}) + b"\n")
     assert hits.total == 500
     assert 100 < hits.shown < 130
 
 
 def test_names_and_counts_are_paged():
     names = NameCollector(PageRange(1, 1), lambda _: True)
-    names.take(b"./a\0b")
-    names.take(b"\0c\0rg: complaint")
+    names.feed(b"./a\0b")
+    names.feed(b"\0c\0rg: complaint")
     assert (names.names, names.total, names.shown) == (["b"], 3, 1)
     counts = CountCollector(PageRange(1, 5), lambda path: path != "secret")
     for path in ("a", "secret", "b", "b"):
         data = {"path": {"text": path}, "lines": {"text": "x"}, "line_number": 1}
-        counts.take(msgspec.json.encode({"type": "match", "data": data}) + b"\n")
+        counts.feed(msgspec.json.encode({"type": "match", "data": data}) + b"\n")
     assert (counts.page(), counts.total, counts.matched) == ({"b": 2}, 2, 3)
 
 
@@ -287,7 +295,7 @@ async def test_line_of_80_megabytes_takes_little_memory(call, workspace: Path):
 def test_error_message_inside_a_record_loses_only_that_record():
     line = b'{"type":"match","data":{"path":{"text":"f"},"lines":{"text":"x"}}}\n'
     records = RecordReader()
-    seen = list(records.take(line[:20] + b"rg: bad: Permission denied\n" + line[20:] + line))
+    seen = list(records.feed(line[:20] + b"rg: bad: Permission denied\n" + line[20:] + line))
     assert [type(record) for record in seen] == [Match]
 
 

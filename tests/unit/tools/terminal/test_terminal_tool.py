@@ -14,10 +14,19 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall
 from hermes.schema.scope import Address, Scope
 from hermes.tools.catalog import ToolDeps, build_tools
-from hermes.tools.terminal.exit_codes import exit_meaning, is_benign, last_program, shell_exit_code
 from hermes.tools.terminal.output import OutputFiles
 from hermes.tools.terminal.output_cleaner import strip_controls
-from hermes.tools.terminal.shell import Shell, ShellExit, find_shell, find_shell_exit, without_marks
+from hermes.tools.terminal.shell import (
+    Shell,
+    ShellExit,
+    exit_meaning,
+    find_shell,
+    find_shell_exit,
+    is_benign,
+    last_program,
+    shell_exit_code,
+    without_marks,
+)
 from hermes.tools.tool_io import DEFAULT_LIMITS
 
 KEEP = DEFAULT_LIMITS.output * 4

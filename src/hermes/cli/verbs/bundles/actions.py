@@ -15,18 +15,17 @@ from hermes.kit.errors import UsageError
 from hermes.kit.ids import new_id
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import did_you_mean, one_line
-from hermes.learning.ledger.change import Author, Change, FileEdit, read_if_present
-from hermes.learning.ledger.diffs import short_id
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.skills.bundles import (
+from hermes.learning.diffs import short_id
+from hermes.learning.ledger import Author, Change, FileEdit, Ledger, read_if_present
+from hermes.learning.skills.catalog import SkillCatalog
+from hermes.learning.skills.document import (
     Bundle,
     bundle_file,
+    check_name,
     encode_bundle,
     find_bundle,
     list_bundles,
 )
-from hermes.learning.skills.catalog import SkillCatalog
-from hermes.learning.skills.document import check_name
 from hermes.learning.skills.editor import SKILL_KIND
 from hermes.store.sqlite import open_store
 

@@ -58,8 +58,6 @@ def run(args: Namespace, context: CliContext) -> int:
         accept_hooks(context)
     prompt = _prompt(args, context)
     if prompt is None:
-        from hermes.cli.verbs.chat import choose_first_model
-
         choose_first_model(args, context)
         if _wants_tui(args, context):
             from hermes.cli.verbs.chat.full_screen import run_chat
@@ -203,7 +201,7 @@ def _has_local_model(context: CliContext) -> bool:
     import anyio
 
     from hermes.models.discovery import find_local_servers
-    from hermes.models.embedded.target import local_server_under
+    from hermes.models.embedded.weights import local_server_under
 
     return bool(
         local_server_under(context.home().root) or anyio.run(find_local_servers, context.env.get)

@@ -14,8 +14,7 @@ from msgspec import structs
 
 from hermes.cli.boundary import print_error, silence_stdout
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.chat.display_settings import display_options_of
-from hermes.cli.verbs.chat.options import conversation_options, has_gateway
+from hermes.cli.verbs.chat.options import conversation_options, display_options_of, has_gateway
 from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
 from hermes.config.loader import load_config
@@ -64,8 +63,8 @@ def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) ->
     with closing(TerminalClient(find, context)) as client:
         ended = run_ui(client, setting)
         _print_ending(context, client.state, ended.text)
-    if ended.trouble is not None:
-        print_error(ended.trouble)
+    if ended.error is not None:
+        print_error(ended.error)
     return ended.code
 
 
@@ -135,7 +134,7 @@ class TerminalClient:
             notes=(*greeting.notes, *self._first),
             warnings=greeting.warnings,
             commands=self._commands,
-            trouble=single_line(trouble.message) if trouble else "",
+            error=single_line(trouble.message) if trouble else "",
             hint=trouble.hint if trouble else "",
         )
 
@@ -150,19 +149,19 @@ class TerminalClient:
             model=state.model,
             window=state.window,
             sandbox=state.wall,
-            busy=state.busy,
+            busy_mode=state.busy,
             yolo=state.yolo,
             background_jobs=state.behind,
         )
 
     def submit(self, parts: tui.MessageParts, show: Callable[[Event], None]) -> Outcome:
-        return self._agent.say(local.UserInput(parts), show)
+        return self._agent.submit(local.UserInput(parts), show)
 
-    def answer(self, question: str, words: str) -> None:
-        self._agent.answer(question, words)
+    def answer(self, question: str, text: str) -> None:
+        self._agent.answer(question, text)
 
-    def steer(self, word: str, text: str) -> None:
-        self._agent.steer(word, text)
+    def steer(self, message_id: str, text: str) -> None:
+        self._agent.steer(message_id, text)
 
     def has_news(self) -> bool:
         return self._agent.has_news()
@@ -201,11 +200,11 @@ class TerminalClient:
 
         return compose_text(draft, self._context.env)
 
-    def sessions(self, words: str) -> Sequence[tui.SessionOption]:
-        return asyncio.run(self._sessions(words))
+    def sessions(self, query: str) -> Sequence[tui.SessionOption]:
+        return asyncio.run(self._sessions(query))
 
-    async def _sessions(self, words: str) -> Sequence[tui.SessionOption]:
-        from hermes.app.archive import open_archive
+    async def _sessions(self, query: str) -> Sequence[tui.SessionOption]:
+        from hermes.app.storage import open_archive
 
         home = self._context.home()
         if not home.state_db.exists():
@@ -213,11 +212,11 @@ class TerminalClient:
         async with open_archive(home, SystemClock()) as store:
             archive = store.archive_for(OWNER)
             summaries = await archive.list(SessionFilter(min_messages=1), _MAX_LISTED)
-            if not words.strip():
+            if not query.strip():
                 return [_session_option(one) for one in summaries]
-            found = [one for one in summaries if _matches(one, words)]
+            found = [one for one in summaries if _matches(one, query)]
             snippets: dict[str, str] = {}
-            for hit in await archive.search(words, _MAX_HITS):
+            for hit in await archive.search(query, _MAX_HITS):
                 snippets.setdefault(hit.session.id, _HIT_MARKS.sub("", hit.snippet))
         matched = {one.session.id for one in found}
         found += [one for one in summaries if one.session.id in snippets.keys() - matched]
@@ -231,20 +230,19 @@ class TerminalClient:
         return asyncio.run(self._models())
 
     async def _models(self) -> Sequence[tui.ModelOption]:
-        from hermes.app.available_models import find_available
         from hermes.app.model_settings import model_settings
-        from hermes.app.models import with_weights
+        from hermes.app.models import find_available, with_embedded_models
 
         home = self._context.home()
         env = profile_env(home.dotenv, self._context.env)
-        settings = with_weights(model_settings(load_config(home, env).config), home)
+        settings = with_embedded_models(model_settings(load_config(home, env).config), home)
         offers = await find_available(settings, env.get)
         found: list[tui.ModelOption] = []
         for offer in offers:
             provider = offer.provider
             found += [tui.ModelOption(provider=provider, model=model) for model in offer.models]
             if offer.error:
-                found.append(tui.ModelOption(provider=provider, trouble=offer.error))
+                found.append(tui.ModelOption(provider=provider, error=offer.error))
         return found
 
 
@@ -270,8 +268,8 @@ def _session_option(summary: SessionSummary, found: str = "") -> tui.SessionOpti
     session = summary.session
     return tui.SessionOption(
         id=session.id,
-        about=session.title or summary.preview or "(no text)",
+        title=session.title or summary.preview or "(no text)",
         messages=summary.messages,
         last_at=summary.last_at,
-        found=found,
+        snippet=found,
     )

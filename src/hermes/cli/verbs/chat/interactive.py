@@ -22,9 +22,8 @@ from hermes.cli.context import CliContext
 from hermes.cli.editor import compose_text
 from hermes.cli.output import Style
 from hermes.cli.verbs.chat import decode_argument
-from hermes.cli.verbs.chat.display_settings import load_display_options
-from hermes.cli.verbs.chat.event_printer import EventPrinter
-from hermes.cli.verbs.chat.options import conversation_options, has_gateway
+from hermes.cli.verbs.chat.listeners import EventPrinter
+from hermes.cli.verbs.chat.options import conversation_options, has_gateway, load_display_options
 from hermes.cli.verbs.chat.signals import (
     ReceivedSignal,
     Terminated,
@@ -57,8 +56,7 @@ from hermes.kit.text import one_line
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, QuestionAsked, RunEnded
 from hermes.schema.messages import Media, Text
-from hermes.tui.busy_mode import BusyMode, mode_of_line, parse_busy_mode
-from hermes.tui.display_options import toggle
+from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_toggle
 
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
@@ -180,7 +178,7 @@ class InteractiveChat:
             case "redraw":
                 self._context.stdout.write(_CLEAR_SCREEN)
             case "times":
-                on = toggle(reply.words, was=self._display_options.times)
+                on = parse_toggle(reply.words, current=self._display_options.times)
                 self._display_options = structs.replace(self._display_options, times=on)
                 self._print(f"Timestamps {'on' if on else 'off'}.")
             case "compose":
@@ -217,7 +215,7 @@ class InteractiveChat:
         )
         try:
             with self._background_reader.open():
-                self._wait(lambda: self._agent.say(question, show))
+                self._wait(lambda: self._agent.submit(question, show))
         finally:
             self._background_reader = None
             if self._leaving:

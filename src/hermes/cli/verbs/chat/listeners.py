@@ -4,8 +4,27 @@ from typing import TextIO
 
 import msgspec
 
-from hermes.schema.events import Event, MessageAdded, Notice, RunEnded
-from hermes.schema.messages import Message, final_text
+from hermes.cli.output import Style
+from hermes.cli.tool_summary import ResultSummary, describe_call, describe_result
+from hermes.kit.clock import Clock
+from hermes.kit.terminal_text import escape_controls, fit, headline, single_line
+from hermes.schema.events import (
+    Event,
+    MessageAdded,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    ReasoningDelta,
+    RunEnded,
+    RunStarted,
+    StreamReset,
+    TextDelta,
+    ToolProgress,
+    ToolStarted,
+)
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
+from hermes.schema.questions import Question
+from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 
 
 class Listener:
@@ -57,3 +76,180 @@ class JsonListener(Listener):
             line = msgspec.json.format(line, indent=-1)
         self._out.write(line.decode() + "\n")
         self._out.flush()
+
+
+MAX_NEWS = 160
+"""Characters shown of a message that the user did not type."""
+MIN_SHOWN_SECONDS = 0.5
+"""Minimum duration of a call in seconds for it to be shown."""
+
+
+class EventPrinter(Listener):
+    def __init__(
+        self,
+        out: TextIO,
+        style: Style,
+        clock: Clock,
+        *,
+        reasoning: bool,
+        options: DisplayOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        """`reasoning` is whether the terminal can show reasoning; `options` whether it should."""
+        super().__init__()
+        self._display_options = options
+        self._out = out
+        self._style = style
+        self._clock = clock
+        self._reasoning = reasoning and options.reasoning
+        self._mode = ""
+        self._running: dict[str, tuple[ToolCall, float]] = {}
+        self._last_call = ""
+        self._requested: dict[str, ToolCall] = {}
+        """Requested calls that have neither started nor finished."""
+
+    def show(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._stream("text", text)
+            case ReasoningDelta(text=text):
+                self._think(text)
+            case StreamReset() | Notice() | QuestionAsked() | QuestionAnswered():
+                self._note(event)
+            case ToolStarted(call=call):
+                self._show_call(call)
+            case ToolProgress(text=text):
+                self._show_hint(text.rstrip().rpartition("\n")[2])
+            case MessageAdded(message=message):
+                self._show_message(message)
+            case RunEnded(reason=reason):
+                self._add_note(reason)
+            case RunStarted():
+                self._show_thinking()
+        self._out.flush()
+
+    def _note(self, event: StreamReset | Notice | QuestionAsked | QuestionAnswered) -> None:
+        match event:
+            case StreamReset(reason=reason):
+                self._add_note(f"({reason}; starting the answer again)")
+            case Notice(text=text):
+                self._add_note(f"({text})")
+            case QuestionAsked(question=question):
+                self._show_question(question)
+            case QuestionAnswered(answer=answer):
+                self._add_note("" if answer else "(no answer in time)")
+
+    def _show_question(self, question: Question) -> None:
+        """Show the question, the exact command or text it is about, and the reasons."""
+        self._line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
+        for line in question.subject.splitlines():
+            self._line("    " + escape_controls(line))
+        for name, text in (("why", question.reason), ("for", question.origin)):
+            if text:
+                line = self._style.wrap_text(f"  {name}: {single_line(text)}", " " * 7)
+                self._line(self._style(line, "dim"))
+
+    def _show_message(self, message: Message) -> None:
+        if isinstance(message, Result):
+            self._result(message)
+        elif isinstance(message, Assistant):
+            self._requested = {call.id: call for call in message.calls}
+            self._break()
+        elif message.trust is Trust.DATA:
+            # The turn was started by a message the user did not type: show it.
+            self._break()
+            self._line(self._style("● " + headline(text_of(message), MAX_NEWS), "dim"))
+
+    def _add_note(self, text: str) -> None:
+        self._break()
+        if text:
+            self._line(self._style(single_line(text), "yellow"))
+
+    def _think(self, text: str) -> None:
+        if self._reasoning:
+            self._stream("reasoning", text)
+        else:
+            self._show_hint("thinking…")
+
+    def _stream(self, mode: str, text: str) -> None:
+        if self._mode not in {"", mode}:
+            self._break()
+        if not self._mode:
+            text = text.lstrip("\n")
+        if text:
+            if not self._mode:
+                self._clear_hint()
+            self._mode = mode
+            shown = escape_controls(text)
+            self._out.write(self._style(shown, "dim") if mode == "reasoning" else shown)
+
+    def _break(self) -> None:
+        """Move to the beginning of an empty line."""
+        if self._mode:
+            self._out.write("\n")
+            self._mode = ""
+        else:
+            self._clear_hint()
+
+    def _line(self, text: str) -> None:
+        self._break()
+        self._out.write(text + "\n")
+
+    def _show_hint(self, text: str) -> None:
+        """Show a hint that the next output replaces, if the terminal can do that."""
+        if self._style.can_rewrite and not self._mode:
+            shown = fit(single_line(text), self._style.columns - 1)
+            self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
+
+    def _show_thinking(self) -> None:
+        """Show that the turn started, also on terminals where the hint cannot be replaced."""
+        if self._style.is_terminal and not self._style.can_rewrite:
+            self._out.write("thinking…\n")
+        else:
+            self._show_hint("thinking…")
+
+    def _clear_hint(self) -> None:
+        """Erase the hint and anything the terminal echoed there, such as `^C`."""
+        if self._style.can_rewrite:
+            self._out.write("\r\x1b[K")
+
+    def _show_call(self, call: ToolCall) -> None:
+        self._requested.pop(call.id, None)
+        self._running[call.id] = (call, self._clock.monotonic())
+        self._last_call = call.id
+        self._line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
+
+    def _call_text(self, call: ToolCall, taken: int) -> str:
+        return fit(
+            single_line(describe_call(call, self._display_options.preview_length)),
+            self._style.columns - taken,
+        )
+
+    def _result(self, result: Result) -> None:
+        if call := self._requested.get(result.call):
+            # The call was never started: show what was not run.
+            self._show_call(call)
+        summary = describe_result(result)
+        self._line(self._result_line(result, summary))
+        for line in summary.lines if self._display_options.diffs or not summary.diff else ():
+            shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)
+            self._out.write("    " + self._coloured(shown, diff=summary.diff) + "\n")
+        self._show_hint("thinking…")
+
+    def _result_line(self, result: Result, summary: ResultSummary) -> str:
+        call, began = self._running.pop(result.call, (None, self._clock.monotonic()))
+        seconds = self._clock.monotonic() - began
+        parts = [summary.head]
+        if seconds >= MIN_SHOWN_SECONDS:
+            parts.insert(0, f"{seconds:.1f} s")
+        if call is not None and result.call != self._last_call:
+            parts.insert(0, self._call_text(call, 40))
+        text = fit(single_line(" · ".join(filter(None, parts))), self._style.columns - 4)
+        sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
+        return f"  {sign} {self._style(text, 'dim')}".rstrip()
+
+    def _coloured(self, line: str, *, diff: bool) -> str:
+        if diff and line.startswith("+"):
+            return self._style(line, "green")
+        if diff and line.startswith("-"):
+            return self._style(line, "red")
+        return self._style(line, "dim")

@@ -51,8 +51,6 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
     finally:
         _print(args, agent, listener, context)
     if args.usage_file:
-        from hermes.cli.verbs.chat.oneshot import write_usage
-
         write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
     return code
 
@@ -77,7 +75,7 @@ def _run(agent: AgentClient, question: UserInput, listener: Listener) -> int:
 
     with end_on_signals(agent.interrupt) as received:
         try:
-            outcome = agent.say(question, show)
+            outcome = agent.submit(question, show)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -104,8 +102,8 @@ def _make_listener(args: Namespace, context: CliContext) -> Listener:
     if args.quiet or args.query is None:
         return AnswerListener(context.stderr)
     from hermes.cli.output import Style
-    from hermes.cli.verbs.chat.display_settings import load_display_options
-    from hermes.cli.verbs.chat.event_printer import EventPrinter
+    from hermes.cli.verbs.chat.listeners import EventPrinter
+    from hermes.cli.verbs.chat.options import load_display_options
     from hermes.kit.clock import SystemClock
 
     style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))

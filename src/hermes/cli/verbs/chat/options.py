@@ -4,10 +4,15 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
+from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat import decode_argument
+from hermes.config.dotenv import profile_env
 from hermes.config.home import Home
+from hermes.config.loader import load_config
+from hermes.config.schema import Config
 from hermes.ipc.client import ConversationOptions
-from hermes.schema.errors import UsageError
+from hermes.schema.errors import ConfigError, UsageError
+from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
 
 
 def conversation_options(args: Namespace) -> ConversationOptions:
@@ -61,3 +66,29 @@ def _workspace(args: Namespace) -> str:
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder.", hint="Pass an existing folder to --cwd.")
     return str(path.resolve())
+
+
+def load_display_options(context: CliContext) -> DisplayOptions:
+    """The display options; defaults if the settings are invalid, which is reported elsewhere."""
+    try:
+        home = context.home()
+        return display_options_of(load_config(home, profile_env(home.dotenv, context.env)).config)
+    except ConfigError:
+        return DEFAULT_OPTIONS
+
+
+def display_options_of(config: Config) -> DisplayOptions:
+    display = config.display
+    return DisplayOptions(
+        reasoning=display.show_reasoning,
+        reasoning_open=display.reasoning_full,
+        raw=display.final_response_markdown == "raw",
+        diffs=display.inline_diffs,
+        cost=display.show_cost,
+        times=display.timestamps,
+        bell=display.bell_on_complete,
+        compact=display.compact,
+        preview_length=display.tool_preview_length,
+        paste_lines=config.paste_collapse_threshold,
+        paste_size=config.paste_collapse_char_threshold,
+    )

@@ -31,8 +31,6 @@ def run(args: Namespace, context: CliContext) -> int:
 
         return print_sessions(args.sessions, context)
     if args.names is not None:
-        from hermes.cli.verbs.completion import known_names
-
         context.stdout.writelines(f"{name}\n" for name in known_names(args.names))
         return 0
     if args.shell is None:
@@ -55,7 +53,6 @@ def known_names(kind: str) -> Iterable[str]:
 
             return known_toolsets()
         case _:
-            from hermes.config.unknown_keys import setting_names
-            from hermes.config.unused_settings import unused_names
+            from hermes.config.setting_warnings import setting_names, unused_names
 
             return sorted(frozenset(setting_names()) - unused_names())

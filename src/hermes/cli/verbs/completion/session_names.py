@@ -4,7 +4,7 @@ import re
 
 import anyio
 
-from hermes.app.archive import open_archive
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line

@@ -12,8 +12,8 @@ from hermes.schema.errors import ConfigError, HermesError, UsageError
 
 if TYPE_CHECKING:
     from hermes.config.editor import EditResult
-    from hermes.config.key_paths import KeyPath
     from hermes.config.problems import Problem
+    from hermes.config.values import KeyPath
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,8 +95,8 @@ def _found(result: tuple[bool, object], key: str) -> object:
         return value
     if found:
         raise HermesError(f"{key} is not set", hint=f"Set it: hermes config set {key} VALUE")
-    from hermes.config.key_paths import parse_path
-    from hermes.config.unknown_keys import suggested_setting
+    from hermes.config.setting_warnings import suggested_setting
+    from hermes.config.values import parse_path
 
     near = suggested_setting(parse_path(key))
     hint = f"Did you mean {near}?" if near else "List them: hermes config show --all"
@@ -105,7 +105,7 @@ def _found(result: tuple[bool, object], key: str) -> object:
 
 def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
     from hermes.config.editor import set_setting, set_variable
-    from hermes.config.key_paths import format_path
+    from hermes.config.values import format_path
     from hermes.config.variables import is_variable
 
     home = context.home()
@@ -123,7 +123,7 @@ def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
 
 def _print_connection_warnings(context: CliContext, edited: "EditResult") -> None:
     """Warn about settings that were removed and about a key that goes to a new address."""
-    from hermes.config.key_paths import format_path
+    from hermes.config.values import format_path
 
     if edited.removed:
         names = " and ".join(map(format_path, edited.removed))
@@ -226,7 +226,7 @@ def _no_file(home: Home) -> str:
 
 
 def _edit(context: CliContext) -> int:
-    from hermes.cli.verbs.config.editor import edit_config
+    from hermes.cli.editor import edit_config
 
     return edit_config(context, _env_if_readable(context))
 

@@ -6,11 +6,10 @@ from hermes.app.model_settings import model_settings
 from hermes.app.sandboxes import BACKENDS, unsupported_reason
 from hermes.config.dotenv import read_text
 from hermes.config.home import Home
-from hermes.config.key_paths import KeyPath
 from hermes.config.loader import LoadedConfig, check_config, load_config
 from hermes.config.problems import Finding, Problem, Severity
-from hermes.config.unused_settings import UNUSED, unused_settings
-from hermes.config.yaml_values import as_mapping
+from hermes.config.setting_warnings import UNUSED, unused_settings
+from hermes.config.values import KeyPath, as_mapping
 from hermes.kit.text import similar_names
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.schema.errors import ConfigError

@@ -14,9 +14,9 @@ from hermes.api.settings import read_settings as api_settings
 from hermes.app.channels import enabled_platforms
 from hermes.app.service.lock import read_record
 from hermes.app.service.status import GatewayStatus, Phase, gateway_status
-from hermes.channels.catalog import MANIFESTS
+from hermes.channels import MANIFESTS
+from hermes.channels.webhook.routes import read_settings as webhook_settings
 from hermes.channels.webhook.routes import with_shared_secrets
-from hermes.channels.webhook.settings import read_settings as webhook_settings
 from hermes.channels.webhook.subscriptions import FILE, Subscriptions, subscribed_routes
 from hermes.cli.verbs.doctor.finding import (
     CheckContext,
@@ -28,8 +28,8 @@ from hermes.cli.verbs.doctor.finding import (
 )
 from hermes.config.home import Home
 from hermes.config.sections.messaging import Platform
-from hermes.ipc.client import SOCKET
-from hermes.kit.listen_errors import listen_error
+from hermes.ipc.client import SOCKET_NAME
+from hermes.kit.http_server import listen_error
 from hermes.schema.errors import ConfigError
 
 _FATAL = "fatal"
@@ -85,7 +85,7 @@ def _stale_files(home: Home) -> Iterator[Finding]:
     for path, is_stale in (
         (home.gateway_lock, _is_stale_lock),
         (home.gateway_pid, _is_stale_record),
-        (home.path / SOCKET, _is_stale_socket),
+        (home.path / SOCKET_NAME, _is_stale_socket),
     ):
         if is_stale(path):
             yield warning_finding(

@@ -15,11 +15,15 @@ from hermes.cli.verbs.doctor.finding import (
     warning_finding,
 )
 from hermes.kit.text import similar_names
-from hermes.models.discovery import list_models
-from hermes.models.embedded.catalog import find_weights, weights_catalog
+from hermes.models.discovery import is_listed, list_models
 from hermes.models.embedded.download import format_size
-from hermes.models.embedded.folder import ModelFolder, folder_at, free_memory
-from hermes.models.model_check import is_listed
+from hermes.models.embedded.weights import (
+    ModelFolder,
+    find_weights,
+    folder_at,
+    free_memory,
+    weights_catalog,
+)
 from hermes.models.providers import EMBEDDED
 from hermes.models.resolver import ModelTarget
 from hermes.models.settings import ModelOverrides

@@ -10,9 +10,8 @@ import anyio
 import msgspec
 from msgspec import structs
 
-from hermes.cli.context import CliContext
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.output import Style
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.cli.verbs.doctor.finding import (
     CheckContext,
     Finding,
@@ -27,7 +26,7 @@ from hermes.kit.files import write_error_hint
 from hermes.kit.redact import Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.logs.files import LogSettings, set_up_logs
+from hermes.logs import LogSettings, set_up_logs
 from hermes.schema.errors import ConfigError, HermesError
 
 log = logging.getLogger(__name__)
@@ -140,10 +139,9 @@ async def _later_checks() -> Sequence[
     tuple[Callable[[CheckContext], Awaitable[Iterable[Finding]]], str]
 ]:
     """Imported late: with broken settings these checks do not run."""
-    from hermes.cli.verbs.doctor.extensions import check_hooks, check_servers
+    from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox, check_servers
     from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
     from hermes.cli.verbs.doctor.model import check_model
-    from hermes.cli.verbs.doctor.sandbox import check_sandbox
     from hermes.cli.verbs.doctor.storage import check_storage
 
     async def gateway_checks(context: CheckContext) -> Iterable[Finding]:

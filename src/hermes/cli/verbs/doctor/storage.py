@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes.app.archive import open_archive
 from hermes.app.learning import Learning
+from hermes.app.storage import open_archive
 from hermes.cli.verbs.doctor.finding import (
     CheckContext,
     Finding,
@@ -16,7 +16,7 @@ from hermes.cli.verbs.doctor.finding import (
 from hermes.gateway.pairing import Pairing
 from hermes.kit.errors import ConfigError
 from hermes.kit.text import plural
-from hermes.learning.memory.entries import MemoryTarget
+from hermes.learning.memory import MemoryTarget
 from hermes.learning.skills.catalog import SkillCatalog
 from hermes.schema.errors import StoreError, UsageError
 from hermes.store.sqlite import SqliteStore
@@ -42,7 +42,7 @@ def _other_files(context: CheckContext) -> Iterator[Finding]:
     yield from _skills(context)
     pairing = Pairing(context.home.pairing, context.clock)
     try:
-        pairing.grants()
+        pairing.paired_users()
         pairing.pending()
     except ConfigError as error:
         yield finding_of_error("pairing", error, "hermes pairing list")

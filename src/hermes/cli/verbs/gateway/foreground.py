@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TextIO
 
 from hermes.app.service.launcher import gateway_command
-from hermes.app.service.options import ExitCode, RunOptions
+from hermes.app.service.lifecycle import ExitCode, RunOptions
 from hermes.app.service.status import Phase, PlatformState, Snapshot
 from hermes.cli.context import CliContext
 from hermes.config.env import Env
@@ -16,13 +16,12 @@ from hermes.config.home import Home, ensure_home, profile_home
 from hermes.kit.redact import Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.logs.files import FORMAT
+from hermes.logs import FORMAT
 from hermes.schema.errors import HermesError, UsageError
 
 
 def run(args: Namespace, context: CliContext) -> int:
     from hermes.app.service.main import run_gateway
-    from hermes.cli.verbs.gateway.foreground import StatusPrinter, log_to_stream
 
     options = _options(args)
     home = context.home()
@@ -46,8 +45,8 @@ def _ignore_snapshot(snapshot: Snapshot) -> None:
 def _redactor(home: Home, env: Env) -> Redactor:
     """A redactor for the secrets of all profiles that may be served."""
     from hermes.config.dotenv import profile_env
+    from hermes.config.effective import secrets_in
     from hermes.config.loader import load_config
-    from hermes.config.masking import secrets_in
     from hermes.config.profiles import profiles_to_serve
     from hermes.config.variables import secret_values
 

@@ -12,7 +12,7 @@ from hermes.cli.boundary import print_error
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.gateway.service import SystemdService, installed_service
 from hermes.config.home import Home, ensure_home
-from hermes.kit.listen_errors import ADDRESS_IN_USE
+from hermes.kit.http_server import ADDRESS_IN_USE
 
 
 def start(args: Namespace, context: CliContext) -> int:

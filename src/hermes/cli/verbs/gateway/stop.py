@@ -4,13 +4,13 @@ import signal
 from argparse import Namespace
 
 from hermes.app.service.control import StopOptions, open_gateway_process, stop_gateway
+from hermes.app.service.lifecycle import STOP_REASON, announce_stop
 from hermes.app.service.lock import ProcessRecord
-from hermes.app.service.shutdown_markers import STOP, announce_stop
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.gateway.deep_status import background_goals
 from hermes.cli.verbs.gateway.service import SystemdService, active_service, service_stop_timeout
 from hermes.cli.verbs.gateway.start import start_gateway
+from hermes.cli.verbs.gateway.status import background_goals
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
@@ -100,7 +100,7 @@ def _stop(
     service: SystemdService | None,
     *,
     force: bool,
-    reason: str = STOP,
+    reason: str = STOP_REASON,
 ) -> None:
     home, record, clock = gateway.home, gateway.record, SystemClock()
     _print_running_work(context, gateway, force=force)

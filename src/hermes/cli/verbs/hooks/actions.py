@@ -20,8 +20,7 @@ from hermes.app.shell_hooks import (
     hook_argv,
     matches_tool,
 )
-from hermes.cli.context import CliContext
-from hermes.cli.profile_hints import with_profile_flag
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.config.dotenv import profile_env
 from hermes.config.home import Home
 from hermes.config.loader import load_config

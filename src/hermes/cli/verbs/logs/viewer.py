@@ -80,7 +80,7 @@ def _session_names(session: str, home: Home) -> tuple[str, ...]:
         return ()
     import anyio
 
-    from hermes.app.archive import find_by_preview, open_archive
+    from hermes.app.storage import find_by_preview, open_archive
 
     async def find() -> tuple[str, ...]:
         async with open_archive(home, SystemClock()) as store:

@@ -13,22 +13,20 @@ from hermes.app.mcp_servers import ConnectionTest, test_connection
 from hermes.app.mcp_settings import ServerFolders, server_config
 from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.lock import running_gateway
-from hermes.cli.context import CliContext
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.output import Printer
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.config.dotenv import profile_env
 from hermes.config.editor import set_setting, unset_setting
-from hermes.config.env_overrides import expand_references
-from hermes.config.key_paths import format_path
-from hermes.config.loader import LoadedConfig, load_config
-from hermes.config.masking import secrets_in
+from hermes.config.effective import secrets_in
+from hermes.config.loader import LoadedConfig, expand_references, load_config
 from hermes.config.sections.execution import McpServer
+from hermes.config.values import format_path
 from hermes.config.variables import is_secret_name, secret_values
 from hermes.kit.clock import SystemClock
 from hermes.kit.redact import MASK, Redactor
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, one_line, plural
-from hermes.logs.files import LOGGERS
+from hermes.logs import LOGGERS
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import ConfigError, NotFound, UsageError
 from hermes.schema.tools import Effect

@@ -13,17 +13,18 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import one_line
-from hermes.learning.ledger.change import Change, Proposal
-from hermes.learning.ledger.diffs import short_id
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.memory.duplicates import find_duplicates, propose_removal
-from hermes.learning.memory.entries import (
+from hermes.learning.diffs import short_id
+from hermes.learning.duplicates import find_duplicates, propose_removal
+from hermes.learning.ledger import Change, Ledger, Proposal
+from hermes.learning.memory import (
+    MEMORY_KIND,
     InvalidOperation,
+    MemoryFull,
     MemoryLimits,
+    MemoryStore,
     MemoryTarget,
     join_entries,
 )
-from hermes.learning.memory.memory_store import MEMORY_KIND, MemoryFull, MemoryStore
 from hermes.store.sqlite import open_store
 
 

@@ -7,12 +7,10 @@ from contextlib import suppress
 import msgspec
 from msgspec import structs
 
-from hermes.app.available_models import ProviderModels, find_available
 from hermes.app.model_settings import model_settings
-from hermes.app.models import ModelSelector, with_weights
-from hermes.cli.context import CliContext
+from hermes.app.models import ModelSelector, ProviderModels, find_available, with_embedded_models
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.output import Style
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_models
 from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
@@ -20,8 +18,8 @@ from hermes.config.home import ensure_home
 from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
-from hermes.models.embedded.catalog import weights_catalog
 from hermes.models.embedded.download import format_size
+from hermes.models.embedded.weights import weights_catalog
 from hermes.models.key_pool import KeyPool
 from hermes.models.providers import EMBEDDED
 from hermes.models.resolver import NoProviderConfigured
@@ -46,7 +44,7 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     env = profile_env(home.dotenv, context.env)
     clock = SystemClock()
     configured = model_settings(load_config(home, env).config)
-    settings = with_weights(KeyPool(home.auth, clock).with_keys(configured), home)
+    settings = with_embedded_models(KeyPool(home.auth, clock).with_keys(configured), home)
     selector = ModelSelector(home, env, configured, FileBlobs(home.cache / "blobs"), clock)
     try:
         if args.name:

@@ -8,8 +8,8 @@ from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.pairing import (
     PairedUser,
     Pairing,
-    PairingRefusal,
-    PairingRefused,
+    PairingRejected,
+    PairingRejection,
     PairingRequest,
 )
 from hermes.gateway.platform_settings import canonical_id, parse_list, platform_variable
@@ -34,7 +34,7 @@ def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
 
 
 def _list(context: CliContext, pairing: Pairing, platform: str | None, clock: Clock) -> int:
-    waiting, approved = pairing.pending(platform), pairing.grants(platform)
+    waiting, approved = pairing.pending(platform), pairing.paired_users(platform)
     if not waiting and not approved:
         context.stderr.write("No pending requests and no approved users.\n")
         return 0
@@ -70,7 +70,7 @@ def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) ->
     from hermes.kit.terminal_text import single_line
 
     answer = pairing.approve(platform, code)
-    if isinstance(answer, PairingRefused):
+    if isinstance(answer, PairingRejected):
         raise _refusal_error(platform, answer)
     name = f" ({single_line(answer.name)})" if answer.name else ""
     flag = _profile_flag(context)
@@ -87,9 +87,9 @@ def _profile_flag(context: CliContext) -> str:
     return "" if profile == DEFAULT_PROFILE else f" -p {profile}"
 
 
-def _refusal_error(platform: str, answer: PairingRefused) -> HermesError:
+def _refusal_error(platform: str, answer: PairingRejected) -> HermesError:
     minutes = plural(max(1, round(answer.wait / 60)), "minute")
-    if answer.reason is PairingRefusal.LOCKED:
+    if answer.reason is PairingRejection.LOCKED:
         return UsageError(
             f"Codes for {platform} are locked after too many wrong attempts",
             hint=f"Try again in {minutes}.",

@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, context: CliContext) -> int:
     if args.list:
-        from hermes.cli.verbs.send.targets import list_targets
+        from hermes.cli.verbs.send.sender import list_targets
 
         return list_targets(args, context)
     from hermes.cli.verbs.send.sender import send

@@ -1,4 +1,4 @@
-"""Read the text, put it into the outbox of each target and report the delivery."""
+"""`hermes send --list`: list home channels and known chats as targets."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from hermes.app.send_targets import SendTargets, load_send_targets, resolve_names
+from hermes.app.chat_directory import SendTargets, load_send_targets, resolve_names
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.cli.context import CliContext
+from hermes.cli.output import Printer
 from hermes.cli.verbs.chat import decode_argument
-from hermes.cli.verbs.send.targets import target_text
 from hermes.config.home import Home, ensure_home
 from hermes.gateway.messages import OutboxMessage, outbox_post
 from hermes.gateway.targets import (
@@ -37,6 +37,45 @@ from hermes.kit.terminal_text import single_line
 from hermes.ports.store import EnqueueItem, ItemStatus, Store
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
+
+
+def list_targets(args: Namespace, context: CliContext) -> int:
+    home = context.home()
+    gateway = gateway_status(home)
+    online = list(gateway.platforms) if gateway.record else []
+    targets = load_send_targets(home, context.env, online)
+    rows = [(name, target_text(address), "home channel") for name, address in targets.homes.items()]
+    rows += [
+        (
+            chat.platform,
+            f"{chat.platform}:{chat.id}",
+            " ".join(filter(None, [chat.type, chat.name])),
+        )
+        for chat in targets.chats
+    ]
+    found = bool(rows)
+    rows.append(("local", "local", "a file in the home"))
+    if args.json:
+        data = [{"target": target, "about": about} for _, target, about in rows]
+        context.stdout.write(msgspec.json.encode(data).decode() + "\n")
+        return 0
+    if not found:
+        context.stderr.write(
+            "No home channel and no known chats yet. Send `/sethome` in a chat with the agent, or "
+            "use platform:chat.\n"
+        )
+    table = [
+        ("TARGET", "ABOUT"),
+        *((single_line(target), single_line(about)) for _, target, about in rows),
+    ]
+    Printer(context).table(table)
+    return 0
+
+
+def target_text(address: Address) -> str:
+    thread = f":{address.thread}" if address.thread else ""
+    return f"{address.channel}:{address.chat}{thread}"
+
 
 MAX_TEXT_BYTES = 1024 * 1024
 """Bytes of one message; it is split for platforms with smaller limits."""

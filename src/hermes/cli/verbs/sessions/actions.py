@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import anyio
 
-from hermes.app.archive import open_archive
+from hermes.app.storage import open_archive
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import read_line
 from hermes.cli.output import Printer

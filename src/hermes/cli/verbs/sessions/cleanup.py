@@ -6,7 +6,7 @@ from datetime import timedelta
 import anyio
 
 from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
-from hermes.cli.verbs.sessions.formats.markdown import session_name
+from hermes.cli.verbs.sessions.documents import session_name
 from hermes.cli.verbs.sessions.session_list import (
     SessionSelection,
     matching_sessions,

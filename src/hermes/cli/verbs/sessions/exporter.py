@@ -8,14 +8,14 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hermes.app.archive import open_blobs
+from hermes.app.storage import open_blobs
+from hermes.cli.verbs.sessions import documents
 from hermes.cli.verbs.sessions.actions import SessionsAction
-from hermes.cli.verbs.sessions.formats import html, markdown
-from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, encode
+from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.cli.verbs.sessions.session_list import matching_sessions, selection_from
 from hermes.cli.verbs.sessions.transcript import load_session
 from hermes.kit.text import plural
-from hermes.ports.blobs import Blobs
+from hermes.ports.store import Blobs
 from hermes.schema.errors import NotFound, StoreError, UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
@@ -109,7 +109,7 @@ class _Writer:
 
     async def run(self, sessions: Sequence[Session]) -> _ExportCounts:
         if self._kind == "html":
-            self._out(_lines(html.page_start(sessions)))
+            self._out(_lines(documents.page_start(sessions)))
         for session in sessions:
             try:
                 copy = await load_session(self._store, session.id)
@@ -121,7 +121,7 @@ class _Writer:
             self._out(_render(copy, self._kind))
             self._written.sessions += 1
         if self._kind == "html":
-            self._out(_lines([html.PAGE_END]))
+            self._out(_lines([documents.PAGE_END]))
         return self._written
 
     async def _files(self, copy: SessionExport) -> dict[str, bytes]:
@@ -137,7 +137,9 @@ class _Writer:
 def _render(copy: SessionExport, kind: str) -> bytes:
     if kind in {"jsonl", _SINGLE_JSON}:
         return encode(copy)
-    return _lines(html.render(copy) if kind == "html" else markdown.render(copy))
+    return _lines(
+        documents.render_html(copy) if kind == "html" else documents.render_markdown(copy)
+    )
 
 
 def _lines(lines: Iterable[str]) -> bytes:

@@ -13,14 +13,13 @@ from typing import IO, BinaryIO, assert_never, cast
 
 from msgspec import Struct, structs
 
-from hermes.app.archive import open_blobs
+from hermes.app.storage import open_blobs
 from hermes.cli.verbs.sessions.actions import SessionsAction
-from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, decode
+from hermes.cli.verbs.sessions.jsonl import SessionExport, decode
 from hermes.config.home import ensure_home
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.ports.blobs import Blobs
-from hermes.ports.store import AppendMessage, OpenSession, RecordUsage, Write
+from hermes.ports.store import AppendMessage, Blobs, OpenSession, RecordUsage, Write
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Assistant, Message, Reasoning, Result, Trust, Usage, User
 from hermes.schema.scope import OWNER

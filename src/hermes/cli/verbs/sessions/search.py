@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.cli.dates import local_time, relative_time
 from hermes.cli.output import Style
 from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
-from hermes.cli.verbs.sessions.formats.markdown import session_name
+from hermes.cli.verbs.sessions.documents import session_name
 from hermes.kit.terminal_text import single_line
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import OWNER

@@ -9,13 +9,8 @@ from hermes.cli.dates import clock_time, local_time
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import describe_call
 from hermes.cli.verbs.sessions.actions import SessionsAction
-from hermes.cli.verbs.sessions.formats.jsonl import SessionExport, encode
-from hermes.cli.verbs.sessions.formats.markdown import (
-    SPEAKERS,
-    STOP_NOTES,
-    session_facts,
-    session_name,
-)
+from hermes.cli.verbs.sessions.documents import SPEAKERS, STOP_NOTES, session_facts, session_name
+from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.kit.terminal_text import escape_controls, fit, single_line
 from hermes.kit.text import plural
 from hermes.schema.attachments import display_parts
@@ -32,7 +27,7 @@ from hermes.schema.messages import (
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at
-from hermes.session.run_failures import failure_reasons
+from hermes.session.recorder import failure_reasons
 from hermes.store.sqlite import SqliteStore
 
 _MAX_SUMMARY = 100

@@ -7,18 +7,22 @@ import anyio
 from msgspec import Struct
 
 from hermes.app.embedded_models import fetch_model
-from hermes.cli.context import CliContext
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.dialog import TerminalDialog
 from hermes.cli.output import Style
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.terminal_text import fit
-from hermes.models.embedded.catalog import Weights, weights_catalog
 from hermes.models.embedded.download import DownloadProgress, format_size
-from hermes.models.embedded.folder import ModelFolder, folder_under, free_memory
 from hermes.models.embedded.packages import ENGINE_SIZE, check_install_space
-from hermes.models.embedded.target import chosen_weights
+from hermes.models.embedded.weights import (
+    ModelFolder,
+    Weights,
+    chosen_weights,
+    folder_under,
+    free_memory,
+    weights_catalog,
+)
 from hermes.schema.errors import UsageError
 
 BAR_WIDTH = 30

@@ -1,42 +1,40 @@
-"""The setup wizard: choose a provider, a key and a model, test them, then save them.
-
-Only network requests run in an event loop: a question inside one could not be interrupted with
-Ctrl+C.
-"""
+"""Save the choices of `hermes setup` without ever pairing a key with another address."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import anyio
 from msgspec import Struct, structs
 
-from hermes.app.model_settings import model_settings
+from hermes.app.model_settings import PROVIDER_SETTINGS, model_settings
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog, check_key
-from hermes.cli.verbs.setup.choice import ModelChoice, save_choice
 from hermes.cli.verbs.setup.local_model import DownloadDeclined, local_model_note, offer_local_model
 from hermes.config.dotenv import profile_env
+from hermes.config.editor import change_settings, set_variable
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.config.loader import load_config
+from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, plural
-from hermes.models.discovery import find_local_servers, list_models
-from hermes.models.embedded.target import local_server_under
-from hermes.models.key_pool import KeyPool
-from hermes.models.key_sources import configured_keys
-from hermes.models.model_check import (
+from hermes.models.discovery import (
     LIST_TIMEOUT,
     check_listed,
+    find_local_servers,
     is_listed,
+    list_models,
     nearest_models,
     not_listed_message,
     unverified_message,
 )
+from hermes.models.embedded.weights import local_server_under
+from hermes.models.key_pool import KeyPool
 from hermes.models.providers import CUSTOM, EMBEDDED, PROVIDERS, Provider, find_provider
 from hermes.models.resolver import first_chat_model, resolve_models
-from hermes.models.selection import is_configured
+from hermes.models.selection import configured_keys, is_configured
 from hermes.models.settings import ModelOverrides, ModelSettings
 from hermes.models.urls import host_of, normalize_url
 from hermes.schema.errors import (
@@ -47,6 +45,58 @@ from hermes.schema.errors import (
     Unreachable,
     UsageError,
 )
+
+CUSTOM_KEY = "CUSTOM_API_KEY"
+"""The variable with the key of a custom server; the settings refer to it."""
+
+
+class ModelChoice(Struct, frozen=True, kw_only=True):
+    """`key` is a new key; empty if one exists or none is needed."""
+
+    provider: Provider
+    base_url: str = ""
+    key: str = ""
+    model: str = ""
+
+
+def save_choice(home: Home, env: Env, chosen: ModelChoice) -> None:
+    """Write provider, address, key and model in one change of the settings.
+
+    A new key is stored in its variable first; the settings refer to it only together with its
+    address.
+    """
+    variable = _key_variable(chosen.provider)
+    if chosen.key:
+        if variable == CUSTOM_KEY:
+            change_settings(home, env, _without_custom_key)
+        set_variable(home, variable, chosen.key)
+        env = env.overlaid({variable: chosen.key})
+    change_settings(home, env, partial(_changes, chosen))
+
+
+def _without_custom_key(config: Config) -> Mapping[str, str | None]:
+    """Drop the reference: the variable is about to hold another server's key."""
+    return {"model.api_key": None} if config.main_model.api_key else {}
+
+
+def _changes(chosen: ModelChoice, config: Config) -> Mapping[str, str | None]:
+    before = config.main_model
+    changed = not is_configured(model_settings(config), chosen.provider.name)
+    changes: dict[str, str | None] = dict.fromkeys(PROVIDER_SETTINGS) if changed else {}
+    if before.base_url != chosen.base_url or chosen.key:
+        changes["model.api_key"] = None
+    changes["model.base_url"] = chosen.base_url or None
+    if chosen.key and _key_variable(chosen.provider) == CUSTOM_KEY:
+        changes["model.api_key"] = f"${{{CUSTOM_KEY}}}"
+    return changes | {"model.default": chosen.model, "model.provider": chosen.provider.name}
+
+
+def _key_variable(provider: Provider) -> str:
+    """The variable for the key; custom addresses share CUSTOM_API_KEY."""
+    if provider.name == CUSTOM.name or not provider.key_env:
+        return CUSTOM_KEY
+    return provider.key_env[0]
+
 
 _MAX_ATTEMPTS = 3
 _EXAMPLE_URL = "http://127.0.0.1:8000/v1"

@@ -20,15 +20,20 @@ from hermes.kit.errors import UsageError
 from hermes.kit.terminal_text import escape_controls, fit
 from hermes.kit.text import did_you_mean
 from hermes.kit.text import one_line as flat
-from hermes.learning.ledger.change import Author, Proposal
-from hermes.learning.ledger.diffs import edit_diff, short_id
-from hermes.learning.ledger.ledger import Ledger
-from hermes.learning.skills.bundles import list_bundles
+from hermes.learning.diffs import edit_diff, short_id
+from hermes.learning.ledger import Author, Ledger, Proposal
 from hermes.learning.skills.catalog import Skill, SkillCatalog
 from hermes.learning.skills.curator import Curator
+from hermes.learning.skills.document import list_bundles
 from hermes.learning.skills.editor import SKILL_KIND, Authorship, SkillEditor, accept_proposal
-from hermes.learning.skills.installer import PreparedInstall, SkillInstaller
-from hermes.learning.skills.packages import IS_PROGRAM, SkillPackage, read_folder, scan_package
+from hermes.learning.skills.installer import (
+    IS_PROGRAM,
+    PreparedInstall,
+    SkillInstaller,
+    SkillPackage,
+    read_folder,
+    scan_package,
+)
 from hermes.learning.skills.usage import SkillUsage, SkillUsageLog
 from hermes.store.sqlite import open_store
 
@@ -127,7 +132,7 @@ async def _list(action: _SkillsAction) -> int:
 
 async def _show(action: _SkillsAction) -> int:
     skill = action.skill(action.args.name)
-    marks = ", ".join(action.usage.of(skill.name).labels(builtin=skill.builtin)) or "yours"
+    marks = ", ".join(action.usage.get(skill.name).labels(builtin=skill.builtin)) or "yours"
     action.say(f"{skill.name}: {skill.head.description}\n{skill.folder}  ({marks})")
     record = action.installer.installed().get(skill.name)
     if record is not None:

@@ -9,17 +9,16 @@ from msgspec import Struct
 
 from hermes.api.settings import PLATFORM_NAME as API
 from hermes.api.settings import is_enabled
-from hermes.app.archive import open_archive
 from hermes.app.channels import enabled_platforms
 from hermes.app.model_settings import model_settings
 from hermes.app.models import NO_MODEL, ModelSelector
 from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.status import GatewayStatus, gateway_status
+from hermes.app.storage import open_archive
 from hermes.approvals.approval_store import QUESTION_KIND
-from hermes.cli.context import CliContext
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
 from hermes.config.home import Home
@@ -28,7 +27,7 @@ from hermes.config.schema import Config
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
-from hermes.learning.ledger.ledger import Ledger
+from hermes.learning.ledger import Ledger
 from hermes.models.key_pool import KeyPool
 from hermes.models.resolver import NoModelChosen, NoProviderConfigured, resolve_models
 from hermes.models.settings import ModelOverrides

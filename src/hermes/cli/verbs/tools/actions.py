@@ -14,9 +14,8 @@ from hermes.app.toolsets import (
     settings_to_enable,
     shown_platforms,
 )
-from hermes.cli.context import CliContext
+from hermes.cli.context import CliContext, with_profile_flag
 from hermes.cli.output import Printer
-from hermes.cli.profile_hints import with_profile_flag
 from hermes.config.dotenv import profile_env
 from hermes.config.editor import set_setting
 from hermes.config.home import Home

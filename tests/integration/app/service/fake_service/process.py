@@ -4,8 +4,8 @@ import signal
 import sys
 from collections.abc import Callable
 
+from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.notifier import Notifier
-from hermes.app.service.options import RunOptions
 from hermes.app.service.process import hold_gateway
 from hermes.app.service.status import Phase, PlatformState, Snapshot
 from hermes.config.env import Env

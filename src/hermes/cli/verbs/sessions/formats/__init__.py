@@ -1,1 +1,0 @@
-"""Export formats of sessions: lossless JSON lines, Markdown and HTML."""

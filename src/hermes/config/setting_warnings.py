@@ -1,0 +1,163 @@
+"""Warn about unknown keys, with a suggestion."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.config.problems import Finding, Severity
+from hermes.config.schema import Config
+from hermes.config.sections import AllowsUnknownKeys
+from hermes.config.sections.models import Model
+from hermes.config.values import KeyPath, as_list, as_mapping, format_path
+
+NO_SUCH_SETTING = "unknown setting"
+
+MAX_SUGGESTIONS = 20
+"""Limit of suggestions, which are slow to compute."""
+
+LIKELY_TYPO = 0.85
+"""Similarity to a known key that counts as a typo in sections that allow unknown keys."""
+
+
+def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
+    """One warning per unknown key; the keys stay in the file and in `LoadedConfig.raw`."""
+    return [
+        Finding(
+            severity=Severity.WARNING,
+            path=path,
+            message=_unknown_message(path, siblings)
+            if number < MAX_SUGGESTIONS
+            else NO_SUCH_SETTING,
+            hint=removal_hint(path),
+        )
+        for number, (path, siblings) in enumerate(_unknown(raw, config, ()))
+    ]
+
+
+def removal_hint(path: KeyPath) -> str:
+    """How to remove a setting without effect."""
+    from shlex import quote  # noqa: PLC0415 - only needed for mistakes
+
+    from hermes.config.variables import is_variable  # noqa: PLC0415 - only needed for mistakes
+
+    key = format_path(path)
+    command = "hermes config edit" if is_variable(key) else f"hermes config unset {quote(key)}"
+    return f"It has no effect; remove it with: {command}"
+
+
+def suggested_setting(path: KeyPath, siblings: Iterable[str] = ()) -> str:
+    """Known settings with a similar name, or an empty string."""
+    nearest = _nearest(str(path[-1]), siblings, 0.7)
+    if nearest:
+        return format_path((*path[:-1], nearest))
+    names = [name for name, _ in _with_values(Config(), ())]
+    elsewhere = [name for name in names if name.rpartition(".")[2] == path[-1]]
+    if elsewhere and len(elsewhere) <= 3:
+        return " or ".join(elsewhere)
+    return _nearest(format_path(path), names, 0.75)
+
+
+def _unknown(
+    raw: object, value: object, path: KeyPath
+) -> Iterator[tuple[KeyPath, tuple[str, ...]]]:
+    given = as_mapping(raw)
+    if isinstance(value, Struct) and given is not None:
+        names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        for key, item in given.items():
+            if key in names:
+                yield from _unknown(item, getattr(value, names[str(key)]), (*path, str(key)))
+            elif not isinstance(value, AllowsUnknownKeys) or _nearest(str(key), names, LIKELY_TYPO):
+                yield (*path, str(key)), value.__struct_encode_fields__
+        return
+    inside = as_mapping(value)
+    if inside is not None and given is not None:
+        for key, item in given.items():
+            yield from _unknown(item, inside.get(key), (*path, str(key)))
+        return
+    entries, items = as_list(raw), as_list(value)
+    if entries is not None and items is not None and len(entries) == len(items):
+        for index, (entry, item) in enumerate(zip(entries, items, strict=True)):
+            yield from _unknown(entry, item, (*path, index))
+
+
+def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for mistakes
+
+    return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+
+
+def _unknown_message(path: KeyPath, siblings: Iterable[str]) -> str:
+    suggestion = suggested_setting(path, siblings)
+    return f"unknown setting; did you mean {suggestion}?" if suggestion else NO_SUCH_SETTING
+
+
+def setting_names() -> Iterator[str]:
+    """The full names of all settings that are not sections."""
+    return (name for name, value in _with_values(Config(), ()) if not isinstance(value, Struct))
+
+
+def _with_values(value: Struct, path: KeyPath) -> Iterator[tuple[str, object]]:
+    for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        inside = getattr(value, name)
+        yield format_path((*path, encoded)), inside
+        if isinstance(inside, Struct):
+            yield from _with_values(inside, (*path, encoded))
+
+
+WILDCARD = "*"
+UNUSED = "not used in this version"
+
+
+def unused_names() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("idle.txt").read_text(encoding="utf-8").split())
+
+
+def unused_settings(raw: Mapping[str, object]) -> list[Finding]:
+    """A warning for each unused setting that differs from its default."""
+    names = unused_names()
+    paths = _unused_paths(changed_settings(raw), (), (), names)
+    return [
+        Finding(
+            severity=Severity.WARNING,
+            path=path,
+            message=UNUSED,
+            hint=removal_hint(path),
+        )
+        for path in paths
+    ]
+
+
+def _unused_paths(
+    value: object, path: KeyPath, name: tuple[str, ...], names: Collection[str]
+) -> Iterator[KeyPath]:
+    if ".".join(name) in names:
+        yield path
+        return
+    has_wildcard = any(one.startswith(".".join((*name, WILDCARD))) for one in names)
+    for key, section in (as_mapping(value) or {}).items():
+        word = WILDCARD if has_wildcard else str(key)
+        yield from _unused_paths(section, (*path, str(key)), (*name, word), names)
+
+
+def changed_settings(settings: object) -> Mapping[object, object]:
+    """The settings that differ from the defaults; unknown keys always do."""
+    given = as_mapping(settings) or {}
+    # The model may be a bare name instead of a section.
+    default = Config() if as_mapping(given.get("model")) is None else Config(model=Model())
+    return _without_defaults(given, as_mapping(msgspec.to_builtins(default)) or {})
+
+
+def _without_defaults(
+    settings: Mapping[object, object], defaults: Mapping[object, object]
+) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for key, value in settings.items():
+        section, default = as_mapping(value), as_mapping(defaults.get(key))
+        if section is not None and default is not None:
+            if changed := _without_defaults(section, default):
+                found[key] = changed
+        elif key not in defaults or value != defaults[key]:
+            found[key] = value
+    return found

@@ -1,0 +1,181 @@
+"""Notify chats after a restart: those that asked for it, and the home channels."""
+
+import logging
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+
+import anyio
+import anyio.abc
+from msgspec import Raw
+
+from hermes.gateway.messages import (
+    OutboxMessage,
+    address_of_topic,
+    outbox_post,
+    platform_address,
+    topic_of,
+)
+from hermes.gateway.rate_limiter import RateLimiter
+from hermes.kit.clock import Clock
+from hermes.kit.ids import new_id
+from hermes.kit.tasks import run_with_timeout, sleep_unless
+from hermes.ports.channel import Channel, Outbound
+from hermes.ports.store import CompleteItem, QueueItem, Store
+from hermes.schema.errors import (
+    LeaseLost,
+    NotFound,
+    SessionBusy,
+    StateConflict,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
+from hermes.schema.messages import Text
+from hermes.schema.scope import Address
+
+RESTARTS = "restarts"
+BACK_ONLINE = "Hermes is back online."
+_MAX_CLAIMED = 100
+
+
+async def request_restart_notice(store: Store, address: Address) -> None:
+    """Store the request; call before restarting."""
+    topic = topic_of(address)
+    await store.queues.put(
+        QueueItem(key=new_id("back"), lane=RESTARTS, topic=topic, body=Raw(b"{}"))
+    )
+
+
+async def post_restart_notices(
+    store: Store, clock: Clock, homes: Collection[Address], channels: Collection[str]
+) -> None:
+    """Notify the homes and the requesting chats once each, on these channels only.
+
+    Other channels cannot deliver it or do not want it.
+    """
+    if not homes and not await store.queues.topics(RESTARTS):
+        return
+    rows = await store.queues.claim(RESTARTS, None, "the start", timedelta(0), _MAX_CLAIMED)
+    addresses = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
+    now = clock.now()
+    posts = [
+        outbox_post(new_id("back"), OutboxMessage(address=address, text=BACK_ONLINE, at=now))
+        for address in addresses
+        if address.channel in channels
+    ]
+    await store.commit(*posts, *(CompleteItem(row.key) for row in rows))
+
+
+log = logging.getLogger(__name__)
+
+SLOW_STORE_SECONDS = 3.0
+"""Seconds of waiting for the store before the chat is notified; a lock may last 30 s."""
+SEND_TIMEOUT = 20.0
+REPEAT_AFTER = 3600.0
+"""Seconds after which the same chat is notified again, even if nothing was delivered since."""
+MAX_CHATS = 10_000
+
+_NOT_LOST = "your message is safe and will be answered once this is fixed. On my machine"
+DISK_FULL = f"My disk is full, so I cannot answer yet; {_NOT_LOST}, check: df -h"
+DATABASE_LOCKED = (
+    "Another program has locked my database, so I cannot answer yet; "
+    f"{_NOT_LOST}, close the program that has state.db open; check with: hermes doctor"
+)
+STORE_BROKEN = (
+    f"I cannot store anything, so I cannot answer yet; {_NOT_LOST}, find the cause: hermes doctor"
+)
+
+_SESSION_ERRORS = (SessionBusy, LeaseLost, StateConflict, NotFound)
+"""Errors about a session, not about the store."""
+
+
+class OutageNotices:
+    """Notifies each chat once, until something is delivered to it normally."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        channels: Mapping[str, Channel],
+        rate_limiters: Mapping[str, RateLimiter],
+    ) -> None:
+        self._clock = clock
+        self._channels = channels
+        self._rate_limiters = rate_limiters
+        self._notified: dict[Address, float] = {}
+        self._waiting: dict[object, tuple[Address, float]] = {}
+        self._has_waiting, self._idle = anyio.Event(), anyio.Event()
+        self._group: anyio.abc.TaskGroup | None = None
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as group:
+            self._group = group
+            while True:
+                await self._has_waiting.wait()
+                await sleep_unless(self._clock, SLOW_STORE_SECONDS, self._idle)
+                due = self._clock.monotonic() - SLOW_STORE_SECONDS
+                for address, since in list(self._waiting.values()):
+                    if since <= due:
+                        self._notify(address, DATABASE_LOCKED)
+
+    @contextmanager
+    def store_watch(self, address: Address) -> Generator[None]:
+        """Watch a write; notify the chat if it fails or takes too long."""
+        token = object()
+        self._waiting[token] = address, self._clock.monotonic()
+        self._has_waiting.set()
+        try:
+            yield
+        except StoreError as error:
+            self.notify(address, error)
+            raise
+        finally:
+            del self._waiting[token]
+            if not self._waiting:
+                self._has_waiting = anyio.Event()
+                self._idle.set()
+                self._idle = anyio.Event()
+
+    def notify(self, address: Address, error: StoreError) -> None:
+        if not isinstance(error, _SESSION_ERRORS):
+            self._notify(address, _notice_for(error))
+
+    def clear(self, address: Address) -> None:
+        """Forget the notice after a successful delivery, so that the next outage is reported."""
+        self._notified.pop(address, None)
+
+    def _notify(self, address: Address, text: str) -> None:
+        now = self._clock.monotonic()
+        if (
+            self._group is None
+            or now - self._notified.get(address, now - REPEAT_AFTER) < REPEAT_AFTER
+        ):
+            return
+        channel = self._channels.get(address.channel)
+        # Webhook callers get the error as the response to their request.
+        if channel is None or not (channel.caps.direct or channel.caps.groups):
+            return
+        if not self._rate_limiters[address.channel].try_acquire(platform_address(address)):
+            return
+        while len(self._notified) >= MAX_CHATS:
+            del self._notified[next(iter(self._notified))]
+        self._notified[address] = now
+        self._group.start_soon(self._send, channel, address, text)
+
+    async def _send(self, channel: Channel, address: Address, text: str) -> None:
+        post, to = Outbound((Text(text),)), platform_address(address)
+        try:
+            await run_with_timeout(self._clock, SEND_TIMEOUT, lambda: channel.send(to, post))
+        except Exception as error:  # noqa: BLE001 - retried with the next failure
+            log.info("could not send the outage notice to %s: %r", address, error)
+            self.clear(address)
+
+
+def _notice_for(error: StoreError) -> str:
+    match error:
+        case StoreFull():
+            return DISK_FULL
+        case StoreLocked():
+            return DATABASE_LOCKED
+        case _:
+            return STORE_BROKEN

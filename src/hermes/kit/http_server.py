@@ -1,0 +1,173 @@
+"""Limit the open connections of a server; connections without a request are closed first."""
+
+import asyncio
+import errno
+import os
+import resource
+import select
+import socket
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import anyio
+
+from hermes.kit.errors import ConfigError
+
+SPARE_FILES = 256
+"""File descriptors reserved for stores, commands and channels."""
+ACCEPT_BATCH = 64
+"""Connections accepted from the kernel in one batch."""
+BACKLOG = 1024
+"""Length of the kernel's accept queue."""
+
+
+class Connection(Protocol):
+    @property
+    def transport(self) -> asyncio.BaseTransport | None: ...
+
+    def force_close(self) -> None: ...
+
+
+class Connections:
+    """Each is silent until its first request, then busy, and idle between two requests.
+
+    When there are `most`, a new one takes the place of another, always the oldest: an idle one
+    that was never `trusted`, else a silent one if those have more than half of the room, else an
+    idle one, else a silent one. Busy ones keep their place.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._silent: dict[Connection, float] = {}
+        self._busy: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        self._trusted: set[Connection] = set()
+
+    def __len__(self) -> int:
+        return len(self._silent) + len(self._busy) + len(self._idle)
+
+    def make_room(self) -> bool:
+        """Whether another connection may be opened; closes an idle one if necessary."""
+        if len(self) < self.limit:
+            return True
+        untrusted = next((one for one in self._idle if one not in self._trusted), None)
+        idle, silent = next(iter(self._idle), None), self._oldest_silent()
+        many = len(self._silent) > self.limit // 2
+        gone = untrusted or (silent or idle if many else idle or silent)
+        if gone is None:
+            return False
+        self.remove(gone)
+        gone.force_close()
+        return True
+
+    def add(self, one: Connection, now: float) -> None:
+        self._silent[one] = now
+
+    def request_started(self, one: Connection) -> None:
+        if self._forget(one):
+            self._busy.add(one)
+
+    def request_ended(self, one: Connection) -> None:
+        if self._forget(one):
+            self._idle[one] = None
+
+    def mark_trusted(self, one: Connection) -> None:
+        """The client has authenticated."""
+        self._trusted.add(one)
+
+    def remove(self, one: Connection) -> None:
+        self._forget(one)
+        self._trusted.discard(one)
+
+    def close_silent(self, before: float) -> None:
+        """Close connections opened before then without a complete request."""
+        for one in [one for one, since in self._silent.items() if since <= before]:
+            self.remove(one)
+            one.force_close()
+
+    def _forget(self, one: Connection) -> bool:
+        known = one in self._silent or one in self._busy or one in self._idle
+        self._silent.pop(one, None)
+        self._busy.discard(one)
+        self._idle.pop(one, None)
+        return known
+
+    def _oldest_silent(self) -> Connection | None:
+        """Close the oldest silent connection without pending data, if any."""
+        opened = [one for one in self._silent if one.transport is not None]
+        unheard = (one for one in opened if not _has_data(one.transport))
+        return next(unheard, None) or next(iter(opened), None)
+
+
+def _has_data(transport: asyncio.BaseTransport | None) -> bool:
+    found = None if transport is None else transport.get_extra_info("socket")
+    number = -1 if found is None else found.fileno()
+    if number < 0:
+        return False
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def connection_limit(wanted: int) -> int:
+    """Limit connections by the available file descriptors."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    return min(wanted, max(files - SPARE_FILES, files // 2))
+
+
+def extend_backlog(sockets: Iterable[socket.socket]) -> None:
+    """Raise the accept queue of a server opened with a small backlog."""
+    for one in sockets:
+        with socket.fromfd(one.fileno(), one.family, one.type) as same:
+            same.listen(BACKLOG)
+
+
+LOOP_ROUNDS = 5
+"""Loop iterations after which new connections are known and closed ones are released."""
+
+
+class Site(Protocol):
+    async def stop(self) -> None: ...
+
+
+class Runner(Protocol):
+    @property
+    def sites(self) -> Collection[Site]: ...
+
+    async def cleanup(self) -> None: ...
+
+
+async def shut_down_server(runner: Runner) -> None:
+    """Stop accepting, then close all connections, even while being cancelled."""
+    with anyio.CancelScope(shield=True):
+        for site in list(runner.sites):
+            await site.stop()
+        await _rounds()
+        await runner.cleanup()
+        await _rounds()
+
+
+async def _rounds() -> None:
+    for _ in range(LOOP_ROUNDS):
+        await asyncio.sleep(0)
+
+
+ADDRESS_IN_USE = "another program is already listening there"
+_LAST_PORT = 65535
+
+
+def listen_error(platform: str, host: str, port: int, error: OSError) -> ConfigError:
+    """Used by servers and by `doctor`."""
+    what = f"{platform} cannot listen at {host}:{port}: "
+    setting = f"hermes config set platforms.{platform}.extra"
+    if error.errno != errno.EADDRINUSE:
+        # The event loop's message repeats the address.
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return ConfigError(what + why, hint=f"Use another address: {setting}.host 127.0.0.1")
+    other = port + 1 if port < _LAST_PORT else port - 1
+    return ConfigError(
+        what + ADDRESS_IN_USE,
+        hint=f"Stop that program, or use another port: {setting}.port {other}",
+    )

@@ -1,0 +1,391 @@
+"""Changes to what the agent has learned: files of the user, where every change can be undone."""
+
+import fcntl
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from hermes.kit.clock import Clock
+from hermes.kit.errors import HermesError, UsageError
+from hermes.kit.failpoints import failpoint
+from hermes.kit.files import read_regular_file, write_atomic
+from hermes.kit.ids import new_id
+from hermes.kit.process_identity import process_id
+from hermes.ports.records import PutRecord, StateRecord
+from hermes.ports.store import Store
+from hermes.schema.errors import NotFound, StateConflict
+
+
+class Author(StrEnum):
+    """Who decided it. A review is the agent looking back after a turn."""
+
+    PERSON = "person"
+    AGENT = "agent"
+    REVIEW = "review"
+    CURATOR = "curator"
+
+
+class ChangeState(StrEnum):
+    """`APPLYING` is being written: after a crash it is completed on the next start."""
+
+    APPLYING = "applying"
+    APPLIED = "applied"
+    UNDONE = "undone"
+    FAILED = "failed"
+
+
+class FileEdit(Struct, frozen=True):
+    """One file in the home, before and after; None where there is no file."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+
+
+class ChangeOrigin(Struct, frozen=True, kw_only=True):
+    """Where it came from. `words` names the sources of untrusted content in the turn."""
+
+    session: str = ""
+    run: str = ""
+    principal: str = ""
+    words: tuple[str, ...] = ()
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """`kind` is `memory` or `skill`, `name` which one; `summary` is one line for people.
+
+    `undoes` is the id of the change that it reverts, if any.
+    """
+
+    id: str
+    kind: str
+    name: str
+    summary: str
+    by: Author
+    at: datetime
+    edits: tuple[FileEdit, ...]
+    origin: ChangeOrigin = ChangeOrigin()
+    why: str = ""
+    undoes: str = ""
+
+
+class LedgerEntry(Struct, frozen=True):
+    change: Change
+    state: ChangeState
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """A change that waits for a person's decision. `request` is read by the owner of the `kind`."""
+
+    id: str
+    kind: str
+    name: str
+    summary: str
+    by: Author
+    at: datetime
+    request: Raw
+    origin: ChangeOrigin = ChangeOrigin()
+    why: str = ""
+
+
+MAX_BYTES = 4 * 1024 * 1024
+_LOCK_FILE = ".changes.lock"
+_PRIVATE_MODE = 0o600
+
+
+class FileConflict(HermesError):
+    """A file is not in the state that the change expects."""
+
+    code = "drifted"
+
+
+def apply_edits(root: Path, edits: Sequence[FileEdit]) -> None:
+    """Write every file; files already written by an interrupted attempt are skipped.
+
+    Raises `FileConflict` before anything is written.
+    """
+    paths = [_checked_path(root, edit) for edit in edits]
+    with edit_lock(root):
+        for path, edit in zip(paths, edits, strict=True):
+            found = read_if_present(path)
+            if found not in {edit.before, edit.after}:
+                raise FileConflict(
+                    f"{edit.path} changed in the meantime, so it was not touched.",
+                    hint="Check the file, then make the change again.",
+                )
+        for path, edit in zip(paths, edits, strict=True):
+            if read_if_present(path) != edit.after:
+                _write_file(root, path, edit.after)
+                failpoint("ledger.one_file_written")
+
+
+def read_if_present(path: Path) -> bytes | None:
+    """Read a file; None if it does not exist. Raises `UsageError` for anything but a file."""
+    try:
+        return read_regular_file(path, MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+@contextmanager
+def edit_lock(root: Path) -> Generator[None]:
+    """Allow one writer at a time, across processes; the kernel releases the lock of a dead one."""
+    root.mkdir(parents=True, exist_ok=True)
+    handle = os.open(
+        root / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_MODE
+    )
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _checked_path(root: Path, edit: FileEdit) -> Path:
+    parts = PurePosixPath(edit.path).parts
+    if not parts or edit.path.startswith("/") or ".." in parts or "\0" in edit.path:
+        raise UsageError(f"{edit.path!r} is not a path in the home.")
+    return root.joinpath(*parts)
+
+
+def _write_file(root: Path, path: Path, data: bytes | None) -> None:
+    if data is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data, mode=None if path.exists() else _PRIVATE_MODE)
+        return
+    path.unlink(missing_ok=True)
+    folder = path.parent
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+T = TypeVar("T")
+
+_CHANGE_KIND = "change"
+_PROPOSAL_KIND = "proposal"
+_WAITING = "waiting"
+_REJECTED = "rejected"
+_MAX_EXAMINED = 1000
+"""How many of the newest records of a kind are examined."""
+MAX_WAITING = 200
+
+
+class Ledger:
+    """All changes of a profile. `root` is its home; edits name files in it."""
+
+    def __init__(self, store: Store, root: Path, clock: Clock) -> None:
+        self._store = store
+        self._root = root
+        self._clock = clock
+
+    async def apply(self, change: Change) -> Change:
+        """Apply a change. Raises `FileConflict`, and changes nothing, if a file is not as expected.
+
+        Cancellation does not interrupt it, which would leave half of it for the next start.
+        """
+        with anyio.CancelScope(shield=True):
+            await self._put(change, ChangeState.APPLYING, was="")
+            failpoint("ledger.noted")
+            await self._finish(change)
+        return change
+
+    async def complete_interrupted(self) -> None:
+        """Complete the changes that a crash interrupted."""
+        for record in await self._store.records.abandoned(_CHANGE_KIND):
+            try:
+                await self._finish(_decode_entry(record).change)
+            except FileConflict:
+                continue  # recorded as failed
+
+    async def log(self, kind: str | None = None, limit: int = 50) -> Sequence[LedgerEntry]:
+        """The newest changes, oldest first."""
+        fields = {} if kind is None else {"kind": kind}
+        found = await self._store.records.matching(_CHANGE_KIND, fields, limit=limit)
+        return [_decode_entry(one) for one in found]
+
+    async def get(self, name: str) -> LedgerEntry:
+        """Find by id, or by a unique ending of it. Raises `NotFound`."""
+        return _find_by_id(await self.log(limit=1000), name, lambda entry: entry.change.id)
+
+    async def undo(self, name: str, edits: Sequence[FileEdit] | None = None) -> Change:
+        """Restore every file, byte for byte. Raises `FileConflict` if one has changed since.
+
+        `edits` replace the default reversal. Undoing is a change itself, so it can be undone too.
+        """
+        entry = await self.get(name)
+        original = entry.change
+        if entry.state is not ChangeState.APPLIED:
+            raise UsageError(f"The change {name} is {entry.state}, so there is nothing to undo.")
+        if edits is None:
+            edits = [structs.replace(e, before=e.after, after=e.before) for e in original.edits]
+        reverse = structs.replace(
+            original,
+            id=new_id("chg"),
+            at=self._clock.now(),
+            by=Author.PERSON,
+            summary=f"undo: {original.summary}",
+            why=f"undo of {original.id}",
+            edits=tuple(edits),
+            undoes=original.id,
+        )
+        with anyio.CancelScope(shield=True):
+            try:
+                await self.apply(reverse)
+            except FileConflict as error:
+                hint = await self._later_changes_hint(original) or error.hint
+                raise FileConflict(str(error), hint=hint) from error
+            await self._put(original, ChangeState.UNDONE, was=ChangeState.APPLIED)
+        return reverse
+
+    async def _later_changes_hint(self, original: Change) -> str:
+        from hermes.learning.diffs import short_id  # noqa: PLC0415 - imports difflib
+
+        paths = {edit.path for edit in original.edits}
+        entries = await self.log(limit=1000)
+        ids = [entry.change.id for entry in entries]
+        # The change may be older than the log: then all of the log came later.
+        index = ids.index(original.id) if original.id in ids else -1
+        later = [
+            short_id(entry.change.id)
+            for entry in reversed(entries[index + 1 :])
+            if entry.state is ChangeState.APPLIED
+            and paths & {edit.path for edit in entry.change.edits}
+        ]
+        if not later:
+            return ""
+        return f"Undo these later changes first, in this order: {', '.join(later)}."
+
+    async def forget(self, before: datetime) -> int:
+        """Delete changes and decided proposals from before then; they can no longer be undone."""
+        records = self._store.records
+        return await records.forget(_CHANGE_KIND, before) + await records.forget(
+            _PROPOSAL_KIND, before
+        )
+
+    async def propose(self, proposal: Proposal) -> None:
+        """Add a proposal. Raises `UsageError` when too many are waiting already."""
+        if len(await self._store.records.find(_PROPOSAL_KIND, only_open=True)) >= MAX_WAITING:
+            raise UsageError(
+                f"{MAX_WAITING} proposals are already waiting for a decision.",
+                hint="Approve or reject some of them first: /changes",
+            )
+        body = Raw(msgspec.json.encode(proposal))
+        record = StateRecord(
+            kind=_PROPOSAL_KIND,
+            id=proposal.id,
+            session=proposal.origin.session,
+            state=_WAITING,
+            at=proposal.at,
+            body=body,
+        )
+        await self._store.commit(PutRecord(record, expected_state=""))
+
+    async def waiting(self, kind: str | None = None) -> Sequence[Proposal]:
+        found = await self._store.records.find(_PROPOSAL_KIND, only_open=True)
+        proposals = [msgspec.json.decode(one.body, type=Proposal) for one in found]
+        return [one for one in proposals if kind in {None, one.kind}]
+
+    async def proposed_before(self, kind: str, by: Author) -> Sequence[Proposal]:
+        """Waiting and decided proposals, as far as they are still stored."""
+        fields = {"kind": kind, "by": by.value}
+        found = await self._store.records.matching(_PROPOSAL_KIND, fields, limit=_MAX_EXAMINED)
+        return [msgspec.json.decode(one.body, type=Proposal) for one in found]
+
+    async def rejected(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
+        """Changes of the agent that were undone, and its proposals that were rejected."""
+        records, fields = self._store.records, {"kind": kind}
+        undone = [
+            _decode_entry(one).change
+            for one in await records.matching(
+                _CHANGE_KIND, fields, state=ChangeState.UNDONE, limit=_MAX_EXAMINED
+            )
+        ]
+        rejected = await records.matching(
+            _PROPOSAL_KIND, fields, state=_REJECTED, limit=_MAX_EXAMINED
+        )
+        # For each undone change, the change that undid it, unless that is in effect.
+        undoing = {one.undoes: one.id for one in undone}
+        return (
+            [
+                one
+                for one in undone
+                if one.by is not Author.PERSON and _is_still_undone(one, undoing)
+            ],
+            [msgspec.json.decode(one.body, type=Proposal) for one in rejected],
+        )
+
+    async def proposal(self, name: str) -> Proposal:
+        """Find a waiting proposal. Raises `NotFound`."""
+        return _find_by_id(await self.waiting(), name, lambda one: one.id)
+
+    async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
+        """Close a proposal; the caller applies it. Raises `StateConflict`."""
+        found = await self._store.records.get(_PROPOSAL_KIND, proposal.id)
+        if found is None:
+            raise NotFound(f"There is no proposal {proposal.id}.")
+        state = "accepted" if accepted else _REJECTED
+        after = structs.replace(found, state=state, open=False, at=self._clock.now())
+        await self._store.commit(PutRecord(after, expected_state=_WAITING))
+
+    async def _finish(self, change: Change) -> None:
+        try:
+            await anyio.to_thread.run_sync(apply_edits, self._root, change.edits)
+        except FileConflict:
+            await self._put(change, ChangeState.FAILED, was=ChangeState.APPLYING)
+            raise
+        failpoint("ledger.carried_out")
+        try:
+            await self._put(change, ChangeState.APPLIED, was=ChangeState.APPLYING)
+        except StateConflict:
+            return  # another process completed it
+
+    async def _put(self, change: Change, state: ChangeState, *, was: str) -> None:
+        record = StateRecord(
+            kind=_CHANGE_KIND,
+            id=change.id,
+            session="",  # learned content outlives its session
+            state=state,
+            at=change.at,
+            body=Raw(msgspec.json.encode(change)),
+            open=state is ChangeState.APPLYING,
+            holder=process_id() if state is ChangeState.APPLYING else "",
+        )
+        await self._store.commit(PutRecord(record, expected_state=was))
+
+
+def _decode_entry(record: StateRecord) -> LedgerEntry:
+    return LedgerEntry(msgspec.json.decode(record.body, type=Change), ChangeState(record.state))
+
+
+def _is_still_undone(change: Change, undoing: Mapping[str, str]) -> bool:
+    """Whether it is still undone, considering that an undo can itself be undone."""
+    stays, last = True, undoing.get(change.id)
+    while last is not None:
+        stays, last = not stays, undoing.get(last)
+    return stays
+
+
+def _find_by_id(items: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
+    wanted = name.upper().removeprefix("CHG_").removeprefix("PRO_")
+    found = [one for one in items if wanted and id_of(one).upper().endswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NotFound(
+            f"{len(found)} changes end in {name!r}.", hint="Give a longer part of the id."
+        )
+    raise NotFound(
+        f"There is no change {name!r}.",
+        hint="List the ids: hermes memory log, or hermes skills log",
+    )

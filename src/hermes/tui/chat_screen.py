@@ -1,0 +1,437 @@
+"""The chat screen: transcript, prompt and status bar."""
+
+import asyncio
+from collections.abc import Callable
+from importlib import import_module
+from typing import ClassVar
+
+from msgspec import structs
+from textual import events, on, work
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Tooltip
+
+from hermes.schema.errors import HermesError
+from hermes.schema.questions import ApprovalChoice
+from hermes.tui.chat_deps import ChatDeps, ExitRequest
+from hermes.tui.client import MessageParts, ScreenReply, TextReply, TuiClient
+from hermes.tui.conversation import ConversationController
+from hermes.tui.keys import KeyDebounce, QuitConfirmation
+from hermes.tui.options import BUSY_PLACEHOLDERS, ENTER_HINTS, BusyMode, parse_toggle
+from hermes.tui.session_start import show_greeting, show_history
+from hermes.tui.transcript_screen import TranscriptScreen
+from hermes.tui.turn_display import EventPump, EventRenderer, TurnDisplay
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.prompt import (
+    DEFAULT_PLACEHOLDER,
+    SEND_KEYS,
+    PastedTexts,
+    Prompt,
+    Suggestions,
+)
+from hermes.tui.widgets.question import QuestionCard
+from hermes.tui.widgets.status import PendingInput, StatusBar, StatusInfo
+from hermes.tui.widgets.transcript import TURN, Note, Transcript, UserMessage
+
+TICK_SECONDS = 1.0
+"""Seconds between updates of the clock and checks for incoming reports."""
+
+
+class Chat(TranscriptScreen):
+    CSS = """
+    Chat { layout: vertical; background: $background; }
+    Chat.compact UserMessage, Chat.compact Answer { margin: 0 1 0 0; }
+    Chat.compact Note { margin: 0 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "stop_or_leave", show=False, priority=True),
+        Binding("ctrl+d", "leave", show=False),
+        Binding("escape", "back", show=False),
+        *(Binding(key, f"send('{mode}')", show=False) for key, mode in SEND_KEYS.items()),
+        Binding("ctrl+r", "sessions", show=False, priority=True),
+        Binding("f2", "models", show=False, priority=True),
+    ]
+
+    def __init__(self, deps: ChatDeps) -> None:
+        super().__init__()
+        self._deps = deps
+        self._greeting = deps.client.greeting
+        self._state = deps.client.state
+        self.conversation = ConversationController(
+            deps.client, deps.turn_worker, deps.side_worker, self
+        )
+        self.set_class(deps.display.compact, "compact")
+        self._renderer = EventRenderer(
+            self.transcript, deps.clock, self.conversation.steering_received, deps.display
+        )
+        self._event_pump = EventPump(self._renderer, deps.clock, self)
+        self._status = StatusBar()
+        self._pending = PendingInput()
+        self._suggestions = Suggestions()
+        pastes = PastedTexts(deps.display.paste_lines, deps.display.paste_size)
+        self.prompt = Prompt(deps.history, self._suggestions, self.conversation.pop_last, pastes)
+        self._opened = asyncio.Event()
+        self._turn = TurnDisplay(deps, self._renderer, self._event_pump)
+        self._quit = QuitConfirmation(self, deps.clock)
+        self._debounce = KeyDebounce(self.prompt, deps.clock)
+        self._display_commands = DisplayCommands(
+            self, self._renderer, self._status, self.return_text
+        )
+
+    def compose(self) -> ComposeResult:
+        yield self.transcript
+        yield self._suggestions
+        yield self._pending
+        yield self.prompt
+        yield self._status
+
+    async def on_mount(self) -> None:
+        # Tooltips of tables would interpret model output as markup with actions.
+        await self.query(Tooltip).remove()
+        self.prompt.focus()
+        self.changed()
+        self.run_worker(self._event_pump.run())
+        self.set_interval(TICK_SECONDS, self._tick)
+        # Show the screen first, then do what takes time.
+        self.call_after_refresh(self._open)
+
+    @work(group="talk")
+    async def _open(self) -> None:
+        client = self._deps.client
+        try:
+            await self._deps.turn_worker.run(client.open)
+        except HermesError as error:
+            self.post_message(ExitRequest(error.exit_code, error))
+            return
+        self._greeting, self._state = client.greeting, client.state
+        self.prompt.set_completion(self._greeting.commands, self._greeting.folder)
+        self._renderer.used_tokens = await show_greeting(self.transcript, self._deps)
+        self._opened.set()
+        self._preload()
+        await self.conversation.start()
+
+    def _preload(self) -> None:
+        """Preload the Markdown widgets while the user types."""
+        name = "hermes.tui.widgets.code"
+        self.run_worker(self._deps.side_worker.run(lambda: import_module(name)), group="prepare")
+
+    # ConversationView
+
+    async def show_user_message(self, text: str) -> None:
+        message = UserMessage(
+            text, self._deps.clock.now() if self._renderer.display.times else None
+        )
+        message.add_class(TURN)
+        await self.transcript.add(message)
+        self.transcript.go_to_end()
+
+    async def show_note(self, text: str, kind: str, typed: str = "") -> None:
+        note = Note(text, kind, typed)
+        await self.transcript.add(note)
+        if typed or kind == "reply":
+            # The user asked for it: scroll to it.
+            self.transcript.go_to(note)
+
+    def mark_undone(self, turns: int) -> None:
+        self.transcript.mark_undone(turns)
+
+    async def show_reply(self, reply: TextReply, typed: str) -> None:
+        if reply.clear:
+            await self.transcript.empty()
+        if reply.clip:
+            app_of(self).copy_to_clipboard(reply.clip)
+        await self.show_note(reply.text, "reply", typed)
+        now = self._deps.client.state
+        if now.session != self._state.session:
+            # Usage of another session is unknown until its next answer.
+            self._renderer.used_tokens = 0
+            # A session that has already started is a branch of this one.
+            if not now.started:
+                self.transcript.begin_session()
+        self._refresh_state()
+
+    async def show_resumed(self, told: str, typed: str) -> None:
+        self.transcript.begin_session()
+        await self.show_note(told, "reply", typed)
+        self._renderer.used_tokens = await show_history(
+            self.transcript, self._deps, self._renderer.display
+        )
+        self._refresh_state()
+
+    async def adjust(self, action: ScreenReply, typed: str) -> None:
+        if text := self._display_commands.adjust(action, self._deps.client):
+            await self.show_note(text, "reply", typed)
+
+    def _refresh_state(self) -> None:
+        self._state = self._deps.client.state
+        self.changed()
+
+    async def run_turn(self, parts: MessageParts) -> None:
+        before = len(self.transcript.children)
+        try:
+            await self._turn.run(parts, self.changed)
+        finally:
+            self._quit.stopped()
+            if not self._turn.closed:
+                self._state = self._deps.client.state
+                # A report starts a turn without a user message.
+                for first in self.transcript.children[before : before + (not parts)]:
+                    first.add_class(TURN)
+                await self.transcript.archive_old()
+                self.changed()
+        await self._turn.add_cost()
+        self.changed()
+        if self._deps.display.bell:
+            app_of(self).bell()
+
+    @property
+    def plain(self) -> str:
+        """The transcript as text, with unsent lines if the client never opened."""
+        unsent = (
+            [] if self.conversation.open else [*self.conversation.queued, self.prompt.full_text]
+        )
+        lines = [f"> {one}" for one in unsent if one.strip()]
+        return "\n".join(filter(None, [self.transcript.plain_text(), *lines]))
+
+    def stop_rendering(self) -> None:
+        """Stop rendering: the screen is closing."""
+        self._turn.closed = True
+        self.workers.cancel_all()
+
+    def return_text(self, text: str) -> None:
+        rest = f"\n{self.prompt.text}" if self.prompt.text else ""
+        self.prompt.fill(text + rest)
+
+    def quit(self) -> None:
+        self.post_message(ExitRequest(0))
+
+    def changed(self) -> None:
+        """Update the status bar, the pending input and the placeholder."""
+        if self._turn.closed or not self.is_attached:
+            return
+        if not self.conversation.busy:
+            self._quit.stopped()
+        waiting = self.conversation.queued
+        self._pending.show_lines(self.conversation.steering, waiting)
+        self.prompt.set_placeholder(self._placeholder_text())
+        self._status.show_info(
+            StatusInfo(
+                starting=not self._opened.is_set(),
+                activity=self._renderer.activity,
+                model=self._state.model or self._greeting.model,
+                used_tokens=self._renderer.used_tokens,
+                window=self._state.window,
+                cost=self._turn.cost,
+                seconds=self._turn.seconds,
+                sandbox=self._state.sandbox,
+                yolo=self._state.yolo,
+                background_jobs=self._state.background_jobs,
+                enter_hint=self._enter_hint(),
+                queued=len(waiting),
+                more_below=not self.transcript.is_at_end,
+            )
+        )
+
+    def _placeholder_text(self) -> str:
+        """What Enter does at the moment."""
+        if not self.conversation.busy:
+            return DEFAULT_PLACEHOLDER
+        card = self._renderer.question
+        return (
+            BUSY_PLACEHOLDERS[self.conversation.default_mode]
+            if card is None
+            else card.placeholder_text
+        )
+
+    def _enter_hint(self) -> str:
+        """Shown in the status bar, because typed text hides the placeholder."""
+        if not self._turn.running or self._renderer.question is not None:
+            return ""
+        return ENTER_HINTS[self.conversation.default_mode]
+
+    # PumpObserver
+
+    def asked(self, card: QuestionCard) -> None:
+        self.transcript.go_to_end()
+        # Keys meant for the prompt must not answer the question.
+        self.prompt.asked()
+        if not self.prompt.text:
+            self.call_after_refresh(card.take_focus)
+
+    def lapsed(self, keys: frozenset[str]) -> None:
+        self._debounce.lapsed(keys)
+
+    def _tick(self) -> None:
+        if self._turn.running:
+            if (card := self._renderer.question) is not None:
+                card.update_countdown()
+            self.changed()
+        elif not self.conversation.busy and not self.prompt.text and app_of(self).screen is self:
+            self.run_worker(self.conversation.check_news(), group="talk")
+
+    # User input
+
+    def on_descendant_focus(self) -> None:
+        self.changed()
+
+    def on_key(self, event: events.Key) -> None:
+        """Send typed characters to the prompt, wherever the focus is."""
+        if event.key == "enter" and self.focused is self.prompt:
+            # The key was sent to a card before the focus moved to the prompt.
+            event.stop()
+            self.prompt.submit()
+            return
+        known = event.key in self.active_bindings
+        if not event.is_printable or known or self.prompt.has_focus or event.character is None:
+            return
+        event.stop()
+        event.prevent_default()
+        # Immediately: the next keys may already be queued, and Enter would go to a card.
+        self.set_focus(self.prompt)
+        if not self.prompt.ignores(event.character):
+            self.prompt.insert(event.character)
+
+    @on(Prompt.Submitted)
+    async def _prompt_sent(self, event: Prompt.Submitted) -> None:
+        self._quit.reset()
+        text = event.text.strip()
+        card = self._renderer.question
+        if text in {"/resume", "/sessions"} and not self.conversation.busy:
+            self.action_sessions()
+        elif text == "/model" and not self.conversation.busy:
+            self.action_models()
+        elif card is not None and _is_answer(card, event):
+            if not card.answer_with(text):
+                self.return_text(event.text)
+        else:
+            self.conversation.add(event.text, event.manner)
+            self.run_worker(self.conversation.run_queued(), group="talk")
+
+    @on(Suggestions.Chosen)
+    def _suggestion_taken(self, event: Suggestions.Chosen) -> None:
+        self.prompt.insert_suggestion(event.suggestion)
+
+    @on(QuestionCard.Answered)
+    async def _question_decided(self, event: QuestionCard.Answered) -> None:
+        if event.words in set(ApprovalChoice):
+            self._debounce.decided(event.words)
+        self.prompt.focus()
+        client = self._deps.client
+        try:
+            await self._deps.side_worker.run(lambda: client.answer(event.question, event.words))
+        except HermesError as error:
+            await self.show_note(error.sentence, "error")
+
+    @on(QuestionCard.FocusReleased)
+    def _question_left(self) -> None:
+        self.prompt.focus()
+
+    @on(Transcript.Scrolled)
+    def _transcript_moved(self) -> None:
+        self.changed()
+
+    def action_send(self, mode: str) -> None:
+        """Submit the prompt with this mode."""
+        self.prompt.submit(BusyMode(mode))
+
+    @on(Prompt.QuitRequested)
+    def action_leave(self) -> None:
+        """Quit, unless there is text in the prompt."""
+        if not self.prompt.text:
+            self.post_message(ExitRequest(0))
+
+    def action_stop_or_leave(self) -> None:
+        if self.copy_selected():
+            return
+        if self._quit.pending:
+            self.post_message(ExitRequest(130))
+        elif self._turn.running or self.conversation.busy or self.conversation.queued:
+            self._quit.stopping(leaving=True)
+            self.conversation.interrupt()
+        elif self.prompt.text:
+            self.prompt.empty()
+        else:
+            self._quit.warn()
+
+    def action_back(self) -> None:
+        """Esc: from a card to the prompt, else stop the turn."""
+        if self.focused is not self.prompt:
+            self.prompt.focus()
+        elif self._turn.running:
+            self._quit.stopping()
+            self.conversation.interrupt()
+
+    @work(group="picking", exclusive=True)
+    async def action_sessions(self) -> None:
+        from hermes.tui.picker import session_picker  # noqa: PLC0415 - loaded on demand
+
+        await self._opened.wait()
+        picker = session_picker(self._deps, self._state.session)
+        if chosen := await app_of(self).push_screen_wait(picker):
+            await self._command(f"/resume {chosen}")
+
+    @work(group="picking", exclusive=True)
+    async def action_models(self) -> None:
+        from hermes.tui.picker import model_picker  # noqa: PLC0415 - loaded on demand
+
+        await self._opened.wait()
+        picker = model_picker(self._deps, self._state.model)
+        if chosen := await app_of(self).push_screen_wait(picker):
+            await self._command(f"/model {chosen}")
+
+    async def _command(self, line: str) -> None:
+        self.conversation.add(line)
+        await self.conversation.run_queued()
+
+
+def _is_answer(card: QuestionCard, sent: Prompt.Submitted) -> bool:
+    """Commands, and text begun before the question, are not answers to an approval."""
+    unrelated = sent.unasked or sent.text.lstrip().startswith("/")
+    return sent.manner is None and (card.accepts_text or not unrelated)
+
+
+class DisplayCommands:
+    def __init__(
+        self,
+        screen: Screen[None],
+        renderer: EventRenderer,
+        status: StatusBar,
+        compose: Callable[[str], None],
+    ) -> None:
+        """`compose` receives the text written in the editor."""
+        self._screen = screen
+        self._renderer = renderer
+        self._status = status
+        self._compose = compose
+
+    def adjust(self, action: ScreenReply, client: TuiClient) -> str:
+        """Perform the action; return a text for the user, or an empty string."""
+        match action.what:
+            case "times":
+                return self._toggle_times(action.words)
+            case "statusbar":
+                on = self._status.display = parse_toggle(
+                    action.words, current=bool(self._status.display)
+                )
+                return "" if on else "Status bar hidden; /statusbar shows it again."
+            case "compose":
+                return self._compose_in_editor(action.words, client)
+            case _:
+                app_of(self._screen).refresh(repaint=True, layout=True)
+                return ""
+
+    def _toggle_times(self, words: str) -> str:
+        options = self._renderer.display
+        on = parse_toggle(words, current=options.times)
+        self._renderer.display = structs.replace(options, times=on)
+        return f"Timestamps are {'shown' if on else 'hidden'} from now on."
+
+    def _compose_in_editor(self, draft: str, client: TuiClient) -> str:
+        try:
+            with app_of(self._screen).suspend():
+                text = client.compose_text(draft)
+        except SuspendNotSupported:
+            return "This terminal does not support that."
+        self._compose(text.rstrip())
+        return ""

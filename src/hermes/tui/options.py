@@ -1,0 +1,74 @@
+"""Decide what happens to a line entered while a turn is running."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class BusyMode(StrEnum):
+    INTERRUPT = "interrupt"
+    """Stop the turn and submit the line."""
+    QUEUE = "queue"
+    """Queue the line for a turn of its own."""
+    STEER = "steer"
+    """Pass the line to the turn at its next step."""
+    COLLECT = "collect"
+    """Queue the line; all queued lines share one turn."""
+
+
+BUSY_PLACEHOLDERS = {
+    BusyMode.INTERRUPT: "Enter interrupts and sends this; Ctrl+G steers, Ctrl+N queues",
+    BusyMode.QUEUE: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
+    BusyMode.COLLECT: "Enter queues this; Ctrl+G steers, Ctrl+S interrupts",
+    BusyMode.STEER: "Enter steers; Ctrl+N queues, Ctrl+S interrupts",
+}
+"""Placeholder of the prompt during a turn."""
+ENTER_HINTS = {
+    mode: " ".join(text.split()[:2]).rstrip(";") for mode, text in BUSY_PLACEHOLDERS.items()
+}
+"""Short form for the status bar."""
+_MODE_COMMANDS = {"/steer": BusyMode.STEER, "/queue": BusyMode.QUEUE, "/q": BusyMode.QUEUE}
+
+
+def parse_busy_mode(word: str) -> BusyMode:
+    """Parse the setting; the default is to interrupt."""
+    return BusyMode(word) if word in set(BusyMode) else BusyMode.INTERRUPT
+
+
+def mode_of_line(line: str, default: BusyMode) -> tuple[BusyMode, str]:
+    """Return the mode of a line and the text to submit, which may be empty.
+
+    Commands never interrupt: those that do not concern the turn are queued.
+    """
+    head, _, rest = line.strip().partition(" ")
+    if head.lower() == "/stop":
+        return BusyMode.INTERRUPT, ""
+    if (chosen := _MODE_COMMANDS.get(head.lower())) is not None and rest.strip():
+        return chosen, rest.strip()
+    if head.startswith("/"):
+        return BusyMode.QUEUE, line
+    return default, line
+
+
+class DisplayOptions(Struct, frozen=True, kw_only=True):
+    """What is shown, and how. Zero means no limit."""
+
+    reasoning: bool = True
+    reasoning_open: bool = False  # reasoning is expanded
+    raw: bool = False  # answers are shown as Markdown source
+    diffs: bool = True
+    cost: bool = False
+    times: bool = False  # timestamps on user messages
+    bell: bool = False  # at the end of a turn
+    compact: bool = False
+    preview_length: int = 0  # characters shown of a tool call
+    paste_lines: int = 5  # longer pasted text is collapsed
+    paste_size: int = 2000
+
+
+DEFAULT_OPTIONS = DisplayOptions()
+
+
+def parse_toggle(word: str, *, current: bool) -> bool:
+    """Parse `on` or `off`; without a word, invert."""
+    return word == "on" if word else not current

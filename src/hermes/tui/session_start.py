@@ -1,0 +1,161 @@
+"""Show the greeting, the history of a resumed session, and warnings."""
+
+from datetime import datetime
+
+from textual.widget import Widget
+
+from hermes.kit.terminal_text import headline, single_line
+from hermes.kit.text import plural
+from hermes.schema.attachments import typed_text
+from hermes.schema.errors import HermesError
+from hermes.schema.messages import (
+    Assistant,
+    Reasoning,
+    Result,
+    Stop,
+    Trust,
+    User,
+    text_of,
+)
+from hermes.schema.sessions import StoredMessage
+from hermes.tui.chat_deps import ChatDeps
+from hermes.tui.client import Greeting, RecentHistory
+from hermes.tui.options import DisplayOptions
+from hermes.tui.widgets import app_of
+from hermes.tui.widgets.cards import ThinkingCard, ToolCard
+from hermes.tui.widgets.transcript import PAST, TURN, Answer, Note, Transcript, UserMessage
+
+
+async def show_greeting(transcript: Transcript, deps: ChatDeps) -> int:
+    """Return the tokens used by the resumed session."""
+    greeting = deps.client.greeting
+    await transcript.add(Note(f"hermes · {greeting.model} · {single_line(greeting.folder)}"))
+    used = await show_history(transcript, deps, deps.display) if deps.client.state.started else 0
+    await transcript.add(*_notes(greeting))
+    return used
+
+
+async def show_history(transcript: Transcript, deps: ChatDeps, options: DisplayOptions) -> int:
+    """Show the resumed session; return the tokens in context after its last answer."""
+
+    try:
+        history = await deps.turn_worker.run(deps.client.recent_history)
+    except HermesError as error:
+        await transcript.add(Note(error.sentence, "warning"))
+        return 0
+    await replay_session(transcript, history, options)
+    usages = [row.message.usage for row in history.rows if isinstance(row.message, Assistant)]
+    return next((usage.input + usage.output for usage in reversed(usages) if usage.input), 0)
+
+
+def _notes(greeting: Greeting) -> list[Note]:
+    notes = [Note(note) for note in greeting.notes]
+    notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
+    if greeting.error:
+        notes.append(Note(f"{greeting.error}\n{greeting.hint}".rstrip(), "warning alone"))
+    return notes
+
+
+_MAX_HEADLINE = 200
+"""Characters shown of an incoming report."""
+
+
+async def replay_session(
+    transcript: Transcript, history: RecentHistory, options: DisplayOptions
+) -> None:
+    """Add the messages to the transcript, with durations of calls where known."""
+    replay = _Replay(history, options)
+    if history.more:
+        note = f"… {plural(history.more, 'earlier message')}; /history shows them"
+        replay.widgets.append(Note(note))
+    for row in history.rows:
+        replay.add(row)
+    for widget in replay.widgets:
+        widget.add_class(PAST)
+    with app_of(transcript).batch_update():
+        await transcript.add(*replay.widgets)
+        await replay.fill()
+    transcript.go_to_end()
+
+
+class _Replay:
+    """Widgets to show in order, and the content to fill in once they are mounted."""
+
+    def __init__(self, history: RecentHistory, options: DisplayOptions) -> None:
+        self.widgets: list[Widget] = []
+        self._display_options = options
+        self._cut = history.cut
+        self._questions = history.asked
+        self._run = ""
+        self._answers: list[tuple[Answer, str]] = []
+        self._thoughts: list[ThinkingCard] = []
+        self._cards: dict[str, tuple[ToolCard, datetime | None]] = {}
+        self._ends: list[tuple[ToolCard, Result, float]] = []
+
+    def add(self, row: StoredMessage) -> None:
+        message = row.message
+        match message:
+            case User():
+                self._add_user(message, row)
+            case Assistant():
+                self._add_answer(message, row.at)
+            case Result():
+                self._add_result(message, row.at)
+        if row.seq in self._cut:
+            self.widgets.append(Note("Interrupted before the answer.", "warning"))
+
+    async def fill(self) -> None:
+        for answer, text in self._answers:
+            await answer.add(text)
+        for thinking in self._thoughts if self._display_options.reasoning_open else ():
+            await thinking.open()
+        for card, result, took in self._ends:
+            await card.end(result, took)
+        for card, _ in self._cards.values():
+            card.mark_interrupted()
+
+    def _add_user(self, message: User, row: StoredMessage) -> None:
+        text = typed_text(message).strip("\n")
+        if message.trust is Trust.DATA:
+            widget = Note(f"● {headline(text, _MAX_HEADLINE)}")
+        elif message.trust is not Trust.PROGRAM and text:
+            widget = UserMessage(text, row.at if self._display_options.times else None)
+        else:
+            return
+        # All messages of one turn are undone together.
+        if row.run != self._run:
+            widget.add_class(TURN)
+        self._run = row.run
+        self.widgets.append(widget)
+
+    def _add_answer(self, message: Assistant, at: datetime) -> None:
+        thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if thoughts.strip() and self._display_options.reasoning:
+            thinking = ThinkingCard()
+            thinking.add(thoughts)
+            thinking.end()
+            self.widgets.append(thinking)
+            self._thoughts.append(thinking)
+        if text := text_of(message).strip("\n"):
+            answer = Answer(raw=self._display_options.raw)
+            self.widgets.append(answer)
+            self._answers.append((answer, text))
+        calls = message.calls
+        for call in calls:
+            card = ToolCard(call, self._display_options)
+            self.widgets.append(card)
+            # For parallel calls the end of each is not recorded.
+            self._cards[call.id] = (card, at if len(calls) == 1 else None)
+        if message.stop is Stop.CANCELLED:
+            self.widgets.append(Note("Interrupted.", "warning"))
+
+    def _add_result(self, message: Result, at: datetime) -> None:
+        if (entry := self._cards.pop(message.call, None)) is not None:
+            card, began = entry
+            self._ends.append((card, message, self._duration(began, at)))
+
+    def _duration(self, began: datetime | None, ended: datetime) -> float:
+        """Zero if unknown, as when the user was asked meanwhile."""
+        if began is None or any(began <= at <= ended for at in self._questions):
+            return 0.0
+        return (ended - began).total_seconds()
