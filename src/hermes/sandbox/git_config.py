@@ -107,13 +107,16 @@ def parse_config(text: bytes) -> ParsedConfig:
     return ParsedConfig(tuple(reader.settings), complete=b"\0" not in text)
 
 
-def is_safe_config(text: bytes) -> bool:
-    """Whether nothing in it makes git execute something or read settings elsewhere.
+def unsafe_settings(text: bytes) -> frozenset[bytes]:
+    """The settings that make git execute something or read others; the text if it is invalid.
 
     Unknown keys are unsafe: new git versions add keys that name programs.
     """
     parsed = parse_config(text)
-    return parsed.complete and all(_is_safe(name, value) for name, value in parsed.settings)
+    if not parsed.complete:
+        return frozenset({text})
+    unsafe = (f"{name}={value}" for name, value in parsed.settings if not _is_safe(name, value))
+    return frozenset(map(os.fsencode, unsafe))
 
 
 def included_files(settings: Iterable[Setting], file: str, home: str) -> Iterator[str]:
@@ -142,7 +145,9 @@ def remotes(settings: Iterable[Setting]) -> Iterator[str]:
         if f"{section}.{rest.rpartition('.')[2]}" not in _OF_REMOTES:
             continue
         if value.startswith("file://"):
-            yield unquote(value.removeprefix("file://"))
+            path = unquote(value.removeprefix("file://"))
+            # Git ignores a host.
+            yield path if path.startswith("/") else f"/{path.partition('/')[2]}"
         elif "/" in value.partition(":")[0] or ":" not in value:
             yield value
 

@@ -115,16 +115,20 @@ def config_files(git: str) -> list[str]:
     return [f"{os.path.join(inner, common).rstrip('/')}/config", f"{inner}/config.worktree"]
 
 
-def names_unscanned_path(git: str, text: bytes, tops: Iterable[str]) -> bool:
-    """Whether settings name a working tree or remote on this machine that is not scanned."""
+def unscanned_paths(git: str, text: bytes, tops: Sequence[str]) -> frozenset[bytes]:
+    """Real paths, outside the scanned folders, of working trees and remotes that settings name."""
     settings = parse_config(text).settings
     paths = [os.path.join(git, value) for name, value in settings if name == "core.worktree"]
     for value in remotes(settings):
         if value.startswith("~"):
-            return True
+            paths.append("/")
+            continue
         candidates = (os.path.join(base, value).rstrip("/") for base in base_folders(git, settings))
         paths += (f"{path}{suffix}" for path in candidates for suffix in _SUFFIXES)
-    return not all(any(is_within(os.path.realpath(path), top) for top in tops) for path in paths)
+    real = {os.path.realpath(path) for path in paths}
+    return frozenset(
+        os.fsencode(path) for path in real if not any(is_within(path, top) for top in tops)
+    )
 
 
 def gitdir_target(path: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 
-from hermes.sandbox.git_config import NO_OWNER_CONFIG, OwnerGitConfig, is_safe_config
+from hermes.sandbox.git_config import NO_OWNER_CONFIG, OwnerGitConfig, unsafe_settings
 from hermes.sandbox.git_config_paths import (
     LINK_PREFIX,
     MAX_LISTED,
@@ -15,9 +15,9 @@ from hermes.sandbox.git_config_paths import (
     entry_content,
     gitdir_target,
     is_within,
-    names_unscanned_path,
     read_head,
     unfinished_state,
+    unscanned_paths,
 )
 from hermes.sandbox.git_scan import RepositoryScanner, common_folders
 
@@ -105,6 +105,10 @@ _CONFIG_NAMES = ("config", "config.worktree")
 _GUARDED_NAMES = ("commondir", *_CONFIG_NAMES, "hooks")
 _REMOTES = ("branches", "remotes")
 """Old locations of remotes, which git still reads."""
+_SHELL_FILE = ".envrc"
+_WORKSPACE_NAMES = (_SHELL_FILE, ".husky")
+_TARGET = b"\0target "
+"""Marks a line that names where an entry leads outside the scanned folders."""
 
 
 class GitGuard:
@@ -129,12 +133,20 @@ class GitGuard:
         self._scan = scan or RepositoryScanner()
         found = self._scan.find(self._tops, max_folders=max_folders, home=self._home)
         self._leads = ConfiguredPaths(self._tops, owner, found.gits)
-        leads = [*self._leads.all_paths(found.gits)]
+        leads = self._lead_paths(found.gits)
         self.unread = common_folders(found.unread, self._tops, MAX_READ_ONLY_FOLDERS)
         self.crowded: list[str] = []
         self.read_only = [*self._guards(found.gits, leads), *self.unread] if can_protect else []
-        self._before = dict(_executed_entries(found.gits, self._tops, leads))
+        self._before: dict[str, frozenset[bytes]] = {}
+        for path, state in _executed_entries(found.gits, self._tops, leads):
+            self._before[path] = self._before.get(path, frozenset()) | state
         self._saved = dict(_saved_entries(found.gits, leads, whole=not can_protect))
+        self._mounted = {path: _identity(path) for path in self.read_only}
+
+    def _lead_paths(self, gits: Sequence[str]) -> list[str]:
+        """Paths that settings name, and files of the workspace that git or a shell executes."""
+        own = (f"{top.rstrip('/')}/{name}" for top in self._tops for name in _WORKSPACE_NAMES)
+        return [*dict.fromkeys((*self._leads.all_paths(gits), *own))]
 
     def _guards(self, gits: Sequence[str], leads: Sequence[str]) -> Iterator[str]:
         left = MAX_GUARDED_PATHS
@@ -157,18 +169,21 @@ class GitGuard:
         """Set aside what a command has planted, and return a sentence about each."""
         found = self._scan.find(self._tops, home=self._home)
         notes: list[str] = []
-        for path, state in _executed_entries(
-            found.gits, self._tops, self._leads.all_paths(found.gits)
-        ):
-            if self._before.get(path) == state or self._is_read_only(path):
-                continue
-            notes.append(self._undo(path))
+        for path, state in _executed_entries(found.gits, self._tops, self._lead_paths(found.gits)):
+            new = state - self._before.get(path, frozenset())
+            if self._is_read_only(path):
+                # Only the owner can have changed it, but a link on the way may be the command's.
+                new = {line for line in new if line.startswith(_TARGET)}
+            if new:
+                notes.append(self._undo(path))
         unread = (path for path in found.unread if not self._is_read_only(path))
         notes += (f"{path} cannot be read: check it before using git there" for path in unread)
         return notes
 
     def _is_read_only(self, path: str) -> bool:
-        return any(is_within(path, one) for one in self.read_only)
+        """Whether its mount is still in place: it is lost when the owner replaces the file."""
+        around = [one for one in self.read_only if is_within(path, one)]
+        return any(_identity(one) == self._mounted[one] for one in around)
 
     def _undo(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
@@ -178,8 +193,10 @@ class GitGuard:
                 f"git would execute {path}, and it could not be renamed: remove it before using "
                 "git there"
             )
-        text = f"{path} was renamed to {aside}: git would execute it"
-        if (saved := self._saved.get(path)) is None:
+        program = "your shell" if name == _SHELL_FILE else "git"
+        text = f"{path} was renamed to {aside}: {program} would execute it"
+        saved = self._saved.get(path)
+        if saved is None or saved == save_entry(f"{folder}/{aside}"):
             return text
         try:
             with open_folder(folder) as parent:
@@ -204,55 +221,71 @@ def guarded_paths(git: str) -> Iterator[str]:
 
 def _executed_entries(
     gits: Sequence[str], tops: Sequence[str], leads: Iterable[str]
-) -> Iterator[tuple[str, bytes]]:
-    """Each file or folder that makes git execute something, with its content."""
+) -> Iterator[tuple[str, frozenset[bytes]]]:
+    """Each file or folder that makes git execute something, with what it executes."""
     known = frozenset(gits)
     for git in gits:
-        if not _is_folder(git):
-            if external := _external_gitdir(git, tops):
-                yield git, external
-            continue
-        for name in ("commondir", *_CONFIG_NAMES):
-            text = entry_content(f"{git}/{name}")
-            if text is not None and _is_executed(git, name, text, known, tops):
-                yield f"{git}/{name}", text
-        for name in ("hooks", *_REMOTES):
-            if state := _folder_state(f"{git}/{name}"):
-                yield f"{git}/{name}", state
-        yield from unfinished_state(git)
+        for path, state in _repository_entries(git, known, tops):
+            if state:
+                yield path, state
     for lead in leads:
-        state = _folder_state(lead) if _is_folder(lead) else entry_content(lead)
-        if state:
+        if state := _lead_state(lead):
             yield lead, state
 
 
-def _external_gitdir(git: str, tops: Sequence[str]) -> bytes:
-    """The content of a `.git` link or file whose repository is outside the scanned folders."""
+def _repository_entries(
+    git: str, known: frozenset[str], tops: Sequence[str]
+) -> Iterator[tuple[str, frozenset[bytes]]]:
+    """The same for one repository, including entries that execute nothing."""
+    yield git, _external_gitdir(git, tops)
+    if not _is_folder(git):
+        return
+    for name in ("commondir", *_CONFIG_NAMES):
+        if (text := entry_content(f"{git}/{name}")) is not None:
+            yield f"{git}/{name}", _executed(git, name, text, known, tops)
+    for name in ("hooks", *_REMOTES):
+        yield f"{git}/{name}", _folder_state(f"{git}/{name}")
+    for path, text in unfinished_state(git):
+        yield path, frozenset({text})
+
+
+def _lead_state(path: str) -> frozenset[bytes]:
+    if _is_folder(path):
+        return _folder_state(path)
+    text = entry_content(path)
+    return frozenset({text}) if text else frozenset()
+
+
+def _external_gitdir(git: str, tops: Sequence[str]) -> frozenset[bytes]:
+    """The target of a `.git` link or file whose repository is outside the scanned folders."""
     inner, text = gitdir_target(git), entry_content(git) or b""
-    scanned = not inner or any(is_within(inner, top) for top in tops)
-    return text if text.startswith(LINK_PREFIX) or not scanned else b""
-
-
-def _is_executed(
-    git: str, name: str, text: bytes, known: frozenset[str], tops: Sequence[str]
-) -> bool:
     if text.startswith(LINK_PREFIX):
-        return True
+        return frozenset({text, _TARGET + os.fsencode(os.path.realpath(git))})
+    if not inner or any(is_within(inner, top) for top in tops):
+        return frozenset()
+    return frozenset({text, _TARGET + os.fsencode(inner)})
+
+
+def _executed(
+    git: str, name: str, text: bytes, known: frozenset[str], tops: Sequence[str]
+) -> frozenset[bytes]:
+    if text.startswith(LINK_PREFIX):
+        return frozenset({text})
     if name == "commondir":
         above, _, folder = os.path.dirname(git).rpartition("/")
         own = text.strip() == _WORKTREE_COMMONDIR and folder == "worktrees" and above in known
-        return not own
-    return not is_safe_config(text) or names_unscanned_path(git, text, tops)
+        return frozenset() if own else frozenset({text})
+    return unsafe_settings(text) | {_TARGET + one for one in unscanned_paths(git, text, tops)}
 
 
 def _saved_entries(
     gits: Sequence[str], leads: Sequence[str], *, whole: bool
 ) -> Iterator[tuple[str, SavedEntry]]:
-    """What can be restored: with read-only mounts, only what has none (links, old remotes)."""
+    """What can be restored; folders with a read-only mount need not be."""
     inside = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _GUARDED_NAMES)
     outside = (git for git in gits if not _is_folder(git))
     for path in (*outside, *inside, *leads):
-        if (whole or os.path.islink(path)) and (saved := save_entry(path)) is not None:
+        if (whole or not _is_folder(path)) and (saved := save_entry(path)) is not None:
             yield path, saved
     writable = (f"{git}/{name}" for git in gits if _is_folder(git) for name in _REMOTES)
     for path in writable:
@@ -260,10 +293,10 @@ def _saved_entries(
             yield path, saved
 
 
-def _folder_state(folder: str) -> bytes:
+def _folder_state(folder: str) -> frozenset[bytes]:
     """A folder's entries and their change times; empty if it only has samples."""
     with suppress(OSError):
-        return LINK_PREFIX + os.fsencode(os.readlink(folder))
+        return frozenset({LINK_PREFIX + os.fsencode(os.readlink(folder))})
     lines: list[str] = []
     waiting = [folder]
     while waiting and len(lines) < MAX_LISTED:
@@ -274,7 +307,17 @@ def _folder_state(folder: str) -> bytes:
                     lines.append(f"{entry.path} {status.st_ino} {status.st_ctime_ns}")
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-    return "\n".join(sorted(lines)).encode("utf-8", "surrogateescape")
+    return frozenset(map(os.fsencode, lines))
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """Differs once something else has this path; for a file, once it has changed at all."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ()
+    changed = () if stat.S_ISDIR(status.st_mode) else (status.st_ctime_ns,)
+    return (status.st_dev, status.st_ino, *changed)
 
 
 def _create_missing(git: str) -> None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from hermes.sandbox.git_config import is_safe_config, parse_config
+from hermes.sandbox.git_config import parse_config, unsafe_settings
 
 PIECES = (
     "[core]", "[include]", '[a "b\\"c"]', '[A.b "C"]', "[a.B]", "[ core]", "[]", "path", "=", " ",
@@ -67,7 +67,7 @@ def test_settings_that_execute_programs_are_unsafe(name: str):
     section, _, rest = name.partition(".")
     inside, dot, key = rest.rpartition(".")
     head = f'[{section} "{inside}"]' if dot else f"[{section}]"
-    assert not is_safe_config(f"{head}\n\t{key} = true\n".encode())
+    assert unsafe_settings(f"{head}\n\t{key} = true\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_settings_that_execute_programs_are_unsafe(name: str):
     ],
 )
 def test_unsafe_values_and_broken_texts_are_unsafe(text: str):
-    assert not is_safe_config(text.encode())
+    assert unsafe_settings(text.encode())
 
 
 def test_settings_written_by_git_are_safe():
-    assert is_safe_config(
+    assert not unsafe_settings(
         b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
         b'\tlogallrefupdates = true\n[remote "origin"]\n\turl = https://x/y.git\n'
         b'\tfetch = +refs/heads/*:refs/remotes/origin/*\n[branch "a.b"]\n\tremote = origin\n'
