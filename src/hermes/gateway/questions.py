@@ -20,7 +20,7 @@ from hermes.schema.scope import Address
 
 QUESTION_POST_KIND = "question_post"
 RETENTION = approval_store.RETENTION + timedelta(days=1)
-"""Longer than the question itself, so that a reply to its post is still recognised."""
+"""Longer than the question itself, so that a reply to its post is still recognized."""
 NOT_A_QUESTION = "none"
 """Placeholder id of a reply to a post that is not a question."""
 _ASKED = "asked"
@@ -45,7 +45,6 @@ class QuestionPosts:
         return PutRecord(record)
 
     async def question_in(self, address: Address, post: str | None) -> str:
-        """Return the id of the question that the post asks, or ""."""
         if not post:
             return ""
         record = await self._store.records.get(QUESTION_POST_KIND, _record_id(address, post))
@@ -89,10 +88,8 @@ class QuestionAnswers:
             choice = await self._choice(answerer, text)
             if choice is None:
                 return None
-            _, name = split_answer(text)
-            return (
-                await self._approvals.answer(answerer, choice, question=name or NOT_A_QUESTION)
-            ).message
+            name = split_answer(text)[1] or NOT_A_QUESTION
+            return (await self._approvals.answer(answerer, choice, question=name)).message
         outcome = await self._approvals.reply(answerer, text, question=question)
         return None if outcome is None or outcome.is_new_message else outcome.message
 

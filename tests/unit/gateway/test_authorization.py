@@ -103,7 +103,9 @@ def test_access_decisions_match_reference_table() -> None:
             "TELEGRAM_GROUP_ALLOWED_CHATS": CHAT if chat else "",
             "DISCORD_ALLOWED_USERS": "*",
         }
-        rules = access_rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
+        rules = structs.replace(
+            access_rules_from("telegram", env), paired=frozenset({ME if paired else OTHER})
+        )
         sender = sender_of(source(chat_type, who), mentions="names" in who)
         found = as_tuple(decide_access(sender, rules))
         assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row

@@ -123,9 +123,7 @@ async def test_silent_channel_is_restarted() -> None:
 
 
 @pytest.mark.parametrize("step", [86400.0, -86400.0])
-async def test_clock_changes_do_not_affect_liveness(
-    step: float,
-) -> None:
+async def test_clock_changes_do_not_affect_liveness(step: float) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
