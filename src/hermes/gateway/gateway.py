@@ -107,7 +107,7 @@ async def no_borrowers() -> None:
 class GatewayDeps(Struct, frozen=True, kw_only=True):
     """What a gateway is built from.
 
-    `context`: the context of a slash command. `refusal`: why a turn may not start, or "".
+    `context`: the context of a slash command. `rejection`: why a turn may not start, or "".
     `resolve_targets`: resolve target names. `on_contact`: called for every admitted message.
     `cross_poster`: adds cross-posts to sessions. `wait_for_borrowers`: wait for other profiles that
     use these channels. `running_processes`: when a session's processes started. `tools`: the tools
