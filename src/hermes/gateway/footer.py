@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.text import one_line
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, text_of
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
 
 FILE_TOOLS = frozenset({"write_file", "patch"})
 MAX_REASON = 160
@@ -47,14 +47,14 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
             return ""
         facts = {
             "model": last.model,
-            "context_pct": self._filled(last.usage, last.model, last.provider),
+            "context_pct": self._context_use(last),
             "cwd": self._short_folder,
         }
         return " · ".join(fact for name in self.fields if (fact := facts.get(name, "")))
 
-    def _filled(self, usage: Usage, model: str, provider: str) -> str:
-        window = self.window(model, provider)
-        tokens = usage.input + usage.output
+    def _context_use(self, answer: Assistant) -> str:
+        window = self.window(answer.model, answer.provider)
+        tokens = answer.usage.input + answer.usage.output
         return f"{min(round(100 * tokens / window), 100)}%" if window and tokens else ""
 
     @property

@@ -69,8 +69,7 @@ class QuestionAnswers:
 
     async def is_answer(self, admitted: Admitted, message: InboxMessage) -> bool:
         """Whether the message answers a question its sender may answer."""
-        text = _only_text(message)
-        if not text:
+        if not (text := _only_text(message)):
             return False
         question = await self._question(message)
         if question in {"", NOT_A_QUESTION} and not await self._approvals.has_open_questions():
@@ -85,8 +84,7 @@ class QuestionAnswers:
         answerer, text = await self._answerer(admitted, message), _only_text(message)
         question = await self._question(message)
         if question == NOT_A_QUESTION:
-            choice = await self._choice(answerer, text)
-            if choice is None:
+            if (choice := await self._choice(answerer, text)) is None:
                 return None
             name = split_answer(text)[1] or NOT_A_QUESTION
             return (await self._approvals.answer(answerer, choice, question=name)).message

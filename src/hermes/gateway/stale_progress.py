@@ -7,6 +7,7 @@ answer, it moves to the queue `farewells:<channel>` with its final text.
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import anyio
 import msgspec
@@ -193,8 +194,7 @@ class StaleProgress:
             try:
                 receipt, content = _read(item)
             except msgspec.DecodeError as error:
-                decode_error = error
-                return await self._retry_until_stored(lambda: self._park(item, decode_error))
+                return await self._retry_until_stored(partial(self._park, item, error))
             await self._end(key, target, lambda: channel.edit(receipt, content), receipt.address)
             await self._retry_until_stored(lambda: self._store.commit(CompleteItem(key)))
         finally:

@@ -60,7 +60,7 @@ def _environment(facts: PromptFacts) -> str:
         "",
         f"- Machine: {facts.system}",
         f"- The person's home: {facts.home}",
-        f"- Working folder: {facts.workspace} (relative paths start here)",
+        f"- Working directory: {facts.workspace} (relative paths start here)",
     ]
     if facts.commands:
         lines.append(
