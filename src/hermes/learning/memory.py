@@ -11,7 +11,6 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from hermes.agent.prompts import MEMORY_HEADING
 from hermes.kit.clock import Clock
 from hermes.kit.files import write_atomic
 from hermes.kit.ids import new_id
@@ -32,6 +31,7 @@ SEPARATOR = "\n§\n"
 MEMORY_FOLDER = "memories"
 MEMORY_KIND = "memory"
 _MAX_TRIES = 3
+_RULE = "═" * 46
 
 
 class MemoryTarget(StrEnum):
@@ -339,4 +339,4 @@ def _file_block(file: MemoryFile) -> str:
         for entry in file.entries
     ]
     title = f"{_TITLES[file.target]} [{usage_label(file.entries, file.limit)}]"
-    return "\n".join([MEMORY_HEADING, title, MEMORY_HEADING, join_entries(shown)])
+    return "\n".join([_RULE, title, _RULE, join_entries(shown)])
