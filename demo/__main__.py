@@ -10,7 +10,6 @@ import anyio
 from msgspec import Struct
 
 from demo.tasks import ENOUGH, TASKS, Task
-from hermes.agent.answers import final_text
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.embedded_models import fetch_model
 from hermes.config.env import Env, process_env
@@ -18,7 +17,7 @@ from hermes.config.home import resolve_home
 from hermes.models.embedded.download import DownloadProgress, format_size
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, find_weights
 from hermes.schema.events import Event, MessageAdded, RunEnded, TextDelta
-from hermes.schema.messages import Assistant, Message, Text
+from hermes.schema.messages import Assistant, Message, Text, final_text
 from hermes.session.conversation import SessionOptions
 
 PATIENCE = 400.0

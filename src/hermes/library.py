@@ -10,13 +10,12 @@ from typing import Self
 import anyio
 from msgspec import Struct
 
-from hermes.agent.answers import final_text
 from hermes.app.build import App, AppOptions, open_app
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.schema.errors import HermesError, UsageError
 from hermes.schema.events import Delta, Event, MessageAdded, Outcome, RunEnded
-from hermes.schema.messages import Media, Message, Text
+from hermes.schema.messages import Media, Message, Text, final_text
 
 EVENT_BUFFER = 1024
 

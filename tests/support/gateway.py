@@ -13,10 +13,10 @@ from hermes.approvals.service import ApprovalService
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import standard_commands
 from hermes.commands.services import CommandServices
-from hermes.gateway.chat_runs import ActorRules
+from hermes.gateway.chat_runs import ActorRules, no_rejection
 from hermes.gateway.command_runner import GatewayCommand
 from hermes.gateway.footer import AnswerFooter
-from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules, no_rejection
+from hermes.gateway.gateway import Gateway, GatewayDeps, GatewayRules
 from hermes.gateway.hooks import Hooks, NoHooks
 from hermes.gateway.intake import Authorize
 from hermes.gateway.messages import Admitted, BusyMode, InboxMessage, Rejected

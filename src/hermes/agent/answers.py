@@ -1,4 +1,4 @@
-"""Read one model answer and decide how to continue if it is empty, truncated or refused."""
+"""Read one model answer: what kind it is, and which calls it makes."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -15,18 +15,8 @@ from hermes.ports.tool import Tool
 from hermes.ports.turn import Emit
 from hermes.schema.errors import ModelError
 from hermes.schema.events import StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Trust, Usage, User, final_text
+from hermes.schema.messages import Assistant, Stop, Text, ToolCall, Trust, Usage, User
 from hermes.schema.tools import PROXY_TOOL
-
-__all__ = [
-    "MAX_BAD_ANSWERS",
-    "TRUNCATED_ARGUMENTS",
-    "AnswerKind",
-    "classify_answer",
-    "final_text",
-    "nudge",
-    "runnable_calls",
-]
 
 MAX_BAD_ANSWERS = 3
 """Consecutive empty or truncated answers allowed in one turn."""
@@ -88,8 +78,9 @@ class AnswerStream:
                     self._texts.clear()
                 await self._emit(chunk)
         if self._answer is None:
-            reason = f"{self._model.name} ended its stream without an answer."
-            raise ModelError(reason, hint="Try again.")
+            raise ModelError(
+                f"{self._model.name} ended its stream without an answer.", hint="Try again."
+            )
         return self._answer
 
     def partial(self) -> Assistant | None:
@@ -97,9 +88,17 @@ class AnswerStream:
         text = "".join(self._texts)
         if self._answer is not None or not text.strip():
             return self._answer
-        model = self._model
-        parts = (Text(text),)
+        model, parts = self._model, (Text(text),)
         return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)
+
+
+async def ask_model(model: Model, request: ModelRequest) -> Assistant:
+    """Return the answer to a request outside a turn."""
+    async with model.stream(request) as chunks:
+        async for chunk in chunks:
+            if isinstance(chunk, Assistant):
+                return chunk
+    raise ModelError("There was no answer.")
 
 
 class _ProxiedCall(Struct, frozen=True):
@@ -111,7 +110,11 @@ _PROXIED_CALL = msgspec.json.Decoder(_ProxiedCall)
 
 
 def unwrap_call(call: ToolCall, tools: Mapping[str, Tool]) -> ToolCall:
-    """Return the proxied call, or the call itself if it has none that could be run."""
+    """Return the call made through the proxy tool, or the call itself if there is none to run.
+
+    The transcript keeps the call as the model wrote it. Effects, approvals, the loop guard and
+    hooks see the unwrapped call.
+    """
     if call.name != PROXY_TOOL or call.broken or PROXY_TOOL not in tools:
         return call
     try:

@@ -22,8 +22,6 @@ _CODEX_MODELS = ("gpt-5.4", "gpt-5.5", "gpt-5.6")
 
 
 class CompactionLimits(Struct, frozen=True, kw_only=True):
-    """Compaction settings."""
-
     threshold: float = 0.5  # share of the window
     target: float = 0.2  # share of the threshold that is kept verbatim
     keep_first: int = 3  # messages kept at the start
@@ -59,7 +57,7 @@ def min_tail_messages(limits: CompactionLimits) -> int:
 
 
 def summary_budget(content: int, window: int) -> int:
-    """Maximum tokens of a summary of `content` tokens."""
+    """Maximum tokens for a summary of `content` tokens."""
     return min(max(content // 5, 2_000), 10_000, max(window // 20, 256))
 
 
@@ -68,7 +66,6 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message) -> int:
-    """Estimate without a tokenizer."""
     size = 0
     for part in message.parts:
         if isinstance(part, Media):

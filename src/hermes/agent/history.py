@@ -52,13 +52,7 @@ class History(Sequence[Message]):
     """
 
     def __init__(self, past: Sequence[Message] = ()) -> None:
-        self.call_ids: set[str] = set()
-        self._messages: list[Message] = list(past)
-        self.size = sum(map(_size, self._messages))
-        """Approximate number of characters."""
-        self._valid: list[Message] = []
-        self._validated = 0
-        self._bytes, self._measured = 0, 0
+        self.replace(past)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -84,8 +78,9 @@ class History(Sequence[Message]):
         """Replace the messages in place, for every reference to this history."""
         self._messages = list(messages)
         self.size = sum(map(_size, self._messages))
-        self.call_ids = set()
-        self._valid = []
+        """Approximate number of characters."""
+        self.call_ids: set[str] = set()
+        self._valid: list[Message] = []
         self._validated = 0
         self._bytes, self._measured = 0, 0
 
@@ -109,7 +104,8 @@ class History(Sequence[Message]):
             case User(), User():
                 self._valid[-1] = join_users(last, message)
             case Assistant(), Assistant():
-                self._valid[-1] = _join_answers(last, message)
+                parts, usage = (*last.parts, *message.parts), last.usage + message.usage
+                self._valid[-1] = replace(message, parts=parts, usage=usage)
             case None, Assistant() | Result():
                 opening = User("msg_opening", (Text(_OPENING),), Trust.PROGRAM)
                 self._valid += [opening, message]
@@ -160,8 +156,8 @@ def open_calls(messages: Sequence[Message]) -> list[ToolCall]:
     for index in reversed(range(len(messages))):
         message = messages[index]
         if isinstance(message, Assistant):
-            waiting = {call for call, _ in unanswered_calls(messages[index:])}
-            return [call for call in message.calls if call.id in waiting]
+            unanswered = dict(unanswered_calls(messages[index:]))
+            return [call for call in message.calls if call.id in unanswered]
         if isinstance(message, User):
             return []
     return []
@@ -217,12 +213,12 @@ def _answer_with_results(
         return
     yield answer
     for number, call in enumerate(answer.calls):
-        found = results.get((index, number))
-        yield _missing_result(call) if found is None else _result_for_call(found, call)
+        missing = Result(f"{call.id}_lost", call.id, (Text(INTERRUPTED),), failed=True)
+        yield _result_for_call(results.get((index, number), missing), call)
 
 
 def _results_by_position(messages: Sequence[Message]) -> dict[_CallPosition, Result]:
-    """Match results to calls, also if ids repeat or the order is lost."""
+    """Match results to calls, even if ids repeat or the order is lost."""
     found: dict[_CallPosition, Result] = {}
     positions: dict[str, list[_CallPosition]] = {}
     orphans: dict[str, Result] = {}
@@ -268,15 +264,13 @@ def _sanitized_answer(answer: Assistant) -> Assistant:
 
 def _sanitized_call(call: ToolCall) -> ToolCall:
     """Fix invented names and arguments that are not an object, which providers reject."""
-    valid_name = _NAME.fullmatch(call.name) is not None
-    if valid_name and is_json_object(call.args):
-        return call
-    name = (
-        call.name
-        if valid_name
-        else _INVALID_CHARACTER.sub("_", call.name[:MAX_IDENTIFIER]) or "unnamed"
-    )
-    return replace(call, name=name, args=call.args if is_json_object(call.args) else Raw(b"{}"))
+    name, args = call.name, call.args
+    if not _NAME.fullmatch(name):
+        name = _INVALID_CHARACTER.sub("_", name[:MAX_IDENTIFIER]) or "unnamed"
+    if not is_json_object(args):
+        args = Raw(b"{}")
+    unchanged = name is call.name and args is call.args
+    return call if unchanged else replace(call, name=name, args=args)
 
 
 def is_json_object(args: Raw) -> bool:
@@ -291,10 +285,6 @@ def _result_for_call(result: Result, call: ToolCall) -> Result:
     return replace(result, parts=parts, call=call.id)
 
 
-def _missing_result(call: ToolCall) -> Result:
-    return Result(f"{call.id}_lost", call.id, (Text(INTERRUPTED),), failed=True)
-
-
 def join_users(first: User, second: User) -> User:
     """Join adjacent texts with a blank line, which some providers would omit."""
     left, right = first.parts[-1], second.parts[0]
@@ -303,7 +293,3 @@ def join_users(first: User, second: User) -> User:
         joined = Text(f"{left.text}\n\n{right.text}")
         return User(first.id, (*first.parts[:-1], joined, *second.parts[1:]), trust)
     return User(first.id, (*first.parts, *second.parts), trust)
-
-
-def _join_answers(first: Assistant, second: Assistant) -> Assistant:
-    return replace(second, parts=(*first.parts, *second.parts), usage=first.usage + second.usage)

@@ -31,8 +31,6 @@ class GuardLimits(Struct, frozen=True, kw_only=True):
 
 
 class LoopGuard:
-    """Observes the calls of one turn."""
-
     def __init__(self, limits: GuardLimits) -> None:
         self._limits = limits
         self._failures: Counter[bytes] = Counter()
@@ -80,33 +78,29 @@ class LoopGuard:
     def _judge_success(self, tool: str, effect: Effect, call_key: bytes, result_key: bytes) -> str:
         limits = self._limits
         self._failures[call_key] = self._failures[tool.encode()] = 0
-        if effect is Effect.READ:
-            times = self._count(self._repeats, result_key)
-            self._progressed |= times == 1
-            return self._judge_repeat(tool, times, limits.stop_no_progress)
-        if result_key not in self._changes:
+        if effect is not Effect.READ and result_key not in self._changes:
             self._changes.add(result_key)
             self._forget()
             self._progressed = True
         times = self._count(self._repeats, result_key)
-        if effect is Effect.WRITE:
-            return self._judge_repeat(tool, times, limits.stop_no_progress)
-        # External state may change by itself, so checking it again still counts as progress.
-        self._progressed = True
-        return self._judge_repeat(tool, times, limits.stop_tool_failures)
+        if effect is Effect.OUTSIDE:
+            # External state may change by itself, so checking it again still counts as progress.
+            self._progressed = True
+            return self._judge_repeat(tool, times, limits.stop_tool_failures)
+        self._progressed |= effect is Effect.READ and times == 1
+        return self._judge_repeat(tool, times, limits.stop_no_progress)
 
     def _judge_failure(self, tool: str, call_key: bytes) -> str:
         limits = self._limits
         same_failures = self._count(self._failures, call_key)
         tool_failures = self._count(self._failures, tool.encode())
         if same_failures >= limits.stop_same_failure:
-            self._stop(f"the same_failures {tool} call failed {same_failures} times")
+            self._stop(f"the same {tool} call failed {same_failures} times")
         elif tool_failures >= limits.stop_tool_failures:
             self._stop(f"{tool} failed {tool_failures} times in a row")
         if same_failures >= limits.warn_same_failure:
-            return (
-                f"This exact call has failed {same_failures} times. Change it or try another way."
-            )
+            times = f"{same_failures} times"
+            return f"This exact call has failed {times}. Change it or try another way."
         if tool_failures >= limits.warn_tool_failures:
             return f"{tool} has failed {tool_failures} times in a row. Think about why first."
         return ""
@@ -129,7 +123,7 @@ class LoopGuard:
         return max(counter[key], 1)
 
     def _forget(self) -> None:
-        """Reset the counters, because results may differ from now on."""
+        """Reset the counters, because later results may differ."""
         self._failures.clear()
         self._repeats.clear()
         self._failed_steps = 0

@@ -5,7 +5,7 @@ and its main argument, or the beginning of a message.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct, structs
@@ -26,6 +26,7 @@ QUOTE_WORDS = 6
 """This many equal consecutive words, not written by the user, are a quote."""
 MIN_WORDS = 3
 MAX_NAMES = 8
+MAX_TOOL_SOURCES = 200
 MAX_COMPARED = 2_000_000
 """Characters of sources to compare, newest first."""
 MAX_WRITTEN = 200_000
@@ -59,12 +60,13 @@ def find_sources(
     sources = [*_sources(messages, tools), *nested]
     owner_texts = [*_owner_texts(messages)]
     own = " ".join(map(_normalized, owner_texts))
+    untrusted = [source for source in sources if not source.is_trusted]
     return TextSources(
-        untrusted=_source_names(one for one in sources if not one.is_trusted),
-        trusted=_source_names(one for one in sources if one.is_trusted),
+        untrusted=_source_names(untrusted),
+        trusted=_source_names(source for source in sources if source.is_trusted),
         quoted=_source_names(_quoted_sources(text, sources, own)),
         own=tuple(owner_texts[-MAX_OWNER_MESSAGES:]),
-        quotes=any(_quoted_sources(text, [one for one in sources if not one.is_trusted], "")),
+        quotes=any(_quoted_sources(text, untrusted, "")),
     )
 
 
@@ -80,7 +82,8 @@ def quotes_untrusted(
     nested: Sequence[TextSource] = (),
 ) -> bool:
     """Whether a text, which may be long, repeats consecutive untrusted words."""
-    untrusted = [one for one in (*_sources(messages, tools), *nested) if one.untrusted]
+    sources = (*_sources(messages, tools), *nested)
+    untrusted = [source for source in sources if source.untrusted]
     if not untrusted:
         return False
     runs = {*_word_runs(text[:MAX_WRITTEN])}
@@ -101,18 +104,15 @@ def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Text
     """The source for a call's result; None for results that Hermes itself wrote."""
     call = unwrap_call(call, tools)
     tool = tools.get(call.name)
-    if tool is not None and tool.spec.toolset in OWN_TOOLSETS and not tool.spec.foreign:
+    untrusted = tool is not None and tool.spec.foreign
+    if tool is not None and tool.spec.toolset in OWN_TOOLSETS and not untrusted:
         return None
-    strange = tool is not None and tool.spec.foreign
-    return TextSource(_call_label(call), text, strange or _reaches_network(call, tools))
-
-
-def _reaches_network(call: ToolCall, tools: Mapping[str, Tool]) -> bool:
-    """Whether the arguments contain a URL or name a tool with untrusted results."""
+    # The arguments may contain a URL or name a tool with untrusted results.
     args = bytes(call.args)
-    if b"://" in args:
-        return True
-    return any(tool.spec.foreign and name.encode() in args for name, tool in tools.items())
+    untrusted |= b"://" in args or any(
+        other.spec.foreign and name.encode() in args for name, other in tools.items()
+    )
+    return TextSource(_call_label(call), text, untrusted)
 
 
 def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
@@ -123,25 +123,23 @@ def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator
                 calls |= {call.id: call for call in message.calls}
             case Result(call=id):
                 call = calls.get(id)
-                found = source_of_call(call, tools, text_of(message)) if call is not None else None
-                if found is not None:
-                    strange = found.untrusted or message.foreign
-                    yield structs.replace(found, untrusted=strange, unverified=message.unverified)
+                if call and (found := source_of_call(call, tools, text_of(message))):
+                    yield structs.replace(
+                        found,
+                        untrusted=found.untrusted or message.foreign,
+                        unverified=message.unverified,
+                    )
             case User(trust=Trust.GUEST | Trust.DATA):
                 text = text_of(message)
                 who = "a guest" if message.trust is Trust.GUEST else "brought in"
                 yield TextSource(f"{who}: “{one_line(text, 40)}”", text, untrusted=True)
             case User(id=id) if id.startswith(SUMMARY_ID):
-                strange = id.startswith(UNTRUSTED_SUMMARY_ID)
-                yield TextSource("the summary of earlier messages", text_of(message), strange)
+                untrusted = id.startswith(UNTRUSTED_SUMMARY_ID)
+                yield TextSource("the summary of earlier messages", text_of(message), untrusted)
             case User():
-                yield from _attachment_sources(message)
-
-
-def _attachment_sources(message: User) -> Iterator[TextSource]:
-    for one in attachments_of(message):
-        name = "a page attached" if one.untrusted else "a file attached"
-        yield TextSource(name, one.text, one.untrusted, one.unverified)
+                for found in attachments_of(message):
+                    name = "a page attached" if found.untrusted else "a file attached"
+                    yield TextSource(name, found.text, found.untrusted, found.unverified)
 
 
 def _call_label(call: ToolCall) -> str:
@@ -185,13 +183,10 @@ def _normalized(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))
 
 
-def _source_names(sources: Iterator[TextSource]) -> tuple[str, ...]:
-    names = list(dict.fromkeys(one.name for one in sources))
+def _source_names(sources: Iterable[TextSource]) -> tuple[str, ...]:
+    names = list(dict.fromkeys(source.name for source in sources))
     left = len(names) - MAX_NAMES
     return (*names[-MAX_NAMES:], f"{left} more") if left > 0 else tuple(names)
-
-
-MAX_TOOL_SOURCES = 200
 
 
 class UntrustedContent:
@@ -222,12 +217,11 @@ class UntrustedContent:
         self.present |= tool is not None and tool.spec.foreign
 
     def add_nested_result(self, call: ToolCall, text: str, output: ToolOutput) -> None:
-        """Record the result of a nested tool call."""
         self.tool_used(call.name)
         source = source_of_call(call, self._tools, text)
         if source is not None and len(self.nested_sources) < MAX_TOOL_SOURCES:
-            strange = source.untrusted or output.foreign
-            found = structs.replace(source, untrusted=strange, unverified=output.unverified)
+            untrusted = source.untrusted or output.foreign
+            found = structs.replace(source, untrusted=untrusted, unverified=output.unverified)
             self.nested_sources.append(found)
 
     def resume(self, history: Sequence[Message]) -> None:

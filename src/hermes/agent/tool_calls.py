@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import groupby
 
@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, structs
 from hermes.agent.answers import TRUNCATED_ARGUMENTS, unwrap_call
 from hermes.agent.history import MAX_IDENTIFIER, is_json_object
 from hermes.agent.plan import Plan, RuntimePlan, after_tool_call, blocked_reason
-from hermes.agent.provenance import UntrustedContent, find_sources, quotes_untrusted
+from hermes.agent.provenance import TextSource, UntrustedContent, find_sources, quotes_untrusted
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import cancelled_from_outside
 from hermes.kit.text import head_and_tail, one_line
@@ -56,7 +56,7 @@ ReportCall = Callable[[FinishedCall], Awaitable[None]]
 class ToolCallRunner:
     """Runs one answer's calls; each is reported exactly once, in order, however it ends.
 
-    Only when the turn is suspended, that call and those after it are left for the next start.
+    Only when the turn is suspended are that call and those after it left for the next start.
     """
 
     def __init__(
@@ -124,12 +124,11 @@ class ToolCallRunner:
         began = clock.monotonic()
         result = await self._result_of(number)
         took = clock.monotonic() - began
-        self._finished[number] = FinishedCall(
-            self._calls[number], self._effect(number), result, took
-        )
+        call = self._calls[number]
+        self._finished[number] = FinishedCall(call, self._effect(number), result, took)
         await self._report_finished()
         if number in self._started:
-            await after_tool_call(self._plan, self._calls[number], result)
+            await after_tool_call(self._plan, call, result)
 
     async def _report_finished(self) -> None:
         """Report finished calls up to the first that still runs; one caller at a time."""
@@ -161,21 +160,14 @@ class ToolCallRunner:
         if tool is None:
             known = ", ".join(sorted(self._plan.tools)) or "none"
             shown = one_line(call.name, MAX_IDENTIFIER)
-            return failed_result(call, f"There is no tool named {shown!r}. Tools: {known}.")
+            return failed_result(call.id, f"Unknown tool: {shown}. Tools: {known}.")
         if reason := _invalid_reason(call) or await blocked_reason(self._plan, call):
-            return failed_result(call, reason)
+            return failed_result(call.id, reason)
         await self._emit(ToolStarted(call, tool.spec.effect))
         self._started.add(number)
         output = limit_output(await self._execute(call, tool))
-        return Result(
-            new_id("msg"),
-            call.id,
-            output.parts,
-            output.failed,
-            output.shown,
-            output.foreign,
-            output.unverified,
-        )
+        flags = output.failed, output.shown, output.foreign, output.unverified
+        return Result(new_id("msg"), call.id, output.parts, *flags)
 
     async def _execute(self, call: ToolCall, tool: Tool) -> ToolOutput:
         spec = tool.spec
@@ -204,7 +196,7 @@ class ToolCallRunner:
         again = isinstance(self._plan, Plan)
         # A foreign tool declared as reading may do more.
         own_reader = spec.effect is Effect.READ and not spec.foreign
-        context = _CallContext(
+        return _CallContext(
             self._plan,
             self._untrusted,
             self._emit,
@@ -213,8 +205,7 @@ class ToolCallRunner:
             self._approval_state,
             approval_repeatable=again,
             question_repeatable=again and (spec.asks or own_reader),
-        )
-        return context.context()
+        ).context()
 
 
 class _ApprovalState:
@@ -244,8 +235,6 @@ class _ApprovalState:
 
 
 class _CallContext(Struct, frozen=True):
-    """What a tool can ask for during one call."""
-
     plan: Plan | RuntimePlan
     untrusted: UntrustedContent
     emit: Emit
@@ -280,63 +269,59 @@ class _CallContext(Struct, frozen=True):
             raise ToolError(f"{name} cannot be called from {self.call.name}.")
         call = ToolCall(self.call.id, name, args)
         with self.timer.paused():
-            why = await blocked_reason(self.plan, call)
-        if why:
-            raise ToolError(why)
+            reason = await blocked_reason(self.plan, call)
+        if reason:
+            raise ToolError(reason)
         within = structs.replace(self.context(), nested=True)
         try:
             output = limit_output(await other.run(args, within))
         except ToolError as error:
-            await after_tool_call(self.plan, call, failed_result(call, error.sentence))
+            await after_tool_call(self.plan, call, failed_result(call.id, error.sentence))
             raise
         self.untrusted.present |= output.foreign
         text = "".join(part.text for part in output.parts if isinstance(part, Text))
         self.untrusted.add_nested_result(call, text, output)
+        result = Result("", call.id, output.parts, failed=output.failed)
         with self.timer.paused():
-            await after_tool_call(
-                self.plan, call, Result("", call.id, output.parts, failed=output.failed)
-            )
+            await after_tool_call(self.plan, call, result)
         return output
 
     async def request_approval(self, request: ApprovalRequest) -> Decision:
         request = structs.replace(request, foreign=request.foreign or self.untrusted.present)
-        counsel = self.plan.approvals
-        if counsel is None:
+        approvals = self.plan.approvals
+        if approvals is None:
             return await decide_unattended(request)
         with self.approval_state.waiting(self.call.id), self.timer.paused():
-            decision = await counsel.decide(
-                self._question_scope(again=self.approval_repeatable), request, self.emit
-            )
+            scope = self._question_scope(again=self.approval_repeatable)
+            decision = await approvals.decide(scope, request, self.emit)
         if decision.allowed:
             self.approval_state.approve(self.call.id)
         return decision
 
     async def ask_person(self, text: str, choices: Sequence[str]) -> str | None:
-        counsel = self.plan.approvals
-        if counsel is None:
+        approvals = self.plan.approvals
+        if approvals is None:
             return await no_answer(text, choices)
-        scope = self._question_scope(again=self.question_repeatable)
-        waits = (
-            self.approval_state.waiting(self.call.id) if self.question_repeatable else nullcontext()
-        )
+        again = self.question_repeatable
+        waits = self.approval_state.waiting(self.call.id) if again else nullcontext()
         with waits, self.timer.paused():
-            return await counsel.ask_person(scope, text, choices, self.emit)
+            scope = self._question_scope(again=again)
+            return await approvals.ask_person(scope, text, choices, self.emit)
 
     def _question_scope(self, *, again: bool) -> Scope:
         fresh = again and self.approval_state.has_not_acted(self.call.id)
         return structs.replace(self.plan.scope, call=self.call.id) if fresh else self.plan.scope
 
     def sources(self, text: str) -> TextSources:
-        return find_sources(text, self._messages, self.plan.tools, self.untrusted.nested_sources)
+        return find_sources(text, *self._seen)
 
     def quotes(self, text: str) -> bool:
-        return quotes_untrusted(
-            text, self._messages, self.plan.tools, self.untrusted.nested_sources
-        )
+        return quotes_untrusted(text, *self._seen)
 
     @property
-    def _messages(self) -> Sequence[Message]:
-        return [*self.plan.history, *self.untrusted.messages]
+    def _seen(self) -> tuple[Sequence[Message], Mapping[str, Tool], Sequence[TextSource]]:
+        messages = [*self.plan.history, *self.untrusted.messages]
+        return messages, self.plan.tools, self.untrusted.nested_sources
 
 
 class _CallTimer:
@@ -412,8 +397,8 @@ def interrupted_result(call: str, effect: Effect, *, started: bool) -> Result:
             "Interrupted while running; the outcome is unknown. "
             "Look at what it may have changed before doing it again."
         )
+    return failed_result(call, text)
+
+
+def failed_result(call: str, text: str) -> Result:
     return Result(new_id("msg"), call, (Text(text),), failed=True)
-
-
-def failed_result(call: ToolCall, text: str) -> Result:
-    return Result(new_id("msg"), call.id, (Text(text),), failed=True)

@@ -1,4 +1,4 @@
-"""Run one turn: ask the model, run its tool calls, repeat until it is done.
+"""Run one turn, ourselves or in an external runtime, until there is an answer.
 
 Events are pushed into `emit`. The turn never yields inside a task group, so cancellation is
 ordinary task cancellation and always unwinds in order.
@@ -6,6 +6,7 @@ ordinary task cancellation and always unwinds in order.
 
 import logging
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -29,13 +30,7 @@ from hermes.ports.approvals import TurnSuspended
 from hermes.ports.model import ModelRequest
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.turn import Emit
-from hermes.schema.errors import (
-    ContextTooLong,
-    HermesError,
-    ModelError,
-    PolicyRefused,
-    UsageError,
-)
+from hermes.schema.errors import ContextTooLong, HermesError, ModelError, PolicyRefused, UsageError
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -50,6 +45,7 @@ from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, 
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
+AnyPlan = TypeVar("AnyPlan", Plan, RuntimePlan)
 
 CLIENT_CALLS = "handed"
 """End code: the client runs the remaining calls; their results start the next turn."""
@@ -66,7 +62,7 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
 
     The request messages are emitted first, before anything can fail.
     """
-    turn = _Turn(plan, emit) if isinstance(plan, Plan) else RuntimeTurn(plan, emit)
+    turn = _Turn(plan, emit) if isinstance(plan, Plan) else _RuntimeTurn(plan, emit)
     ending = TurnEnd(Outcome.FAILED, "Hermes had an internal error; see the log.", "internal")
     try:
         ending = await turn.run(messages)
@@ -88,30 +84,25 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
     return ending.outcome
 
 
-class _Turn:
-    def __init__(self, plan: Plan, emit: Emit) -> None:
+class _BaseTurn(Generic[AnyPlan]):
+    """The messages of a turn, each emitted before it is added to the history."""
+
+    def __init__(self, plan: AnyPlan, emit: Emit) -> None:
         self._plan = plan
         self._emit = emit
         past = plan.history
         self._history = past if isinstance(past, History) else History(past)
-        self._open = open_calls(self._history) if plan.resumes_calls else []
-        if not self._open:
-            self._history.valid()
-        self._guard: LoopGuard | None = None
         self._untrusted = UntrustedContent(plan.tools)
-        # A stable order keeps the start of each request the same for the provider's cache.
-        self._client_tools = tuple(spec.name for spec in plan.client_tools)
-        listed = plan.tools.keys() - {*self._client_tools, *plan.unlisted}
-        self._specs = [plan.tools[name].spec for name in sorted(listed)]
-        self._specs += plan.client_tools
-        self._system = plan.system
-        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
-        self._too_long = 0
-        self._refunded = 0
-        self.usage = Usage()
-        self.steps = 0
+        self.usage: Usage = Usage()
+        self.steps: int = 0
 
-    async def run(self, messages: Sequence[User]) -> TurnEnd:
+    async def emit_facts(self, *events: Event) -> None:
+        """Emit facts completely, even if the turn is being interrupted."""
+        with anyio.CancelScope(shield=True):
+            for event in events:
+                await self._emit(event)
+
+    async def _begin(self, messages: Sequence[User]) -> None:
         started = RunStarted(self._plan.scope.run, self._plan.scope.session)
         new = not self._history
         await self.emit_facts(started, *map(MessageAdded, messages))
@@ -121,6 +112,45 @@ class _Turn:
             self._remember(message)
         for message in await hook_messages(self._plan, messages, new=new):
             await self._add_message(message)
+
+    async def _add_message(self, message: Message) -> None:
+        await self.emit_facts(MessageAdded(message))
+        self._remember(message)
+
+    def _remember(self, message: Message) -> None:
+        self._history.add(message)
+        self._untrusted.add(message)
+
+    async def _take_steering(self, late: Sequence[User] = ()) -> bool:
+        """Add what people said meanwhile; False if nothing."""
+        new = (*late, *await self._plan.steer())
+        messages = [message for message in new if has_content(message)]
+        for message in messages:
+            await self._add_message(message)
+        return bool(messages)
+
+
+class _Turn(_BaseTurn[Plan]):
+    """Asks the model, runs its tool calls, and repeats until it is done."""
+
+    def __init__(self, plan: Plan, emit: Emit) -> None:
+        super().__init__(plan, emit)
+        self._open = open_calls(self._history) if plan.resumes_calls else []
+        if not self._open:
+            self._history.valid()
+        self._guard: LoopGuard | None = None
+        # A stable order keeps the start of each request the same for the provider's cache.
+        self._client_tools = tuple(spec.name for spec in plan.client_tools)
+        listed = plan.tools.keys() - {*self._client_tools, *plan.unlisted}
+        self._specs = [plan.tools[name].spec for name in sorted(listed)]
+        self._specs += plan.client_tools
+        self._system = plan.system
+        self._token_gauge = TokenGauge(self._fixed_tokens() if plan.compact else 0)
+        self._too_long = 0
+        self._refunded = 0
+
+    async def run(self, messages: Sequence[User]) -> TurnEnd:
+        await self._begin(messages)
         if self._open:
             await self._run_calls(self._open)
             if (ending := await self._after_calls()) is not None:
@@ -132,16 +162,9 @@ class _Turn:
             bad_answers = bad_answers + 1 if kind in {AnswerKind.EMPTY, AnswerKind.CUT_OFF} else 0
             if bad_answers > MAX_BAD_ANSWERS:
                 return _bad_answers_end(kind)
-            ending = await self._follow_up(kind, answer)
-            if ending is not None:
+            if (ending := await self._follow_up(kind, answer)) is not None:
                 return ending
         return await self._summarize()
-
-    async def emit_facts(self, *events: Event) -> None:
-        """Emit facts completely, even if the turn is being interrupted."""
-        with anyio.CancelScope(shield=True):
-            for event in events:
-                await self._emit(event)
 
     async def _follow_up(self, kind: AnswerKind, answer: Assistant) -> TurnEnd | None:
         """Act on the answer; returns how the turn ends, or None to continue."""
@@ -197,33 +220,18 @@ class _Turn:
             await self._skip_calls(answer.calls, "the turn has used all its steps")
         return TurnEnd(Outcome.EXHAUSTED, reason, "steps")
 
-    async def _add_message(self, message: Message) -> None:
-        await self.emit_facts(MessageAdded(message))
-        self._remember(message)
-
-    def _remember(self, message: Message) -> None:
-        self._history.add(message)
-        self._untrusted.add(message)
-
     async def _skip_calls(self, calls: Sequence[ToolCall], why: str) -> None:
         for call in calls:
-            await self._add_message(failed_result(call, f"Not run: {why}."))
-
-    async def _take_steering(self) -> bool:
-        """Add what people said meanwhile; False if nothing."""
-        messages = [message for message in await self._plan.steer() if has_content(message)]
-        for message in messages:
-            await self._add_message(message)
-        return bool(messages)
+            await self._add_message(failed_result(call.id, f"Not run: {why}."))
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
         guard = self._guard = self._guard or LoopGuard(self._plan.guard)
 
-        async def tell(finished: FinishedCall) -> None:
+        async def report(finished: FinishedCall) -> None:
             result = guard.observe(finished.call, finished.effect, finished.result, finished.took)
             await self._add_message(result)
 
-        await ToolCallRunner(self._plan, calls, self._emit, tell, self._untrusted).run()
+        await ToolCallRunner(self._plan, calls, self._emit, report, self._untrusted).run()
         guard.end_step()
 
     async def _ask(self, specs: Sequence[ToolSpec]) -> Assistant:
@@ -242,11 +250,11 @@ class _Turn:
 
     async def _compact(self, *, rejected: bool = False) -> bool:
         """Compact the history if needed. False if nothing changed."""
-        compress = self._plan.compact
-        if compress is None:
+        if self._plan.compact is None:
             return False
         tokens = self._token_gauge.tokens(self._history.size)
-        system = await compress(self._history, CompactionNeed(tokens, self._emit, rejected))
+        need = CompactionNeed(tokens, self._emit, rejected)
+        system = await self._plan.compact(self._history, need)
         if system is None:
             return False
         self._system = system
@@ -300,36 +308,15 @@ def _bad_answers_end(kind: AnswerKind) -> TurnEnd:
     )
 
 
-class RuntimeTurn:
+class _RuntimeTurn(_BaseTurn[RuntimePlan]):
     """Messages sent meanwhile go to the runtime, or into a new request after its answer."""
 
-    def __init__(self, plan: RuntimePlan, emit: Emit) -> None:
-        self._plan = plan
-        self._emit = emit
-        past = plan.history
-        self._history = past if isinstance(past, History) else History(past)
-        self._untrusted = UntrustedContent(plan.tools)
-        self.usage = Usage()
-        self.steps = 0
-
     async def run(self, messages: Sequence[User]) -> TurnEnd:
-        new = not self._history
-        await self.emit_facts(RunStarted(self._plan.scope.run, self._plan.scope.session))
-        if not messages:
-            self._untrusted.resume(self._history)
-        for message in messages:
-            await self._add_message(message)
-        for message in await hook_messages(self._plan, messages, new=new):
-            await self._add_message(message)
+        await self._begin(messages)
         ending = await self._run_request()
         while ending.outcome is Outcome.DONE and await self._take_steering(ending.late_messages):
             ending = await self._run_request()
         return ending
-
-    async def emit_facts(self, event: Event) -> None:
-        """Emit a fact completely, even if the turn is being interrupted."""
-        with anyio.CancelScope(shield=True):
-            await self._emit(event)
 
     async def _run_request(self) -> TurnEnd:
         # Shielded work may have hidden a cancellation; do not start anything then.
@@ -338,18 +325,17 @@ class RuntimeTurn:
         messages = list(self._history)
         if not messages or isinstance(messages[-1], Assistant):
             raise UsageError("There is nothing to answer.", hint="Say something first.")
-        specs = [plan.tools[name].spec for name in sorted(plan.tools)]
-        runtime_request = RuntimeRequest(
+        request = RuntimeRequest(
             plan.scope,
             plan.system,
             messages,
             plan.steer,
-            specs,
+            [plan.tools[name].spec for name in sorted(plan.tools)],
             self._run_tool,
             self._untrusted.present,
             self._mark_untrusted,
         )
-        ending = await plan.runtime.run(runtime_request, self._forward)
+        ending = await plan.runtime.run(request, self._forward)
         if ending.outcome is Outcome.DONE and not isinstance(self._history[-1], Assistant):
             raise ModelError(f"{plan.runtime.name} returned no answer.", hint="Try again.")
         return ending
@@ -377,18 +363,8 @@ class RuntimeTurn:
         self._untrusted.tool_used(call.name)
         return results[0]
 
-    async def _add_message(self, message: Message) -> None:
-        await self.emit_facts(MessageAdded(message))
-        self._history.add(message)
-        self._untrusted.add(message)
+    def _remember(self, message: Message) -> None:
+        super()._remember(message)
         if isinstance(message, Assistant):
             self.usage += message.usage
             self.steps += 1
-
-    async def _take_steering(self, late: Sequence[User]) -> bool:
-        """Add what people said meanwhile; False if nothing."""
-        new = (*late, *await self._plan.steer())
-        messages = [message for message in new if has_content(message)]
-        for message in messages:
-            await self._add_message(message)
-        return bool(messages)

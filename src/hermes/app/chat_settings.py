@@ -11,7 +11,7 @@ from hermes.config.sections.messaging import (
     Matrix,
     Platform,
 )
-from hermes.gateway.authorization import is_authenticated_platform
+from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
 from hermes.gateway.messages import platform_of
 from hermes.gateway.roles import (
     AUTHENTICATED_PERMISSIONS,
@@ -75,7 +75,7 @@ class ChatSettings:
     def _permissions_on(self, platform: str) -> Mapping[Role, RolePermissions]:
         defaults = (
             AUTHENTICATED_PERMISSIONS
-            if is_authenticated_platform(platform)
+            if platform in AUTHENTICATED_PLATFORMS
             else DEFAULT_PERMISSIONS
         )
         return role_permissions_from(self.platform(platform).extra, defaults)

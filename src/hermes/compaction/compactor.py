@@ -1,4 +1,8 @@
-"""Store the compacted views of sessions."""
+"""Compact a session: choose a cut, write a summary, store the new view.
+
+The transcript is never changed. The writes are the view, the cost of the summary, and a rebuilt
+system prompt, since the provider has to read everything again anyway.
+"""
 
 import logging
 from collections.abc import Generator, Sequence
@@ -31,6 +35,7 @@ from hermes.compaction.summary import (
     frame_summary,
 )
 from hermes.compaction.view import (
+    CompactedView,
     CompactionState,
     Cut,
     CutLimits,
@@ -45,21 +50,29 @@ from hermes.kit.text import one_line
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import ChangeSession, RecordUsage, Store, Write
 from hermes.schema.errors import UsageError
-from hermes.schema.events import Event, Notice
+from hermes.schema.events import Notice
 from hermes.schema.messages import Assistant, Message, Usage
 from hermes.schema.questions import Question
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.lease import Lease
-from hermes.session.recorder import PriceFunction
+from hermes.session.recorder import PriceFunction, ignore_event
 
+log = logging.getLogger(__name__)
+
+COOL_DOWN = timedelta(seconds=600)
+MAX_POOR_PASSES = 2
+"""Consecutive passes that may save little, or fall back to a summary without a model."""
+MIN_SAVING = 0.1
+_RETRY_GROWTH = 1.25
+"""How much a session must grow before compaction is tried again after saving little."""
 _QUESTION_KIND = "question"
 
 
 class StoredView(Struct, frozen=True):
     """A stored state and the version it was read at."""
 
-    record: CompactionState
-    state: str = ""  # version of the session's own record; empty if it has none
+    state: CompactionState
+    version: str = ""  # of the session's own record; empty if it has none
 
 
 class _QuestionBody(Struct, frozen=True):
@@ -77,20 +90,18 @@ class ViewStore:
         own = await self._store.records.get(VIEW_KIND, session.id)
         if own is not None:
             return StoredView(msgspec.json.decode(own.body, type=CompactionState), own.state)
-        parent = (
-            await self._store.records.get(VIEW_KIND, session.parent) if session.parent else None
-        )
-        if parent is None:
+        parent = session.parent and await self._store.records.get(VIEW_KIND, session.parent)
+        if not parent:
             return StoredView(CompactionState())
-        record = msgspec.json.decode(parent.body, type=CompactionState)
-        return StoredView(structs.replace(record, times=0, calls=0, usage=Usage(), cost=0.0))
+        state = msgspec.json.decode(parent.body, type=CompactionState)
+        return StoredView(structs.replace(state, times=0, calls=0, usage=Usage(), cost=0.0))
 
     async def save(
         self,
         session: Session,
         lease: Lease,
         found: StoredView,
-        record: CompactionState,
+        state: CompactionState,
         *writes: Write,
     ) -> None:
         """Replace the view that was found, while the session's lease is held."""
@@ -98,14 +109,13 @@ class ViewStore:
             kind=VIEW_KIND,
             id=session.id,
             session=session.id,
-            state=str(int(found.state or 0) + 1),
+            state=str(int(found.version or 0) + 1),
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(record)),
+            body=Raw(msgspec.json.encode(state)),
             open=False,
         )
-        await self._store.commit(
-            PutRecord(stored, expected_state=found.state), *writes, fence=lease.fence
-        )
+        put = PutRecord(stored, expected_state=found.version)
+        await self._store.commit(put, *writes, fence=lease.fence)
 
     async def transcript(self, session: Session) -> list[Message]:
         rows = await self._store.archive_for(session.principal).messages(session.id)
@@ -117,16 +127,6 @@ class ViewStore:
         questions = [msgspec.json.decode(row.body, type=_QuestionBody).question for row in waiting]
         texts = [one_line(f"{question.text} {question.subject}", 500) for question in questions]
         return KeptText(pins=await self._pins.texts(session.id), questions=texts)
-
-
-log = logging.getLogger(__name__)
-
-COOL_DOWN = timedelta(seconds=600)
-MAX_POOR_PASSES = 2
-"""Consecutive passes that may save little, or fall back to a summary without a model."""
-MIN_SAVING = 0.1
-_RETRY_GROWTH = 1.25
-"""How much a session must grow before compaction is tried again after saving little."""
 
 
 class Compactor:
@@ -148,11 +148,11 @@ class Compactor:
         self._running: set[str] = set()
 
     async def state(self, session: Session) -> CompactionState:
-        return (await self._views.find(session)).record
+        return (await self._views.find(session)).state
 
     async def visible_messages(self, session: Session, messages: list[Message]) -> list[Message]:
         """The transcript as the model sees it."""
-        view = (await self._views.find(session)).record.view
+        view = (await self._views.find(session)).state.view
         seen = apply_view(view, messages) if view is not None else None
         return messages if seen is None else seen
 
@@ -161,22 +161,19 @@ class Compactor:
     ) -> str | None:
         """Return the new system prompt; None if paused after failures or nothing can be done."""
         found = await self._views.find(job.session)
-        if not need.rejected and self._is_paused(found.record, need.tokens):
+        if not need.rejected and self._is_paused(found.state, need.tokens):
             return None
-        system = _current_prompt(job.plan)
-        result = await self._run_pass(
-            job, found, history, need, CompactionOptions(automatic=True), system
-        )
+        system, options = _current_prompt(job.plan), CompactionOptions(automatic=True)
+        result = await self._run_pass(job, found, history, need, options, system)
         return None if result is None else system
 
     async def compact_now(self, job: CompactionJob, options: CompactionOptions) -> CompactionResult:
         """Compact on a person's request, ignoring earlier failures. Raises `UsageError`."""
         found = await self._views.find(job.session)
-        found = StoredView(
-            structs.replace(found.record, idle=0, plain=0, cool_until=None), found.state
-        )
+        fresh = structs.replace(found.state, idle=0, plain=0, cool_until=None)
+        found = structs.replace(found, state=fresh)
         history = History(job.plan.history)
-        need = CompactionNeed(_request_tokens(job.plan, history), _ignore_event)
+        need = CompactionNeed(_request_tokens(job.plan, history), ignore_event)
         result = await self._run_pass(job, found, history, need, options, _current_prompt(job.plan))
         if result is None:
             raise _nothing_to_compact()
@@ -216,49 +213,53 @@ class Compactor:
             if not messages or not history or messages[-1].id != history[-1].id:
                 log.warning("session %s differs from the history of its turn", job.session.id)
                 return None
-            record = found.record
-            cut = self._cut(record, messages, job.plan, options)
+            state = found.state
+            cut = self._cut(state, messages, job.plan, options)
             if cut is None:
-                idle = structs.replace(record, idle=record.idle + 1, before=need.tokens)
+                idle = structs.replace(state, idle=state.idle + 1, before=need.tokens)
                 await self._views.save(job.session, job.lease, found, idle)
                 return None
-            source = _summary_input(record, messages, cut, options)
-            abort = self.limits.abort and options.automatic
-            summary = await self._write_summary(job, source, record, abort=abort)
-            meters = [self._usage(job, answer) for answer in summary.answers]
-            record = _with_cost(record, summary, meters)
+            source = _summary_input(state, messages, cut, options)
+            summary = await self._write_summary(job, source, state, options)
+            costs = [self._usage(job, answer) for answer in summary.answers]
+            state = _with_cost(state, summary, costs)
             if not summary.body:
-                record = structs.replace(record, cool_until=self._clock.now() + COOL_DOWN)
-                await self._views.save(job.session, job.lease, found, record, *meters)
+                state = structs.replace(state, cool_until=self._clock.now() + COOL_DOWN)
+                await self._views.save(job.session, job.lease, found, state, *costs)
                 return None
-            text = frame_summary(summary.body, await self._views.kept_text(job.session))
-            strange = contains_untrusted(messages[: cut.start], job.plan.tools)
-            new = make_view(messages, cut, text, untrusted=strange)
-            visible = apply_view(new, messages) or messages
+            view = await self._view(job, messages, cut, summary)
+            visible = apply_view(view, messages) or messages
             before, after = _request_tokens(job.plan, history), _request_tokens(job.plan, visible)
-            record = structs.replace(
-                self._updated_state(record, summary, before, after),
-                view=new,
-                body=summary.body,
-            )
-            writes: list[Write] = list(meters)
-            # A prompt built for someone else is not stored: the next turn of the session's own
-            # principal builds a new one.
-            own = job.plan.scope.principal == job.session.principal
-            stored = system if own else ""
-            if stored != job.session.system:
-                writes.append(ChangeSession(job.session.id, SessionChange(system=stored)))
-            await self._views.save(job.session, job.lease, found, record, *writes)
+            state = self._updated_state(state, summary, before, after)
+            state = structs.replace(state, view=view, body=summary.body)
+            prompt = _prompt_change(job, system)
+            await self._views.save(job.session, job.lease, found, state, *costs, *prompt)
             history.replace(visible)
-        result = _result_of(source, summary, meters, before, after)
+        usage = sum((answer.usage for answer in summary.answers), Usage())
+        cost, count = _total_cost([usage.cost for usage in costs]), len(source.messages)
+        result = CompactionResult(
+            before=before, after=after, messages=count, plain=summary.plain, usage=usage, cost=cost
+        )
         await need.emit(Notice(describe_result(result)))
         return result
 
+    async def _view(
+        self, job: CompactionJob, messages: Sequence[Message], cut: Cut, summary: WrittenSummary
+    ) -> CompactedView:
+        text = frame_summary(summary.body, await self._views.kept_text(job.session))
+        untrusted = contains_untrusted(messages[: cut.start], job.plan.tools)
+        return make_view(messages, cut, text, untrusted=untrusted)
+
     async def _write_summary(
-        self, job: CompactionJob, source: SummaryInput, record: CompactionState, *, abort: bool
+        self,
+        job: CompactionJob,
+        source: SummaryInput,
+        state: CompactionState,
+        options: CompactionOptions,
     ) -> WrittenSummary:
-        if self._is_cooling_down(record):
+        if self._is_cooling_down(state):
             return self._writer.plain(source)
+        abort = self.limits.abort and options.automatic
         return await self._writer.write(source, job.plan.model, abort=abort)
 
     def _updated_state(
@@ -296,9 +297,9 @@ class Compactor:
         return find_cut(messages, ends, self.limits.stateful)
 
     def _usage(self, job: CompactionJob, answer: Assistant) -> RecordUsage:
-        cost = self._price(answer.model, answer.provider, answer.usage)
+        spent = answer.model, answer.provider, answer.usage
         session, run, now = job.session.id, job.plan.scope.run, self._clock.now()
-        return RecordUsage(session, run, answer.model, answer.provider, answer.usage, cost, now)
+        return RecordUsage(session, run, *spent, self._price(*spent), now)
 
     def _is_cooling_down(self, record: CompactionState) -> bool:
         """Never longer than `COOL_DOWN`, even if the clock is set back."""
@@ -306,9 +307,7 @@ class Compactor:
         return until is not None and timedelta(0) < until - self._clock.now() <= COOL_DOWN
 
     def _is_paused(self, record: CompactionState, tokens: int) -> bool:
-        if self._is_cooling_down(record):
-            return True
-        if record.plain >= MAX_POOR_PASSES:
+        if self._is_cooling_down(record) or record.plain >= MAX_POOR_PASSES:
             return True
         return record.idle >= MAX_POOR_PASSES and tokens < record.before * _RETRY_GROWTH
 
@@ -335,25 +334,19 @@ def _summary_input(
     )
 
 
-def _result_of(
-    source: SummaryInput,
-    summary: WrittenSummary,
-    meters: Sequence[RecordUsage],
-    before: int,
-    after: int,
-) -> CompactionResult:
-    return CompactionResult(
-        before=before,
-        after=after,
-        messages=len(source.messages),
-        plain=summary.plain,
-        usage=sum((answer.usage for answer in summary.answers), Usage()),
-        cost=_total_cost([meter.cost for meter in meters]),
-    )
+def _prompt_change(job: CompactionJob, system: str) -> list[Write]:
+    """Store the rebuilt prompt, unless it was built for someone else.
+
+    In that case the next turn of the session's own principal builds a new one.
+    """
+    session = job.session
+    stored = system if job.plan.scope.principal == session.principal else ""
+    if stored == session.system:
+        return []
+    return [ChangeSession(session.id, SessionChange(system=stored))]
 
 
 def describe_result(result: CompactionResult) -> str:
-    """One line for people."""
     how = ", without a model" if result.plain else ""
     return (
         f"Earlier messages ({result.messages:,}) are now a summary{how}: "
@@ -362,10 +355,7 @@ def describe_result(result: CompactionResult) -> str:
 
 
 def _nothing_to_compact() -> UsageError:
-    return UsageError("There is nothing to compress yet.", hint="The last turns always stay.")
-
-
-async def _ignore_event(event: Event) -> None: ...
+    return UsageError("There is nothing to compact yet.", hint="The last turns always stay.")
 
 
 def _current_prompt(plan: Plan) -> str:
@@ -378,13 +368,13 @@ def _request_tokens(plan: Plan, messages: Sequence[Message]) -> int:
 
 
 def _with_cost(
-    record: CompactionState, summary: WrittenSummary, meters: Sequence[RecordUsage]
+    state: CompactionState, summary: WrittenSummary, costs: Sequence[RecordUsage]
 ) -> CompactionState:
     return structs.replace(
-        record,
-        calls=record.calls + len(meters),
-        usage=sum((answer.usage for answer in summary.answers), record.usage),
-        cost=_total_cost([record.cost, *(meter.cost for meter in meters)]),
+        state,
+        calls=state.calls + len(costs),
+        usage=sum((answer.usage for answer in summary.answers), state.usage),
+        cost=_total_cost([state.cost, *(usage.cost for usage in costs)]),
     )
 
 

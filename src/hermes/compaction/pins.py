@@ -40,12 +40,8 @@ class Pins:
         if len(await self._open(session)) >= MAX_PINS:
             raise UsageError(f"There are already {MAX_PINS} pins.", hint="Remove one: /unpin 1")
         note = f"[Pinned by the person; it counts until they take it back] {text}"
-        message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
-        now = self._clock.now()
         pin = self._record(new_id("pin"), session, text, is_open=True)
-        await self._store.commit(
-            PutRecord(pin), AppendMessage(session, "", message, now), fence=fence
-        )
+        await self._commit(pin, note, fence)
 
     async def remove(self, session: str, number: int, fence: Fence) -> str:
         """Remove pin `number`, counted from 1. Raises `UsageError`."""
@@ -53,22 +49,19 @@ class Pins:
         if not 1 <= number <= len(pins):
             raise UsageError(f"There is no pin {number}.", hint="List them with /pin.")
         record, text = pins[number - 1]
-        note = f"[The person took this pin back] {text}"
-        message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
         closed = self._record(record.id, session, text, is_open=False)
-        now = self._clock.now()
-        await self._store.commit(
-            PutRecord(closed), AppendMessage(session, "", message, now), fence=fence
-        )
+        await self._commit(closed, f"[The person took this pin back] {text}", fence)
         return text
 
+    async def _commit(self, pin: StateRecord, note: str, fence: Fence) -> None:
+        message = User(new_id("msg"), (Text(note),), Trust.PROGRAM)
+        added = AppendMessage(pin.session, "", message, self._clock.now())
+        await self._store.commit(PutRecord(pin), added, fence=fence)
+
     async def _open(self, session: str) -> list[tuple[StateRecord, str]]:
-        records = await self._store.records.find(
-            PIN_KIND, session=session, only_open=True, limit=MAX_PINS
-        )
-        return [
-            (record, msgspec.json.decode(record.body, type=_PinBody).text) for record in records
-        ]
+        find = self._store.records.find
+        pins = await find(PIN_KIND, session=session, only_open=True, limit=MAX_PINS)
+        return [(pin, msgspec.json.decode(pin.body, type=_PinBody).text) for pin in pins]
 
     def _record(self, identity: str, session: str, text: str, *, is_open: bool) -> StateRecord:
         return StateRecord(

@@ -95,12 +95,8 @@ class CompactionService:
     async def _compact_if_needed(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
-        threshold = self.threshold(job.plan)
-        if (
-            not need.rejected
-            and need.tokens < threshold
-            and len(history) < self.limits.max_messages
-        ):
+        fits = need.tokens < self.threshold(job.plan) and len(history) < self.limits.max_messages
+        if fits and not need.rejected:
             return None
         system = await self._compactor.compact_if_needed(job, history, need)
         if system is None:
@@ -132,27 +128,23 @@ class RuntimeCompactor:
         """Compact on a person's request. Raises `UsageError` for what the runtime cannot do."""
         runtime, scope = plan.runtime, plan.scope
         if not isinstance(runtime, SupportsCompaction):
-            raise UsageError("Compression is disabled for this session.")
+            raise UsageError("Compaction is disabled for this session.")
         if preview or options.focus or options.turns is not None:
             raise UsageError(
                 f"{runtime.name} chooses what to keep by itself and has no preview.",
                 hint="Use /compress without arguments.",
             )
         specs = [plan.tools[name].spec for name in sorted(plan.tools)]
-        result = await runtime.compact(
-            RuntimeRequest(scope, plan.system, plan.history, tools=specs)
-        )
-        model, usage = result.model, result.usage
-        cost = self._price(model, result.provider, usage)
-        now = self._clock.now()
-        await self._store.commit(
-            RecordUsage(scope.session, scope.run, model, result.provider, usage, cost, now)
-        )
+        request = RuntimeRequest(scope, plan.system, plan.history, tools=specs)
+        result = await runtime.compact(request)
+        spent = result.model, result.provider, result.usage
+        cost, now = self._price(*spent), self._clock.now()
+        await self._store.commit(RecordUsage(scope.session, scope.run, *spent, cost, now))
         return CompactionResult(
             before=result.before,
             after=result.after,
             messages=len(plan.history),
             by=runtime.name,
-            usage=usage,
+            usage=result.usage,
             cost=cost,
         )

@@ -2,11 +2,12 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import anyio
 from msgspec import Struct
 
+from hermes.agent.answers import ask_model
 from hermes.agent.context_size import summary_budget, total_tokens
 from hermes.agent.prompts import prompt_text
 from hermes.compaction.view import call_names, is_from_person, result_line
@@ -16,6 +17,10 @@ from hermes.ports.model import Model, ModelRequest
 from hermes.schema.errors import ConfigError, ModelError
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
 
+log = logging.getLogger(__name__)
+
+_CHARACTERS_PER_WINDOW_TOKEN = 2.4
+"""Characters of a request for each token of its model's window."""
 MAX_PLAIN_SUMMARY = 8_000
 """Maximum characters of a summary written without a model."""
 _MAX_MESSAGE = 6_000
@@ -35,22 +40,17 @@ SECTIONS = (
 
 
 class SummaryInput(Struct, frozen=True, kw_only=True):
-    """What a summary is made from."""
-
     messages: Sequence[Message]
     previous: str = ""  # the summary to update
     focus: str = ""  # what to pay attention to
 
 
 class KeptText(Struct, frozen=True, kw_only=True):
-    """Text repeated verbatim below every summary."""
-
     pins: Sequence[str] = ()
     questions: Sequence[str] = ()
 
 
 def summary_prompt(budget: int) -> str:
-    """The system prompt of the request for a summary."""
     sections = "\n".join(f"## {name}" for name in SECTIONS)
     return prompt_text("summary").format(sections=sections, words=budget * 3 // 4)
 
@@ -58,15 +58,12 @@ def summary_prompt(budget: int) -> str:
 def summary_source(source: SummaryInput, redact: Callable[[str], str], limit: int) -> str:
     """The text to summarize, with secrets redacted, of about `limit` characters at most."""
     parts = [
-        f"# Summary so far, to be brought up to date\n\n{source.previous}"
-        if source.previous
-        else "",
-        f"# Pay attention above all to\n\n{source.focus}" if source.focus else "",
-        "# The conversation to summarise",
+        source.previous and f"# Summary so far, to be brought up to date\n\n{source.previous}",
+        source.focus and f"# Pay attention above all to\n\n{source.focus}",
+        "# The conversation to summarize",
         "\n\n".join(_message_lines(source.messages)),
     ]
-    text = redact("\n\n".join(part for part in parts if part))
-    return head_and_tail(text, limit)
+    return head_and_tail(redact("\n\n".join(filter(None, parts))), limit)
 
 
 def _message_lines(messages: Sequence[Message]) -> Iterator[str]:
@@ -96,14 +93,16 @@ def plain_summary(source: SummaryInput, redact: Callable[[str], str]) -> str:
         if isinstance(message, Assistant)
         for call in message.calls
     ]
+    actions = [f"{number}. {call}" for number, call in enumerate(calls[-_MAX_ACTIONS:], start=1)]
+    paths = list(dict.fromkeys(path for call in calls for path in _PATH.findall(call)))
     last = list(_message_lines(source.messages[-_LAST_MESSAGES:]))
     room = MAX_PLAIN_SUMMARY // 4
     parts = [
         ("Summary so far", head_and_tail(source.previous, room)),
         ("Goal", one_line(questions[0], 600) if questions and not source.previous else ""),
         ("Asked since", "\n".join(f"- {one_line(one, 160)}" for one in questions[-8:])),
-        ("Completed actions", _numbered(calls[-_MAX_ACTIONS:])),
-        ("Relevant files", "\n".join(f"- {path}" for path in _paths(calls))),
+        ("Completed actions", "\n".join(actions)),
+        ("Relevant files", "\n".join(f"- {path}" for path in paths[-_MAX_FILES:])),
         ("Last messages before this summary", head_and_tail("\n".join(last), room)),
     ]
     text = "\n\n".join(f"## {name}\n{content}" for name, content in parts if content)
@@ -127,28 +126,11 @@ def _bullet_list(title: str, lines: Sequence[str]) -> str:
     return "\n".join([title, *(f"- {line}" for line in lines)]) if lines else ""
 
 
-def _numbered(lines: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, start=1))
-
-
-def _paths(lines: Iterable[str]) -> list[str]:
-    found = dict.fromkeys(path for line in lines for path in _PATH.findall(line))
-    return list(found)[-_MAX_FILES:]
-
-
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-log = logging.getLogger(__name__)
-
-_CHARACTERS_PER_WINDOW_TOKEN = 2.4
-"""Characters of a request for each token of its model's window."""
-
-
 class WrittenSummary(Struct, frozen=True):
-    """A summary and how it was made."""
-
     body: str  # empty: no summary
     answers: tuple[Assistant, ...] = ()  # of all models asked, including empty ones
     plain: bool = False  # written without a model
@@ -198,8 +180,4 @@ class SummaryWriter(Struct, frozen=True, kw_only=True):
         request = ModelRequest(
             summary_prompt(budget), [question], max_output=budget, effort=self.effort
         )
-        async with model.stream(request) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk, Assistant):
-                    return chunk
-        raise ModelError("There was no answer.")
+        return await ask_model(model, request)

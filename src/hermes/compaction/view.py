@@ -1,10 +1,10 @@
-"""Choose where to cut a conversation: what to keep at both ends and what to summarize.
+"""The compacted view of a conversation: where to cut it, and a summary of older messages.
 
-A call and its result are never separated. Kept from the middle are the last question, the last
-reply, and results from which a tool restores its state.
+The transcript is unchanged. A view refers to messages by id; if its first message is gone, it is
+ignored and the whole transcript is visible again.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -30,21 +30,22 @@ _TAIL_SLACK = 1.5
 _MIN_TAIL = 3
 MAX_STATE = 8_000
 """Maximum characters of a result kept for its tool."""
+MAX_UNPRUNED = 200
+"""Results up to this many characters are not shortened."""
+_MAX_LINE = 160
 
 
 class Cut(Struct, frozen=True, kw_only=True):
     """Indexes of messages."""
 
     head: int  # messages before it are kept
-    start: int  # messages from here on are kept
-    unpruned: int  # results from here on are not shortened
+    start: int  # this message and all later ones are kept
+    unpruned: int  # this result and all later ones are not shortened
     carried: tuple[int, ...] = ()  # kept, between `head` and `start`
     states: tuple[int, ...] = ()  # results kept for their tools, likewise
 
 
 class CutLimits(Struct, frozen=True, kw_only=True):
-    """How much to keep."""
-
     budget: int  # tokens at the end
     min_messages: int = _MIN_TAIL  # messages at the end
     turns: int | None = None  # instead: everything from the last turns
@@ -55,18 +56,18 @@ class CutLimits(Struct, frozen=True, kw_only=True):
 def find_cut(
     messages: Sequence[Message], limits: CutLimits, stateful: Collection[str] = ()
 ) -> Cut | None:
-    """None if there is nothing between the ends."""
+    """Choose what to keep at both ends; None if there is nothing between them.
+
+    A call and its result are never separated. Kept from the middle are the last question, the last
+    reply, and results from which a tool restores its state.
+    """
     splits = _splits_pairs(messages)
-    first = 0 if limits.summarized else _next_cut(splits, min(limits.head, len(messages)))
-    start = (
-        _tail_start_of_turns(messages, limits.turns)
-        if limits.turns
-        else _tail_start(messages, limits)
-    )
-    start = _previous_cut(splits, start)
+    first = 0 if limits.summarized else _move_cut(splits, min(limits.head, len(messages)), 1)
+    tail_start = _tail_start_of_turns if limits.turns else _tail_start
+    start = _move_cut(splits, tail_start(messages, limits), -1)
     if start <= max(first, limits.summarized) or start >= len(messages):
         return None
-    last = [index for index in (_last_reply(messages), _last_question(messages)) if index >= 0]
+    last = {_last_index(messages, is_from_person), _last_index(messages, _is_reply)}
     return Cut(
         head=first,
         start=start,
@@ -97,15 +98,10 @@ def _splits_pairs(messages: Sequence[Message]) -> list[bool]:
     return splits
 
 
-def _next_cut(splits: Sequence[bool], index: int) -> int:
-    while index < len(splits) - 1 and splits[index]:
-        index += 1
-    return index
-
-
-def _previous_cut(splits: Sequence[bool], index: int) -> int:
-    while index > 0 and splits[index]:
-        index -= 1
+def _move_cut(splits: Sequence[bool], index: int, step: int) -> int:
+    """Move a cut forward or back until it separates no pair."""
+    while 0 <= index + step < len(splits) and splits[index]:
+        index += step
     return index
 
 
@@ -123,7 +119,8 @@ def _tail_start(messages: Sequence[Message], limits: CutLimits) -> int:
     return start
 
 
-def _tail_start_of_turns(messages: Sequence[Message], turns: int) -> int:
+def _tail_start_of_turns(messages: Sequence[Message], limits: CutLimits) -> int:
+    turns = limits.turns or 0
     questions = [index for index, message in enumerate(messages) if is_from_person(message)]
     return questions[-turns] if len(questions) >= turns else 0
 
@@ -131,7 +128,7 @@ def _tail_start_of_turns(messages: Sequence[Message], turns: int) -> int:
 def _unpruned_start(messages: Sequence[Message], start: int, budget: int) -> int:
     """Everything after the last answer; before it as much as the budget allows."""
     total, index = 0, len(messages)
-    answered = max(_last_of_type(messages, Assistant), start)
+    answered = max(_last_index(messages, lambda one: isinstance(one, Assistant)), start)
     while index > start:
         total += message_tokens(messages[index - 1])
         if index <= answered and total > budget * _TAIL_SLACK:
@@ -140,22 +137,13 @@ def _unpruned_start(messages: Sequence[Message], start: int, budget: int) -> int
     return index
 
 
-def _last_of_type(messages: Sequence[Message], kind: type[Message]) -> int:
+def _last_index(messages: Sequence[Message], is_wanted: Callable[[Message], bool]) -> int:
     indexes = range(len(messages) - 1, -1, -1)
-    return next((index for index in indexes if isinstance(messages[index], kind)), -1)
+    return next((index for index in indexes if is_wanted(messages[index])), -1)
 
 
-def _last_question(messages: Sequence[Message]) -> int:
-    indexes = range(len(messages) - 1, -1, -1)
-    return next((index for index in indexes if is_from_person(messages[index])), -1)
-
-
-def _last_reply(messages: Sequence[Message]) -> int:
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, Assistant) and not message.calls and message.text.strip():
-            return index
-    return -1
+def _is_reply(message: Message) -> bool:
+    return isinstance(message, Assistant) and not message.calls and bool(message.text.strip())
 
 
 def _states(
@@ -212,14 +200,13 @@ def make_view(
     def ids(numbers: Sequence[int]) -> tuple[str, ...]:
         return tuple(messages[number].id for number in numbers)
 
-    whole = messages[cut.unpruned].id if cut.unpruned < len(messages) else ""
     return CompactedView(
         first=messages[cut.start].id,
         summary=summary,
         head=ids(range(cut.head)),
         states=ids(cut.states),
         carried=ids(cut.carried),
-        whole=whole,
+        whole=messages[cut.unpruned].id if cut.unpruned < len(messages) else "",
         strange=untrusted,
     )
 
@@ -230,21 +217,19 @@ def apply_view(view: CompactedView, messages: Sequence[Message]) -> list[Message
     start = indexes.get(view.first)
     if start is None:
         return None
-    names = call_names(messages)
+
+    def earlier(ids: Sequence[str]) -> list[Message]:
+        return [messages[indexes[one]] for one in ids if indexes.get(one, start) < start]
+
     whole = max(indexes.get(view.whole, start), start)
-    earlier = messages[:start]
-    head = prune_results(
-        [messages[indexes[one]] for one in view.head if indexes.get(one, start) < start]
-    )
-    kept = [messages[indexes[one]] for one in view.carried if indexes.get(one, start) < start]
     prefix = UNTRUSTED_SUMMARY_ID if view.strange else SUMMARY_ID
     summary = User(f"{prefix}{view.first}", (Text(view.summary),), Trust.PROGRAM)
     return [
-        *head,
+        *prune_results(earlier(view.head)),
         summary,
-        *_state_messages(view.states, earlier),
-        *kept,
-        *prune_results(messages[start:whole], names),
+        *_state_messages(view.states, messages[:start]),
+        *earlier(view.carried),
+        *prune_results(messages[start:whole], call_names(messages)),
         *messages[whole:],
     ]
 
@@ -279,11 +264,6 @@ def view_start(view: CompactedView | None, messages: Sequence[Message]) -> int:
     return next(found, 0)
 
 
-MAX_UNPRUNED = 200
-"""Results up to this many characters are not shortened."""
-_MAX_LINE = 160
-
-
 def prune_results(
     messages: Sequence[Message], names: dict[str, str] | None = None
 ) -> list[Message]:
@@ -293,7 +273,6 @@ def prune_results(
 
 
 def call_names(messages: Iterable[Message]) -> dict[str, str]:
-    """Tool names by call id."""
     return {
         call.id: call.name
         for message in messages

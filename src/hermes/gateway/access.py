@@ -74,7 +74,7 @@ class AccessControl:
         commands: Collection[str],
         keys: SessionKeyRules | None = None,
     ) -> None:
-        """`profile` is used in the pairing hint; session keys use the namespace of `keys`."""
+        """`profile` is used in the pairing hint; session keys use the namespace in `keys`."""
         self._profile = profile
         self._platforms = platforms
         self._pairing = pairing
@@ -92,8 +92,7 @@ class AccessControl:
         sender = sender_of(
             source, roles=about.roles, mentions=about.mentions, relayed=about.relayed
         )
-        verdict = await self._decide(sender, rules)
-        match verdict:
+        match await self._decide(sender, rules):
             case Ignored(reason=reason):
                 log.info(
                     "%s ignored a message from %s: %s", source.platform, sender.ids[:1], reason
@@ -122,7 +121,6 @@ class AccessControl:
 
     @property
     def namespace(self) -> str:
-        """Namespace of this profile's session keys."""
         return self._keys.namespace
 
     def _chat_id(self, source: SessionSource, namespace: str) -> ChatId:
@@ -139,11 +137,10 @@ class AccessControl:
             return verdict
         # Read the pairing files only for users not named in the settings.
         paired = await run_sync(self._pairing.approved, sender.platform)
-        return decide_access(sender, rules.access.with_paired(paired))
+        return decide_access(sender, structs.replace(rules.access, paired=paired))
 
     async def _pair(self, sender: Sender, name: str) -> Rejected:
-        request = self._pairing.request
-        issued = await run_sync(request, sender.platform, sender.ids[0], name)
+        issued = await run_sync(self._pairing.request, sender.platform, sender.ids[0], name)
         if not isinstance(issued, PairingCode):
             return Rejected()
         profile = "" if self._profile == "default" else f" -p {self._profile}"

@@ -55,7 +55,7 @@ class Actor:
     ) -> None:
         """`at` is the address to notify of store errors, if known yet.
 
-        A `suspect` session is not resumed where the previous process left off.
+        A session that may have caused a crash is not resumed where the previous process left off.
         """
         self.key = key
         self.running: ActiveRun | None = None
@@ -95,8 +95,7 @@ class Actor:
     async def _is_idle(self) -> bool:
         """Answer waiting messages; return True if there were none."""
         self._woken = anyio.Event()
-        await self._read_inbox()
-        if not self._waiting:
+        if not await self._read_inbox():
             return not self._woken.is_set()
         failpoint("actor.claimed")
         await self._wait_for_burst()
@@ -121,12 +120,12 @@ class Actor:
         self._woken = anyio.Event()
         await sleep_unless(self._deps.clock, delay, self._woken)
 
-    async def _read_inbox(self) -> None:
+    async def _read_inbox(self) -> bool:
         """Read the open inbox rows, except those the current run has already taken."""
         queues = self._deps.store.queues
         in_hand = self.running.keys if self.running else set[str]()
-        most = MAX_WAITING + len(in_hand)
-        items = await queues.claim(INBOX, self.key, self._deps.holder, timedelta(0), most)
+        limit = MAX_WAITING + len(in_hand)
+        items = await queues.claim(INBOX, self.key, self._deps.holder, timedelta(0), limit)
         in_hand = self.running.keys if self.running else in_hand
         waiting: list[QueuedMessage] = []
         for item in items:
@@ -139,6 +138,7 @@ class Actor:
         self._waiting = waiting
         if waiting:
             self._at = waiting[0].message.address
+        return bool(waiting)
 
     async def _read(self, item: QueueItem) -> QueuedMessage | None:
         try:
@@ -202,13 +202,12 @@ class Actor:
             emit_session_start(hooks, source)
 
     async def _is_rejected(self, batch: Sequence[QueuedMessage]) -> bool:
-        refusal = await self._deps.callbacks.rejection(batch[-1].message)
-        if refusal:
-            last = batch[-1].message
+        last = batch[-1].message
+        if rejection := await self._deps.callbacks.rejection(last):
             theirs = [queued for queued in self._waiting if same_conversation(queued.message, last)]
-            await self._replies.settle(theirs, f"{batch[0].key}:refused", refusal)
+            await self._replies.settle(theirs, f"{batch[0].key}:refused", rejection)
             self._waiting = [queued for queued in self._waiting if queued not in theirs]
-        return bool(refusal)
+        return bool(rejection)
 
     async def _started_turn(self, session: Session) -> StartedTurn | None:
         """Return the turn an earlier process started with these messages, if any."""
@@ -264,19 +263,7 @@ class Actor:
 
         async def listen(event: Event) -> None:
             emitter.handle_event(event)
-            run.record_activity(event, self._deps.clock.monotonic())
-            if isinstance(event, QuestionAsked | QuestionAnswered):
-                await self._replies.question(last, event)
-                if again and isinstance(event, QuestionAsked):
-                    # Messages sent before the turn was resumed may answer the question.
-                    run.seen.clear()
-                    self.wake()
-            elif isinstance(event, RunEnded):
-                run.ended = True
-                self._replies.announce(last)
-                self._deps.callbacks.ended(last, event.outcome, run.reply_text)
-            if run.progress is not None and not run.ended:
-                run.progress.handle_event(event)
+            await self._handle_event(run, event, again=again)
 
         async def steer() -> Sequence[User]:
             failpoint("actor.between_steps")
@@ -304,6 +291,22 @@ class Actor:
             attended=not last.answer_at and self._deps.callbacks.can_send_later(last.address),
             final_writes=closing,
         )
+
+    async def _handle_event(self, run: ActiveRun, event: Event, *, again: bool) -> None:
+        last = run.batch[-1].message
+        run.record_activity(event, self._deps.clock.monotonic())
+        if isinstance(event, QuestionAsked | QuestionAnswered):
+            await self._replies.question(last, event)
+            if again and isinstance(event, QuestionAsked):
+                # Messages sent before the turn was resumed may answer the question.
+                run.seen.clear()
+                self.wake()
+        elif isinstance(event, RunEnded):
+            run.ended = True
+            self._replies.announce(last)
+            self._deps.callbacks.ended(last, event.outcome, run.reply_text)
+        if run.progress is not None and not run.ended:
+            run.progress.handle_event(event)
 
     async def _handle_new_messages(self, run: ActiveRun) -> None:
         """Handle messages that arrive during a run according to the busy mode."""

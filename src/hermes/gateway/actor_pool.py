@@ -1,7 +1,7 @@
 """Start one actor per active chat session and limit how many run at the same time."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 import anyio
@@ -11,13 +11,7 @@ from msgspec import Struct, structs
 from hermes.gateway.actor import Actor
 from hermes.gateway.chat_runs import ActorCallbacks, ActorDeps, ActorRules, CancelCause
 from hermes.gateway.chat_sessions import ChatSessions
-from hermes.gateway.messages import (
-    CHAT_KEY_PREFIX,
-    INBOX,
-    BusyMode,
-    InboxMessage,
-    read_inbox_message,
-)
+from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, BusyMode, read_inbox_message
 from hermes.gateway.progress_message import ProgressMessage
 from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
@@ -25,7 +19,6 @@ from hermes.kit.process_identity import process_id
 from hermes.kit.tasks import sleep_unless
 from hermes.ports.store import CompleteItem, QueueItem, Store
 from hermes.schema.errors import StoreError
-from hermes.schema.events import Outcome
 from hermes.schema.scope import Address
 from hermes.session.runner import Runner
 
@@ -80,9 +73,6 @@ class ActorPool:
         self._limits = limits or ActorLimits()
         self._store = store
         self._clock = clock
-        self._progress_message: Callable[[Address, str], ProgressMessage | None] = (
-            _no_progress_message
-        )
         self._draining = False
         self._live: dict[str, Actor] = {}
         self._progress_count = 0
@@ -101,14 +91,10 @@ class ActorPool:
             rules=rules or ActorRules(),
             holder=process_id(),
             slots=TurnSlots(self._limits.turns),
-            callbacks=ActorCallbacks(
-                posted=_ignore_posted,
-                progress_message=_no_progress_message,
-                rejection=_no_refusal,
-                ended=_ignore_ended,
-            ),
+            callbacks=ActorCallbacks(),
             draining=lambda: self._draining,
         )
+        self._progress_message = self._deps.callbacks.progress_message
 
     def set_callbacks(self, callbacks: ActorCallbacks) -> None:
         """Set the actors' callbacks; call before the first wake."""
@@ -191,10 +177,9 @@ class ActorPool:
         items = await self._store.queues.claim(
             INBOX, key, self._deps.holder, timedelta(0), MAX_CLAIMED
         )
-        dropped = [
-            item.key for item in items if item.key not in kept and _belongs_to(item, principal)
-        ]
-        await self._store.commit(*[CompleteItem(one) for one in dropped])
+        theirs = [item.key for item in items if _belongs_to(item, principal)]
+        dropped = [key for key in theirs if key not in kept]
+        await self._store.commit(*map(CompleteItem, dropped))
         await self._deps.runner.close_questions()
         if actor is not None:
             actor.drop(dropped)
@@ -223,23 +208,20 @@ class ActorPool:
         return self._deps.rules.busy
 
     def change_busy(self, busy: BusyMode) -> None:
-        """Change the mode for sessions that become active from now on."""
+        """Change the mode for sessions that become active later."""
         rules = structs.replace(self._deps.rules, busy=busy)
         self._deps = structs.replace(self._deps, rules=rules)
 
     @property
     def draining(self) -> bool:
-        """Whether the gateway is shutting down."""
         return self._draining
 
     @property
     def live(self) -> int:
-        """Number of sessions in memory."""
         return len(self._live)
 
     @property
     def running(self) -> int:
-        """Number of running turns."""
         return sum(actor.running is not None for actor in self._live.values())
 
     def snapshot(self) -> Mapping[str, SessionActivity]:
@@ -295,19 +277,3 @@ def _belongs_to(item: QueueItem, principal: str | None) -> bool:
         return read_inbox_message(item).principal == principal
     except msgspec.DecodeError:
         return False
-
-
-def _ignore_posted(address: Address) -> None:
-    log.debug("no delivery for %s", address)
-
-
-def _no_progress_message(address: Address, run: str) -> ProgressMessage | None:
-    return None
-
-
-async def _no_refusal(message: InboxMessage) -> str:
-    return ""
-
-
-def _ignore_ended(message: InboxMessage, outcome: Outcome, text: str) -> None:
-    log.debug("a turn for %s ended: %s", message.address, outcome)

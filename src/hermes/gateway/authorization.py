@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from hermes.config.sections.messaging import Platform
 from hermes.gateway.platform_settings import (
@@ -24,14 +24,8 @@ Bots: TypeAlias = Literal["none", "mentions", "all"]
 Ids: TypeAlias = frozenset[str]
 
 _NO_IDS: Ids = frozenset()
-_AUTHENTICATED_PLATFORMS = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
-"""Platforms that authenticate their messages with a secret."""
-
-
-def is_authenticated_platform(platform: str) -> bool:
-    """Whether the platform's messages are authenticated by a secret."""
-    return platform in _AUTHENTICATED_PLATFORMS
-
+AUTHENTICATED_PLATFORMS = {"webhook": Role.GUEST, "homeassistant": Role.MEMBER}
+"""Platforms that authenticate their messages with a secret, and the role of their senders."""
 
 _NO_PAIRING_PLATFORMS = frozenset({"email"})
 """Platforms where unknown senders are common and a reply would only reveal more."""
@@ -75,15 +69,11 @@ class AccessRules(Struct, frozen=True, kw_only=True):
     group_owners: Ids = _NO_IDS
     pairing: bool = False
 
-    def with_paired(self, users: Ids) -> "AccessRules":
-        """Return the same rules with the users approved by pairing."""
-        return structs.replace(self, paired=users)
-
 
 class AccessReason(StrEnum):
     """Reason for a decision; the first eleven admit, in the order they are checked."""
 
-    VOUCHED = "vouched"
+    AUTHENTICATED = "authenticated"
     RELAYED = "relayed"
     CHAT_LISTED = "chat_listed"
     BOT_ALLOWED = "bot_allowed"
@@ -97,8 +87,8 @@ class AccessReason(StrEnum):
     DENIED = "denied"
     UNKNOWN_BOT = "unknown_bot"
     NO_ID = "no_id"
-    UNKNOWN_USER_IN_GROUP = "stranger_in_group"
-    UNKNOWN_USER = "stranger"
+    UNKNOWN_USER_IN_GROUP = "unknown_user_in_group"
+    UNKNOWN_USER = "unknown_user"
 
 
 class Allowed(Struct, frozen=True):
@@ -120,13 +110,19 @@ AccessDecision: TypeAlias = Allowed | OfferPairing | Ignored
 
 
 def decide_access(sender: Sender, rules: AccessRules) -> AccessDecision:
-    """Apply the deny lists, then the first rule that admits the sender; otherwise reject."""
-    if _matches(rules.denied, sender):
+    """Apply the deny lists, then the first rule that admits the sender; reject anyone else."""
+    if WILDCARD in rules.denied or not rules.denied.isdisjoint(sender.ids):
         return Ignored(AccessReason.DENIED)
     for reason, lets_in in _ALLOW_RULES:
         if lets_in(sender, rules):
             return Allowed(_role(sender, rules), reason)
-    return _ignore_or_pair(sender, rules)
+    if sender.bot:
+        return Ignored(AccessReason.UNKNOWN_BOT)
+    if not sender.ids:
+        return Ignored(AccessReason.NO_ID)
+    if not sender.direct:
+        return Ignored(AccessReason.UNKNOWN_USER_IN_GROUP)
+    return OfferPairing() if rules.pairing else Ignored(AccessReason.UNKNOWN_USER)
 
 
 def principal_of(sender: Sender, role: Role) -> str:
@@ -184,7 +180,7 @@ def access_rules_from(
     denied = ids_of(platform, var("DENIED_USERS"), extra.get("deny_from"))
     return AccessRules(
         denied=denied | _ids_for_platform(platform, env.get("GATEWAY_DENIED_USERS", "")),
-        authenticated_role=_AUTHENTICATED_PLATFORMS.get(platform),
+        authenticated_role=AUTHENTICATED_PLATFORMS.get(platform),
         relay=relay,
         chats=chats,
         bots=_bots(var("ALLOW_BOTS") or lower_text(extra, "allow_bots")),
@@ -204,14 +200,6 @@ def access_rules_from(
     )
 
 
-def _matches(ids: Ids, sender: Sender) -> bool:
-    return WILDCARD in ids or not ids.isdisjoint(sender.ids)
-
-
-def _is_authenticated(sender: Sender, rules: AccessRules) -> bool:
-    return rules.authenticated_role is not None
-
-
 def _is_relayed(sender: Sender, rules: AccessRules) -> bool:
     return sender.relayed and rules.relay
 
@@ -227,17 +215,9 @@ def _is_allowed_bot(sender: Sender, rules: AccessRules) -> bool:
     return sender.bot and (rules.bots == "all" or (rules.bots == "mentions" and sender.mentions))
 
 
-def _platform_is_open(sender: Sender, rules: AccessRules) -> bool:
-    return rules.everybody and _is_person(sender)
-
-
 def _is_listed(sender: Sender, rules: AccessRules) -> bool:
     """Match the exact id; a bot can be admitted this way too."""
     return not _users(sender, rules).isdisjoint(sender.ids)
-
-
-def _matches_wildcard(sender: Sender, rules: AccessRules) -> bool:
-    return WILDCARD in _users(sender, rules) and _is_person(sender)
 
 
 def _has_listed_role(sender: Sender, rules: AccessRules) -> bool:
@@ -248,10 +228,6 @@ def _is_paired(sender: Sender, rules: AccessRules) -> bool:
     return _is_person(sender) and not rules.paired.isdisjoint(sender.ids)
 
 
-def _gateway_is_open(sender: Sender, rules: AccessRules) -> bool:
-    return rules.everybody_anywhere and _is_person(sender)
-
-
 def _is_owner(sender: Sender, rules: AccessRules) -> bool:
     """Match the exact id; a wildcard never makes anyone an owner."""
     owners = rules.owners if sender.direct else rules.group_owners
@@ -259,16 +235,22 @@ def _is_owner(sender: Sender, rules: AccessRules) -> bool:
 
 
 _ALLOW_RULES: tuple[tuple[AccessReason, Callable[[Sender, AccessRules], bool]], ...] = (
-    (AccessReason.VOUCHED, _is_authenticated),
+    (AccessReason.AUTHENTICATED, lambda sender, rules: rules.authenticated_role is not None),
     (AccessReason.RELAYED, _is_relayed),
     (AccessReason.CHAT_LISTED, _is_in_listed_chat),
     (AccessReason.BOT_ALLOWED, _is_allowed_bot),
-    (AccessReason.EVERYBODY, _platform_is_open),
+    (AccessReason.EVERYBODY, lambda sender, rules: rules.everybody and _is_person(sender)),
     (AccessReason.LISTED, _is_listed),
-    (AccessReason.ANYBODY_LISTED, _matches_wildcard),
+    (
+        AccessReason.ANYBODY_LISTED,
+        lambda sender, rules: WILDCARD in _users(sender, rules) and _is_person(sender),
+    ),
     (AccessReason.ROLE_LISTED, _has_listed_role),
     (AccessReason.PAIRED, _is_paired),
-    (AccessReason.EVERYBODY_ANYWHERE, _gateway_is_open),
+    (
+        AccessReason.EVERYBODY_ANYWHERE,
+        lambda sender, rules: rules.everybody_anywhere and _is_person(sender),
+    ),
     (AccessReason.NAMED_OWNER, _is_owner),
 )
 
@@ -291,16 +273,6 @@ def _role(sender: Sender, rules: AccessRules) -> Role:
     return Role.MEMBER if any(rule(sender, rules) for rule in named) else Role.GUEST
 
 
-def _ignore_or_pair(sender: Sender, rules: AccessRules) -> AccessDecision:
-    if sender.bot:
-        return Ignored(AccessReason.UNKNOWN_BOT)
-    if not sender.ids:
-        return Ignored(AccessReason.NO_ID)
-    if not sender.direct:
-        return Ignored(AccessReason.UNKNOWN_USER_IN_GROUP)
-    return OfferPairing() if rules.pairing else Ignored(AccessReason.UNKNOWN_USER)
-
-
 def _ids_for_platform(platform: str, text: str) -> Ids:
     """Parse a list for all platforms; `platform:id` applies to that platform only."""
     entries = [entry.removeprefix(f"{platform}:") for entry in parse_list(text)]
@@ -312,13 +284,10 @@ def _texts(*values: object) -> Ids:
 
 
 def _bots(text: str) -> Bots:
-    match text.strip().lower():
-        case "mentions":
-            return "mentions"
-        case "all":
-            return "all"
-        case other:
-            return "all" if is_true(other) else "none"
+    word = text.strip().lower()
+    if word == "mentions":
+        return "mentions"
+    return "all" if word == "all" or is_true(word) else "none"
 
 
 def _offers_pairing(platform: str, own: str, general: str, *, limited: bool) -> bool:

@@ -1,14 +1,13 @@
-"""Queued messages and active runs of a chat session, idle timeout and final replies."""
+"""The runs of a chat session: rules, callbacks, queued messages, idle timeout, final replies."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import Enum, auto
-from itertools import takewhile
 
 import anyio
 from msgspec import Struct, field, structs
 
-from hermes.agent.answers import AnswerKind, classify_answer, final_text
+from hermes.agent.answers import AnswerKind, classify_answer
 from hermes.agent.prompts import prompt_text
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.chat_sessions import ChatSessions
@@ -19,10 +18,11 @@ from hermes.gateway.progress_message import ProgressMessage
 from hermes.gateway.user_limits import TurnSlots
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
+from hermes.kit.text import plural
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Event, Outcome, QuestionAnswered, QuestionAsked, RunEnded
-from hermes.schema.messages import Assistant, Message, Stop, Trust, User, text_of
+from hermes.schema.messages import Assistant, Message, Stop, Trust, User, final_text, text_of
 from hermes.schema.scope import Address, Role
 from hermes.schema.sessions import StoredMessage
 from hermes.session.runner import Runner
@@ -30,6 +30,11 @@ from hermes.session.runner import Runner
 ENDED_WHEN_IDLE = (
     "Nothing happened in this turn for too long, so I ended it. Ask again, or tell me how to go on."
 )
+IDLE_WARNING = (
+    "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
+    "activity; /stop ends it now."
+)
+STILL_WORKING = "Still working after {time}."
 
 
 class ActorRules(Struct, frozen=True, kw_only=True):
@@ -50,6 +55,42 @@ class ActorRules(Struct, frozen=True, kw_only=True):
     idle_warning: float = 0.0
     notify: float = 0.0
     fresh: float = 0.0
+
+
+async def no_rejection(message: InboxMessage) -> str:
+    return ""
+
+
+class ActorCallbacks(Struct, frozen=True, kw_only=True):
+    """Callbacks of the actors of one `profile`.
+
+    `posted`: an address has something to deliver. `progress_message`: create the progress message
+    of a run. `rejection`: the reason a turn may not start, or "". `ended`: a run has ended.
+    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
+    failed. `footer`: the footer of an answer.
+    """
+
+    posted: Callable[[Address], None] = lambda address: None
+    progress_message: Callable[[Address, str], ProgressMessage | None] = lambda address, run: None
+    rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection
+    ended: Callable[[InboxMessage, Outcome, str], None] = lambda message, outcome, text: None
+    hooks: Hooks = NoHooks()
+    can_send_later: Callable[[Address], bool] = lambda address: True
+    store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
+    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
+    profile: str = DEFAULT_PROFILE
+
+
+class ActorDeps(Struct, frozen=True, kw_only=True):
+    store: Store
+    clock: Clock
+    runner: Runner
+    sessions: ChatSessions
+    rules: ActorRules
+    holder: str
+    slots: TurnSlots
+    callbacks: ActorCallbacks
+    draining: Callable[[], bool]
 
 
 class QueuedMessage(Struct, frozen=True):
@@ -94,11 +135,9 @@ class ActiveRun(Struct, kw_only=True):
 
     @property
     def principal(self) -> str:
-        """The principal the run acts for."""
         return self.batch[-1].message.principal
 
     def record_activity(self, event: Event, now: float) -> None:
-        """Record activity."""
         self.last_active = now
         match event:
             case QuestionAsked(question=question):
@@ -135,22 +174,17 @@ class StartedTurn(Struct, frozen=True):
     def resumed_since(self, moment: datetime) -> int:
         note = prompt_text("resumed")
         recent = [row.message for row in self.after if row.at > moment]
-        return sum(
-            isinstance(message, User)
-            and message.trust is Trust.PROGRAM
-            and text_of(message) == note
-            for message in recent
-        )
+        users = [message for message in recent if isinstance(message, User)]
+        return sum(user.trust is Trust.PROGRAM and text_of(user) == note for user in users)
 
 
 def same_conversation(first: InboxMessage, other: InboxMessage) -> bool:
     """Whether both come from the same person, in the same chat, with the same reply targets."""
-    return (first.principal, first.role, first.address, first.answer_at) == (
-        other.principal,
-        other.role,
-        other.address,
-        other.answer_at,
+    one, two = (
+        (message.principal, message.role, message.address, message.answer_at)
+        for message in (first, other)
     )
+    return one == two
 
 
 def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[QueuedMessage]:
@@ -168,17 +202,14 @@ def next_batch(waiting: Sequence[QueuedMessage], rules: ActorRules) -> list[Queu
 
 
 def _first_message(waiting: Sequence[QueuedMessage], rules: ActorRules) -> QueuedMessage:
-    """An interrupting message goes before queued ones of the same conversation."""
+    """An interrupting message precedes queued ones of the same conversation."""
     head = waiting[0]
-    conversation = takewhile(
-        lambda queued: same_conversation(queued.message, head.message), waiting
-    )
-    interrupting = (
-        queued
-        for queued in conversation
-        if (queued.message.manner or rules.busy) is BusyMode.INTERRUPT
-    )
-    return next(interrupting, head)
+    for queued in waiting:
+        if not same_conversation(queued.message, head.message):
+            break
+        if (queued.message.manner or rules.busy) is BusyMode.INTERRUPT:
+            return queued
+    return head
 
 
 def outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
@@ -216,13 +247,6 @@ def cancelled_text(cause: CancelCause | None) -> str:
             return "Interrupted."
 
 
-IDLE_WARNING = (
-    "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
-    "activity; /stop ends it now."
-)
-STILL_WORKING = "Still working after {time}."
-
-
 async def end_when_idle(
     run: ActiveRun, rules: ActorRules, clock: Clock, warn: Callable[[str], Awaitable[None]]
 ) -> None:
@@ -239,12 +263,8 @@ async def end_when_idle(
             await clock.sleep(limit - quiet)
         elif warns:
             warned_since = run.last_active
-            remaining = rules.idle - rules.idle_warning
-            await warn(
-                IDLE_WARNING.format(
-                    quiet=format_duration(rules.idle_warning), left=format_duration(remaining)
-                )
-            )
+            left = format_duration(rules.idle - rules.idle_warning)
+            await warn(IDLE_WARNING.format(quiet=format_duration(rules.idle_warning), left=left))
         else:
             run.cancel(CancelCause.IDLE)
             return
@@ -257,51 +277,13 @@ async def show_still_working(run: ActiveRun, rules: ActorRules, clock: Clock) ->
     while True:
         await clock.sleep(rules.notify)
         if not run.open_questions:
-            run.progress.show_still_working(
-                STILL_WORKING.format(time=format_duration(clock.monotonic() - run.started))
-            )
+            time = format_duration(clock.monotonic() - run.started)
+            run.progress.show_still_working(STILL_WORKING.format(time=time))
 
 
 def format_duration(seconds: float) -> str:
-    """Format like `15 minutes`."""
     if seconds < 120:
-        count, unit = round(seconds), "second"
-    elif seconds < 2 * 3600:
-        count, unit = round(seconds / 60), "minute"
-    else:
-        count, unit = round(seconds / 3600), "hour"
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-
-
-class ActorCallbacks(Struct, frozen=True, kw_only=True):
-    """Callbacks of the actors of one `profile`.
-
-    `posted`: an address has something to deliver. `progress_message`: create the progress message
-    of a run. `refusal`: the reason a turn may not start, or "". `ended`: a run has ended.
-    `can_send_later`: whether an address can be messaged after the turn. `store_failed`: the store
-    failed. `footer`: the footer of an answer.
-    """
-
-    posted: Callable[[Address], None]
-    progress_message: Callable[[Address, str], ProgressMessage | None]
-    rejection: Callable[[InboxMessage], Awaitable[str]]
-    ended: Callable[[InboxMessage, Outcome, str], None]
-    hooks: Hooks = NoHooks()
-    can_send_later: Callable[[Address], bool] = lambda address: True
-    store_failed: Callable[[Address, StoreError], None] = lambda address, error: None
-    footer: Callable[[Sequence[Message]], str] = lambda messages: ""
-    profile: str = DEFAULT_PROFILE
-
-
-class ActorDeps(Struct, frozen=True, kw_only=True):
-    """What all actors share."""
-
-    store: Store
-    clock: Clock
-    runner: Runner
-    sessions: ChatSessions
-    rules: ActorRules
-    holder: str
-    slots: TurnSlots
-    callbacks: ActorCallbacks
-    draining: Callable[[], bool]
+        return plural(round(seconds), "second")
+    if seconds < 2 * 3600:
+        return plural(round(seconds / 60), "minute")
+    return plural(round(seconds / 3600), "hour")

@@ -54,11 +54,10 @@ class ResetPolicy(Struct, frozen=True, kw_only=True):
         platform, _ = _platform_and_chat_type(key)
         if not rules.notify or platform in rules.notify_exclude:
             return ""
-        causes = {
-            ResetReason.IDLE: f"there was no message for {_duration(rules.idle_minutes)}",
-            ResetReason.DAILY: "a new day has begun",
-        }
-        return f"This is a new session because {causes[reason]}. Use /resume to go back."
+        cause = "a new day has begun"
+        if reason is ResetReason.IDLE:
+            cause = f"there was no message for {_duration(rules.idle_minutes)}"
+        return f"This is a new session because {cause}. Use /resume to go back."
 
     def _rules(self, key: str) -> SessionReset:
         platform, kind = _platform_and_chat_type(key)
@@ -104,7 +103,7 @@ class ChatSessions:
         self._clock = clock
         self._cwd = cwd
         self._resets = resets or ResetPolicy()
-        self._running: Callable[[Session], Sequence[datetime]] = _no_processes
+        self._running: Callable[[Session], Sequence[datetime]] = lambda session: ()
 
     def set_running_processes(self, running: Callable[[Session], Sequence[datetime]]) -> None:
         """Set the lookup of running processes' start times; they keep a session open."""
@@ -123,8 +122,9 @@ class ChatSessions:
         found = await self.find(key)
         if found is not None and self._resets.is_enabled(key):
             last = await self._store.archive_for(OWNER).active_at(found.id)
-            reason = self._resets.due(key, last, self._clock.now())
-            if reason is not None and not self._has_running_process(key, found):
+            now = self._clock.now()
+            reason = self._resets.due(key, last, now)
+            if reason and not self._resets.keeps_open(key, self._running(found), now):
                 await self.end(found, reason)
                 return OpenedSession(
                     session=await self.begin(key, channel, principal),
@@ -136,9 +136,6 @@ class ChatSessions:
         if found is not None:
             return OpenedSession(session=found)
         return OpenedSession(session=await self.begin(key, channel, principal), new=True)
-
-    def _has_running_process(self, key: str, session: Session) -> bool:
-        return self._resets.keeps_open(key, self._running(session), self._clock.now())
 
     async def begin(self, key: str, channel: str, principal: str, title: str = "") -> Session:
         for tries_left in reversed(range(_TRIES)):
@@ -173,7 +170,3 @@ class ChatSessions:
         except StoreError:
             return False
         return True
-
-
-def _no_processes(session: Session) -> Sequence[datetime]:
-    return ()

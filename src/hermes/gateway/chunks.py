@@ -39,10 +39,8 @@ class Layout(Struct, frozen=True):
     def around(self, at: int) -> Fence | None:
         """Return the block that a cut at `at` would split."""
         index = bisect_left(self.fences, at, key=lambda fence: fence.start) - 1
-        if index < 0:
-            return None
-        fence = self.fences[index]
-        return fence if fence.start < at < fence.end else None
+        fence = self.fences[index] if index >= 0 else None
+        return fence if fence and fence.start < at < fence.end else None
 
 
 def layout_of(text: str) -> Layout:
@@ -69,34 +67,20 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield found.start(), found[0]
 
 
-class _Opening(Struct, frozen=True):
-    start: int
-    body: int
-    line: str
-    indent: str
-    mark: str
-
-
 def _fences(text: str) -> Iterator[Fence]:
-    opening: _Opening | None = None
-    for start, line in _lines(text):
+    opening: re.Match[str] | None = None
+    start = body = 0
+    for at, line in _lines(text):
         bare = line.rstrip()
         if opening is None:
-            opening = _opening(start, line, bare)
-        elif _closes(bare, opening.mark):
-            yield Fence(opening.start, opening.body, start, start + len(bare), opening.line, bare)
+            opening, start, body = _OPENING.fullmatch(bare), at, at + len(line)
+        elif _closes(bare, opening["mark"]):
+            yield Fence(start, body, at, at + len(bare), opening[0], bare)
             opening = None
     if opening is not None:
         past_end = len(text) + 1
-        closer = opening.indent + opening.mark
-        yield Fence(opening.start, opening.body, past_end, past_end, opening.line, closer)
-
-
-def _opening(start: int, line: str, bare: str) -> _Opening | None:
-    found = _OPENING.fullmatch(bare)
-    if found is None:
-        return None
-    return _Opening(start, start + len(line), bare, found["indent"], found["mark"])
+        closer = opening["indent"] + opening["mark"]
+        yield Fence(start, body, past_end, past_end, opening[0], closer)
 
 
 def _closes(line: str, mark: str) -> bool:
@@ -206,17 +190,14 @@ class _Splitter:
             if start >= len(text):
                 yield Chunk(body, before, head, after=text[end:])
                 return
-            yield Chunk(body, before, head, self._tail(start))
+            fence = self._layout.around(start)
+            yield Chunk(body, before, head, f"\n{fence.closer}" if fence else "")
 
     def _can_reopen(self, fence: Fence) -> bool:
         """A block whose fences alone fill half a post is treated as ordinary text."""
         needed = self._length(f"{fence.opener}\n\n{fence.closer}")
         indent = len(fence.opener) - len(fence.opener.lstrip())
         return needed <= self._room // 2 and indent <= self._most_indent
-
-    def _tail(self, at: int) -> str:
-        fence = self._layout.around(at)
-        return f"\n{fence.closer}" if fence else ""
 
     def _next_start(self, end: int) -> int:
         """Skip blank lines after `end`, keeping the next line's indentation."""
@@ -269,8 +250,7 @@ class _Splitter:
         # Trailing white space is not sent, so it need not fit.
         reach = self._behind_space(fit)
         for floor in (max(start + (fit - start) // 2, seen), seen):
-            for border in (self._paragraph, self._line, self._sentence, self._word):
-                cut = border(floor, reach)
+            for cut in self._borders(floor, reach):
                 if cut > floor:
                     return cut
         fence = self._layout.around(fit)
@@ -282,17 +262,12 @@ class _Splitter:
         found = _SPACE.match(self._text, at)
         return found.end() if found else at
 
-    def _paragraph(self, floor: int, reach: int) -> int:
-        return _last(self._layout.paragraphs, reach)
-
-    def _line(self, floor: int, reach: int) -> int:
-        return _last(self._layout.lines, reach)
-
-    def _sentence(self, floor: int, reach: int) -> int:
-        return self._last_end(_SENTENCE_END, floor, reach)
-
-    def _word(self, floor: int, reach: int) -> int:
-        return self._last_end(_WORD_END, floor, reach)
+    def _borders(self, floor: int, reach: int) -> Iterator[int]:
+        """The last paragraph, line, sentence and word border up to `reach`."""
+        yield _last(self._layout.paragraphs, reach)
+        yield _last(self._layout.lines, reach)
+        yield self._last_end(_SENTENCE_END, floor, reach)
+        yield self._last_end(_WORD_END, floor, reach)
 
     def _last_end(self, pattern: re.Pattern[str], floor: int, reach: int) -> int:
         ends = (found.end() for found in pattern.finditer(self._text, floor, reach))

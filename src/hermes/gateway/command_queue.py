@@ -114,15 +114,14 @@ class CommandQueue:
         self._idle = anyio.Event()
         self._closed = False
         self._group: anyio.abc.TaskGroup | None = None
-        self._posted: Callable[[Address], None] = _ignore_posted
-        self._wake: Callable[[str], None] = _ignore_wake
+        self._posted: Callable[[Address], None] = lambda address: None
+        self._wake: Callable[[str], None] = lambda session: None
 
     def set_outputs(self, posted: Callable[[Address], None], wake: Callable[[str], None]) -> None:
         """Set the callbacks for new outbox rows and for sessions to wake."""
         self._posted, self._wake = posted, wake
 
     async def run(self) -> None:
-        """Run until cancelled."""
         try:
             async with anyio.create_task_group() as group:
                 self._group = group
@@ -136,10 +135,8 @@ class CommandQueue:
     async def recover(self) -> None:
         """Report unfinished commands without repeating them, and submit waiting messages."""
         for lane in (COMMANDS, AFTER_COMMANDS):
-            items = await self._store.queues.claim(
-                lane, None, process_id(), timedelta(0), _MAX_CLAIMED
-            )
-            for item in items:
+            claim = self._store.queues.claim
+            for item in await claim(lane, None, process_id(), timedelta(0), _MAX_CLAIMED):
                 await self._recover_row(item)
 
     async def submit(self, command: QueuedCommand) -> bool:
@@ -184,7 +181,6 @@ class CommandQueue:
 
     @property
     def count(self) -> int:
-        """Number of open commands."""
         return len(self._open)
 
     async def drain(self, seconds: float) -> None:
@@ -210,7 +206,8 @@ class CommandQueue:
         return [one for one in self._open.values() if one.session == session and not one.urgent]
 
     async def _begin(self, command: QueuedCommand) -> bool:
-        key, item = command.key, _queue_item(command)
+        key = command.key
+        item = inbox_item(key, command.session, command.message, command.queue)
         mine = self._open.setdefault(key, command) is command
         earlier = [one for one in self._open.values() if one.session == command.session]
         if not command.urgent:
@@ -222,17 +219,14 @@ class CommandQueue:
             raise
         if new:
             self._open[key] = command
-            self._start(command)
+            if self._group is None:
+                self._not_started.append(command)
+            else:
+                self._group.start_soon(self._run_queued, command)
         elif mine:
             self._remove(command)
             await self._recover_row(item)
         return new
-
-    def _start(self, command: QueuedCommand) -> None:
-        if self._group is None:
-            self._not_started.append(command)
-        else:
-            self._group.start_soon(self._run_queued, command)
 
     def _remove(self, command: QueuedCommand) -> None:
         if self._open.get(command.key) is command:
@@ -265,9 +259,8 @@ class CommandQueue:
         if isinstance(answer, SubmitMessage):
             await self._submit_message(command, answer)
         else:
-            await self.reply(
-                f"{command.key}:reply", command.message.address, answer, CompleteItem(command.key)
-            )
+            key, address = command.key, command.message.address
+            await self.reply(f"{key}:reply", address, answer, CompleteItem(key))
         failpoint("commands.replied")
 
     async def _answer(self, command: QueuedCommand) -> CommandResult:
@@ -315,15 +308,3 @@ class CommandQueue:
             return
         text = INTERRUPTED.format(line=one_line(text_of(message.user), _WIDTH))
         await self.reply(f"{item.key}:reply", message.address, text, CompleteItem(item.key))
-
-
-def _queue_item(command: QueuedCommand) -> QueueItem:
-    return inbox_item(command.key, command.session, command.message, command.queue)
-
-
-def _ignore_posted(address: Address) -> None:
-    log.debug("no delivery for %s", address)
-
-
-def _ignore_wake(session: str) -> None:
-    log.debug("no session to wake for %s", session)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeAlias, assert_never
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Struct, structs
 
 from hermes.commands.command import (
     Command,
@@ -105,7 +105,6 @@ class CommandRunner:
         self._urgent |= urgent
 
     def set_hooks(self, hooks: Hooks) -> None:
-        """Set the hooks that observe commands and may deny them."""
         self._hooks = hooks
 
     def set_command_queue(self, command_queue: CommandQueue) -> None:
@@ -140,7 +139,11 @@ class CommandRunner:
         before = conversation.session
         answer = await _run_command(command, context, request.args)
         if not conversation.started and conversation.session != before:
-            await self._store_changes(request, before, conversation.session)
+            # Store what a command changed in a session that has no messages yet.
+            admitted, channel = request.admitted, message.address.channel
+            session = await self._sessions.current(admitted.key, channel, admitted.principal)
+            change = _changed_fields(before, conversation.session)
+            await self._store.commit(ChangeSession(session.id, change))
         return answer
 
     def _with_caller(
@@ -160,7 +163,7 @@ class CommandRunner:
             permitted=admitted.commands,
             # In a shared chat the session may be another user's; the archive is the caller's own.
             archive=self._store.archive_for(admitted.principal),
-            control=ChatControl(self, request),
+            control=ChatControl(self, self._actors, request),
             question=question,
         )
         return structs.replace(
@@ -182,43 +185,32 @@ class CommandRunner:
             await conversation.resume(session.id)
         return conversation
 
-    async def _store_changes(
-        self, request: CommandRequest, before: Session, after: Session
-    ) -> None:
-        """Store what a command changed in a session that has no messages yet."""
-        admitted, channel = request.admitted, request.message.address.channel
-        session = await self._sessions.current(admitted.key, channel, admitted.principal)
-        await self._store.commit(ChangeSession(session.id, _changed_fields(before, after)))
-
     async def _ask_hooks(
         self, request: CommandRequest, name: str, session: Session | None
     ) -> str | None:
-        """Return None if the command may run, otherwise the reply to send instead."""
+        """Return None if the command may run, or the reply to send instead."""
         admitted, message = request.admitted, request.message
         source = event_source(message, admitted.key, session.id if session else "")
         context = source.context(command=name, args=request.args)
         if name in _NEVER_BLOCKED:
             self._hooks.emit(command_event(name), context)
             return None
-        decision = await self._hooks.decide(command_event(name), context)
-        if decision is None:
+        if (decision := await self._hooks.decide(command_event(name), context)) is None:
             return None
         match decision.decision:
-            case HookVerdict.ALLOW:
-                return None
             case HookVerdict.DENY:
                 raise UsageError(decision.message or f"/{name} is not allowed here.")
             case HookVerdict.HANDLED:
                 return decision.message
+            case HookVerdict.ALLOW:
+                return None
 
     def activity(self, request: CommandRequest) -> ConversationActivity:
         key = request.admitted.key
         now = self._actors.activity(key)
-        commands = (
-            self._command_queue.activity(key, request.message)
-            if self._command_queue
-            else CommandActivity()
-        )
+        commands = CommandActivity()
+        if self._command_queue is not None:
+            commands = self._command_queue.activity(key, request.message)
         seconds = now.seconds if now.run is not None else commands.seconds or 0.0
         running = now.run is not None or commands.seconds is not None
         return ConversationActivity(
@@ -250,9 +242,8 @@ class CommandRunner:
         old = await self._sessions.find(admitted.key)
         if old is not None:
             await self._sessions.end(old, "new")
-            emit_session_end(
-                self._hooks, event_source(request.message, admitted.key, old.id), "new"
-            )
+            ended = event_source(request.message, admitted.key, old.id)
+            emit_session_end(self._hooks, ended, "new")
         session = await self._sessions.begin(admitted.key, channel, admitted.principal, title)
         source = event_source(request.message, admitted.key, session.id)
         emit_session_reset(self._hooks, source, "new")
@@ -276,18 +267,13 @@ class CommandRunner:
                 await self._store.commit(ChangeSession(other.id, over), fence=lease.fence)
         return SwitchedSession(session, stopped.waiting)
 
-    def busy_mode(self) -> BusyMode:
-        return self._actors.busy
-
-    def set_busy_mode(self, mode: BusyMode) -> None:
-        self._actors.change_busy(mode)
-
 
 class ChatControl:
     """Controls the turns and sessions of one chat for its commands."""
 
-    def __init__(self, runner: CommandRunner, request: CommandRequest) -> None:
+    def __init__(self, runner: CommandRunner, actors: ActorPool, request: CommandRequest) -> None:
         self._runner = runner
+        self._actors = actors
         self._request = request
 
     def activity(self) -> ConversationActivity:
@@ -303,10 +289,10 @@ class ChatControl:
         return await self._runner.switch_session(self._request, session)
 
     def busy_mode(self) -> BusyMode | None:
-        return self._runner.busy_mode()
+        return self._actors.busy
 
     def set_busy_mode(self, mode: BusyMode) -> None:
-        self._runner.set_busy_mode(mode)
+        self._actors.change_busy(mode)
 
 
 def command_name(line: str) -> str:
@@ -331,25 +317,16 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
 
 def _changed_fields(before: Session, after: Session) -> SessionChange:
     """Return what a command may set in a session that is not stored yet."""
-    return SessionChange(
-        title=_changed_value(before.title, after.title),
-        model=_changed_value(before.model, after.model),
-        provider=_changed_value(before.provider, after.provider),
-        system=_changed_value(before.system, after.system),
-        effort=_changed_value(before.effort, after.effort),
-        personality=_changed_value(before.personality, after.personality),
-    )
-
-
-def _changed_value(before: str, after: str) -> str | UnsetType:
-    return UNSET if after == before else after
+    names = ("title", "model", "provider", "system", "effort", "personality")
+    changed = [name for name in names if getattr(after, name) != getattr(before, name)]
+    return SessionChange(**{name: getattr(after, name) for name in changed})
 
 
 NEW_COMMAND = "/new"
 
 
 class Shortcuts(Struct, frozen=True, kw_only=True):
-    """`aliases` are aliases, `shell` are shell commands, `new_session` starts a session."""
+    """`aliases` expand to commands, `shell` run in a shell, `new_session` starts a session."""
 
     aliases: Mapping[str, str] = {}
     shell: frozenset[str] = frozenset()

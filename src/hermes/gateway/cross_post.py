@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from hermes.gateway.messages import INBOX
 from hermes.gateway.session_keys import belongs_to_other_address, keys_at
@@ -54,16 +54,13 @@ class CrossPoster:
     async def _add_to(self, session: Session, message: User) -> None:
         """Append it, or queue it for the next turn while one is running."""
         try:
-            await self._append(session, message)
+            async with self._holding(session.id) as lease:
+                write = AppendMessage(session.id, "", message, self._clock.now())
+                await self._store.commit(write, fence=lease.fence)
         except SessionBusy:
             body = Raw(msgspec.json.encode(message))
             item = QueueItem(key=message.id, lane=INBOX, topic=session.id, body=body)
             await self._store.commit(EnqueueItem(item))
-
-    async def _append(self, session: Session, message: User) -> None:
-        async with self._holding(session.id) as lease:
-            write = AppendMessage(session.id, "", message, self._clock.now())
-            await self._store.commit(write, fence=lease.fence)
 
     async def _sessions_at(self, address: Address) -> list[Session]:
         """Find the sessions; homes without stored session keys only have shared ones."""
@@ -71,24 +68,17 @@ class CrossPoster:
         found: dict[str, Session] = {}
         for key in [*await keys_at(self._store, address), *self._likely_keys(address)]:
             session = await archive.by_key(key)
-            if session is not None and not await belongs_to_other_address(
-                self._store, key, address
-            ):
+            if session and not await belongs_to_other_address(self._store, key, address):
                 found[session.id] = session
         return list(found.values())[:MAX_SESSIONS]
 
     def _likely_keys(self, address: Address) -> list[str]:
         """Guess the keys, because the chat type of an address is unknown."""
-        keys: list[str] = []
-        for kind in CHAT_TYPES:
-            source = SessionSource(
-                platform=address.channel,
-                chat_id=address.chat,
-                thread_id=address.thread,
-                chat_type=kind,
-            )
-            keys.append(build_session_key(source, profile=self._profile))
-        return keys
+        source = SessionSource(
+            platform=address.channel, chat_id=address.chat, thread_id=address.thread
+        )
+        sources = [structs.replace(source, chat_type=kind) for kind in CHAT_TYPES]
+        return [build_session_key(one, profile=self._profile) for one in sources]
 
 
 def _framed(text: str) -> str:

@@ -72,11 +72,11 @@ class Delivery:
         self._rules = rules or DeliveryRules()
         self._questions: QuestionPosts | None = None
         self._holder = process_id()
-        self._online: Callable[[], bool] = _always_online
-        self._on_arrived: Callable[[Address, str], None] = _ignore_arrived
-        self._wake_final_edits: Callable[[], None] = _ignore_final_edit
-        self._on_store_error: Callable[[Address, StoreError], None] = _ignore_store_error
-        self._on_delivered: Callable[[Address], None] = _ignore_delivered
+        self._online: Callable[[], bool] = lambda: True
+        self._on_arrived: Callable[[Address, str], None] = lambda address, text: None
+        self._wake_final_edits: Callable[[], None] = lambda: None
+        self._on_store_error: Callable[[Address, StoreError], None] = lambda address, error: None
+        self._on_delivered: Callable[[Address], None] = lambda address: None
         self._pending: dict[str, None] = {}
         self._recovered = False
         """Whether rows left by an earlier process have been listed."""
@@ -131,7 +131,6 @@ class Delivery:
             await self._idle.wait()
 
     async def poll_queues(self) -> None:
-        """Find rows posted by another process."""
         self._pending |= dict.fromkeys(await self._store.queues.topics(self._queue))
         self._woken.set()
 
@@ -150,9 +149,7 @@ class Delivery:
         async with anyio.create_task_group() as group:
             while True:
                 self._woken = anyio.Event()
-                for topic in [
-                    candidate for candidate in self._pending if candidate not in self._serving
-                ]:
+                for topic in [topic for topic in self._pending if topic not in self._serving]:
                     del self._pending[topic]
                     self._serving.add(topic)
                     group.start_soon(self._serve, topic)
@@ -164,7 +161,7 @@ class Delivery:
             while True:
                 if not self._online():
                     failures += 1
-                    if await self._pause(min(self._delay(failures), OFFLINE_CAP)):
+                    if await self._pause(min(self._rules.backoff.delay(failures), OFFLINE_CAP)):
                         return
                     continue
                 try:
@@ -174,7 +171,7 @@ class Delivery:
                     log.warning("the outbox is unavailable: %s", error)
                     self._on_store_error(address_of_topic(topic), error)
                     failures += 1
-                    wait = self._delay(failures)
+                    wait = self._rules.backoff.delay(failures)
                 if wait is None:
                     return
                 failures = failures + 1 if wait else 0
@@ -204,22 +201,18 @@ class Delivery:
         return False
 
     async def _wait_for_rate_limit(self, to: Address) -> None:
-        if not await self._wait_unless_draining(
-            lambda: self._rate_limiter.acquire(to)
-        ) and not self._rate_limiter.try_acquire(to):
+        waited = await self._wait_unless_draining(lambda: self._rate_limiter.acquire(to))
+        if not waited and not self._rate_limiter.try_acquire(to):
             raise Offline("The gateway is shutting down.")
-
-    def _delay(self, failures: int) -> float:
-        return self._rules.backoff.delay(failures)
 
     async def _next(self, topic: str) -> float | None:
         """Deliver the oldest item; return seconds to wait before the next, or None at the end.
 
         The claim has no duration, so the oldest item stays first until it is completed. Each claim
-        counts as an attempt, also across a crash.
+        counts as an attempt, even across a crash.
         """
-        nothing = timedelta(0)
-        items = await self._store.queues.claim(self._queue, topic, self._holder, nothing)
+        claim = self._store.queues.claim
+        items = await claim(self._queue, topic, self._holder, timedelta(0))
         if not items:
             return None
         (item,) = items
@@ -239,8 +232,8 @@ class Delivery:
         return await self._send(pending)
 
     def _reason_to_give_up(self, pending: PendingDelivery) -> str | None:
-        if refusal := self._dead.reason(pending.reply.address):
-            return f"The address is no longer reachable: {refusal}"
+        if reason := self._dead.reason(pending.reply.address):
+            return f"The address is no longer reachable: {reason}"
         # If the wall clock jumps forward, rows written since the start must not become stale.
         steady_now = self._start_time + timedelta(seconds=self._clock.monotonic())
         return self._rules.reason_to_stop(pending, min(self._clock.now(), steady_now))
@@ -268,7 +261,7 @@ class Delivery:
             return await self._not_sent(pending, error)
         except Exception as error:  # noqa: BLE001 - any channel error leaves the outcome unknown
             log.warning("delivery of %s has an unknown outcome: %r", item.key, error)
-            return self._delay(pending.attempts + 1)
+            return self._rules.backoff.delay(pending.attempts + 1)
         failpoint("delivery.before_settle")
         await self._retry_until_stored(CompleteItem(item.key), *records)
         failpoint("delivery.after_settle")
@@ -306,11 +299,9 @@ class Delivery:
             pending.reply = structs.replace(pending.reply, apart=True)
             await self._retry_until_stored(outbox_amendment(pending.item.key, pending.reply))
         reply = pending.reply
-        repeated = reply.doubt or (index == 0 and reply.recovered)
-        post = Outbound(
-            (Text(RECOVERED_MARK + text if repeated else text),),
-            reply.reply_to if self._rules.quotes(index) else None,
-        )
+        if reply.doubt or (index == 0 and reply.recovered):
+            text = RECOVERED_MARK + text
+        post = Outbound((Text(text),), reply.reply_to if self._rules.quotes(index) else None)
         to = platform_address(reply.address)
         await self._wait_for_rate_limit(to)
         failpoint("delivery.before_send")
@@ -349,18 +340,15 @@ class Delivery:
     async def _not_sent(self, pending: PendingDelivery, error: NotSent) -> float:
         """Record an attempt that is known to have failed."""
         free = isinstance(error, Offline | Throttled)
-        reply = structs.replace(
-            pending.reply,
-            known=pending.item.attempts + 1,
-            free=pending.reply.free + free,
-        )
+        known, free_count = pending.item.attempts + 1, pending.reply.free + free
+        reply = structs.replace(pending.reply, known=known, free=free_count)
         failpoint("delivery.not_sent")
         await self._retry_until_stored(outbox_amendment(pending.item.key, reply))
         log.info("%s was not sent: %s", pending.item.key, error)
         if isinstance(error, Throttled):
             self._rate_limiter.pause(error, pending.reply.address)
             return min(max(error.wait, 0.1), MAX_PAUSE)
-        delay = self._delay(pending.item.attempts + 1)
+        delay = self._rules.backoff.delay(pending.item.attempts + 1)
         return min(delay, OFFLINE_CAP) if free else delay
 
     async def _park(self, pending: PendingDelivery, reason: str) -> float:
@@ -373,10 +361,8 @@ class Delivery:
         if reply.bubble is not None:
             mark = RECOVERED_MARK if reply.apart else ""
             text = mark + self._cut(reply)[0] if reply.unsure else UNDELIVERED
-            final_edit = final_edit_beside(reply, reply.bubble, text)
-            await self._store.commit(
-                outbox_amendment(item.key, structs.replace(reply, bubble=None)), final_edit
-            )
+            settled = outbox_amendment(item.key, structs.replace(reply, bubble=None))
+            await self._store.commit(settled, final_edit_beside(reply, reply.bubble, text))
             self._wake_final_edits()
         return await self._park_item(item, reason)
 
@@ -394,24 +380,4 @@ class Delivery:
             except StoreError as error:
                 failures += 1
                 log.warning("the outbox could not be written: %s", error)
-                await self._clock.sleep(self._delay(failures))
-
-
-def _ignore_arrived(address: Address, text: str) -> None:
-    log.debug("no cross-posts to %s", address)
-
-
-def _ignore_store_error(address: Address, error: StoreError) -> None:
-    log.debug("no outage notice to %s: %s", address, error)
-
-
-def _ignore_delivered(address: Address) -> None:
-    log.debug("delivered to %s", address)
-
-
-def _ignore_final_edit() -> None:
-    log.debug("no final edits of progress messages")
-
-
-def _always_online() -> bool:
-    return True
+                await self._clock.sleep(self._rules.backoff.delay(failures))

@@ -1,4 +1,4 @@
-"""Rules for retrying deliveries and giving up."""
+"""When a delivery is retried or given up: rules, and addresses that cannot be reached."""
 
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
@@ -12,13 +12,13 @@ from hermes.kit.retry import Backoff
 from hermes.ports.store import QueueItem, Store
 from hermes.schema.scope import Address
 
+_QUEUE = "gone"
+MAX_TARGETS = 10_000
 QuotePolicy: TypeAlias = Literal["off", "first", "all"]
 
 
 class PendingDelivery(Struct):
-    """`sent_separately`: the answer was sent separately and the progress message needs a final
-    edit.
-    """
+    """If the answer was `sent_separately`, the progress message needs a final edit."""
 
     item: QueueItem
     reply: OutboxMessage
@@ -32,9 +32,8 @@ class PendingDelivery(Struct):
 class DeliveryRules(Struct, frozen=True, kw_only=True):
     """Limits for retries and calls.
 
-    `unsure`: how often a post with an unknown outcome is repeated. `send_timeout` and
-    `edit_timeout` are timeouts in seconds for sending and editing. `replies`: which chunks quote
-    the question.
+    `max_unsure`: how often a post with an unknown outcome is repeated. `send_timeout` and
+    `edit_timeout` are in seconds. `replies`: which chunks quote the question.
     """
 
     attempts: int = 8
@@ -61,12 +60,11 @@ class DeliveryRules(Struct, frozen=True, kw_only=True):
         return None
 
 
-_QUEUE = "gone"
-MAX_TARGETS = 10_000
-
-
 class DeadTargets:
-    """Stores one parked queue item per address and keeps the newest."""
+    """Addresses that a platform has permanently rejected, until a message comes from them.
+
+    Stores one parked queue item per address and keeps the newest.
+    """
 
     def __init__(self, store: Store, clock: Clock, max_targets: int = MAX_TARGETS) -> None:
         self._store = store
@@ -88,16 +86,14 @@ class DeadTargets:
         topic = topic_of(address)
         self._reasons.pop(topic, None)
         self._reasons[topic] = reason
-        key = _key(topic)
-        await self._store.queues.put(
-            QueueItem(key=key, lane=_QUEUE, topic=topic, body=Raw(b"null"))
-        )
-        await self._store.queues.park(key, reason)
+        item = QueueItem(key=_key(topic), lane=_QUEUE, topic=topic, body=Raw(b"null"))
+        await self._store.queues.put(item)
+        await self._store.queues.park(item.key, reason)
         while len(self._reasons) > self._max_targets:
             await self._forget(next(iter(self._reasons)), "too many dead targets")
 
     async def revive(self, address: Address) -> None:
-        """Forget the refusal, because a message came from the address."""
+        """Forget the rejection, because a message came from the address."""
         topic = topic_of(address)
         if topic in self._reasons:
             await self._forget(topic, "a message came from it")

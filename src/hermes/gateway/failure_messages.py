@@ -60,7 +60,6 @@ def limit_message(code: str, reason: str, role: Role) -> str:
 
 
 def failure_message(code: str, reason: str, role: Role) -> str:
-    """Return the message for a user whose turn failed."""
     if not reason:
         return INTERNAL_ERROR
     if role is Role.OWNER:

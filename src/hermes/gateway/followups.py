@@ -1,6 +1,5 @@
 """Return results that arrive after a turn to the chat's session as inbox messages."""
 
-import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -13,8 +12,6 @@ from hermes.ports.store import EnqueueItem, Store, Write
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Text, Trust, User
 from hermes.schema.scope import OWNER, Address, Requester, Role, Scope
-
-log = logging.getLogger(__name__)
 
 LOCATION_KIND = "place"
 
@@ -40,7 +37,8 @@ class ChatFollowups:
     """
 
     def __init__(self) -> None:
-        self._wake: Callable[[str], None] = _ignore_wake
+        # Without a gateway in this process, the follow-up stays queued.
+        self._wake: Callable[[str], None] = lambda key: None
 
     def set_wake(self, wake: Callable[[str], None]) -> None:
         """Set the callback that wakes a session; call before the first follow-up."""
@@ -119,7 +117,3 @@ async def current_scope(store: Store, scope: Scope) -> Scope:
         role=location.role,
         asker=location.asker,
     )
-
-
-def _ignore_wake(key: str) -> None:
-    log.debug("no gateway answers %s here; the follow-up stays queued", key)

@@ -1,4 +1,4 @@
-"""Build the footer below a chat answer: failed file changes, model, context use and folder."""
+"""Build a chat answer's footer: failed file changes, model, context use, working directory."""
 
 import os
 import re
@@ -8,19 +8,15 @@ import msgspec
 from msgspec import Struct
 
 from hermes.kit.text import one_line
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, Usage, text_of
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
 
 FILE_TOOLS = frozenset({"write_file", "patch"})
 MAX_REASON = 160
-"""Characters of the reason."""
 MAX_FILES = 5
-"""How many files are listed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 
 
 class _FileArguments(Struct, frozen=True):
-    """The arguments of a call that name the files to change."""
-
     path: str = ""
     patch: str = ""
 
@@ -39,7 +35,6 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
     window: Callable[[str, str], int] = lambda model, provider: 0
 
     def text_for(self, messages: Sequence[Message]) -> str:
-        """Return the footer for the messages of a turn, or ""."""
         parts = [
             _warning(failed_file_changes(messages)) if self.show_failed_files else "",
             self._footer(messages),
@@ -52,14 +47,14 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
             return ""
         facts = {
             "model": last.model,
-            "context_pct": self._filled(last.usage, last.model, last.provider),
+            "context_pct": self._context_use(last),
             "cwd": self._short_folder,
         }
         return " · ".join(fact for name in self.fields if (fact := facts.get(name, "")))
 
-    def _filled(self, usage: Usage, model: str, provider: str) -> str:
-        window = self.window(model, provider)
-        tokens = usage.input + usage.output
+    def _context_use(self, answer: Assistant) -> str:
+        window = self.window(answer.model, answer.provider)
+        tokens = answer.usage.input + answer.usage.output
         return f"{min(round(100 * tokens / window), 100)}%" if window and tokens else ""
 
     @property
@@ -96,8 +91,7 @@ def _paths(call: ToolCall) -> Iterator[str]:
 
 
 def _warning(files: Mapping[str, str]) -> str:
-    if not files:
-        return ""
-    lines = [f"⚠ {path} was not changed: {reason}" for path, reason in [*files.items()][:MAX_FILES]]
-    more = len(files) - MAX_FILES
-    return "\n".join([*lines, *([f"⚠ and {more} more"] if more > 0 else [])])
+    lines = [f"⚠ {path} was not changed: {reason}" for path, reason in files.items()]
+    if (more := len(files) - MAX_FILES) > 0:
+        lines[MAX_FILES:] = [f"⚠ and {more} more"]
+    return "\n".join(lines)

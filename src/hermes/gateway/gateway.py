@@ -15,7 +15,7 @@ from hermes.commands.command import CommandContext
 from hermes.commands.registry import Registry
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.actor_pool import ActorLimits, ActorPool
-from hermes.gateway.chat_runs import ActorCallbacks, ActorRules
+from hermes.gateway.chat_runs import ActorCallbacks, ActorRules, no_rejection
 from hermes.gateway.chat_sessions import ChatSessions, ResetPolicy
 from hermes.gateway.command_runner import CommandRunner, GatewayCommand, Shortcuts
 from hermes.gateway.cross_post import CrossPoster
@@ -67,9 +67,9 @@ class GatewayRules(Struct, frozen=True, kw_only=True):
 
     `drain`: seconds running turns get at shutdown. `poll_interval`: seconds between polls of the
     queues for rows of other processes. `progress_display`: progress display by platform,
-    `default_display` for the others. `without_reactions`: platforms without reactions. `replies`:
-    which chunks quote the question, by platform. `timestamps`: prefix messages with their time for
-    the model.
+    `default_display` for the others. `without_reactions`: platforms without reactions.
+    `quote_policies`: which chunks quote the question, by platform. `timestamps`: prefix messages
+    with their time for the model.
     """
 
     actors: ActorRules = ActorRules()
@@ -100,33 +100,17 @@ class BorrowedChannel(Struct, frozen=True):
     rate_limiter: RateLimiter
 
 
-async def no_rejection(message: InboxMessage) -> str:
-    return ""
-
-
 async def no_borrowers() -> None:
     log.debug("no other profile uses these channels")
-
-
-def ignore_contact(inbound: Inbound) -> None:
-    log.debug("message from %s", inbound.address)
-
-
-def no_targets(targets: str) -> tuple[Address, ...]:
-    return ()
-
-
-def no_tools(platform: str) -> Mapping[str, Tool]:
-    return {}
 
 
 class GatewayDeps(Struct, frozen=True, kw_only=True):
     """What a gateway is built from.
 
-    `context`: the context of a slash command. `refusal`: why a turn may not start, or "".
+    `context`: the context of a slash command. `rejection`: why a turn may not start, or "".
     `resolve_targets`: resolve target names. `on_contact`: called for every admitted message.
-    `mirror`: adds cross-posts to sessions. `wait_for_borrowers`: wait for other profiles that use
-    these channels. `running_processes`: start times of a session's processes. `tools`: the tools
+    `cross_poster`: adds cross-posts to sessions. `wait_for_borrowers`: wait for other profiles that
+    use these channels. `running_processes`: when a session's processes started. `tools`: the tools
     offered on a platform. Without `approvals`, no questions are asked.
     """
 
@@ -143,8 +127,8 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
     borrowed: Mapping[str, BorrowedChannel] = {}
     rate_limiters: Mapping[str, RateLimiter] = {}
     rejection: Callable[[InboxMessage], Awaitable[str]] = no_rejection
-    resolve_targets: Callable[[str], tuple[Address, ...]] = no_targets
-    on_contact: Callable[[Inbound], None] = ignore_contact
+    resolve_targets: Callable[[str], tuple[Address, ...]] = lambda targets: ()
+    on_contact: Callable[[Inbound], None] = lambda inbound: None
     cross_poster: CrossPoster | None = None
     hooks: Hooks = NoHooks()
     wait_for_borrowers: Callable[[], Awaitable[None]] = no_borrowers
@@ -152,7 +136,7 @@ class GatewayDeps(Struct, frozen=True, kw_only=True):
     shortcuts: Shortcuts = Shortcuts()
     footer: AnswerFooter = AnswerFooter()
     running_processes: Callable[[Session], Sequence[datetime]] | None = None
-    tools: Callable[[str], Mapping[str, Tool]] = no_tools
+    tools: Callable[[str], Mapping[str, Tool]] = lambda platform: {}
 
 
 class Gateway:
@@ -164,32 +148,26 @@ class Gateway:
         sessions = self._sessions = ChatSessions(store, clock, deps.cwd, rules.resets)
         if deps.running_processes is not None:
             sessions.set_running_processes(deps.running_processes)
-        self._channels = dict(deps.channels) | {
-            name: borrowed.channel for name, borrowed in deps.borrowed.items()
-        }
+        borrowed = {name: borrowed.channel for name, borrowed in deps.borrowed.items()}
+        self._channels = {**deps.channels, **borrowed}
         self.dead = DeadTargets(store, clock)
         self._stale_progress = StaleProgress(store, clock)
         self._questions = QuestionPosts(store, clock)
         self.actors = ActorPool(store, clock, runner, sessions, rules.actors, rules.limits)
-        self.command_runner = CommandRunner(
-            store, clock, runner, self.actors, sessions, self._questions
-        )
-        self.command_runner.set_commands(deps.registry, deps.context, deps.urgent)
-        self.command_runner.set_hooks(deps.hooks)
+        commands = CommandRunner(store, clock, runner, self.actors, sessions, self._questions)
+        commands.set_commands(deps.registry, deps.context, deps.urgent)
+        commands.set_hooks(deps.hooks)
+        self.command_runner = commands
         if not isinstance(deps.hooks, NoHooks):
             runner.set_observer(TurnObserver(deps.hooks, self._channels))
         self._approvals = deps.approvals
-        self.intake = Intake(
-            store, clock, deps.authorize, self.actors, self.command_runner, self.dead
-        )
-        self.command_runner.set_command_queue(self.intake.command_queue)
+        self.intake = Intake(store, clock, deps.authorize, self.actors, commands, self.dead)
+        commands.set_command_queue(self.intake.command_queue)
         self.supervisor = Supervisor(deps.channels, clock, rules.supervisor)
         self.rate_limiters = {
-            name: RateLimiter(clock, channel_.caps) for name, channel_ in deps.channels.items()
-        }
-        self.rate_limiters |= deps.rate_limiters
-        self.rate_limiters |= {
-            name: borrowed.rate_limiter for name, borrowed in deps.borrowed.items()
+            **{name: RateLimiter(clock, own.caps) for name, own in deps.channels.items()},
+            **deps.rate_limiters,
+            **{name: borrowed.rate_limiter for name, borrowed in deps.borrowed.items()},
         }
         self.deliveries = {
             name: Delivery(store, clock, name, channel, self.dead, rules.delivery_on(name))
@@ -222,9 +200,8 @@ class Gateway:
             group.start_soon(self.actors.run)
             group.start_soon(self._poll)
             for name, channel in self._channels.items():
-                editor = EditChannel(
-                    channel, partial(self._is_online, name), self.rate_limiters[name]
-                )
+                online, limiter = partial(self._is_online, name), self.rate_limiters[name]
+                editor = EditChannel(channel, online, limiter)
                 group.start_soon(self._stale_progress.run, name, editor)
             group.start_soon(self.supervisor.run, handle or self.intake.accept)
             emit_startup(self._deps.hooks, self._deps.channels)
@@ -353,13 +330,14 @@ class Gateway:
         platform = platform_of(address.channel)
         display = self._rules.progress_display.get(platform, self._rules.default_display)
         tools = self._deps.tools(platform)
-        rate_limiter = self.rate_limiters[address.channel]
-        target, clock, pace = (
+        progress = ProgressMessage(
+            channel,
             platform_address(address),
             self._deps.clock,
             self._rules.progress_timing,
+            display,
+            self.rate_limiters[address.channel],
         )
-        progress = ProgressMessage(channel, target, clock, pace, display, rate_limiter)
         progress.set_listeners(
             partial(self._stale_progress.add_live, run, address),
             partial(self._stale_progress.add_final_edit, run, address),
@@ -371,7 +349,6 @@ class Gateway:
         return progress
 
     def _react_seen(self, inbound: Inbound) -> None:
-        """React to the message without blocking intake."""
         if inbound.message:
             self._add_reaction(inbound.address, inbound.message, SEEN_REACTION)
 
@@ -395,22 +372,20 @@ class Gateway:
         channel = self._channels.get(address.channel)
         if platform_of(address.channel) in self._rules.without_reactions or self._group is None:
             return
-        if self._pending_reactions >= MAX_REACTIONS or not self.rate_limiters[
-            address.channel
-        ].try_acquire(platform_address(address)):
+        if self._pending_reactions >= MAX_REACTIONS:
             return
-        if isinstance(channel, SupportsReactions):
+        to = platform_address(address)
+        free = self.rate_limiters[address.channel].try_acquire(to)
+        if free and isinstance(channel, SupportsReactions):
             self._pending_reactions += 1
-            self._group.start_soon(self._react, channel, platform_address(address), message, emoji)
+            self._group.start_soon(self._react, channel, to, message, emoji)
 
     async def _react(
         self, channel: SupportsReactions, address: Address, message: str, emoji: str
     ) -> None:
         try:
-            limit = self._rules.progress_timing.timeout
-            await run_with_timeout(
-                self._deps.clock, limit, lambda: channel.react(address, message, emoji)
-            )
+            clock, limit = self._deps.clock, self._rules.progress_timing.timeout
+            await run_with_timeout(clock, limit, lambda: channel.react(address, message, emoji))
         except Exception as error:  # noqa: BLE001 - reactions are optional
             log.info("cannot react in %s: %r", address, error)
         finally:

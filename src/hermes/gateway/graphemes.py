@@ -1,7 +1,7 @@
 """Find grapheme boundaries, so that text is not split inside a visible character.
 
 Implements extended grapheme clusters (UAX 29) with the standard library's character data. Where
-that data lacks a property, neighbours stay together.
+that data lacks a property, neighbors stay together.
 """
 
 from bisect import bisect_right
@@ -102,7 +102,7 @@ def _always_joined(left: _Kind, right: _Kind) -> bool:
 
 
 def _joined_here(text: str, at: int, floor: int, kinds: tuple[_Kind, _Kind]) -> bool:
-    """Handle the cases that depend on more than the two neighbours."""
+    """Handle the cases that depend on more than the two neighbors."""
     match kinds:
         case (_Kind.FLAG, _Kind.FLAG):
             return _flags_before(text, at, floor) % 2 == 1

@@ -25,8 +25,6 @@ MAX_RESPONSE = 4000
 
 
 class EventSource(Struct, frozen=True, kw_only=True):
-    """The chat, user and session of an event."""
-
     platform: str = ""
     user_id: str = ""
     chat_id: str = ""
@@ -70,8 +68,7 @@ def command_event(name: str) -> str:
 
 
 def emit_startup(hooks: Hooks, platforms: Iterable[str]) -> None:
-    names = sorted(platforms)
-    hooks.emit("gateway:startup", EventSource().context(platforms=names))
+    hooks.emit("gateway:startup", EventSource().context(platforms=sorted(platforms)))
 
 
 def emit_session_start(hooks: Hooks, source: EventSource) -> None:
@@ -109,8 +106,6 @@ class TurnObserver:
 
 
 class RunHookEmitter:
-    """Emits hook events from the events of one run."""
-
     def __init__(self, hooks: Hooks, source: EventSource) -> None:
         self._hooks = hooks
         self._source = source
@@ -122,23 +117,22 @@ class RunHookEmitter:
             case RunStarted():
                 self._hooks.emit("agent:start", self._source.context())
             case MessageAdded(message=Assistant() as message):
-                self._step(message)
+                self._steps += 1
+                self._response = text_of(message) or self._response
+                tools = [call.name for call in message.calls]
+                context = self._source.context(iteration=self._steps, tool_names=tools)
+                self._hooks.emit("agent:step", context)
             case QuestionAsked(question=question):
-                more = {"command": question.subject, "description": question.text}
-                context = self._source.context(question_id=question.id, **more)
+                context = self._source.context(
+                    question_id=question.id, command=question.subject, description=question.text
+                )
                 self._hooks.emit("pre_approval_request", context)
             case QuestionAnswered(question=question, answer=answer):
                 context = self._source.context(question_id=question, choice=answer or "timeout")
                 self._hooks.emit("post_approval_response", context)
             case RunEnded(outcome=outcome):
-                more = {"response": self._response[:MAX_RESPONSE], "outcome": outcome.value}
-                self._hooks.emit("agent:end", self._source.context(**more))
+                response = self._response[:MAX_RESPONSE]
+                context = self._source.context(response=response, outcome=outcome.value)
+                self._hooks.emit("agent:end", context)
             case _:
                 return
-
-    def _step(self, message: Assistant) -> None:
-        self._steps += 1
-        self._response = text_of(message) or self._response
-        tools = [call.name for call in message.calls]
-        more = {"iteration": self._steps, "tool_names": tools}
-        self._hooks.emit("agent:step", self._source.context(**more))

@@ -31,18 +31,11 @@ HookHandler: TypeAlias = Callable[[str, dict[str, object]], object]
 """A hook handler; may be async. Its return value only matters for commands."""
 
 EVENTS = frozenset(
-    {
-        "gateway:startup",
-        "session:start",
-        "session:end",
-        "session:reset",
-        "agent:start",
-        "agent:step",
-        "agent:end",
-        "pre_approval_request",
-        "post_approval_response",
-    }
-)
+    (
+        "gateway:startup", "session:start", "session:end", "session:reset", "agent:start",
+        "agent:step", "agent:end", "pre_approval_request", "post_approval_response",
+    )
+)  # fmt: skip
 COMMAND_PREFIX = "command:"
 
 NEVER_BLOCKED = frozenset({"command:stop"})
@@ -152,7 +145,6 @@ class _Thread:
             await self._worker.ended()
 
     def drop_pending(self) -> None:
-        """Discard queued events and end the thread."""
         try:
             while True:
                 self._jobs.get_nowait()
@@ -179,11 +171,9 @@ class _Thread:
             failure = _HandlerFailed(repr(error))
         finally:
             self._since = None
-        if job.outcome is None:
-            return
-        if failure is not None:
+        if job.outcome is not None and failure is not None:
             job.outcome.set_exception(failure)
-        else:
+        elif job.outcome is not None:
             job.outcome.set_result(value)
 
 
@@ -201,7 +191,8 @@ class _Hook:
         self.name = source.name
         self.loaded: Future[HookHandler] = Future()
         self.events = _Thread(source.name, clock, rules)
-        self.decisions = _Thread(source.name, clock, rules) if _decides(source) else self.events
+        decides = any(name.startswith(COMMAND_PREFIX) or name == "*" for name in source.events)
+        self.decisions = _Thread(source.name, clock, rules) if decides else self.events
         self._source = source
 
     @property
@@ -221,14 +212,17 @@ class _Hook:
             self.decisions.start(lambda: handle)
 
     def wants(self, event: str) -> bool:
-        return any(_matches(pattern, event) for pattern in self._source.events)
+        patterns = self._source.events
+        return event in patterns or any(
+            pattern.endswith("*") and event.startswith(pattern[:-1]) for pattern in patterns
+        )
 
     def drop_pending(self) -> None:
         for thread in self.threads:
             thread.drop_pending()
 
     def _load(self) -> HookHandler | None:
-        # From here on it cannot be cancelled, only abandoned.
+        # After this it cannot be cancelled, only abandoned.
         if not self.loaded.set_running_or_notify_cancel():
             return None
         try:
@@ -255,7 +249,6 @@ class HookBus:
         return [hook.name for hook in self._hooks]
 
     def dropped(self) -> dict[str, int]:
-        """Return how many events each hook has missed."""
         return {hook.name: hook.dropped for hook in self._hooks if hook.dropped}
 
     def emit(self, event: str, context: HookContext) -> None:
@@ -276,17 +269,15 @@ class HookBus:
         async with anyio.create_task_group() as group:
             for index, hook in enumerate(asked):
                 group.start_soon(ask, index, hook)
-        final = (
-            decision
-            for decision in values
-            if decision is not None and decision.decision is not HookVerdict.ALLOW
-        )
-        return next(final, None)
+        decisions = (decision for decision in values if decision is not None)
+        return next((one for one in decisions if one.decision is not HookVerdict.ALLOW), None)
 
     async def _ask(
         self, hook: _Hook, event: str, context: dict[str, object]
     ) -> HookDecision | None:
-        denied = HookDecision(HookVerdict.DENY, _unavailable_message(hook.name, event))
+        command = event.removeprefix(COMMAND_PREFIX)
+        reason = f"/{command} was not run: the hook {hook.name} did not answer. Try again."
+        denied = HookDecision(HookVerdict.DENY, reason)
         if hook.decisions.stuck:
             log.warning("hook %s hangs; not asked about %s", hook.name, event)
             return denied
@@ -364,22 +355,6 @@ async def _value(outcome: "Future[T]") -> T:
 async def _finished(value: Awaitable[object], seconds: float) -> object:
     async with asyncio.timeout(seconds):
         return await value
-
-
-def _matches(pattern: str, event: str) -> bool:
-    if pattern.endswith("*"):
-        return event.startswith(pattern[:-1])
-    return pattern == event
-
-
-def _decides(source: HookSource) -> bool:
-    """Whether the hook may want to decide about commands."""
-    return any(pattern.startswith(COMMAND_PREFIX) or pattern == "*" for pattern in source.events)
-
-
-def _unavailable_message(name: str, event: str) -> str:
-    command = event.removeprefix(COMMAND_PREFIX)
-    return f"/{command} was not run: the hook {name} did not answer. Try again."
 
 
 def _decision(name: str, value: object) -> HookDecision | None:

@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 
 from hermes.commands.registry import is_command
 from hermes.gateway.actor_pool import ActorPool
-from hermes.gateway.authorization import is_authenticated_platform
+from hermes.gateway.authorization import AUTHENTICATED_PLATFORMS
 from hermes.gateway.command_queue import (
     AFTER_COMMANDS,
     CommandQueue,
@@ -73,13 +73,15 @@ class Intake:
         self._shortcuts = Shortcuts()
         self._inbound_limit = InboundLimit(clock)
         self._session_keys = SessionKeys(store, clock)
-        self._posted: Callable[[Address], None] = _ignore_posted
-        self._react: Callable[[Inbound], None] = _no_reaction
-        self._on_contact: Callable[[Inbound], None] = _no_reaction
-        self._resolve_targets: Callable[[str], tuple[Address, ...]] = _no_targets
-        self._on_cross_post: Callable[[Address, str], None] = _ignore_cross_post
-        self._store_watch: Callable[[Address], AbstractContextManager[None]] = _no_store_watch
-        self._stamp: Callable[[User], User] = without_timestamp
+        self._posted: Callable[[Address], None] = lambda address: None
+        self._react: Callable[[Inbound], None] = lambda inbound: None
+        self._on_contact: Callable[[Inbound], None] = lambda inbound: None
+        self._resolve_targets: Callable[[str], tuple[Address, ...]] = lambda targets: ()
+        self._on_cross_post: Callable[[Address, str], None] = lambda address, text: None
+        self._store_watch: Callable[[Address], AbstractContextManager[None]] = lambda address: (
+            nullcontext()
+        )
+        self._stamp: Callable[[User], User] = lambda user: user
 
     def set_outputs(
         self, posted: Callable[[Address], None], react: Callable[[Inbound], None]
@@ -96,7 +98,6 @@ class Intake:
         self._store_watch = store_watch
 
     def set_shortcuts(self, shortcuts: Shortcuts) -> None:
-        """Set the aliases of commands."""
         self._shortcuts = shortcuts
 
     def set_timestamps(self, stamp: Callable[[User], User]) -> None:
@@ -104,7 +105,6 @@ class Intake:
         self._stamp = stamp
 
     def set_answers(self, answers: QuestionAnswers) -> None:
-        """Set the handler of answers to the agent's questions."""
         self._answers = answers
 
     def set_targets(
@@ -141,15 +141,7 @@ class Intake:
             admitted = await self._with_unique_key(admitted, inbound.address)
             await self._dead.revive(inbound.address)
         self._on_contact(inbound)
-        message = InboxMessage(
-            user=User(new_id("msg"), inbound.parts, admitted.trust),
-            address=inbound.address,
-            asker=_asker(inbound),
-            principal=admitted.principal,
-            role=admitted.role,
-            answer_at=self._resolve_targets(inbound.answer_to) if inbound.answer_to else (),
-            reply_to=inbound.reply_to,
-        )
+        message = self._inbox_message(inbound, admitted)
         line = self._command_line(message)
         failpoint("intake.before_put")
         if inbound.verbatim:
@@ -166,6 +158,22 @@ class Intake:
             self._inbound_limit.count(admitted.principal, admitted.role)
         failpoint("intake.before_ack")
 
+    def _inbox_message(self, inbound: Inbound, admitted: Admitted) -> InboxMessage:
+        return InboxMessage(
+            user=User(new_id("msg"), inbound.parts, admitted.trust),
+            address=inbound.address,
+            asker=Requester(
+                user=inbound.sender,
+                name=inbound.about.user_name,
+                chat_name=inbound.about.chat_name,
+                message=inbound.message or "",
+            ),
+            principal=admitted.principal,
+            role=admitted.role,
+            answer_at=self._resolve_targets(inbound.answer_to) if inbound.answer_to else (),
+            reply_to=inbound.reply_to,
+        )
+
     async def _accept_message(self, key: str, admitted: Admitted, message: InboxMessage) -> bool:
         """Store it and wake the session; return whether it is new."""
         message = structs.replace(message, user=self._stamp(message.user))
@@ -179,16 +187,16 @@ class Intake:
         return new
 
     async def _is_over_limit(self, key: str, admitted: Admitted, inbound: Inbound) -> bool:
-        """Whether the message is refused for good; one accepted before is not."""
+        """Whether the message is rejected for good; one accepted before is not."""
         wait = self._inbound_limit.wait(admitted.principal, admitted.role)
         if not wait or not await self._is_new(f"{key}:0" if inbound.verbatim else key):
             return False
-        if is_authenticated_platform(platform_of(inbound.address.channel)):
+        if platform_of(inbound.address.channel) in AUTHENTICATED_PLATFORMS:
             raise InboundRefused(TOO_FAST, wait=wait)
-        refused = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
+        rejected = QueueItem(key=key, lane=REJECTED, topic=admitted.key, body=Raw(b"null"))
         notice = self._inbound_limit.notice(admitted.principal)
         await self.command_queue.reply(
-            f"{key}:reply", inbound.address, notice, EnqueueItem(refused), CompleteItem(key)
+            f"{key}:reply", inbound.address, notice, EnqueueItem(rejected), CompleteItem(key)
         )
         return True
 
@@ -203,11 +211,6 @@ class Intake:
         key = await self._session_keys.assign(admitted.key, admitted.chat, address)
         return structs.replace(admitted, key=key)
 
-    @property
-    def open_commands(self) -> int:
-        """Number of open commands."""
-        return self.command_queue.count
-
     async def _accept_command(
         self, key: str, admitted: Admitted, message: InboxMessage, line: str
     ) -> bool:
@@ -220,23 +223,19 @@ class Intake:
     async def _submit_after_commands(
         self, key: str, admitted: Admitted, message: InboxMessage
     ) -> bool:
-        """Submit the message once the commands before it are done."""
-
         async def work() -> CommandResult:
             return SubmitMessage(message.user.parts)
 
-        return await self.command_queue.submit(
-            QueuedCommand(
-                key=key, session=admitted.key, message=message, work=work, queue=AFTER_COMMANDS
-            )
+        waiting = QueuedCommand(
+            key=key, session=admitted.key, message=message, work=work, queue=AFTER_COMMANDS
         )
+        return await self.command_queue.submit(waiting)
 
     def _command_line(self, message: InboxMessage) -> str | None:
         """Return the command line if the message is a command and nothing else."""
         match message.user.parts:
-            case (Text(text),):
-                expanded = self._shortcuts.expand(text)
-                return expanded.strip() if is_typed_command(expanded) else None
+            case (Text(text),) if is_typed_command(expanded := self._shortcuts.expand(text)):
+                return expanded.strip()
             case _:
                 return None
 
@@ -315,35 +314,6 @@ def _is_for_another_bot(inbound: Inbound) -> bool:
             return False
 
 
-def _asker(inbound: Inbound) -> Requester:
-    return Requester(
-        user=inbound.sender,
-        name=inbound.about.user_name,
-        chat_name=inbound.about.chat_name,
-        message=inbound.message or "",
-    )
-
-
-def _ignore_posted(address: Address) -> None:
-    log.debug("no delivery for %s", address)
-
-
-def _no_store_watch(address: Address) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def _no_targets(targets: str) -> tuple[Address, ...]:
-    return ()
-
-
-def _ignore_cross_post(address: Address, text: str) -> None:
-    log.debug("no cross-posts to %s", address)
-
-
-def _no_reaction(inbound: Inbound) -> None:
-    log.debug("no reaction for %s", inbound.key)
-
-
 class MessageTimestamps:
     """Prefixes messages with the time in `zone`, or the machine's time zone."""
 
@@ -361,9 +331,4 @@ class MessageTimestamps:
 
 
 def format_timestamp(moment: datetime) -> str:
-    """Format like `[Mon 2026-11-16 15:09 CET]`."""
     return f"[{moment:%a %Y-%m-%d %H:%M %Z}]"
-
-
-def without_timestamp(user: User) -> User:
-    return user

@@ -1,4 +1,4 @@
-"""Notify chats after a restart: those that asked for it, and the home channels."""
+"""Notify chats of a restart, and of a store outage without storing anything."""
 
 import logging
 from collections.abc import Collection, Generator, Mapping
@@ -34,39 +34,6 @@ from hermes.schema.errors import (
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
-RESTARTS = "restarts"
-BACK_ONLINE = "Hermes is back online."
-_MAX_CLAIMED = 100
-
-
-async def request_restart_notice(store: Store, address: Address) -> None:
-    """Store the request; call before restarting."""
-    topic = topic_of(address)
-    await store.queues.put(
-        QueueItem(key=new_id("back"), lane=RESTARTS, topic=topic, body=Raw(b"{}"))
-    )
-
-
-async def post_restart_notices(
-    store: Store, clock: Clock, homes: Collection[Address], channels: Collection[str]
-) -> None:
-    """Notify the homes and the requesting chats once each, on these channels only.
-
-    Other channels cannot deliver it or do not want it.
-    """
-    if not homes and not await store.queues.topics(RESTARTS):
-        return
-    rows = await store.queues.claim(RESTARTS, None, "the start", timedelta(0), _MAX_CLAIMED)
-    addresses = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
-    now = clock.now()
-    posts = [
-        outbox_post(new_id("back"), OutboxMessage(address=address, text=BACK_ONLINE, at=now))
-        for address in addresses
-        if address.channel in channels
-    ]
-    await store.commit(*posts, *(CompleteItem(row.key) for row in rows))
-
-
 log = logging.getLogger(__name__)
 
 SLOW_STORE_SECONDS = 3.0
@@ -86,8 +53,35 @@ STORE_BROKEN = (
     f"I cannot store anything, so I cannot answer yet; {_NOT_LOST}, find the cause: hermes doctor"
 )
 
-_SESSION_ERRORS = (SessionBusy, LeaseLost, StateConflict, NotFound)
-"""Errors about a session, not about the store."""
+RESTARTS = "restarts"
+BACK_ONLINE = "Hermes is back online."
+_MAX_CLAIMED = 100
+
+
+async def request_restart_notice(store: Store, address: Address) -> None:
+    """Store the request; call before restarting."""
+    key, topic = new_id("back"), topic_of(address)
+    await store.queues.put(QueueItem(key=key, lane=RESTARTS, topic=topic, body=Raw(b"{}")))
+
+
+async def post_restart_notices(
+    store: Store, clock: Clock, homes: Collection[Address], channels: Collection[str]
+) -> None:
+    """Notify the home channels and the requesting chats once each, on these channels only.
+
+    Other channels cannot deliver it or do not want it.
+    """
+    if not homes and not await store.queues.topics(RESTARTS):
+        return
+    rows = await store.queues.claim(RESTARTS, None, "the start", timedelta(0), _MAX_CLAIMED)
+    addresses = dict.fromkeys([*homes, *(address_of_topic(row.topic) for row in rows)])
+    now = clock.now()
+    posts = [
+        outbox_post(new_id("back"), OutboxMessage(address=address, text=BACK_ONLINE, at=now))
+        for address in addresses
+        if address.channel in channels
+    ]
+    await store.commit(*posts, *(CompleteItem(row.key) for row in rows))
 
 
 class OutageNotices:
@@ -137,8 +131,16 @@ class OutageNotices:
                 self._idle = anyio.Event()
 
     def notify(self, address: Address, error: StoreError) -> None:
-        if not isinstance(error, _SESSION_ERRORS):
-            self._notify(address, _notice_for(error))
+        match error:
+            case SessionBusy() | LeaseLost() | StateConflict() | NotFound():
+                # These are about a session, not about the store.
+                return
+            case StoreFull():
+                self._notify(address, DISK_FULL)
+            case StoreLocked():
+                self._notify(address, DATABASE_LOCKED)
+            case _:
+                self._notify(address, STORE_BROKEN)
 
     def clear(self, address: Address) -> None:
         """Forget the notice after a successful delivery, so that the next outage is reported."""
@@ -146,10 +148,8 @@ class OutageNotices:
 
     def _notify(self, address: Address, text: str) -> None:
         now = self._clock.monotonic()
-        if (
-            self._group is None
-            or now - self._notified.get(address, now - REPEAT_AFTER) < REPEAT_AFTER
-        ):
+        notified = self._notified.get(address, now - REPEAT_AFTER)
+        if self._group is None or now - notified < REPEAT_AFTER:
             return
         channel = self._channels.get(address.channel)
         # Webhook callers get the error as the response to their request.
@@ -169,13 +169,3 @@ class OutageNotices:
         except Exception as error:  # noqa: BLE001 - retried with the next failure
             log.info("could not send the outage notice to %s: %r", address, error)
             self.clear(address)
-
-
-def _notice_for(error: StoreError) -> str:
-    match error:
-        case StoreFull():
-            return DISK_FULL
-        case StoreLocked():
-            return DATABASE_LOCKED
-        case _:
-            return STORE_BROKEN

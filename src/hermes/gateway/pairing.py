@@ -110,7 +110,7 @@ class Pairing:
         platform = checked_platform(platform)
         code = _normalized_code(code)
         with self._files.changing():
-            now = self._now()
+            now = self._clock.now().timestamp()
             limits = self._files.limits()
             if wait := _locked(limits, platform, now):
                 return PairingRejected(PairingRejection.LOCKED, wait=wait)
@@ -119,15 +119,13 @@ class Pairing:
             matching = [key for key, entry in pending.items() if _matches_code(entry, code)]
             if not matching:
                 return self._failed(platform, limits, now)
-            entry = as_entry(pending.pop(matching[0])) or {}
-            grant = PairedUser(
-                platform, _text(entry, "user_id"), _text(entry, "user_name"), _moment(now)
-            )
-            self._approve(grant, now)
+            entry = as_entry(pending.pop(matching[0]))
+            user, name = _text(entry, "user_id"), _text(entry, "user_name")
+            self._approve(platform, user, name, now)
             self._files.write_pending(platform, pending)
             if limits.pop(f"_failures:{platform}", None) is not None:
                 self._files.write_limits(limits)
-        return grant
+        return PairedUser(platform, user, name, _moment(now))
 
     def revoke(self, platform: str, user: str) -> bool:
         """Remove an approval; return False if there was none."""
@@ -143,22 +141,27 @@ class Pairing:
 
     def clear_pending(self, platform: str | None = None) -> int:
         """Forget all pending codes and return their number."""
+        count = 0
         with self._files.changing():
-            counts = [self._clear(name) for name in self._named(platform, "pending")]
-        return sum(counts)
+            for name in self._named(platform, "pending"):
+                if pending := self._files.pending(name):
+                    self._files.write_pending(name, {})
+                    count += len(pending)
+        return count
 
     def approved(self, platform: str) -> frozenset[str]:
         """Return the ids of all approved users, for the access rules.
 
         Empty while the file is unusable, so that users named in the settings still get through.
         """
+        what = f"{platform} are treated as paired"
         try:
-            grants = self.paired_users(platform)
+            users = self.paired_users(platform)
         except ConfigError as error:
-            self._log_fault(f"{platform} are treated as paired", error)
+            self._log_fault(what, error)
             return frozenset()
-        self._faults.pop(f"{platform} are treated as paired", None)
-        return frozenset(grant.user for grant in grants)
+        self._faults.pop(what, None)
+        return frozenset(paired.user for paired in users)
 
     def paired_users(self, platform: str | None = None) -> list[PairedUser]:
         return [
@@ -167,12 +170,12 @@ class Pairing:
             )
             for name in self._named(platform, "approved")
             for user, value in self._files.approved(name).items()
-            for entry in [as_entry(value) or {}]
+            for entry in [as_entry(value)]
             if user.strip()
         ]
 
     def pending(self, platform: str | None = None) -> list[PairingRequest]:
-        now = self._now()
+        now = self._clock.now().timestamp()
         return [
             PairingRequest(name, _text(entry, "user_id"), _text(entry, "user_name"), asked_at)
             for name in self._named(platform, "pending")
@@ -182,18 +185,27 @@ class Pairing:
 
     def _issue(self, platform: str, user: str, name: str) -> PairingCode | PairingRejected:
         with self._files.changing():
-            now = self._now()
+            now = self._clock.now().timestamp()
             pending = _unexpired(self._files.pending(platform), now)
-            own = {key: entry for key, entry in pending.items() if _is_from(entry, user)}
+            own = {k: e for k, e in pending.items() if _text(as_entry(e), "user_id") == user}
             others = {key: entry for key, entry in pending.items() if key not in own}
-            if refusal := self._rejection(platform, user, others, now):
-                return refusal
-            if len(_request_times(others)) >= MAX_PENDING:
-                del others[_oldest(others)]
+            if rejection := self._rejection(platform, user, others, now):
+                return rejection
+            requested = _request_times(others)
+            if len(requested) >= MAX_PENDING:
+                del others[min(requested, key=requested.__getitem__)]
             code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
-            entry = _new_entry(code, user, name, now)
-            # Keep the first request time, or repeated requests would hold a slot forever.
-            entry["created_at"] = min([now, *_request_times(own).values()])
+            salt = secrets.token_bytes(16)
+            entry = {
+                "hash": _scrypt(code, salt),
+                "salt": salt.hex(),
+                "kdf": _KDF,
+                "user_id": user,
+                "user_name": name,
+                # Keep the first request time, or repeated requests would hold a slot forever.
+                "created_at": min([now, *_request_times(own).values()]),
+                "renewed_at": now,
+            }
             self._files.write_pending(platform, {**others, secrets.token_hex(8): entry})
             limits = _recent(self._files.limits(), now)
             self._files.write_limits({**limits, f"{platform}:{user}": now})
@@ -204,9 +216,6 @@ class Pairing:
         if self._faults.get(what) != str(error):
             self._faults[what] = str(error)
             log.error("No users on %s: %s", what, error.sentence)
-
-    def _now(self) -> float:
-        return self._clock.now().timestamp()
 
     def _named(self, platform: str | None, kind: str) -> list[str]:
         return self._files.platforms(kind) if platform is None else [checked_platform(platform)]
@@ -241,31 +250,12 @@ class Pairing:
         self._files.write_limits({**limits, **locked})
         return PairingRejected(PairingRejection.UNKNOWN_CODE, wait=LOCKOUT)
 
-    def _approve(self, grant: PairedUser, now: float) -> None:
-        approved = self._files.approved(grant.platform)
-        same = [key for key in approved if canonical_id(grant.platform, key) == grant.user]
-        known = as_entry(approved.pop(same[0])) if same else None
-        approved[grant.user] = {**(known or {}), "user_name": grant.name, "approved_at": now}
-        self._files.write_approved(grant.platform, approved)
-
-    def _clear(self, platform: str) -> int:
-        pending = self._files.pending(platform)
-        if pending:
-            self._files.write_pending(platform, {})
-        return len(pending)
-
-
-def _new_entry(code: str, user: str, name: str, now: float) -> Table:
-    salt = secrets.token_bytes(16)
-    return {
-        "hash": _scrypt(code, salt),
-        "salt": salt.hex(),
-        "kdf": _KDF,
-        "user_id": user,
-        "user_name": name,
-        "created_at": now,
-        "renewed_at": now,
-    }
+    def _approve(self, platform: str, user: str, name: str, now: float) -> None:
+        approved = self._files.approved(platform)
+        same = [key for key in approved if canonical_id(platform, key) == user]
+        known = as_entry(approved.pop(same[0])) if same else {}
+        approved[user] = {**known, "user_name": name, "approved_at": now}
+        self._files.write_approved(platform, approved)
 
 
 def _scrypt(code: str, salt: bytes) -> str:
@@ -278,7 +268,7 @@ def _sha256(code: str, salt: bytes) -> str:
 
 
 def _matches_code(value: object, code: str) -> bool:
-    entry = as_entry(value) or {}
+    entry = as_entry(value)
     digest = {_KDF: _scrypt, "": _sha256}.get(_text(entry, "kdf"))
     salt, expected = _text(entry, "salt"), _text(entry, "hash")
     if digest is None or not salt or not expected or not _text(entry, "user_id"):
@@ -324,29 +314,19 @@ def _locked(limits: Table, platform: str, now: float) -> float:
     return min(max((_number(limits.get(f"_lockout:{platform}")) or 0.0) - now, 0.0), LOCKOUT)
 
 
-def _is_from(value: object, user: str) -> bool:
-    return _text(as_entry(value) or {}, "user_id") == user
-
-
 def _requested_at(value: object) -> float | None:
-    """Time of the user's first request."""
-    return _number((as_entry(value) or {}).get("created_at"))
+    return _number(as_entry(value).get("created_at"))
 
 
 def _issued_at(value: object) -> float | None:
     """Time the current code was issued; its lifetime starts there."""
-    renewed = _number((as_entry(value) or {}).get("renewed_at"))
+    renewed = _number(as_entry(value).get("renewed_at"))
     return _requested_at(value) if renewed is None else renewed
 
 
 def _request_times(pending: Table) -> dict[str, float]:
     dated = ((key, _requested_at(entry)) for key, entry in pending.items())
     return {key: at for key, at in dated if at is not None}
-
-
-def _oldest(pending: Table) -> str:
-    requested = _request_times(pending)
-    return min(requested, key=requested.__getitem__)
 
 
 def _encodable(text: str) -> str:

@@ -88,8 +88,9 @@ def checked_platform(name: str) -> str:
     return platform
 
 
-def as_entry(value: object) -> Table | None:
-    return cast("Table", value) if isinstance(value, dict) else None
+def as_entry(value: object) -> Table:
+    """Return the value as a table; anything else is an empty one."""
+    return cast("Table", value) if isinstance(value, dict) else {}
 
 
 def _read(path: Path) -> Table:

@@ -44,7 +44,6 @@ def _can_be_id(entry: object) -> bool:
 
 
 def ids_of(platform: str, *values: object) -> frozenset[str]:
-    """Return the ids of several lists in canonical form."""
     return frozenset(
         canonical_id(platform, entry) for value in values for entry in parse_list(value)
     )
@@ -64,6 +63,5 @@ def canonical_id(platform: str, user: str) -> str:
 
 
 def lower_text(table: FreeTable, name: str) -> str:
-    """Return a text setting in lower case, or ""."""
     value = table.get(name)
     return value.strip().lower() if isinstance(value, str) else ""

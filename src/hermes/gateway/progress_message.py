@@ -89,9 +89,9 @@ class ProgressMessage:
     ) -> None:
         self._channel = channel
         self._posted: Callable[[str], Awaitable[None]] = _ignore_posted
-        self._on_final_edit: Callable[[str, str], None] = _ignore_final_edit
-        self._has_pending: Callable[[], bool] = _nothing_pending
-        self._only_asks: Callable[[str], bool] = _never_asks
+        self._on_final_edit: Callable[[str, str], None] = lambda post, text: None
+        self._has_pending: Callable[[], bool] = lambda: False
+        self._only_asks: Callable[[str], bool] = lambda tool: False
         self._display = display
         self._rate_limiter = rate_limiter or RateLimiter(clock, channel.caps)
         self._edits: SupportsEdit | None = channel if isinstance(channel, SupportsEdit) else None
@@ -136,15 +136,11 @@ class ProgressMessage:
         match event:
             case QuestionAsked() | MessageAdded(message=User()):
                 # A question or message was posted below, so the answer must be, too.
-                self._not_reusable = (
-                    self._not_reusable or self._sending or self._receipt is not None
-                )
+                self._not_reusable |= self._sending or self._receipt is not None
                 return
             case ToolStarted(call=call) if self._display.tools and not self._only_asks(call.name):
-                self._lines.append(
-                    f"· {call.name} "
-                    + one_line(bytes(call.args).decode(errors="replace"), self._display.preview)
-                )
+                args = bytes(call.args).decode(errors="replace")
+                self._lines.append(f"· {call.name} {one_line(args, self._display.preview)}")
             case Notice(text=text):
                 self._lines.append(one_line(text, 100))
             case TextDelta(text=text) if self._display.text:
@@ -168,8 +164,8 @@ class ProgressMessage:
     def freeze(self) -> str | None:
         """Stop updating and return the post that may become the answer, if any.
 
-        The caller that takes the post is responsible for it; otherwise the post gets its final text
-        once no edit is in progress.
+        The caller that takes the post is responsible for it. A post that is not taken gets its
+        final text once no edit is in progress.
         """
         # An edit in progress could arrive after the answer and overwrite it.
         if not (self._frozen.is_set() or self._sending or self._not_reusable or self._is_old):
@@ -246,9 +242,8 @@ class ProgressMessage:
         """
         most = self._channel.caps.max_text
         text = self._text if self._receipt is not None else ""
-        still = [self._still] if self._still else []
-        growing = [text + self._display.cursor] if text.strip() else []
-        page = "\n".join([*self._lines, *still, *growing])
+        growing = text + self._display.cursor if text.strip() else ""
+        page = "\n".join([*self._lines, *filter(None, [self._still, growing])])
         if not page and (self._receipt is not None or self._text.strip()):
             return PLACEHOLDER
         return page if len(page) <= most else "…" + page[1 - most :]
@@ -259,11 +254,11 @@ class ProgressMessage:
     async def _show(self, text: str) -> None:
         post = Outbound((Text(text),))
         if self._receipt is None:
-            self._not_reusable = self._not_reusable or self._has_pending()
+            self._not_reusable |= self._has_pending()
             failpoint("bubble.before_send")
             self._receipt = await self._channel.send(self._address, post)
             self._since = self._clock.monotonic()
-            # From here on it may become the answer: the store keeps the order of writes.
+            # Now it may become the answer: the store keeps the order of writes.
             self._sending = False
             failpoint("bubble.after_send")
             await self._posted(self._receipt.id)
@@ -299,15 +294,3 @@ class ProgressMessage:
 
 async def _ignore_posted(post: str) -> None:
     log.debug("progress is shown in %s", post)
-
-
-def _ignore_final_edit(post: str, text: str) -> None:
-    log.debug("no final edit of %s: %s", post, text)
-
-
-def _nothing_pending() -> bool:
-    return False
-
-
-def _never_asks(tool: str) -> bool:
-    return False

@@ -20,7 +20,7 @@ from hermes.schema.scope import Address
 
 QUESTION_POST_KIND = "question_post"
 RETENTION = approval_store.RETENTION + timedelta(days=1)
-"""Longer than the question itself, so that a reply to its post is still recognised."""
+"""Longer than the question itself, so that a reply to its post is still recognized."""
 NOT_A_QUESTION = "none"
 """Placeholder id of a reply to a post that is not a question."""
 _ASKED = "asked"
@@ -45,7 +45,6 @@ class QuestionPosts:
         return PutRecord(record)
 
     async def question_in(self, address: Address, post: str | None) -> str:
-        """Return the id of the question that the post asks, or ""."""
         if not post:
             return ""
         record = await self._store.records.get(QUESTION_POST_KIND, _record_id(address, post))
@@ -70,8 +69,7 @@ class QuestionAnswers:
 
     async def is_answer(self, admitted: Admitted, message: InboxMessage) -> bool:
         """Whether the message answers a question its sender may answer."""
-        text = _only_text(message)
-        if not text:
+        if not (text := _only_text(message)):
             return False
         question = await self._question(message)
         if question in {"", NOT_A_QUESTION} and not await self._approvals.has_open_questions():
@@ -86,13 +84,10 @@ class QuestionAnswers:
         answerer, text = await self._answerer(admitted, message), _only_text(message)
         question = await self._question(message)
         if question == NOT_A_QUESTION:
-            choice = await self._choice(answerer, text)
-            if choice is None:
+            if (choice := await self._choice(answerer, text)) is None:
                 return None
-            _, name = split_answer(text)
-            return (
-                await self._approvals.answer(answerer, choice, question=name or NOT_A_QUESTION)
-            ).message
+            name = split_answer(text)[1] or NOT_A_QUESTION
+            return (await self._approvals.answer(answerer, choice, question=name)).message
         outcome = await self._approvals.reply(answerer, text, question=question)
         return None if outcome is None or outcome.is_new_message else outcome.message
 

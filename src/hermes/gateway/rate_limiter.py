@@ -8,7 +8,7 @@ from hermes.schema.scope import Address
 
 MAX_CHATS = 10_000
 MAX_PAUSE = 3600.0
-"""Longest pause in seconds that is honoured before trying again."""
+"""Longest pause in seconds that is honored before trying again."""
 
 RESERVED_SHARE = 0.5
 """Share of the capacity reserved for answers."""
@@ -80,13 +80,9 @@ class RateLimiter:
     def _buckets(self, to: Address) -> list[_Bucket]:
         buckets = [self._all] if self._all else []
         if self._chat_rate:
-            buckets.append(self._chat_bucket(to.chat))
-        return buckets
-
-    def _chat_bucket(self, chat: str) -> _Bucket:
-        if chat not in self._chats:
-            self._chats[chat] = _Bucket(self._chat_rate)
+            bucket = self._chats.pop(to.chat, None) or _Bucket(self._chat_rate)
+            self._chats[to.chat] = bucket
             if len(self._chats) > MAX_CHATS:
                 self._chats.popitem(last=False)
-        self._chats.move_to_end(chat)
-        return self._chats[chat]
+            buckets.append(bucket)
+        return buckets

@@ -94,10 +94,9 @@ class ReplyWriter:
 
     async def warning(self, run: ActiveRun, text: str) -> None:
         message = run.batch[-1].message
+        warning = outbox_post(f"{run.id}:idle:{new_id('msg')}", self._reply(message, text))
         try:
-            await self._store.commit(
-                outbox_post(f"{run.id}:idle:{new_id('msg')}", self._reply(message, text))
-            )
+            await self._store.commit(warning)
         except StoreError as error:
             log.warning("cannot store the idle warning of session %s: %s", self._key, error)
         self.announce(message)
@@ -152,13 +151,12 @@ class ReplyWriter:
     def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
         """Write the final reply of a run; its key prevents a second one."""
         reply = self._reply(run.batch[-1].message, text)
-        # The progress message becomes the answer, so it needs no final edit.
-        settled: list[Write] = (
-            [CompleteItem(progress_key(run.id, progress_post))] if progress_post else []
-        )
-        return settled + outbox_posts(
-            f"{run.id}:end", structs.replace(reply, run=run.id, bubble=progress_post), run.batch
-        )
+        reply = structs.replace(reply, run=run.id, bubble=progress_post)
+        writes = outbox_posts(f"{run.id}:end", reply, run.batch)
+        if progress_post:
+            # The progress message becomes the answer, so it needs no final edit.
+            writes.insert(0, CompleteItem(progress_key(run.id, progress_post)))
+        return writes
 
     def _reply(self, message: InboxMessage, text: str) -> OutboxMessage:
         reply_to = None if message.answer_at else message.message
@@ -217,14 +215,10 @@ def silent_reply_kind(reply: str, *, narration: bool = True) -> SilentReply | No
     bare = reply.strip()
     if not bare or len(bare) > _MAX_SILENT_LENGTH:
         return None
-    if _is_marker(bare):
+    text = " ".join(bare.strip(_EDGES).split())
+    if text in _SPELLED or _MARKED.fullmatch(text):
         return SilentReply.MARKER
     return SilentReply.NARRATION if narration and _is_narration(bare) else None
-
-
-def _is_marker(reply: str) -> bool:
-    text = " ".join(reply.strip(_EDGES).split())
-    return text in _SPELLED or _MARKED.fullmatch(text) is not None
 
 
 def _is_narration(reply: str) -> bool:

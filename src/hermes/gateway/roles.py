@@ -94,11 +94,11 @@ def _changed(permissions: RolePermissions, settings: _RoleSettings | None) -> Ro
         quota = structs.replace(quota, per_hour=settings.turns_per_hour)
     if settings.turns_per_day is not UNSET:
         quota = structs.replace(quota, per_day=settings.turns_per_day)
-    return RolePermissions(
+    return structs.replace(
+        permissions,
         effects=permissions.effects if settings.effects is UNSET else settings.effects,
         toolsets=permissions.toolsets if settings.toolsets is UNSET else settings.toolsets,
         quota=quota,
-        servers=permissions.servers,
     )
 
 
@@ -109,17 +109,15 @@ def permitted_tools(
 ) -> list[ToolSpec]:
     """Filter the tools; `tools_of` returns the tools of the given toolsets."""
     names = None if permissions.toolsets is None else frozenset(tools_of(permissions.toolsets))
+
+    def is_permitted(tool: str) -> bool:
+        if names is None:
+            return permissions.servers or not tool.startswith(MCP_PREFIX)
+        return tool in names
+
     return [
-        spec
-        for spec in specs
-        if spec.effect in permissions.effects and _is_permitted(spec.name, names, permissions)
+        spec for spec in specs if spec.effect in permissions.effects and is_permitted(spec.name)
     ]
-
-
-def _is_permitted(tool: str, names: frozenset[str] | None, permissions: RolePermissions) -> bool:
-    if names is None:
-        return permissions.servers or not tool.startswith(MCP_PREFIX)
-    return tool in names
 
 
 class CommandAccess(Struct, frozen=True):
@@ -192,24 +190,19 @@ class TurnCounter:
 
     def take(self, user: str, quota: Quota) -> QuotaExceeded | None:
         """Count the turn and return None, or return the exceeded quota without counting it."""
-        windows = [
-            (limit, window)
-            for limit, window in ((quota.per_hour, HOUR), (quota.per_day, DAY))
-            if limit is not None
-        ]
-        if not windows:
+        if quota == Quota():
             return None
         now = self._clock.monotonic()
         turns = self._turns.pop(user, None) or deque[float]()
         while turns and turns[0] <= now - DAY:
             turns.popleft()
-        refusals = [
-            refused for limit, window in windows if (refused := _refused(turns, now, limit, window))
-        ]
-        if not refusals:
+        windows = ((quota.per_hour, HOUR), (quota.per_day, DAY))
+        checks = (_exceeded(turns, now, limit, window) for limit, window in windows)
+        exceeded = [check for check in checks if check is not None]
+        if not exceeded:
             turns.append(now)
         self._remember(user, turns, now)
-        return max(refusals, key=lambda refused: refused.wait, default=None)
+        return max(exceeded, key=lambda check: check.wait, default=None)
 
     def _remember(self, user: str, turns: deque[float], now: float) -> None:
         if turns:
@@ -222,13 +215,14 @@ class TurnCounter:
 
     @property
     def users(self) -> int:
-        """Number of users remembered."""
         return len(self._turns)
 
 
-def _refused(turns: deque[float], now: float, limit: int, window: float) -> QuotaExceeded | None:
+def _exceeded(
+    turns: deque[float], now: float, limit: int | None, window: float
+) -> QuotaExceeded | None:
     if limit == 0:
         return QuotaExceeded(limit, window, window)
-    if len(turns) < limit or turns[-limit] <= now - window:
+    if limit is None or len(turns) < limit or turns[-limit] <= now - window:
         return None
     return QuotaExceeded(limit, window, turns[-limit] + window - now)

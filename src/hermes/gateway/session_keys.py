@@ -42,7 +42,8 @@ class SessionKeys:
         own = key
         while await self._holder(own, chat, address) != chat:
             log.info("session key %s already belongs to another chat", own)
-            own = f"{own}:~{_digest(own, chat)}"
+            digest = sha256(own.encode() + msgspec.json.encode(chat)).hexdigest()[:12]
+            own = f"{own}:~{digest}"
         return own
 
     async def _holder(self, key: str, chat: ChatId, address: Address) -> ChatId:
@@ -85,10 +86,5 @@ async def keys_at(store: Store, address: Address) -> Sequence[str]:
 
 
 async def belongs_to_other_address(store: Store, key: str, address: Address) -> bool:
-    """Whether the key is known to belong to another address."""
     record = await store.records.get(KEY_KIND, key)
     return record is not None and record.session != topic_of(address)
-
-
-def _digest(taken: str, chat: ChatId) -> str:
-    return sha256(taken.encode() + msgspec.json.encode(chat)).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Give progress messages a final text after their run, also when the process died.
+"""Give progress messages a final text after their run, even when the process died.
 
 While the run goes on, its post is a row in the queue `bubbles`. If the post does not become the
 answer, it moves to the queue `farewells:<channel>` with its final text.
@@ -7,6 +7,7 @@ answer, it moves to the queue `farewells:<channel>` with its final text.
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import anyio
 import msgspec
@@ -50,8 +51,6 @@ MAX_CLAIMED = 1000
 
 
 class FinalEdit(Struct, frozen=True):
-    """A post and its final text."""
-
     post: str
     words: str = INTERRUPTED_BY_RESTART
 
@@ -125,16 +124,12 @@ class StaleProgress:
             log.warning("cannot store the progress message in %s: %s", address, error)
 
     def add_final_edit(self, run: str, address: Address, post: str, text: str) -> None:
-        """Schedule the final edit of a run's post."""
+        edit = _final_edit_post(run, address, FinalEdit(post, text))
         edits = self._unstored.setdefault(address.channel, [])
-        edits += [
-            CompleteItem(progress_key(run, post)),
-            _final_edit_post(run, address, FinalEdit(post, text)),
-        ]
+        edits += [CompleteItem(progress_key(run, post)), edit]
         self.wake(address.channel)
 
     def wake(self, name: str) -> None:
-        """Process the final edits of a channel."""
         if name in self._woken:
             self._wanted.add(name)
             self._woken[name].set()
@@ -166,7 +161,7 @@ class StaleProgress:
                 await woken.wait()
 
     async def drain(self) -> None:
-        """Wait until no final edit is possible any more right now."""
+        """Wait until no further final edit is possible right now."""
         while self._busy:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -181,13 +176,12 @@ class StaleProgress:
 
     async def _claim(self, lane: str) -> list[QueueItem]:
         """Claim without a duration, so that a successor need not wait."""
-        queues, nothing = self._store.queues, timedelta(0)
-        return list(await queues.claim(lane, None, self._holder, nothing, MAX_CLAIMED))
+        claim = self._store.queues.claim
+        return list(await claim(lane, None, self._holder, timedelta(0), MAX_CLAIMED))
 
     async def _store_edits(self, name: str) -> None:
         edits = self._unstored.get(name, [])
-        writes = tuple(edits)
-        if writes:
+        if writes := tuple(edits):
             await self._store.commit(*writes)
             # More may have been added meanwhile.
             del edits[: len(writes)]
@@ -200,8 +194,7 @@ class StaleProgress:
             try:
                 receipt, content = _read(item)
             except msgspec.DecodeError as error:
-                decode_error = error
-                return await self._retry_until_stored(lambda: self._park(item, decode_error))
+                return await self._retry_until_stored(partial(self._park, item, error))
             await self._end(key, target, lambda: channel.edit(receipt, content), receipt.address)
             await self._retry_until_stored(lambda: self._store.commit(CompleteItem(key)))
         finally:

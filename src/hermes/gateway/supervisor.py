@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
@@ -21,7 +21,7 @@ class ChannelCondition(StrEnum):
     WAITING = "waiting"
     LISTENING = "listening"
     FAILED = "failed"
-    DEAF = "deaf"
+    SILENT = "deaf"
     PAUSED = "paused"
     CLOSED = "closed"
 
@@ -72,8 +72,7 @@ class Supervisor:
                 self._listening[name].cancel()
 
     def resume(self, name: str) -> None:
-        resumed = self._paused.pop(name, None)
-        if resumed is not None:
+        if (resumed := self._paused.pop(name, None)) is not None:
             resumed.set()
 
     def is_paused(self, name: str) -> bool:
@@ -100,17 +99,14 @@ class Supervisor:
         failures = 0
         try:
             while True:
-                await self._until_resumed(name)
+                while (resumed := self._paused.get(name)) is not None:
+                    self._set(name, ChannelCondition.PAUSED, 0, "Paused.")
+                    await resumed.wait()
                 with anyio.CancelScope() as scope:
                     self._listening[name] = scope
                     failures = await self._listen_once(name, handle, failures)
         finally:
             self._set(name, ChannelCondition.CLOSED, failures)
-
-    async def _until_resumed(self, name: str) -> None:
-        while (resumed := self._paused.get(name)) is not None:
-            self._set(name, ChannelCondition.PAUSED, 0, "Paused.")
-            await resumed.wait()
 
     async def _listen_once(self, name: str, deliver: HandleInbound, failures: int) -> int:
         """Listen until it fails, then back off; return the number of failures."""
@@ -126,14 +122,14 @@ class Supervisor:
 
     async def _listen(self, name: str, deliver: HandleInbound) -> tuple[ChannelCondition, str]:
         """Run the channel and return how and why it ended."""
-        deaf = False
+        silent = False
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
-                nonlocal deaf
+                nonlocal silent
                 await self._wait_until_silent(name)
-                deaf = True
+                silent = True
                 group.cancel_scope.cancel()
 
             group.start_soon(watch)
@@ -142,11 +138,9 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 - a channel may fail in any way
                 failure = error
             group.cancel_scope.cancel()
-        if deaf:
-            return (
-                ChannelCondition.DEAF,
-                f"No sign of life for {self._rules.silence_limit:g} seconds.",
-            )
+        if silent:
+            limit = self._rules.silence_limit
+            return ChannelCondition.SILENT, f"No sign of life for {limit:g} seconds."
         if failure is not None:
             log.info("channel %s failed", name, exc_info=failure)
             return ChannelCondition.FAILED, str(failure) or type(failure).__name__
@@ -182,20 +176,13 @@ class Supervisor:
 
     def _is_connecting(self, name: str) -> bool:
         """Whether it was started but has not given a sign of life since."""
-        state, channel = self._states[name], self._channels[name]
-        if state.condition is not ChannelCondition.LISTENING or not isinstance(
-            channel, SupportsLiveness
-        ):
+        if not self.online(name) or not isinstance(self._channels[name], SupportsLiveness):
             return False
         last = self._last(name)
-        return last is None or last < state.since
+        return last is None or last < self._states[name].since
 
     def _state(self, name: str) -> ChannelState:
-        state = self._states[name]
-        return ChannelState(
-            condition=ChannelCondition.WAITING if self._is_connecting(name) else state.condition,
-            since=state.since,
-            heard_at=self._last(name),
-            failures=state.failures,
-            reason=state.reason,
-        )
+        state = structs.replace(self._states[name], heard_at=self._last(name))
+        if self._is_connecting(name):
+            return structs.replace(state, condition=ChannelCondition.WAITING)
+        return state

@@ -47,11 +47,14 @@ class ChatTarget(Struct, frozen=True):
 
 
 Target: TypeAlias = OriginTarget | LocalTarget | AllHomesTarget | HomeTarget | ChatTarget
+_NAMED_TARGETS: Mapping[str, Target] = {
+    "origin": OriginTarget(),
+    "local": LocalTarget(),
+    "all": AllHomesTarget(),
+}
 
 
 class UnresolvedReason(StrEnum):
-    """Why a target cannot be resolved."""
-
     NO_ORIGIN = "no_origin"
     NO_HOME = "no_home"
     NO_HOME_ANYWHERE = "no_home_anywhere"
@@ -66,7 +69,7 @@ class UnresolvedTarget(Struct, frozen=True):
 class ResolvedTargets(Struct, frozen=True):
     """Unique addresses in order; `local` if a file is wanted, too.
 
-    Unresolved targets are in `unreached`; their text goes into a file.
+    The text for unresolved targets goes into a file.
     """
 
     addresses: tuple[Address, ...] = ()
@@ -104,17 +107,17 @@ def resolve_targets(
     known = {*homes, *platforms, *([origin.channel] if origin else [])}
     found: dict[Address, None] = {}
     local = False
-    unreached: list[UnresolvedTarget] = []
+    unresolved: list[UnresolvedTarget] = []
     for target in targets:
         if isinstance(target, LocalTarget):
             local = True
             continue
         resolved = _addresses(target, homes, origin, known)
         if isinstance(resolved, UnresolvedReason):
-            unreached.append(UnresolvedTarget(target, resolved))
+            unresolved.append(UnresolvedTarget(target, resolved))
         else:
             found.update(dict.fromkeys(resolved))
-    return ResolvedTargets(tuple(found), local or bool(unreached), tuple(unreached))
+    return ResolvedTargets(tuple(found), local or bool(unresolved), tuple(unresolved))
 
 
 def _addresses(
@@ -139,18 +142,8 @@ def _addresses(
 
 
 def _target(word: str) -> Target:
-    match word.lower():
-        case "origin":
-            return OriginTarget()
-        case "local":
-            return LocalTarget()
-        case "all":
-            return AllHomesTarget()
-        case _:
-            return _platform_target(word)
-
-
-def _platform_target(word: str) -> Target:
+    if (named := _NAMED_TARGETS.get(word.lower())) is not None:
+        return named
     name, colon, rest = word.partition(":")
     platform = name.strip().lower()
     if not _PLATFORM.fullmatch(platform) or (colon and not rest.strip(": ")):

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
-from hermes.agent.answers import final_text
 from hermes.gateway.chat_runs import ActorDeps, QueuedMessage, StartedTurn, format_duration
 from hermes.gateway.replies import ReplyWriter
 from hermes.kit.failpoints import failpoint
 from hermes.ports.store import Store
+from hermes.schema.messages import final_text
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
 
@@ -70,23 +70,19 @@ class TurnRecovery:
             self._suspect = False
             log.error("session %s is parked: it was resumed %d times", self._key, resumed)
             # The first attempt was not a resumption.
-            explanation = (
-                RESUMED_TOO_OFTEN.format(times=f"{resumed + 1} times")
-                if resumed
-                else POSSIBLE_CRASH_CAUSE
-            )
-            await self._park(started, explanation + NEXT_STEP)
-            return True
+            times = f"{resumed + 1} times"
+            reason = RESUMED_TOO_OFTEN.format(times=times) if resumed else POSSIBLE_CRASH_CAUSE
+            return await self._park(started, reason)
         age = (self._deps.clock.now() - started.at).total_seconds()
         if 0 < self._deps.rules.fresh < age:
-            await self._park(
-                started, INTERRUPTED_LONG_AGO.format(age=format_duration(age)) + NEXT_STEP
-            )
-            return True
+            reason = INTERRUPTED_LONG_AGO.format(age=format_duration(age))
+            return await self._park(started, reason)
         return False
 
-    async def _park(self, started: StartedTurn, text: str) -> None:
+    async def _park(self, started: StartedTurn, reason: str) -> bool:
+        text = reason + NEXT_STEP
         await self._replies.post(started.batch, f"{started.batch[0].key}:parked", text)
         for queued in started.batch:
             await self._deps.store.queues.park(queued.key, text)
         await self._deps.runner.close_questions()
+        return True

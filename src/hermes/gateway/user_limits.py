@@ -23,7 +23,7 @@ NOTICE_INTERVAL = 60.0
 """Seconds between two notices to the same user."""
 
 REJECTED = "refused"
-"""Queue of refused messages, so that a repetition is refused too."""
+"""Queue of rejected messages, so that a repetition is rejected, too."""
 
 TOO_FAST_NOTICE = (
     "You are writing too fast. Your last message was not accepted, and messages sent within the "
@@ -39,7 +39,7 @@ class _UserRate(Struct):
 
 
 class InboundLimit:
-    """Counts accepted messages only, neither repetitions nor refused ones."""
+    """Counts accepted messages only, neither repetitions nor rejected ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -52,12 +52,11 @@ class InboundLimit:
         return max(0.0, 1.0 - self._user(principal).tokens) / INBOUND_RATE
 
     def count(self, principal: str, role: Role) -> None:
-        """Count an accepted message."""
         if role is not Role.OWNER:
             self._user(principal).tokens -= 1
 
     def notice(self, principal: str) -> str:
-        """Return the notice for a refused user, or "" if one was sent recently."""
+        """Return the notice for a rejected user, or "" if one was sent recently."""
         writer, now = self._user(principal), self._clock.monotonic()
         if now - writer.notified_at < NOTICE_INTERVAL:
             return ""
@@ -96,9 +95,8 @@ class TurnQuotas:
             return ""
         if not self._counter.knows(message.principal):
             await self._recall(message.principal, quota)
-        refused = self._counter.take(message.principal, quota)
-        if refused is not None:
-            return _quota_message(refused)
+        if (exceeded := self._counter.take(message.principal, quota)) is not None:
+            return _quota_message(exceeded)
         await self._store.commit(self._record(message))
         return ""
 
@@ -119,23 +117,21 @@ class TurnQuotas:
         """Load the start times of the user's turns, including those of an earlier process."""
         now, records = self._clock.now(), self._store.records
         await records.forget(TURN_KIND, now - timedelta(seconds=DAY))
-        most = max(quota.per_hour or 0, quota.per_day or 0)
-        turns = [
-            record.at for record in await records.find(TURN_KIND, session=principal, limit=most)
-        ]
+        limit = max(quota.per_hour or 0, quota.per_day or 0)
+        turns = await records.find(TURN_KIND, session=principal, limit=limit)
         if self._counter.knows(principal):
             # Another chat of the same user was counted meanwhile.
             return
-        self._counter.recall(principal, [(now - at).total_seconds() for at in turns])
+        self._counter.recall(principal, [(now - turn.at).total_seconds() for turn in turns])
 
 
-def _quota_message(refused: QuotaExceeded) -> str:
-    window = {HOUR: "per hour", DAY: "per day"}[refused.window]
-    minutes = max(1, math.ceil(refused.wait / 60))
+def _quota_message(exceeded: QuotaExceeded) -> str:
+    window = {HOUR: "per hour", DAY: "per day"}[exceeded.window]
+    minutes = max(1, math.ceil(exceeded.wait / 60))
     wait = f"{minutes} minutes" if minutes > 1 else "a minute"
     if minutes > 120:
         wait = f"{math.ceil(minutes / 60)} hours"
-    return f"The limit here is {refused.limit} turns {window}. Try again in {wait}."
+    return f"The limit here is {exceeded.limit} turns {window}. Try again in {wait}."
 
 
 USER_SHARE = 8

@@ -22,10 +22,8 @@ def entry_line(entry: LedgerEntry) -> str:
 
 
 def change_text(change: Change) -> str:
-    lines = [*_header_lines(change, "by")]
-    for edit in change.edits:
-        lines.extend(edit_diff(edit))
-    return "\n".join(lines)
+    diffs = (line for edit in change.edits for line in edit_diff(edit))
+    return "\n".join([*_header_lines(change, "by"), *diffs])
 
 
 def _header_lines(item: Change | Proposal, verb: str) -> Iterator[str]:
@@ -71,12 +69,9 @@ def proposal_line(proposal: Proposal) -> str:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """Everything that the proposal would do."""
-    lines = [*_header_lines(proposal, "proposed by")]
     request = msgspec.json.decode(proposal.request, type=dict[str, object])
-    for field in ("operations", "request"):
-        lines.extend(_value_lines(request.get(field)))
-    return "\n".join(lines)
+    values = [request.get(field) for field in ("operations", "request")]
+    return "\n".join([*_header_lines(proposal, "proposed by"), *_value_lines(values)])
 
 
 def _value_lines(value: object) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Compare texts by their words, to find likely duplicates for a person to decide about."""
+"""Find near-duplicate texts and memory entries, and propose to remove one of them."""
 
 import re
 from collections.abc import Sequence
@@ -13,10 +13,14 @@ from hermes.learning.memory import MemoryOperation, MemoryRequest, MemoryStore, 
 _WORD = re.compile(r"\w+")
 _MIN_WORD = 3
 """Shorter words carry little meaning and are ignored."""
+MIN_SAME = 0.6
+MIN_CONTAINED = 0.9
+MIN_WORDS = 4
+"""Shorter entries (in words) are contained in others too easily."""
 
 
 class TextSimilarity(Struct, frozen=True):
-    """`same` is the share of common words; `inside` the share of the shorter text in the longer."""
+    """`same`: the share of common words; `contained`: of the shorter text in the longer one."""
 
     same: float
     contained: float
@@ -45,12 +49,6 @@ def _numbers(text: str) -> set[str]:
     return {word for word in _WORD.findall(text.lower()) if any(char.isdigit() for char in word)}
 
 
-MIN_SAME = 0.6
-MIN_CONTAINED = 0.9
-MIN_WORDS = 4
-"""Shorter entries (in words) are contained in others too easily."""
-
-
 class DuplicateEntry(Struct, frozen=True):
     """`drop` says hardly anything that `keep` does not say."""
 
@@ -60,7 +58,7 @@ class DuplicateEntry(Struct, frozen=True):
 
 
 def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[DuplicateEntry]:
-    """Each entry is dropped at most once, and never in favour of a dropped one."""
+    """Each entry is dropped at most once, and never in favor of a dropped one."""
     found: list[DuplicateEntry] = []
     dropped: set[int] = set()
     for one, other in combinations(range(len(entries)), 2):
@@ -70,10 +68,8 @@ def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[Dupl
         drop, keep = sorted((one, other), key=lambda index: (len(entries[index]), index))
         dropped.add(drop)
         found.append(DuplicateEntry(target, entries[keep], entries[drop]))
-    dropped_keeps = {duplicate.keep for duplicate in found} & {
-        duplicate.drop for duplicate in found
-    }
-    return [duplicate for duplicate in found if duplicate.keep not in dropped_keeps]
+    drops = {duplicate.drop for duplicate in found}
+    return [duplicate for duplicate in found if duplicate.keep not in drops]
 
 
 async def find_duplicates(memory: MemoryStore) -> list[DuplicateEntry]:

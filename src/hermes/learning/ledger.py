@@ -1,4 +1,4 @@
-"""Changes to what the agent has learned: files of the user, where every change can be undone."""
+"""Record changes to what the agent has learned, apply them to files, and undo them."""
 
 import fcntl
 import os
@@ -23,6 +23,19 @@ from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.schema.errors import NotFound, StateConflict
 
+T = TypeVar("T")
+
+_CHANGE_KIND = "change"
+_PROPOSAL_KIND = "proposal"
+_WAITING = "waiting"
+_REJECTED = "rejected"
+_MAX_EXAMINED = 1000
+"""How many of the newest records of a kind are examined."""
+MAX_WAITING = 200
+MAX_BYTES = 4 * 1024 * 1024
+_LOCK_FILE = ".changes.lock"
+_PRIVATE_MODE = 0o600
+
 
 class Author(StrEnum):
     """Who decided it. A review is the agent looking back after a turn."""
@@ -34,7 +47,7 @@ class Author(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """`APPLYING` is being written: after a crash it is completed on the next start."""
+    """`APPLYING` is being written: after a crash it is completed at the next startup."""
 
     APPLYING = "applying"
     APPLIED = "applied"
@@ -94,11 +107,6 @@ class Proposal(Struct, frozen=True, kw_only=True):
     request: Raw
     origin: ChangeOrigin = ChangeOrigin()
     why: str = ""
-
-
-MAX_BYTES = 4 * 1024 * 1024
-_LOCK_FILE = ".changes.lock"
-_PRIVATE_MODE = 0o600
 
 
 class FileConflict(HermesError):
@@ -170,17 +178,6 @@ def _write_file(root: Path, path: Path, data: bytes | None) -> None:
         folder = folder.parent
 
 
-T = TypeVar("T")
-
-_CHANGE_KIND = "change"
-_PROPOSAL_KIND = "proposal"
-_WAITING = "waiting"
-_REJECTED = "rejected"
-_MAX_EXAMINED = 1000
-"""How many of the newest records of a kind are examined."""
-MAX_WAITING = 200
-
-
 class Ledger:
     """All changes of a profile. `root` is its home; edits name files in it."""
 
@@ -201,7 +198,6 @@ class Ledger:
         return change
 
     async def complete_interrupted(self) -> None:
-        """Complete the changes that a crash interrupted."""
         for record in await self._store.records.abandoned(_CHANGE_KIND):
             try:
                 await self._finish(_decode_entry(record).change)
@@ -212,7 +208,7 @@ class Ledger:
         """The newest changes, oldest first."""
         fields = {} if kind is None else {"kind": kind}
         found = await self._store.records.matching(_CHANGE_KIND, fields, limit=limit)
-        return [_decode_entry(one) for one in found]
+        return [_decode_entry(record) for record in found]
 
     async def get(self, name: str) -> LedgerEntry:
         """Find by id, or by a unique ending of it. Raises `NotFound`."""
@@ -256,84 +252,72 @@ class Ledger:
         ids = [entry.change.id for entry in entries]
         # The change may be older than the log: then all of the log came later.
         index = ids.index(original.id) if original.id in ids else -1
+        applied = [e.change for e in entries[index + 1 :] if e.state is ChangeState.APPLIED]
         later = [
-            short_id(entry.change.id)
-            for entry in reversed(entries[index + 1 :])
-            if entry.state is ChangeState.APPLIED
-            and paths & {edit.path for edit in entry.change.edits}
+            short_id(change.id)
+            for change in reversed(applied)
+            if not paths.isdisjoint(edit.path for edit in change.edits)
         ]
-        if not later:
-            return ""
-        return f"Undo these later changes first, in this order: {', '.join(later)}."
+        return (
+            f"Undo these later changes first, in this order: {', '.join(later)}." if later else ""
+        )
 
     async def forget(self, before: datetime) -> int:
         """Delete changes and decided proposals from before then; they can no longer be undone."""
-        records = self._store.records
-        return await records.forget(_CHANGE_KIND, before) + await records.forget(
-            _PROPOSAL_KIND, before
-        )
+        forget = self._store.records.forget
+        return await forget(_CHANGE_KIND, before) + await forget(_PROPOSAL_KIND, before)
 
     async def propose(self, proposal: Proposal) -> None:
-        """Add a proposal. Raises `UsageError` when too many are waiting already."""
+        """Add a proposal. Raises `UsageError` when too many are pending already."""
         if len(await self._store.records.find(_PROPOSAL_KIND, only_open=True)) >= MAX_WAITING:
             raise UsageError(
                 f"{MAX_WAITING} proposals are already waiting for a decision.",
                 hint="Approve or reject some of them first: /changes",
             )
-        body = Raw(msgspec.json.encode(proposal))
         record = StateRecord(
             kind=_PROPOSAL_KIND,
             id=proposal.id,
             session=proposal.origin.session,
             state=_WAITING,
             at=proposal.at,
-            body=body,
+            body=Raw(msgspec.json.encode(proposal)),
         )
         await self._store.commit(PutRecord(record, expected_state=""))
 
     async def waiting(self, kind: str | None = None) -> Sequence[Proposal]:
         found = await self._store.records.find(_PROPOSAL_KIND, only_open=True)
-        proposals = [msgspec.json.decode(one.body, type=Proposal) for one in found]
-        return [one for one in proposals if kind in {None, one.kind}]
+        proposals = map(_decode_proposal, found)
+        return [proposal for proposal in proposals if kind in {None, proposal.kind}]
 
     async def proposed_before(self, kind: str, by: Author) -> Sequence[Proposal]:
-        """Waiting and decided proposals, as far as they are still stored."""
+        """Pending and decided proposals, as far as they are still stored."""
         fields = {"kind": kind, "by": by.value}
         found = await self._store.records.matching(_PROPOSAL_KIND, fields, limit=_MAX_EXAMINED)
-        return [msgspec.json.decode(one.body, type=Proposal) for one in found]
+        return [*map(_decode_proposal, found)]
 
     async def rejected(self, kind: str) -> tuple[Sequence[Change], Sequence[Proposal]]:
         """Changes of the agent that were undone, and its proposals that were rejected."""
-        records, fields = self._store.records, {"kind": kind}
-        undone = [
-            _decode_entry(one).change
-            for one in await records.matching(
-                _CHANGE_KIND, fields, state=ChangeState.UNDONE, limit=_MAX_EXAMINED
-            )
-        ]
-        rejected = await records.matching(
-            _PROPOSAL_KIND, fields, state=_REJECTED, limit=_MAX_EXAMINED
-        )
+        find, fields, limit = self._store.records.matching, {"kind": kind}, _MAX_EXAMINED
+        entries = await find(_CHANGE_KIND, fields, state=ChangeState.UNDONE, limit=limit)
+        proposals = await find(_PROPOSAL_KIND, fields, state=_REJECTED, limit=limit)
+        undone = [_decode_entry(entry).change for entry in entries]
         # For each undone change, the change that undid it, unless that is in effect.
-        undoing = {one.undoes: one.id for one in undone}
+        undoing = {change.undoes: change.id for change in undone}
+        by_agent = [change for change in undone if change.by is not Author.PERSON]
         return (
-            [
-                one
-                for one in undone
-                if one.by is not Author.PERSON and _is_still_undone(one, undoing)
-            ],
-            [msgspec.json.decode(one.body, type=Proposal) for one in rejected],
+            [change for change in by_agent if _is_still_undone(change, undoing)],
+            [*map(_decode_proposal, proposals)],
         )
 
     async def proposal(self, name: str) -> Proposal:
-        """Find a waiting proposal. Raises `NotFound`."""
-        return _find_by_id(await self.waiting(), name, lambda one: one.id)
+        """Find a pending proposal. Raises `NotFound`."""
+        return _find_by_id(await self.waiting(), name, lambda proposal: proposal.id)
 
     async def decide(self, proposal: Proposal, *, accepted: bool) -> None:
         """Close a proposal; the caller applies it. Raises `StateConflict`."""
         found = await self._store.records.get(_PROPOSAL_KIND, proposal.id)
         if found is None:
-            raise NotFound(f"There is no proposal {proposal.id}.")
+            raise NotFound(f"Unknown proposal: {proposal.id}.")
         state = "accepted" if accepted else _REJECTED
         after = structs.replace(found, state=state, open=False, at=self._clock.now())
         await self._store.commit(PutRecord(after, expected_state=_WAITING))
@@ -368,6 +352,10 @@ def _decode_entry(record: StateRecord) -> LedgerEntry:
     return LedgerEntry(msgspec.json.decode(record.body, type=Change), ChangeState(record.state))
 
 
+def _decode_proposal(record: StateRecord) -> Proposal:
+    return msgspec.json.decode(record.body, type=Proposal)
+
+
 def _is_still_undone(change: Change, undoing: Mapping[str, str]) -> bool:
     """Whether it is still undone, considering that an undo can itself be undone."""
     stays, last = True, undoing.get(change.id)
@@ -386,6 +374,6 @@ def _find_by_id(items: Sequence[T], name: str, id_of: Callable[[T], str]) -> T:
             f"{len(found)} changes end in {name!r}.", hint="Give a longer part of the id."
         )
     raise NotFound(
-        f"There is no change {name!r}.",
+        f"Unknown change: {name}.",
         hint="List the ids: hermes memory log, or hermes skills log",
     )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +29,9 @@ from hermes.learning.ledger import (
 
 SEPARATOR = "\n§\n"
 MEMORY_FOLDER = "memories"
+MEMORY_KIND = "memory"
+_MAX_TRIES = 3
+_RULE = "═" * 46
 
 
 class MemoryTarget(StrEnum):
@@ -84,16 +87,12 @@ class InvalidOperation(Exception):
 
 def apply_operations(entries: Sequence[str], operations: Sequence[MemoryOperation]) -> list[str]:
     """Return the resulting entries. Raises `InvalidOperation`."""
-    after = list(entries)
-    for operation in operations:
-        after = _apply_one(after, operation)
-    return after
+    return reduce(_apply_one, operations, list(entries))
 
 
 def summarize_operations(operations: Sequence[MemoryOperation]) -> str:
     """One line for people."""
-    lines = [_operation_line(operation) for operation in operations]
-    return "; ".join(lines) if lines else "nothing"
+    return "; ".join(map(_operation_line, operations)) or "nothing"
 
 
 def _apply_one(entries: list[str], operation: MemoryOperation) -> list[str]:
@@ -142,12 +141,8 @@ def _operation_line(operation: MemoryOperation) -> str:
     return f"{operation.action} “{first[:60]}{'…' if len(first) > 60 else ''}”"
 
 
-MEMORY_KIND = "memory"
-_MAX_TRIES = 3
-
-
 class MemoryFile(Struct, frozen=True):
-    """The current content of one file. `odd` if rewriting it would change more than intended."""
+    """The current content of one file, `irregular` if rewriting it would change too much."""
 
     target: MemoryTarget
     entries: tuple[str, ...]
@@ -169,8 +164,6 @@ class MemoryFull(Exception):
 
 
 class MemoryRequest(Struct, frozen=True, kw_only=True):
-    """The requested change, its author and reason."""
-
     target: MemoryTarget
     operations: tuple[MemoryOperation, ...]
     by: Author
@@ -192,8 +185,8 @@ class MemoryStore:
         data = read_if_present(self._home / target.file)
         text = "" if data is None else data.decode("utf-8", "replace")
         entries = tuple(split_entries(text))
-        odd = data is not None and join_entries(entries).encode() != data.strip()
-        return MemoryFile(target, entries, data, self._limits.for_target(target), odd)
+        irregular = data is not None and join_entries(entries).encode() != data.strip()
+        return MemoryFile(target, entries, data, self._limits.for_target(target), irregular)
 
     async def change(self, request: MemoryRequest) -> MemoryFile:
         """Apply it. Raises `InvalidOperation`, `MemoryFull` or `FileConflict`, changing nothing."""
@@ -206,9 +199,7 @@ class MemoryStore:
                     "rewritten; a copy was saved next to it.",
                     hint="Separate entries with lines that contain only §.",
                 )
-            after = apply_operations(file.entries, request.operations)
-            if len(join_entries(after)) > file.limit:
-                raise MemoryFull(file, len(join_entries(after)))
+            after = _checked_size(apply_operations(file.entries, request.operations), file)
             if after == list(file.entries):
                 return file
             try:
@@ -223,9 +214,7 @@ class MemoryStore:
     async def propose(self, request: MemoryRequest) -> Proposal:
         """Let it wait for a decision. Raises `InvalidOperation`, `MemoryFull`."""
         file = await self.read(request.target)
-        after = apply_operations(file.entries, request.operations)
-        if len(join_entries(after)) > file.limit:
-            raise MemoryFull(file, len(join_entries(after)))
+        _checked_size(apply_operations(file.entries, request.operations), file)
         proposal = Proposal(
             id=new_id("pro"),
             kind=MEMORY_KIND,
@@ -241,7 +230,7 @@ class MemoryStore:
         return proposal
 
     async def proposed_before(self, by: Author) -> Sequence[MemoryRequest]:
-        """Waiting and decided proposals, as far as they are still stored."""
+        """Pending and decided proposals, as far as they are still stored."""
         found = await self._ledger.proposed_before(MEMORY_KIND, by)
         return [msgspec.json.decode(one.request, type=MemoryRequest) for one in found]
 
@@ -249,13 +238,13 @@ class MemoryStore:
         """Whether a person undid or rejected something in the same words."""
         changes, proposals = await self._ledger.rejected(MEMORY_KIND)
         edits = [edit for change in changes for edit in change.edits]
-        refused = {one for edit in edits for one in _decode_entries(edit.after)}
-        refused -= {one for edit in edits for one in _decode_entries(edit.before)}
+        rejected = {entry for edit in edits for entry in _decode_entries(edit.after)}
+        rejected -= {entry for edit in edits for entry in _decode_entries(edit.before)}
         for proposal in proposals:
             steps = msgspec.json.decode(proposal.request, type=MemoryRequest).operations
-            refused |= {step.content for step in steps}
+            rejected |= {step.content for step in steps}
         wanted = {_normalized(step.content) for step in operations} - {""}
-        return not wanted.isdisjoint(map(_normalized, refused))
+        return not wanted.isdisjoint(map(_normalized, rejected))
 
     async def undo(self, name: str) -> Change:
         """Undo a change; later ones stay. Raises `NotFound`, `FileConflict`, `MemoryFull`.
@@ -269,14 +258,11 @@ class MemoryStore:
         file = await self.read(MemoryTarget(entry.change.name))
         if file.data == edit.after:
             return await self._ledger.undo(name)
-        without = _entries_without(edit, file)
-        if len(join_entries(without)) > file.limit:
-            raise MemoryFull(file, len(join_entries(without)))
+        without = _checked_size(_entries_without(edit, file), file)
         data = join_entries(without).encode() if without else None
         return await self._ledger.undo(name, [FileEdit(edit.path, file.data, data)])
 
     async def accept(self, proposal: Proposal) -> MemoryFile:
-        """Apply an accepted proposal to the current file."""
         file = await self.change(msgspec.json.decode(proposal.request, type=MemoryRequest))
         await self._ledger.decide(proposal, accepted=True)
         return file
@@ -301,20 +287,26 @@ class MemoryStore:
             write_atomic(path, file.data, mode=0o600)
 
 
+def _checked_size(entries: list[str], file: MemoryFile) -> list[str]:
+    size = len(join_entries(entries))
+    if size > file.limit:
+        raise MemoryFull(file, size)
+    return entries
+
+
 def _entries_without(edit: FileEdit, file: MemoryFile) -> list[str]:
     """The entries as if the change had never been made, with all later changes."""
     before, after = _decode_entries(edit.before), _decode_entries(edit.after)
-    added = [one for one in after if one not in before]
-    removed = [one for one in before if one not in after and one not in file.entries]
-    if file.irregular or any(one not in file.entries for one in added):
+    added = [entry for entry in after if entry not in before]
+    removed = [entry for entry in before if entry not in {*after, *file.entries}]
+    if file.irregular or not {*added} <= {*file.entries}:
         raise FileConflict(
             f"{edit.path} was changed again since, so this cannot be undone.",
             hint="Undo the later changes first, or edit the file.",
         )
-    index = min((file.entries.index(one) for one in added), default=len(file.entries))
-    kept = [(n, one) for n, one in enumerate(file.entries) if one not in added]
-    earlier = [one for n, one in kept if n < index]
-    return [*earlier, *removed, *(one for n, one in kept if n >= index)]
+    index = min(map(file.entries.index, added), default=len(file.entries))
+    later = [entry for entry in file.entries[index:] if entry not in added]
+    return [*file.entries[:index], *removed, *later]
 
 
 def _decode_entries(data: bytes | None) -> list[str]:
@@ -326,7 +318,6 @@ def _normalized(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-_RULE = "═" * 46
 _TITLES = {
     MemoryTarget.MEMORY: "MEMORY (your personal notes)",
     MemoryTarget.USER: "USER PROFILE (who the user is)",

@@ -42,10 +42,7 @@ def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) 
     return ChangeProvenance(
         author=Author.REVIEW if scope.source == REVIEW_SOURCE else Author.AGENT,
         origin=ChangeOrigin(
-            session=scope.session,
-            run=scope.run,
-            principal=scope.principal,
-            words=tuple(names),
+            session=scope.session, run=scope.run, principal=scope.principal, words=tuple(names)
         ),
         doubtful=bool(asker or others or sources.quoted) and not owners,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import reduce
+from itertools import chain
 from typing import TypeAlias
 
 import anyio
@@ -99,7 +100,8 @@ class Conversation:
         self._runner = runner
         self._options = options
         self._expand = expand
-        self._archive: SessionArchive = store.archive_for(options.principal)
+        self.archive: SessionArchive = store.archive_for(options.principal)
+        """The sessions that this conversation can continue."""
         self._scope: anyio.CancelScope | None = None
         self._steering: SteeringQueue | None = None
         self._replaces: int | None = None
@@ -109,11 +111,6 @@ class Conversation:
     @property
     def started(self) -> bool:
         return not self._new
-
-    @property
-    def archive(self) -> SessionArchive:
-        """The sessions that this conversation can continue."""
-        return self._archive
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -170,7 +167,7 @@ class Conversation:
         replaces, self._replaces = self._replaces, None
         outcome = Outcome.CANCELLED
 
-        async def hear(event: Event) -> None:
+        async def listen(event: Event) -> None:
             nonlocal outcome
             if isinstance(event, RunStarted):
                 steering.start()
@@ -182,7 +179,7 @@ class Conversation:
         turn = TurnRequest(
             session=self.session,
             message=message,
-            emit=hear,
+            emit=listen,
             new=self._new,
             replaces_from=replaces,
             steer=steering.take,
@@ -213,34 +210,31 @@ class Conversation:
         self._set_session(self._new_session(), new=True)
 
     async def resume(self, name: str) -> Session:
-        self._set_session(await self._archive.find(name), new=False)
+        self._set_session(await self.archive.find(name), new=False)
         return self.session
 
     async def resume_latest(self, source: str | None = None) -> Session:
-        latest = await self._archive.latest(source)
+        latest = await self.archive.latest(source)
         if latest is None:
             raise NotFound("There is no session to continue yet.", hint="Just start talking.")
         return await self.resume(latest.id)
 
     async def exists(self, session: str) -> bool:
         try:
-            await self._archive.get(session)
+            await self.archive.get(session)
         except NotFound:
             return False
         return True
 
     async def begin_with(self, messages: Sequence[Message], session: str | None = None) -> None:
         """Start a session, optionally with a given id, from an existing transcript."""
-        session_row = self._new_session()
+        row = self._new_session()
         if session:
-            session_row = structs.replace(session_row, id=session)
+            row = structs.replace(row, id=session)
         if messages:
-            said = [
-                AppendMessage(session_row.id, "", message, session_row.started_at)
-                for message in messages
-            ]
-            await self._store.commit(OpenSession(session_row), *said)
-        self._set_session(session_row, new=not messages)
+            appends = [AppendMessage(row.id, "", message, row.started_at) for message in messages]
+            await self._store.commit(OpenSession(row), *appends)
+        self._set_session(row, new=not messages)
 
     async def branch(self, title: str = "") -> Session:
         """Continue in a copy of this session; the original stays as it is.
@@ -268,42 +262,39 @@ class Conversation:
         return copy
 
     async def messages(self) -> Sequence[StoredMessage]:
-        return [] if self._new else await self._archive.messages(self.session.id)
+        return [] if self._new else await self.archive.messages(self.session.id)
 
     async def tail(self, limit: int, size: int) -> TranscriptTail:
         return (
-            TranscriptTail()
-            if self._new
-            else await self._archive.tail(self.session.id, limit, size)
+            TranscriptTail() if self._new else await self.archive.tail(self.session.id, limit, size)
         )
 
     async def usage(self) -> Sequence[ModelUsage]:
-        return [] if self._new else await self._archive.usage(self.session.id)
+        return [] if self._new else await self.archive.usage(self.session.id)
 
     async def undo(self, turns: int = 1) -> list[User]:
         """Undo the last turns; returns the question of each, oldest first."""
         self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
             undone = await self._last_turns(turns)
-            # Undone messages must not be recovered as unanswered.
-            settled = [CompleteItem(row.message.id) for rows in undone for row in rows]
-            hidden = HideMessages(self.session.id, undone[0][0].seq)
-            await self._store.commit(hidden, *settled, fence=lease.fence)
-        self._replaces = None
+            await self._hide(undone[0][0].seq, list(chain.from_iterable(undone)), lease)
         return [_joined_question(rows) for rows in undone]
 
     async def rewind(self, seq: int) -> int:
-        """Hide every message from `seq` on; returns how many turns started there."""
+        """Hide the messages starting at `seq`; returns how many turns started there."""
         self._check_not_running()
         async with self._runner.holding(self.session.id) as lease:
-            questions = [row for row in await self.messages() if row.seq >= seq]
-            questions = [row for row in questions if is_question(row)]
-            settled = [CompleteItem(row.message.id) for row in questions]
-            await self._store.commit(
-                HideMessages(self.session.id, seq), *settled, fence=lease.fence
-            )
-        self._replaces = None
+            rows = filter(is_question, await self.messages())
+            questions = [row for row in rows if row.seq >= seq]
+            await self._hide(seq, questions, lease)
         return len({row.run or row.seq for row in questions})
+
+    async def _hide(self, seq: int, questions: Sequence[StoredMessage], lease: Lease) -> None:
+        # Hidden messages must not be recovered as unanswered.
+        settled = [CompleteItem(row.message.id) for row in questions]
+        hidden = HideMessages(self.session.id, seq)
+        await self._store.commit(hidden, *settled, fence=lease.fence)
+        self._replaces = None
 
     async def replace_last(self) -> User:
         """The last question; the next message replaces it and its answer."""
@@ -316,7 +307,7 @@ class Conversation:
         return await self.submit((await self.replace_last()).parts, emit)
 
     async def change(self, change: SessionChange) -> None:
-        """Change the session: immediately if it is stored, otherwise with its first message."""
+        """Change the session, or what will be stored with its first message."""
         if not self._new:
             await self._store.commit(ChangeSession(self.session.id, change))
             await self._reload()
@@ -340,7 +331,7 @@ class Conversation:
 
     async def _check_title(self, title: str) -> None:
         try:
-            found = await self._archive.find(title)
+            found = await self.archive.find(title)
         except NotFound:
             return
         if found.title == title:
@@ -362,27 +353,25 @@ class Conversation:
 
     async def _reload(self) -> None:
         try:
-            self.session = await self._archive.get(self.session.id)
+            self.session = await self.archive.get(self.session.id)
         except NotFound:
             return
         self._new = False
 
     def _new_session(self) -> Session:
-        now = self._clock.now()
-        origin = self._options
+        now, options = self._clock.now(), self._options
         return Session(
             id=new_session_id(now),
             started_at=now,
-            source=origin.source,
-            key=origin.key,
-            principal=origin.principal,
-            cwd=origin.cwd,
-            model=origin.model,
-            provider=origin.provider,
+            source=options.source,
+            key=options.key,
+            principal=options.principal,
+            cwd=options.cwd,
+            model=options.model,
+            provider=options.provider,
         )
 
 
 def _joined_question(rows: Sequence[StoredMessage]) -> User:
-    """Join all messages asked in one turn."""
     questions = [row.message for row in rows if isinstance(row.message, User)]
     return reduce(join_users, questions)

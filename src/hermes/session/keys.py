@@ -28,8 +28,6 @@ class SessionSource(Struct, kw_only=True):
 
 
 class ChatId(Struct, frozen=True, kw_only=True):
-    """The parts of a session key."""
-
     space: str
     platform: str
     kind: str

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import timedelta
-from types import TracebackType
 
 import anyio
 
@@ -62,30 +63,6 @@ class Lease:
         self.lost = not (kept or self.released)
 
 
-class _RenewedLease:
-    """A block during which a lease is renewed; ends early if the lease is lost."""
-
-    __slots__ = ("_lease", "_scope", "_turns")
-
-    def __init__(self, turns: dict[Lease, anyio.CancelScope], lease: Lease) -> None:
-        self._turns = turns
-        self._lease = lease
-        self._scope = anyio.CancelScope()
-
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-        self._turns[self._lease] = self._scope
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        del self._turns[self._lease]
-        return self._scope.__exit__(kind, error, trace)
-
-
 class LeaseRenewer:
     """Renews the leases of all running turns in one task.
 
@@ -100,11 +77,17 @@ class LeaseRenewer:
         self._task: asyncio.Task[None] | None = None
         self._context = copy_context()
 
-    def renewing(self, lease: Lease) -> _RenewedLease:
+    @contextmanager
+    def renewing(self, lease: Lease) -> Generator[None]:
         """Renew the lease during the block, which ends early if the lease is lost."""
         if self._task is None or self._task.done() or not _is_in_this_loop(self._task):
             self._start()
-        return _RenewedLease(self._turns, lease)
+        with anyio.CancelScope() as scope:
+            self._turns[lease] = scope
+            try:
+                yield
+            finally:
+                del self._turns[lease]
 
     async def stop(self) -> None:
         """Stop the task once all turns are over."""

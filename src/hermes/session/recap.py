@@ -75,12 +75,13 @@ def _turns(
             turns.append([])
             run = row.run
         turns[-1].append(row)
-    open_ = [_is_open(turn, partial=partial and not index) for index, turn in enumerate(turns)]
-    unanswered = [
-        one and _is_abandoned(later) for one, later in zip(open_, turns[1:], strict=False)
-    ]
-    unanswered += [not running and one for one in open_[-1:]]
-    return list(zip(turns, unanswered, strict=True))
+    found: list[tuple[list[StoredMessage], bool]] = []
+    for index, turn in enumerate(turns):
+        later = turns[index + 1] if index + 1 < len(turns) else None
+        # A turn whose calls were left to the client continues with their results.
+        continues = running if later is None else isinstance(later[0].message, Result)
+        found.append((turn, not continues and _is_open(turn, partial=partial and not index)))
+    return found
 
 
 def _is_open(turn: Sequence[StoredMessage], *, partial: bool) -> bool:
@@ -88,13 +89,8 @@ def _is_open(turn: Sequence[StoredMessage], *, partial: bool) -> bool:
     messages = [row.message for row in turn if row.run]
     if not messages or not (partial or any(row.run and is_question(row) for row in turn)):
         return False
-    last = next((one for one in reversed(messages) if not isinstance(one, Result)), None)
+    last = next((each for each in reversed(messages) if not isinstance(each, Result)), None)
     return not isinstance(last, Assistant) or bool(last.calls)
-
-
-def _is_abandoned(later: Sequence[StoredMessage]) -> bool:
-    """False if the turn's calls were left to the client: their results come next."""
-    return not isinstance(later[0].message, Result)
 
 
 def _run_of(turn: Sequence[StoredMessage]) -> str:
@@ -102,7 +98,6 @@ def _run_of(turn: Sequence[StoredMessage]) -> str:
 
 
 def _missing_reason(turn: Sequence[StoredMessage], failures: Mapping[str, str]) -> str:
-    """Why there is no answer."""
     reason = failures.get(_run_of(turn))
     if reason is None:
         return INTERRUPTED
@@ -125,7 +120,6 @@ def _turn_lines(turn: Sequence[StoredMessage], missing: str) -> Iterator[tuple[s
 
 
 def _call_line(call: ToolCall, result: Result) -> str:
-    """A finished call in one line."""
     try:
         args = msgspec.json.decode(call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -135,7 +129,7 @@ def _call_line(call: ToolCall, result: Result) -> str:
 
 
 def _speaker(message: Message) -> str:
-    """Who wrote a message; follow-ups are labelled `news`."""
+    """Who wrote a message; follow-ups are labeled `news`."""
     if isinstance(message, User):
         return "you" if message.trust in {Trust.OWNER, Trust.GUEST} else "news"
     return "hermes"

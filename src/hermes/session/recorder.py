@@ -1,4 +1,4 @@
-"""Store why a turn failed, to tell failed turns from interrupted ones."""
+"""Record a run's events durably before they are emitted, and why it failed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,15 @@ from hermes.schema.scope import Scope
 from hermes.schema.tools import Effect
 from hermes.session.lease import Lease
 
+log = logging.getLogger(__name__)
+
+PriceFunction = Callable[[str, str, Usage], float | None]
+"""Dollars for a model, its provider and the usage; None if the price is unknown."""
+
+FinalWrites = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
+"""Extra writes to commit with the end of a run, from its end event and its messages."""
+
+_DELTAS = (TextDelta, ReasoningDelta)
 RUN_END_KIND = "run_end"
 _FAILURES = frozenset({Outcome.FAILED, Outcome.EXHAUSTED})
 """Any other turn without an answer was interrupted, by a person or with its process."""
@@ -47,43 +56,8 @@ MAX_REASON = 2_000
 """A provider may return a whole page as the reason."""
 
 
-def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
-    """Writes to commit with the end of a run."""
-    if ended.outcome not in _FAILURES:
-        return []
-    record = StateRecord(
-        kind=RUN_END_KIND,
-        id=scope.run,
-        session=scope.session,
-        state=ended.outcome.value,
-        at=at,
-        body=Raw(msgspec.json.encode(head_and_tail(ended.reason, MAX_REASON))),
-        open=False,
-    )
-    return [PutRecord(record)]
-
-
-async def prune_failures(store: Store, now: datetime) -> int:
-    """Delete old failures; those turns then look interrupted."""
-    return await store.records.forget(RUN_END_KIND, now - RETENTION)
-
-
-async def failure_reasons(store: Store, session: str) -> Mapping[str, str]:
-    """The failed runs of a session with their reasons."""
-    records = await store.records.find(RUN_END_KIND, session=session)
-    return {record.id: msgspec.json.decode(record.body, type=str) for record in records}
-
-
-log = logging.getLogger(__name__)
-
-PriceFunction = Callable[[str, str, Usage], float | None]
-"""Dollars for a model, its provider and the usage; None if the price is unknown."""
-
-FinalWrites = Callable[[RunEnded, Sequence[Message]], Sequence[Write]]
-"""Extra writes to commit with the end of a run, from its end event and its messages."""
-
-
-_DELTAS = (TextDelta, ReasoningDelta)
+async def ignore_event(event: Event) -> None:
+    """For turns without a listener."""
 
 
 def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
@@ -91,8 +65,6 @@ def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]
 
 
 class AcceptedMessages(Struct, frozen=True):
-    """The messages that start a turn."""
-
     messages: tuple[User, ...] = ()
     recorded: bool = False  # already in the transcript
 
@@ -143,18 +115,15 @@ class Recorder:
                 return self._message(message)
             case ToolStarted(call=call, effect=effect) if effect is not Effect.READ:
                 failpoint("recorder.before_intent")
-                return [
-                    RecordIntent(
-                        Intent(
-                            call=call.id,
-                            session=self._scope.session,
-                            run=self._scope.run,
-                            tool=call.name,
-                            effect=effect,
-                            at=self._clock.now(),
-                        )
-                    )
-                ]
+                intent = Intent(
+                    call=call.id,
+                    session=self._scope.session,
+                    run=self._scope.run,
+                    tool=call.name,
+                    effect=effect,
+                    at=self._clock.now(),
+                )
+                return [RecordIntent(intent)]
             case _:
                 return []
 
@@ -164,17 +133,12 @@ class Recorder:
         if isinstance(message, Result):
             writes.append(SettleIntent(session, message.call))
         elif isinstance(message, Assistant) and message.usage != Usage():
-            cost = self._price(message.model, message.provider, message.usage)
-            usage = RecordUsage(
-                session, run, message.model, message.provider, message.usage, cost, now
-            )
-            writes.append(usage)
+            spent = message.model, message.provider, message.usage
+            writes.append(RecordUsage(session, run, *spent, self._price(*spent), now))
         return writes
 
 
 class _RunSink:
-    """Receives the events of one run."""
-
     def __init__(
         self,
         recorder: Recorder,
@@ -200,13 +164,10 @@ class _RunSink:
         match event:
             case RunEnded():
                 await self._end(event)
-            case MessageAdded(message=Assistant() as answer) if self._defers(answer):
+            case MessageAdded(message=Assistant(calls=[])) if self._own and self._answer is None:
                 self._answer = event
             case _:
                 await self._record(event)
-
-    def _defers(self, answer: Assistant) -> bool:
-        return self._own and self._answer is None and not answer.calls
 
     async def _record(self, event: Event) -> None:
         is_recorded = isinstance(event, MessageAdded) and event.message.id in self._recorded
@@ -237,8 +198,7 @@ class _RunSink:
 
     async def _write_end(self, event: RunEnded) -> None:
         said = self._messages if self._answer is None else [*self._messages, self._answer.message]
-        keys = {message.id for message in said}
-        keys |= {*self._recorded}
+        keys = {*self._recorded, *(message.id for message in said)}
         completed = [CompleteItem(user.id) for user in self._accepted.messages if user.id in keys]
         failpoint("recorder.before_end")
         closing = self._final_writes(event, said)
@@ -258,3 +218,29 @@ class _RunSink:
             self._messages.append(event.message)
             failpoint("recorder.after_said")
         await self._emit(event)
+
+
+def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[PutRecord]:
+    """Writes to commit with the end of a run."""
+    if ended.outcome not in _FAILURES:
+        return []
+    record = StateRecord(
+        kind=RUN_END_KIND,
+        id=scope.run,
+        session=scope.session,
+        state=ended.outcome.value,
+        at=at,
+        body=Raw(msgspec.json.encode(head_and_tail(ended.reason, MAX_REASON))),
+        open=False,
+    )
+    return [PutRecord(record)]
+
+
+async def prune_failures(store: Store, now: datetime) -> int:
+    """Delete old failures; those turns then look interrupted."""
+    return await store.records.forget(RUN_END_KIND, now - RETENTION)
+
+
+async def failure_reasons(store: Store, session: str) -> Mapping[str, str]:
+    records = await store.records.find(RUN_END_KIND, session=session)
+    return {record.id: msgspec.json.decode(record.body, type=str) for record in records}

@@ -1,17 +1,18 @@
 """Run one turn of a session: accept the message durably, run the plan, record the events."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
 import anyio.lowlevel
-import msgspec
+from msgspec import structs
 
 from hermes.agent.history import History, open_calls, unanswered_calls
-from hermes.agent.plan import CompactHistory, Plan, RuntimePlan
+from hermes.agent.plan import Plan, RuntimePlan
 from hermes.agent.turn import run_turn
 from hermes.compaction.service import (
     CompactionJob,
@@ -28,15 +29,14 @@ from hermes.kit.text import plural
 from hermes.logs import SessionLogContext
 from hermes.ports.approvals import PendingQuestions
 from hermes.ports.store import AppendMessage, Store
-from hermes.ports.tool import Tool
 from hermes.ports.turn import Emit
 from hermes.schema.errors import SessionBusy, StoreError, UsageError
 from hermes.schema.events import Event, Outcome
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
-from hermes.schema.sessions import Session, StoredMessage
+from hermes.schema.sessions import Session
 from hermes.session.lease import Lease, LeaseRenewer
-from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder
+from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder, ignore_event
 from hermes.session.session_context import BoundScope
 from hermes.session.transcripts import NOTHING_RECOVERED, TranscriptCache, close_lost_calls
 from hermes.session.turn_request import TurnAcceptor, TurnRequest
@@ -127,19 +127,27 @@ class Runner:
 
         The lease of a `new` session is acquired with its first write.
         """
-        with _Reservation(self._reserved, session):
-            lease = Lease(self._store, session, self._holder)
+        if session in self._reserved:
+            raise SessionBusy(
+                f"Session {session} is in the middle of a turn.",
+                hint="Wait for it to finish, or stop it.",
+            )
+        self._reserved.add(session)
+        lease = Lease(self._store, session, self._holder)
+        try:
+            if not new:
+                await lease.acquire()
+            yield lease
+        finally:
             try:
-                if not new:
-                    await lease.acquire()
-                yield lease
-            finally:
                 await lease.release_now()
+            finally:
+                self._reserved.discard(session)
 
     async def _run_held(self, turn: TurnRequest, lease: Lease) -> Outcome:
         failpoint("runner.held")
         scope = self._scope(turn)
-        # The only place that binds the session context, which foreign code reads.
+        # The only place that binds the session context, which plugins and child processes read.
         with BoundScope(scope), SessionLogContext(scope.session):
             return await self._run_scoped(scope, turn, lease)
 
@@ -219,9 +227,7 @@ class Runner:
     ) -> tuple[TurnRequest, Plan | RuntimePlan]:
         """Resume calls that only waited for a person; a runtime cannot, so they are closed."""
         if isinstance(plan, Plan):
-            return msgspec.structs.replace(turn, note=None), msgspec.structs.replace(
-                plan, resumes_calls=True
-            )
+            return structs.replace(turn, note=None), structs.replace(plan, resumes_calls=True)
         closed = await close_lost_calls(self._store, self._clock, lease.fence, history)
         for message in closed[len(history) :]:
             history.add(message)
@@ -233,24 +239,24 @@ class Runner:
         """Add what applies to this turn only; the session's own prompt is not changed."""
         system = "\n\n".join(filter(None, [plan.system, turn.instructions]))
         if isinstance(plan, RuntimePlan):
-            return msgspec.structs.replace(plan, steer=turn.steer, system=system)
-        return msgspec.structs.replace(
+            return structs.replace(plan, steer=turn.steer, system=system)
+        excluded, tools = turn.excluded_tools, plan.tools
+        if excluded:
+            tools = {name: tool for name, tool in tools.items() if name not in excluded}
+        compact = plan.compact
+        if self.compaction is not None:
+            job = CompactionJob(turn.session, plan, lease)
+            compact = self.compaction.for_turn(job, turn.instructions)
+        return structs.replace(
             plan,
             steer=turn.steer,
             system=system,
-            tools=_tools(plan, turn),
+            tools={} if turn.no_tools else tools,
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
             client_tools=turn.client_tools,
             constraints=turn.constraints,
-            compact=self._compaction_check(plan, turn, lease),
+            compact=compact,
         )
-
-    def _compaction_check(
-        self, plan: Plan, turn: TurnRequest, lease: Lease
-    ) -> CompactHistory | None:
-        if self.compaction is None:
-            return plan.compact
-        return self.compaction.for_turn(CompactionJob(turn.session, plan, lease), turn.instructions)
 
     async def compact(
         self, session: Session, options: CompactionOptions, *, preview: bool = False
@@ -259,14 +265,14 @@ class Runner:
 
         Raises `SessionBusy`, and `UsageError` if there is nothing to compact.
         """
-        turn = TurnRequest(session=session, message=None, emit=_ignore_event)
+        turn = TurnRequest(session=session, message=None, emit=ignore_event)
         async with self.holding(session.id) as lease:
             history, _ = await self._history(turn, lease)
             plan = await self._planner.plan(session, self._scope(turn), history)
             if isinstance(plan, RuntimePlan):
                 return await self._runtime_compactor.compact_now(plan, options, preview=preview)
             if self.compaction is None:
-                raise UsageError("Compression is disabled for this session.")
+                raise UsageError("Compaction is disabled for this session.")
             if preview:
                 return await self.compaction.preview(session, plan, options)
             return await self.compaction.compact_now(CompactionJob(session, plan, lease), options)
@@ -280,7 +286,8 @@ class Runner:
         if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)
-        kept = [row.message for row in stored if not _is_replaced(row, turn)]
+        end = math.inf if turn.replaces_from is None else turn.replaces_from
+        kept = [row.message for row in stored if row.seq < end]
         kept += await self._take_results(turn, kept, lease)
         whole = await self.close_calls(lease, kept, resumed=turn.note is not None)
         if self.compaction is not None:
@@ -306,15 +313,13 @@ class Runner:
     async def _take_results(
         self, turn: TurnRequest, messages: Sequence[Message], lease: Lease
     ) -> Sequence[Result]:
-        """Store the client's results for calls that still wait for one."""
-        waiting = dict(unanswered_calls(messages)) if turn.results else {}
-        accepted: dict[str, Result] = {
-            result.call: result for result in turn.results if result.call in waiting
-        }
-        now, session = self._clock.now(), turn.session.id
-        writes = [AppendMessage(session, turn.run, result, now) for result in accepted.values()]
+        """Store the client's results for calls that have none yet."""
+        pending = dict(unanswered_calls(messages)) if turn.results else {}
+        by_call = {result.call: result for result in turn.results if result.call in pending}
+        accepted, now, session = list(by_call.values()), self._clock.now(), turn.session.id
+        writes = [AppendMessage(session, turn.run, result, now) for result in accepted]
         await self._store.commit(*writes, fence=lease.fence)
-        return list(accepted.values())
+        return accepted
 
     async def _run_renewing(
         self, lease: Lease, plan: Plan | RuntimePlan, asked: Sequence[User], emit: Emit
@@ -333,39 +338,3 @@ class Runner:
                 hint="Check what it did before you continue.",
             )
         return outcome
-
-
-class _Reservation:
-    """Reserves a session within this process for the length of a block."""
-
-    __slots__ = ("_held", "_session")
-
-    def __init__(self, held: set[str], session: str) -> None:
-        self._held = held
-        self._session = session
-
-    def __enter__(self) -> None:
-        if self._session in self._held:
-            raise SessionBusy(
-                f"Session {self._session} is in the middle of a turn.",
-                hint="Wait for it to finish, or stop it.",
-            )
-        self._held.add(self._session)
-
-    def __exit__(self, *_: object) -> None:
-        self._held.discard(self._session)
-
-
-async def _ignore_event(event: Event) -> None: ...
-
-
-def _tools(plan: Plan, turn: TurnRequest) -> Mapping[str, Tool]:
-    if turn.no_tools:
-        return {}
-    if not turn.excluded_tools:
-        return plan.tools
-    return {name: tool for name, tool in plan.tools.items() if name not in turn.excluded_tools}
-
-
-def _is_replaced(row: StoredMessage, turn: TurnRequest) -> bool:
-    return turn.replaces_from is not None and row.seq >= turn.replaces_from

@@ -28,7 +28,7 @@ _TURN: Final = _names(
 _CRON: Final = _names("HERMES_CRON_AUTO_DELIVER_", "PLATFORM", "CHAT_ID", "THREAD_ID")
 _ALL: Final = (*_TURN, *_CRON)
 _BOUND: Final = ContextVar[Mapping[str, str] | Scope]("HERMES_SESSION", default={})  # noqa: B039 - never changed
-"""All variables at once, never changed in place.
+"""All variables together, never changed in place.
 
 A scope is converted to variables only when one is read, which few turns do.
 """
@@ -36,8 +36,6 @@ _ASYNC_DELIVERY: Final = ContextVar[bool]("HERMES_SESSION_ASYNC_DELIVERY", defau
 
 
 class _Latch:
-    """Whether this process ever bound a session."""
-
     engaged = False
 
 
@@ -46,11 +44,7 @@ def session_context_engaged() -> bool:
 
 
 def set_session_vars(
-    *,
-    session_key: str = "",
-    session_id: str = "",
-    async_delivery: bool = True,
-    **others: str,
+    *, session_key: str = "", session_id: str = "", async_delivery: bool = True, **others: str
 ) -> Tokens:
     """Bind this context to a session; variables not given are set to empty.
 
@@ -60,8 +54,7 @@ def set_session_vars(
     """
     given = {"HERMES_SESSION_KEY": session_key, "HERMES_SESSION_ID": session_id}
     given |= {f"HERMES_SESSION_{name.upper()}": value for name, value in others.items()}
-    unknown = [name for name in given if name not in _TURN]
-    if unknown:
+    if unknown := given.keys() - set(_TURN):
         raise TypeError(f"unknown session variables: {', '.join(sorted(unknown))}")
     _Latch.engaged = True
     token = _ASYNC_DELIVERY.set(bool(async_delivery))

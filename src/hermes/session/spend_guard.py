@@ -6,6 +6,7 @@ so far; anything above it was spent that day.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 from msgspec import Raw, Struct
@@ -45,13 +46,7 @@ class SpendGuard:
 
     def check_for(self, session: Session, principal: str) -> CheckSpend | None:
         """The check to run before each request; None if nothing is limited."""
-        if not self._caps:
-            return None
-
-        async def allowed() -> None:
-            await self._check(session, principal)
-
-        return allowed
+        return partial(self._check, session, principal) if self._caps else None
 
     async def _check(self, session: Session, principal: str) -> None:
         caps = self._caps

@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 import anyio
 from msgspec import Struct
 
+from hermes.agent.answers import ask_model
 from hermes.agent.prompts import prompt_text
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.store import ChangeSession, RecordUsage, Store
-from hermes.schema.errors import HermesError, ModelError, StoreError
+from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.messages import Assistant, Text, Trust, User, text_of
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.recorder import PriceFunction
@@ -25,8 +26,6 @@ _MAX_TOKENS = 60
 
 
 class TitleSettings(Struct, frozen=True, kw_only=True):
-    """How titles are generated."""
-
     model: Callable[[], Awaitable[Model]]
     redact: Callable[[str], str]
     timeout: float = 30.0  # seconds
@@ -63,11 +62,11 @@ class SessionTitles:
         )
         answer = await self._ask(self._settings.redact(beginning))
         title = one_line(answer.text.strip().strip("\"'“”.").replace("\0", ""), MAX_TITLE)
-        usage = self._usage(session, answer)
+        spent = answer.model, answer.provider, answer.usage
+        cost, now = self._price(*spent), self._clock.now()
+        await self._store.commit(RecordUsage(session.id, "", *spent, cost, now))
         if not title or (await archive.get(session.id)).title:
-            await self._store.commit(usage)
             return
-        await self._store.commit(usage)
         try:
             await self._set_title(session, title)
         except StoreError:
@@ -85,14 +84,4 @@ class SessionTitles:
             prompt_text("title"), [question], max_output=_MAX_TOKENS, effort="none"
         )
         with anyio.fail_after(settings.timeout):
-            model = await settings.model()
-            async with model.stream(request) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, Assistant):
-                        return chunk
-        raise ModelError("There was no answer.")
-
-    def _usage(self, session: Session, answer: Assistant) -> RecordUsage:
-        cost = self._price(answer.model, answer.provider, answer.usage)
-        now = self._clock.now()
-        return RecordUsage(session.id, "", answer.model, answer.provider, answer.usage, cost, now)
+            return await ask_model(await settings.model(), request)

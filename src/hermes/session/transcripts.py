@@ -1,24 +1,21 @@
-"""Cache recently used transcripts, so that the next turn need not read them again.
-
-A cached transcript is valid if no other process held the session in between, that is, if the
-lease's generation follows directly on the cached one.
-"""
+"""Transcripts as a turn begins: cached from the last turn, with a result for every lost call."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
+from itertools import dropwhile
 
 from msgspec import Struct
 
 from hermes.agent.history import History, open_calls, unanswered_calls
-from hermes.agent.tool_calls import interrupted_result
+from hermes.agent.tool_calls import failed_result, interrupted_result
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
-from hermes.kit.ids import new_id
 from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.store import AppendMessage, Fence, SettleIntent, Store, Write
-from hermes.schema.messages import Message, Result, Text
+from hermes.schema.messages import Message
 from hermes.schema.tools import Effect
 
+NOTHING_RECOVERED = RecoveredQuestions()
 MAX_BYTES = 5_000_000
 """Total memory limit."""
 
@@ -33,6 +30,12 @@ class _CachedTranscript(Struct, frozen=True):
 
 
 class TranscriptCache:
+    """Recently used transcripts, so that the next turn need not read them again.
+
+    A cached transcript is valid if no other process held the session in between, that is, if the
+    lease's generation follows directly on the cached one.
+    """
+
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
         self._cached: OrderedDict[str, _CachedTranscript] = OrderedDict()
@@ -57,9 +60,6 @@ class TranscriptCache:
             self._size -= oldest.size
 
 
-NOTHING_RECOVERED = RecoveredQuestions()
-
-
 async def close_lost_calls(
     store: Store,
     clock: Clock,
@@ -69,9 +69,10 @@ async def close_lost_calls(
     *,
     started_only: bool = False,
 ) -> list[Message]:
-    """Return the history with a result for every lost call, stored durably.
+    """Return the history with a result for every call that a crash interrupted, stored durably.
 
-    Calls to be resumed get none; `open_calls` finds them. With `started_only`, calls that did not
+    Only a call that was waiting for a person, and the calls after it, are left to be run. Calls to
+    be resumed get none; `open_calls` finds them. With `started_only`, calls that did not
     start here get none either: a client may have them and still return their results.
     """
     session, lost = fence.session, unanswered_calls(history)
@@ -82,19 +83,17 @@ async def close_lost_calls(
     writes: list[Write] = []
     results: list[Message] = []
     if started_only:
-        resumable |= {
-            call for call, _ in lost if call not in started and call not in recovered.results
-        }
+        known = started.keys() | recovered.results.keys()
+        resumable |= {call for call, _ in lost if call not in known}
     for call in [call for call, _ in lost if call not in resumable]:
         # Without an intent the call was a read or had not started: nothing was changed either way.
         intent = started.get(call)
-        effect = intent.effect if intent else Effect.READ
-        result = (
-            _failed_result(recovered.results[call], call) if call in recovered.results else None
-        )
-        result = result or interrupted_result(call, effect, started=True)
+        effect, run = (intent.effect, intent.run) if intent else (Effect.READ, "")
+        if call in recovered.results:
+            result = failed_result(call, recovered.results[call])
+        else:
+            result = interrupted_result(call, effect, started=True)
         results.append(result)
-        run = intent.run if intent else ""
         writes += [AppendMessage(session, run, result, clock.now()), SettleIntent(session, call)]
     if writes:
         failpoint("recovery.before_close")
@@ -106,13 +105,8 @@ async def close_lost_calls(
 def _resumable_calls(
     history: Sequence[Message], recovered: RecoveredQuestions, started: Collection[str]
 ) -> set[str]:
-    """The calls of the last answer from the first waiting one on, unless they have started."""
-    calls = [call.id for call in open_calls(history)]
-    first = next(
-        (index for index, call in enumerate(calls) if call in recovered.waiting), len(calls)
+    """The last answer's calls, beginning with the first waiting one, unless they have started."""
+    calls = dropwhile(
+        lambda call: call not in recovered.waiting, [call.id for call in open_calls(history)]
     )
-    return {call for call in calls[first:] if call in recovered.waiting or call not in started}
-
-
-def _failed_result(text: str, call: str) -> Result:
-    return Result(new_id("msg"), call, (Text(text),), failed=True)
+    return {call for call in calls if call in recovered.waiting or call not in started}

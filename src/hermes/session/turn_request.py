@@ -1,4 +1,4 @@
-"""A request to run a turn, and its durable acceptance."""
+"""A request to run a turn, its durable acceptance, and messages to the running turn."""
 
 import logging
 from collections.abc import Sequence
@@ -36,15 +36,15 @@ log = logging.getLogger(__name__)
 
 MAX_RECOVERED = 100
 """How many messages left behind by a crash one turn picks up."""
+MAX_WAITING = 100
+"""Maximum number of messages waiting for one step."""
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
-    """What a surface asks for."""
-
     session: Session
     message: User | None
     emit: Emit
-    claimed: tuple[User, ...] = ()  # further messages, already durable; completed by `closing`
+    claimed: tuple[User, ...] = ()  # more messages, already durable; completed by `final_writes`
     note: User | None = None  # added by Hermes first, when resuming a turn after a crash
     run: str = ""
     address: Address | None = None
@@ -53,7 +53,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     role: Role = Role.OWNER
     final_writes: FinalWrites = no_final_writes  # committed with the end of the run
     new: bool = False  # the session is not stored yet
-    replaces_from: int | None = None  # hides every message from this position on, once accepted
+    replaces_from: int | None = None  # once accepted, hides the messages starting here
     steer: ReadSteering = no_steering
     async_delivery: bool = True  # results that arrive after the turn can be delivered
     source: str = ""  # where the request comes from, if not where the session started
@@ -65,9 +65,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     steps: int | None = None  # a smaller budget than the profile's
     attended: bool = False  # a person can answer approvals while it runs
     yolo: bool = False  # approve everything
-    inherited_limits: InheritedLimits | None = (
-        None  # limits of a turn that acts for another session
-    )
+    inherited_limits: InheritedLimits | None = None  # of a turn that acts for another session
     constraints: OutputConstraints = UNCONSTRAINED
 
 
@@ -81,36 +79,25 @@ class TurnAcceptor:
     ) -> AcceptedMessages:
         """Store the message; returns it with any messages a crash left unprocessed."""
         session, run, now = turn.session, plan.scope.run, self._clock.now()
-        writes: list[Write] = [
-            *(
-                [OpenSession(_initial_session(session, plan))]
-                if turn.new
-                else _session_changes(session, plan)
-            ),
-            *(
-                [HideMessages(session.id, turn.replaces_from)]
-                if turn.replaces_from is not None
-                else []
-            ),
-            *(
-                [EnqueueItem(_inbox_item(turn.message, session))]
-                if turn.message is not None
-                else []
-            ),
-            *([AppendMessage(session.id, run, turn.note, now)] if turn.note is not None else []),
-        ]
+        opened: list[Write] = [OpenSession(_initial_session(session, plan))]
+        writes = opened if turn.new else _session_changes(session, plan)
+        if turn.replaces_from is not None:
+            writes.append(HideMessages(session.id, turn.replaces_from))
+        if turn.message is not None:
+            writes.append(EnqueueItem(_inbox_item(turn.message, session.id)))
+        if turn.note is not None:
+            writes.append(AppendMessage(session.id, run, turn.note, now))
         if turn.message is None and lease.generation:
             await self._store.commit(*writes, fence=lease.fence)
             return AcceptedMessages()
+        first = turn.message and AppendMessage(session.id, run, turn.message, now)
         begin = BeginTurn(
             session=session.id,
             holder=lease.holder,
             ttl=LEASE_TTL,
             generation=lease.generation,
-            limit=0 if turn.message is None else MAX_RECOVERED,
-            first=None
-            if turn.message is None
-            else AppendMessage(session.id, run, turn.message, now),
+            limit=0 if first is None else MAX_RECOVERED,
+            first=first,
         )
         started = await self._store.begin_turn(begin, *writes)
         lease.generation = started.generation
@@ -132,9 +119,9 @@ class TurnAcceptor:
         return users
 
 
-def _inbox_item(asked: User, session: Session) -> QueueItem:
-    body = Raw(msgspec.json.encode(asked))
-    return QueueItem(key=asked.id, lane="inbox", topic=session.id, body=body)
+def _inbox_item(message: User, session: str) -> QueueItem:
+    body = Raw(msgspec.json.encode(message))
+    return QueueItem(key=message.id, lane="inbox", topic=session, body=body)
 
 
 def _initial_session(session: Session, plan: Plan | RuntimePlan) -> Session:
@@ -166,10 +153,6 @@ def _session_changes(session: Session, plan: Plan | RuntimePlan) -> list[Write]:
     return [ChangeSession(session.id, change)]
 
 
-MAX_WAITING = 100
-"""Maximum number of messages waiting for one step."""
-
-
 class SteeringQueue:
     """The steering messages of one turn; after a crash, the session's next turn gets them.
 
@@ -198,10 +181,8 @@ class SteeringQueue:
         await self._started.wait()
         if self._closed or len(self._waiting) >= MAX_WAITING:
             return False
-        body = Raw(msgspec.json.encode(message))
-        item = QueueItem(key=message.id, lane="inbox", topic=self._session, body=body)
         with anyio.CancelScope(shield=True):
-            await self._store.commit(EnqueueItem(item))
+            await self._store.commit(EnqueueItem(_inbox_item(message, self._session)))
             if self._closed:
                 await self._store.commit(CompleteItem(message.id))
                 return False
@@ -209,20 +190,19 @@ class SteeringQueue:
         return True
 
     async def take(self) -> Sequence[User]:
-        """The messages that the turn takes now."""
         taken, self._waiting = self._waiting, []
         self._taken += [message.id for message in taken]
         return taken
 
     def final_writes(self, ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
-        """Complete the items with the end of the turn; later messages are refused."""
+        """Complete the items with the end of the turn; later messages are rejected."""
         self._closed = True
         left = [] if self._kept_for_next_turn else [message.id for message in self._waiting]
         self._waiting = []
         return [CompleteItem(key) for key in (*self._taken, *left)]
 
     async def end(self) -> None:
-        """Close the queue, also for a turn without an end event."""
+        """Close the queue, even for a turn without an end event."""
         self._closed = True
         self._started.set()
         waiting, self._waiting = self._waiting, []

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import anyio
 from msgspec import Struct
 
-from hermes.agent.answers import final_text
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.kit.text import one_line
@@ -13,7 +12,7 @@ from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
 from hermes.ports.turn import Emit
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
-from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User
+from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, final_text
 from hermes.schema.scope import InheritedLimits, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.session.runner import Runner

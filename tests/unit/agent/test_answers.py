@@ -2,8 +2,8 @@
 
 import pytest
 
-from hermes.agent.answers import AnswerKind, classify_answer, final_text, nudge, runnable_calls
-from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Trust, text_of
+from hermes.agent.answers import AnswerKind, classify_answer, nudge, runnable_calls
+from hermes.schema.messages import Assistant, Message, Reasoning, Stop, Trust, final_text, text_of
 from support.turns import assistant_message, tool_call, tool_result, user_message
 
 

@@ -79,9 +79,8 @@ async def test_cancel_during_streaming_keeps_partial_text() -> None:
 
 async def test_blank_partial_text_is_dropped() -> None:
     recorder = EventRecorder()
-    async with running_turn(
-        make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER])), recorder
-    ) as scope:
+    plan = make_plan(ScriptedModel([TextDelta("\n"), Pause.FOREVER]))
+    async with running_turn(plan, recorder) as scope:
         await recorder.until(lambda event: isinstance(event, TextDelta))
         scope.cancel()
     assert recorder.texts == ["hello"]
@@ -130,9 +129,8 @@ async def test_cancelled_batch_reports_finished_and_interrupted_calls() -> None:
     look, act = FakeTool("look", gates), FakeTool("act", gates, effect=Effect.OUTSIDE)
     calls = [tool_call("look", gate=str(n)) for n in range(3)] + [tool_call("act", gate="late")]
     recorder = EventRecorder()
-    async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)]), look, act), recorder
-    ) as scope:
+    plan = make_plan(ScriptedModel([assistant_message(*calls)]), look, act)
+    async with running_turn(plan, recorder) as scope:
         await gates.reached("0", "1", "2")
         gates.open("1")
         gates.open("2")
@@ -151,9 +149,8 @@ async def test_cancelled_effect_has_unknown_outcome() -> None:
     gates = GatedBody()
     act, recorder = FakeTool("act", gates, effect=Effect.OUTSIDE), EventRecorder()
     calls = [tool_call("act", gate="a"), tool_call("act", gate="b")]
-    async with running_turn(
-        make_plan(ScriptedModel([assistant_message(*calls)]), act), recorder
-    ) as scope:
+    plan = make_plan(ScriptedModel([assistant_message(*calls)]), act)
+    async with running_turn(plan, recorder) as scope:
         await gates.reached("a")
         scope.cancel()
     first, second = map(text_of, recorder.results)
@@ -173,9 +170,8 @@ async def test_tool_finishing_during_cancellation_keeps_its_result() -> None:
 
     recorder = EventRecorder()
     save = FakeTool("save", body, effect=Effect.WRITE)
-    async with running_turn(
-        make_plan(ScriptedModel([assistant_message(tool_call("save"))]), save), recorder
-    ) as scope:
+    plan = make_plan(ScriptedModel([assistant_message(tool_call("save"))]), save)
+    async with running_turn(plan, recorder) as scope:
         await reached.wait()
         scope.cancel()
         await anyio.wait_all_tasks_blocked()
@@ -223,9 +219,7 @@ class Stuck(EventRecorder):
     ("at", "skip"),
     [
         (RunStarted, 0),
-        (MessageAdded, 0),
-        (MessageAdded, 1),
-        (MessageAdded, 2),
+        *((MessageAdded, skip) for skip in range(3)),
         (TextDelta, 0),
         (ToolStarted, 0),
     ],
@@ -309,7 +303,16 @@ async def test_every_result_is_durable_before_a_cancelled_turn_ends() -> None:
     assert isinstance(recorder.events[-1], RunEnded)
 
 
-class Thinking:
+class NoQuestions:
+    """Approvals that only decide about requests."""
+
+    async def ask_person(
+        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
+    ) -> str | None:
+        raise AssertionError(text)
+
+
+class Thinking(NoQuestions):
     """Allows a number of requests, then never answers."""
 
     def __init__(self, allows: int) -> None:
@@ -322,11 +325,6 @@ class Thinking:
             await anyio.sleep_forever()
         self._allows -= 1
         return Decision(allowed=True)
-
-    async def ask_person(
-        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
-    ) -> str | None:
-        raise AssertionError(text)
 
 
 @pytest.mark.parametrize(("allowed", "told"), [(0, "Not run"), (1, "the outcome is unknown")])
@@ -350,7 +348,7 @@ async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> 
     assert told in text_of(recorder.results[0])
 
 
-class AtOnce:
+class AtOnce(NoQuestions):
     """Denies the first request once another one is made."""
 
     def __init__(self) -> None:
@@ -361,11 +359,6 @@ class AtOnce:
         self.asked[request.action].set()
         await (self.last if request.action == "second" else self.asked["second"]).wait()
         return Decision(allowed=False)
-
-    async def ask_person(
-        self, scope: Scope, text: str, choices: Sequence[str], emit: Emit
-    ) -> str | None:
-        raise AssertionError(text)
 
 
 class Twofold:
@@ -463,16 +456,10 @@ async def test_suspended_call_is_not_reported() -> None:
     assert counsel.calls == [first.id, second.id]
     # The turn continues where it was before the model is asked again.
     history = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
-    counsel, recorder, model = (
-        Leaving(answers=2),
-        EventRecorder(),
-        ScriptedModel(answer_script("ok")),
-    )
+    counsel, recorder = Leaving(answers=2), EventRecorder()
+    model, resumed = ScriptedModel(answer_script("ok")), [user_message(), *history]
     plan = structs.replace(
-        make_plan(model, act),
-        approvals=counsel,
-        history=[user_message(), *history],
-        resumes_calls=True,
+        make_plan(model, act), approvals=counsel, history=resumed, resumes_calls=True
     )
     assert await run_turn(plan, (), recorder) is Outcome.DONE
     assert counsel.calls == [second.id, third.id]

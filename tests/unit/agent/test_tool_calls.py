@@ -260,7 +260,7 @@ async def test_unknown_tool_error_lists_known_tools() -> None:
         answer_script("ok"),
         tools=[FakeTool("look"), FakeTool("act")],
     )
-    assert text_of(recorder.results[0]) == "There is no tool named 'lok'. Tools: act, look."
+    assert text_of(recorder.results[0]) == "Unknown tool: lok. Tools: act, look."
     assert recorder.started == []
 
 
@@ -305,8 +305,7 @@ async def test_failing_listener_in_a_batch_ends_the_turn_with_its_error(
 
 
 @pytest.mark.parametrize(
-    "sizes",
-    [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)],
+    "sizes", [[MAX_TEXT * 2], [MAX_TEXT - 1, 2, 5], [MAX_TEXT, 1], [10] * (MAX_PARTS + 50)]
 )
 async def test_oversized_result_is_cut_with_a_note(sizes: list[int]) -> None:
     async def talk(_: dict[str, Any], __: ToolContext) -> ToolOutput:

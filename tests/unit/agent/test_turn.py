@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from hermes.agent.answers import MAX_BAD_ANSWERS, final_text
+from hermes.agent.answers import MAX_BAD_ANSWERS
 from hermes.agent.turn import run_turn
 from hermes.schema.errors import Overloaded, StoreError
 from hermes.schema.events import (
@@ -18,7 +18,17 @@ from hermes.schema.events import (
     StreamReset,
     TextDelta,
 )
-from hermes.schema.messages import Message, Reasoning, Stop, Text, Trust, Usage, User, text_of
+from hermes.schema.messages import (
+    Message,
+    Reasoning,
+    Stop,
+    Text,
+    Trust,
+    Usage,
+    User,
+    final_text,
+    text_of,
+)
 from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import ScriptedModel, answer_script
 from support.turns import (

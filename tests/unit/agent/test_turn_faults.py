@@ -25,16 +25,7 @@ from hermes.schema.events import (
     StreamReset,
     TextDelta,
 )
-from hermes.schema.messages import (
-    Assistant,
-    Reasoning,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    Usage,
-    User,
-)
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, Usage, User
 from hermes.schema.tools import Effect
 from hermes.testing.history_validators import check_history, check_request
 from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
@@ -163,12 +154,7 @@ class Case(Struct, frozen=True):
 
 
 cases = st.builds(
-    Case,
-    st.lists(script, min_size=1, max_size=6),
-    faults,
-    st.integers(1, 4),
-    st.booleans(),
-    spoken,
+    Case, st.lists(script, min_size=1, max_size=6), faults, st.integers(1, 4), st.booleans(), spoken
 )
 
 

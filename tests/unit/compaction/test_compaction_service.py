@@ -304,7 +304,7 @@ async def test_every_summary_call_is_metered_once(tmp_path: Path) -> None:
 async def test_manual_compaction_with_a_focus(tmp_path: Path) -> None:
     async with compaction_harness(tmp_path) as harness:
         await harness.submit("hello")
-        with pytest.raises(UsageError, match="nothing to compress"):
+        with pytest.raises(UsageError, match="nothing to compact"):
             await harness.compress()
         await fill(harness, 6)
         before = await harness.compress(CompactionOptions(turns=2), preview=True)

@@ -24,16 +24,7 @@ from hermes.compaction.view import (
     prune_results,
     view_start,
 )
-from hermes.schema.messages import (
-    Assistant,
-    Media,
-    Message,
-    Result,
-    Text,
-    Trust,
-    User,
-    text_of,
-)
+from hermes.schema.messages import Assistant, Media, Message, Result, Text, Trust, User, text_of
 from hermes.testing.history_validators import check_history, check_request
 from support.turns import assistant_message, tool_call, tool_result, user_message
 

@@ -47,11 +47,7 @@ async def test_unknown_user_is_rejected(tmp_path: Path) -> None:
 async def test_owner_is_admitted_as_owner(tmp_path: Path) -> None:
     access = AccessRules(users=frozenset({"1"}), owners=frozenset({"1"}))
     assert await AccessHarness(tmp_path, access=access).door(make_message()) == Admitted(
-        key="agent:work:chat:dm:c",
-        chat=HERE,
-        principal="owner",
-        trust=Trust.OWNER,
-        role=Role.OWNER,
+        key="agent:work:chat:dm:c", chat=HERE, principal="owner", trust=Trust.OWNER, role=Role.OWNER
     )
 
 

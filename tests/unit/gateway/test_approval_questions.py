@@ -134,11 +134,7 @@ async def test_repeated_answer_is_ignored(tmp_path: Path) -> None:
         await harness.wait_for_posts(question, "Allowed once: rm -rf build", "the end")
         await harness.wait_until_idle()
         await say(harness, "yes", "2")
-        assert harness.channel.texts_in("1") == [
-            question,
-            "Allowed once: rm -rf build",
-            "the end",
-        ]
+        assert harness.channel.texts_in("1") == [question, "Allowed once: rm -rf build", "the end"]
 
 
 async def test_only_owner_approves_member_request(tmp_path: Path) -> None:

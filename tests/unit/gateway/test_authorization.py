@@ -75,8 +75,8 @@ def oracle(
     if is_bot or not has_id:
         return "ignored", "unknown_bot" if is_bot else "no_id"
     if group:
-        return "ignored", "stranger_in_group"
-    return "ignored" if users or chat else "pair", "stranger"
+        return "ignored", "unknown_user_in_group"
+    return "ignored" if users or chat else "pair", "unknown_user"
 
 
 def as_tuple(verdict: AccessDecision) -> tuple[str, str]:
@@ -103,7 +103,9 @@ def test_access_decisions_match_reference_table() -> None:
             "TELEGRAM_GROUP_ALLOWED_CHATS": CHAT if chat else "",
             "DISCORD_ALLOWED_USERS": "*",
         }
-        rules = access_rules_from("telegram", env).with_paired(frozenset({ME if paired else OTHER}))
+        rules = structs.replace(
+            access_rules_from("telegram", env), paired=frozenset({ME if paired else OTHER})
+        )
         sender = sender_of(source(chat_type, who), mentions="names" in who)
         found = as_tuple(decide_access(sender, rules))
         assert found == oracle(chat_type, who, bots, users, denied, row[-1]), row
@@ -268,7 +270,7 @@ def test_listed_user_is_member_on_open_platform() -> None:
 def test_unknown_user_is_offered_pairing_when_enabled(
     env: dict[str, str], extra: dict[str, object], platform: str, found: str
 ) -> None:
-    assert verdict(env, extra, platform=platform) == (found, "stranger")
+    assert verdict(env, extra, platform=platform) == (found, "unknown_user")
 
 
 def test_general_setting_disables_pairing() -> None:
@@ -279,8 +281,8 @@ def test_general_setting_disables_pairing() -> None:
 
 
 def test_authenticated_platforms_need_no_list() -> None:
-    assert verdict({}, platform="webhook", chat_type="webhook") == ("guest", "vouched")
-    assert verdict({}, platform="homeassistant", user_id=None) == ("member", "vouched")
+    assert verdict({}, platform="webhook", chat_type="webhook") == ("guest", "authenticated")
+    assert verdict({}, platform="homeassistant", user_id=None) == ("member", "authenticated")
     assert verdict({"WEBHOOK_DENIED_USERS": ME}, platform="webhook") == ("ignored", "denied")
 
 
@@ -292,7 +294,7 @@ def test_relay_is_trusted_only_when_configured() -> None:
     )
     assert as_tuple(decide_access(sender, access_rules_from("telegram", {}))) == (
         "pair",
-        "stranger",
+        "unknown_user",
     )
 
 

@@ -142,7 +142,7 @@ def test_split_prefers_paragraphs_then_lines_sentences_words() -> None:
     assert texts(f"{line}\n{line}\n{line}", 60) == [f"{line}\n{line}", line]
     assert texts(f"{line} {line}", 45) == ["one two three. four five one two three.", "four five"]
     assert texts("some words in a single line that goes onward", 40) == [
-        *("some words in a single line that goes", "onward"),
+        *("some words in a single line that goes", "onward")
     ]
 
 

@@ -102,15 +102,12 @@ async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -
         await harness.channel.say("later")
         await harness.channel.say("/stop")
         await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
-        assert sorted(harness.channel.texts_in("1")) == [
-            "Dropped 1 queued message.",
-            STOPPED,
-        ]
+        assert sorted(harness.channel.texts_in("1")) == ["Dropped 1 queued message.", STOPPED]
         assert await harness.open_rows(COMMANDS) == []
         assert await harness.open_rows(AFTER_COMMANDS) == []
         await harness.channel.say("next")
         await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: next")
-        assert harness.gateway.intake.open_commands == 0
+        assert harness.gateway.intake.command_queue.count == 0
 
 
 async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:

@@ -78,8 +78,7 @@ async def delivery_harness(
 
 
 @pytest.mark.parametrize(
-    ("mode", "quoted"),
-    [("off", [None, None]), ("first", ["m-1", None]), ("all", ["m-1", "m-1"])],
+    ("mode", "quoted"), [("off", [None, None]), ("first", ["m-1", None]), ("all", ["m-1", "m-1"])]
 )
 async def test_quoting_follows_the_settings(
     tmp_path: Path, mode: QuotePolicy, quoted: list[str | None]

@@ -75,10 +75,7 @@ async def test_stop_drops_waiting_messages_and_reports_it(tmp_path: Path) -> Non
         await harness.channel.say("third")
         await harness.channel.say("/stop")
         await wait_until(lambda: len(harness.channel.texts_in("1")) == 2)
-        assert sorted(harness.channel.texts_in("1")) == [
-            "Dropped 2 queued messages.",
-            "Stopped.",
-        ]
+        assert sorted(harness.channel.texts_in("1")) == ["Dropped 2 queued messages.", "Stopped."]
         await harness.wait_until_idle()
         assert await harness.open_rows() == []
         await harness.channel.say("fourth")
@@ -262,7 +259,9 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
     ):
         group.start_soon(harness.channel.say, "/dig" if hang == "command" else "work")
         await wait_until(
-            lambda: harness.gateway.intake.open_commands == 1 or len(harness.model.requests) == 1
+            lambda: (
+                harness.gateway.intake.command_queue.count == 1 or len(harness.model.requests) == 1
+            )
         )
         await wait_until(lambda: tool.now == 1 or "tool" not in hang)
         began = clock.monotonic()
@@ -271,7 +270,7 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
             await wait_until_idle()
             if any("top" in text for text in harness.channel.texts_in("1")):
                 took.setdefault("told", clock.monotonic() - began)
-            if harness.running() is None and not harness.gateway.intake.open_commands:
+            if harness.running() is None and not harness.gateway.intake.command_queue.count:
                 took.setdefault("free", clock.monotonic() - began)
             if len(took) < 2:
                 await clock.advance(0.05)

@@ -115,7 +115,7 @@ async def test_silent_channel_is_restarted() -> None:
             await clock.advance(30)
         assert supervisor.online("fake")
         await clock.advance(45)
-        assert supervisor.snapshot()["fake"].condition is ChannelCondition.DEAF
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.SILENT
         await clock.advance(1)
         assert supervisor.online("fake")
         await channel.say("back")
@@ -123,9 +123,7 @@ async def test_silent_channel_is_restarted() -> None:
 
 
 @pytest.mark.parametrize("step", [86400.0, -86400.0])
-async def test_clock_changes_do_not_affect_liveness(
-    step: float,
-) -> None:
+async def test_clock_changes_do_not_affect_liveness(step: float) -> None:
     clock = FakeClock()
     channel = FakeFaultyChannel()
     async with supervised(channel, clock) as (supervisor, _):
@@ -138,7 +136,7 @@ async def test_clock_changes_do_not_affect_liveness(
         await clock.advance(60)
         assert supervisor.snapshot()["fake"].failures == 0
         await clock.advance(15)
-        assert supervisor.snapshot()["fake"].condition is ChannelCondition.DEAF
+        assert supervisor.snapshot()["fake"].condition is ChannelCondition.SILENT
 
 
 async def test_failing_channel_does_not_affect_others() -> None:

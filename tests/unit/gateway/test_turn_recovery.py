@@ -100,9 +100,7 @@ async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
     assert len(harness.model.requests) == 1
 
 
-async def test_answer_is_not_recovered_after_losing_the_lease(
-    tmp_path: Path,
-) -> None:
+async def test_answer_is_not_recovered_after_losing_the_lease(tmp_path: Path) -> None:
     clock, asked = FakeClock(), User("m1", (Text("first"),))
     async with open_store(tmp_path / "state.db", clock) as store:
         await store.commit(

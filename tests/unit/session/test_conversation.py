@@ -93,9 +93,7 @@ async def test_interrupt_ends_only_the_current_turn(tmp_path: Path) -> None:
         assert recorder.texts == ["second", "Here I am."]
 
 
-async def test_message_after_an_interrupt_sees_the_whole_history(
-    tmp_path: Path,
-) -> None:
+async def test_message_after_an_interrupt_sees_the_whole_history(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, HANGING_SCRIPT, answer_script("To both.")) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "first")

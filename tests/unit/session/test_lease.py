@@ -54,6 +54,17 @@ async def asleep(clock: FakeClock, count: int) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+async def beat(clock: FakeClock) -> None:
+    """Let one renewal interval pass, once the renewing task sleeps again."""
+    await asleep(clock, 1)
+    await clock.advance(RENEW_INTERVAL)
+
+
+async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
+    with lease_renewer.renewing(lease):
+        await anyio.sleep_forever()
+
+
 @asynccontextmanager
 async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
     lease = Lease(PatchedStore(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
@@ -68,8 +79,7 @@ async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
         async with held(store, leases=leases) as lease:
             ABOUT.set("the first turn")
             with lease_renewer.renewing(lease):
-                await asleep(clock, 1)
-                await clock.advance(RENEW_INTERVAL)
+                await beat(clock)
         await lease_renewer.stop()
     assert leases.about == ["nobody"]
 
@@ -111,3 +121,30 @@ async def test_renewal_ends_with_its_owner(tmp_path: Path) -> None:
         await harness.runner.aclose()
         assert clock.sleepers == 0
         await harness.runner.aclose()
+
+
+async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_store(tmp_path / "state.db", clock) as store:
+        lease_renewer = LeaseRenewer(clock)
+        leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
+        for lease in leases:
+            await lease.acquire()
+        lost = leases[1]
+        async with anyio.create_task_group() as group:
+            for lease in leases:
+                group.start_soon(_hang, lease_renewer, lease)
+            await beat(clock)
+            assert clock.sleepers == 1
+            await store.leases.release(lost.session, lost.generation)
+            await store.leases.hold(lost.session, ELSEWHERE, LEASE_TTL)
+            for _ in range(4):
+                await beat(clock)
+            for lease in (leases[0], leases[2]):
+                with pytest.raises(SessionBusy):
+                    await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
+            assert [lease.lost for lease in leases] == [False, True, False]
+            group.cancel_scope.cancel()
+        await beat(clock)
+        await anyio.wait_all_tasks_blocked()
+        assert clock.sleepers == 0

@@ -4,16 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec import Raw
 
-from hermes.schema.messages import (
-    Assistant,
-    Message,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    Trust,
-    User,
-)
+from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, Trust, User
 from hermes.schema.sessions import StoredMessage
 from hermes.session.recap import INTERRUPTED, interrupted_at, recap
 

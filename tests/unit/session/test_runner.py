@@ -28,9 +28,8 @@ from hermes.schema.messages import Message, Trust, User, text_of
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, SessionOptions
-from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL, Lease, LeaseRenewer
+from hermes.session.lease import LEASE_TTL, RENEW_INTERVAL
 from hermes.session.runner import Runner
-from hermes.store.sqlite import open_store
 from hermes.testing.clock import FakeClock
 from hermes.testing.history_validators import check_request
 from hermes.testing.scripted_model import ScriptedModel, answer_script
@@ -65,6 +64,19 @@ async def waiting(harness: ConversationHarness) -> list[str]:
     """Inbox keys that are not completed."""
     found = await harness.store.queues.claim("inbox", None, "somebody", timedelta(0), 100)
     return [inbox_item.key for inbox_item in found]
+
+
+def conversation_on(
+    harness: ConversationHarness,
+    planner: FakePlanner,
+    clock: FakeClock | None = None,
+    **patches: object,
+) -> Conversation:
+    """A conversation whose runner uses the store with these parts replaced."""
+    clock = clock or FakeClock()
+    store = PatchedStore(harness.store, **patches)
+    runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
+    return Conversation(harness.store, clock, runner, SessionOptions())
 
 
 async def beat(clock: FakeClock) -> None:
@@ -184,43 +196,6 @@ async def test_long_turn_keeps_its_lease(tmp_path: Path) -> None:
         await harness.store.leases.hold(session, ELSEWHERE, LEASE_TTL)
 
 
-async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
-    clock = FakeClock()
-    async with open_store(tmp_path / "state.db", clock) as store:
-        lease_renewer = LeaseRenewer(clock)
-        leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
-        for lease in leases:
-            await lease.acquire()
-        lost = leases[1]
-        async with anyio.create_task_group() as group:
-            for lease in leases:
-                group.start_soon(_hang, lease_renewer, lease)
-            await beat(clock)
-            assert clock.sleepers == 1
-            await store.leases.release(lost.session, lost.generation)
-            await store.leases.hold(lost.session, ELSEWHERE, LEASE_TTL)
-            for _ in range(4):
-                await beat(clock)
-            for lease in (leases[0], leases[2]):
-                with pytest.raises(SessionBusy):
-                    await store.leases.hold(lease.session, ELSEWHERE, LEASE_TTL)
-            assert [lease.lost for lease in leases] == [False, True, False]
-            group.cancel_scope.cancel()
-        await beat(clock)
-        assert await settled(clock) == 0
-
-
-async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
-    with lease_renewer.renewing(lease):
-        await anyio.sleep_forever()
-
-
-async def settled(clock: FakeClock) -> int:
-    """How many tasks sleep once those that were woken have ended."""
-    await anyio.wait_all_tasks_blocked()
-    return clock.sleepers
-
-
 async def test_lost_lease_ends_the_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     gates = GatedBody()
@@ -253,22 +228,16 @@ class FlakyLeases:
 
     def __init__(self, inner: Leases) -> None:
         self._inner = inner
-        self.refused = 0
+        self.failed = 0
 
-    async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
-        return await self._inner.hold(session, holder, ttl)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
-        if self.refused < 2:
-            self.refused += 1
+        if self.failed < 2:
+            self.failed += 1
             raise StoreError("The database is locked.")
         return await self._inner.renew(session, generation, ttl)
-
-    async def release(self, session: str, generation: int) -> None:
-        await self._inner.release(session, generation)
-
-    async def held(self, session: str) -> bool:
-        return await self._inner.held(session)
 
 
 async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
@@ -276,15 +245,13 @@ async def test_failed_renewal_does_not_lose_the_lease(tmp_path: Path) -> None:
     async with conversation_harness(tmp_path, clock=clock) as harness:
         leases = FlakyLeases(harness.store.leases)
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
-        store = PatchedStore(harness.store, leases=leases)
-        runner = Runner(store, clock, planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(harness.store, clock, runner, SessionOptions())
+        conversation = conversation_on(harness, planner, clock, leases=leases)
         async with anyio.create_task_group() as group:
             group.start_soon(conversation.submit, user_message("hello").parts, harness.ear)
             await harness.wait_until_hanging()
             for _ in range(3):
                 await beat(clock)
-            assert leases.refused == 2
+            assert leases.failed == 2
             assert not any(isinstance(event, RunEnded) for event in harness.ear.events)
             conversation.interrupt()
     assert harness.ear.ended.outcome is Outcome.CANCELLED
@@ -299,13 +266,8 @@ async def test_accepted_but_unprocessed_message_is_recovered(tmp_path: Path) -> 
         left = user_message("left behind")
         await harness.store.queues.put(inbox_item(left, harness.conversation.session.id))
         await harness.submit("second")
-        assert [text_of(row.message) for row in await harness.rows()] == [
-            "first",
-            "one",
-            "left behind",
-            "second",
-            "both",
-        ]
+        texts = [text_of(row.message) for row in await harness.rows()]
+        assert texts == ["first", "one", "left behind", "second", "both"]
         assert await waiting(harness) == []
     check_request(harness.model.requests[-1].messages)
 
@@ -362,8 +324,7 @@ async def test_cancel_before_acceptance_leaves_nothing(tmp_path: Path) -> None:
             await anyio.sleep_forever()
 
     async with conversation_harness(tmp_path) as harness:
-        runner = Runner(harness.store, FakeClock(), Slow(harness.model, {}), fixed_price, "default")
-        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
+        conversation = conversation_on(harness, Slow(harness.model, {}))
         outcomes: list[Outcome] = []
 
         async def run() -> None:
@@ -391,9 +352,7 @@ async def test_cancel_during_acceptance_still_starts_and_ends_the_turn(tmp_path:
             return await harness.store.begin_turn(begin, *writes)
 
         planner = FakePlanner(ScriptedModel(HANGING_SCRIPT), {})
-        store = PatchedStore(harness.store, begin_turn=admit)
-        runner = Runner(store, FakeClock(), planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
+        conversation = conversation_on(harness, planner, begin_turn=admit)
         async with anyio.create_task_group() as group:
             group.start_soon(conversation.submit, user_message("hello").parts, harness.ear)
             await reached.wait()
@@ -417,16 +376,13 @@ async def test_question_that_could_not_be_recorded_is_asked_again(tmp_path: Path
                 raise StoreError("The disk is full.")
             await harness.store.commit(*writes, fence=fence)
 
-        store = PatchedStore(harness.store, commit=commit)
-        runner = Runner(store, FakeClock(), harness.planner, fixed_price, "default")  # type: ignore[arg-type]
-        conversation = Conversation(harness.store, FakeClock(), runner, SessionOptions())
+        conversation = conversation_on(harness, harness.planner, commit=commit)
         await conversation.begin_with([], "s")
         assert await conversation.submit(user_message("first").parts, harness.ear) is Outcome.FAILED
         assert harness.ear.ended.code == "store"
         full = False
-        assert (
-            await conversation.submit(user_message("second").parts, EventRecorder()) is Outcome.DONE
-        )
+        again = await conversation.submit(user_message("second").parts, EventRecorder())
+        assert again is Outcome.DONE
         assert await waiting(harness) == []
     assert [text_of(m) for m in harness.model.requests[0].messages] == ["oldest\n\nfirst\n\nsecond"]
 

@@ -6,16 +6,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from hermes.agent.history import History
-from hermes.schema.messages import (
-    Assistant,
-    Message,
-    Reasoning,
-    Result,
-    Stop,
-    Text,
-    ToolCall,
-    User,
-)
+from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
 from hermes.session.transcripts import BYTES_PER_MESSAGE, TranscriptCache
 
 

@@ -1,16 +1,10 @@
-"""Texts sent to the model, one Markdown file each."""
+"""Texts sent to the model, one Markdown file each, and the system prompt."""
 
 from datetime import date
 from functools import cache, lru_cache
 from pathlib import Path
 
 from msgspec import Struct
-
-
-@cache
-def prompt_text(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.md").read_text("utf-8").strip()
-
 
 SKILLS_HEADING = "# Skills"
 PROJECT_HEADING = "# This project"
@@ -19,9 +13,12 @@ _ENVIRONMENT_HEADING = "# Where you are"
 _STARTED = "Conversation started: "
 
 
-class PromptFacts(Struct, frozen=True, kw_only=True):
-    """What the system prompt says about a session."""
+@cache
+def prompt_text(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.md").read_text("utf-8").strip()
 
+
+class PromptFacts(Struct, frozen=True, kw_only=True):
     soul: str  # replaces the built-in identity
     system: str
     home: str
@@ -51,7 +48,8 @@ def build_prompt(facts: PromptFacts) -> str:
         facts.extra.strip(),
         facts.project.strip(),
         facts.memory.strip(),
-        _today(facts),
+        # Only the date: a time would invalidate the provider's prompt cache.
+        f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}",
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -62,7 +60,7 @@ def _environment(facts: PromptFacts) -> str:
         "",
         f"- Machine: {facts.system}",
         f"- The person's home: {facts.home}",
-        f"- Working folder: {facts.workspace} (relative paths start here)",
+        f"- Working directory: {facts.workspace} (relative paths start here)",
     ]
     if facts.commands:
         lines.append(
@@ -72,11 +70,6 @@ def _environment(facts: PromptFacts) -> str:
     if facts.profile != "default":
         lines.append(f"- Your profile: {facts.profile}")
     return "\n".join(lines)
-
-
-def _today(facts: PromptFacts) -> str:
-    """Only the date: a time would invalidate the provider's prompt cache."""
-    return f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}"
 
 
 def section_sizes(prompt: str) -> dict[str, int]:

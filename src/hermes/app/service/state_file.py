@@ -119,7 +119,7 @@ def _platform(channel: ChannelState) -> PlatformState:
             return PlatformState(state="paused", updated_at=channel.since)
         case ChannelCondition.CLOSED:
             return PlatformState(state="disconnected", updated_at=channel.since)
-        case ChannelCondition.FAILED | ChannelCondition.DEAF:
+        case ChannelCondition.FAILED | ChannelCondition.SILENT:
             return PlatformState(
                 state="retrying",
                 error_code=channel.condition.value,

@@ -1,4 +1,4 @@
-"""Calls, responses and refusals that the listener and a profile's channel exchange."""
+"""Calls, responses and rejections that the listener and a profile's channel exchange."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -7,28 +7,14 @@ from typing import Protocol
 from msgspec import Struct
 
 SINGLE_HEADERS = frozenset(
-    {
-        "content-encoding",
-        "content-type",
-        "host",
-        "idempotency-key",
-        "svix-id",
-        "svix-signature",
-        "svix-timestamp",
-        "webhook-id",
-        "webhook-signature",
-        "webhook-timestamp",
-        "x-github-delivery",
-        "x-github-event",
-        "x-gitlab-event",
-        "x-gitlab-token",
-        "x-hub-signature-256",
-        "x-request-id",
-        "x-webhook-signature",
-        "x-webhook-signature-v2",
+    (
+        "content-encoding", "content-type", "host", "idempotency-key", "svix-id", "svix-signature",
+        "svix-timestamp", "webhook-id", "webhook-signature", "webhook-timestamp",
+        "x-github-delivery", "x-github-event", "x-gitlab-event", "x-gitlab-token",
+        "x-hub-signature-256", "x-request-id", "x-webhook-signature", "x-webhook-signature-v2",
         "x-webhook-timestamp",
-    }
-)
+    )
+)  # fmt: skip
 """Headers that must not occur twice, because it would be unclear which one counts."""
 
 
@@ -48,7 +34,7 @@ class CallResponse(Struct, frozen=True):
 
 
 class CallRejected(Exception):
-    """The call is refused; `code` is for programs, the message for people."""
+    """The call is rejected; `code` is for programs, the message for people."""
 
     def __init__(self, status: int, code: str, message: str, *, wait: int = 0) -> None:
         super().__init__(message)
@@ -80,7 +66,7 @@ class CallHandler(Protocol):
     def attached_to(self, listener: ListenerInfo) -> None: ...
 
     def check(self, route: str) -> None:
-        """Raises `CallRefused` before the body is read if calls are refused anyway."""
+        """Raises `CallRejected` before the body is read if calls are rejected anyway."""
         ...
 
     async def receive(self, call: Call) -> CallResponse: ...
@@ -105,17 +91,17 @@ class CallWindow:
 
 
 class RecentCalls:
-    """Remembers a value for each of the last `most` names."""
+    """Remembers a value for each of the last names, up to a limit."""
 
     def __init__(self, limit: int, seconds: float = float("inf")) -> None:
-        self._most = limit
+        self._limit = limit
         self._seconds = seconds
         self._values: dict[str, tuple[str, float]] = {}
 
     def remember(self, name: str, value: str, now: float) -> None:
         self._values.pop(name, None)
         self._values[name] = (value, now)
-        while len(self._values) > self._most:
+        while len(self._values) > self._limit:
             del self._values[next(iter(self._values))]
 
     def recall(self, name: str, now: float) -> str | None:

@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import sha256
@@ -65,6 +65,8 @@ _REMOTE_HEADERS = frozenset(
 )
 """Headers of browsers and proxies: such calls do not come from a program on this machine."""
 
+_UNSIGNED_PUBLIC = "It has no secret, and the listener is reachable from other machines."
+
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 
 
@@ -72,7 +74,7 @@ class _VerifiedCall(Struct, frozen=True):
     """A verified call: the message to deliver, and the keys that identify repetitions.
 
     The inbound's key is stored with the message. `name` is a key by the unsigned id of the call: it
-    recognises a sender that signs again to retry, but only within this process.
+    recognizes a sender that signs again to retry, but only within this process.
     """
 
     route: Route
@@ -141,9 +143,9 @@ class WebhookChannel:
     async def receive(self, call: Call) -> CallResponse:
         try:
             return await self._receive(call)
-        except CallRejected as refused:
-            log.info("webhook %s: %d %s", call.route, refused.status, refused)
-            return refused.answer
+        except CallRejected as rejected:
+            log.info("webhook %s: %d %s", call.route, rejected.status, rejected)
+            return rejected.answer
 
     async def _receive(self, call: Call) -> CallResponse:
         route = self._route(call.route)
@@ -177,18 +179,12 @@ class WebhookChannel:
             return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
         if self._listener is None or not self._listener.loopback:
             log.warning("webhook route %s: %s", route.name, _UNSIGNED_PUBLIC)
-            raise CallRejected(
-                403, "insecure", "This route has no secret and only serves local calls."
-            )
+            raise _insecure("This route has no secret and only serves local calls.")
         host = parse_host(call.headers.get("host", ""))
         if host is None or not is_loopback(host):
-            raise CallRejected(
-                403, "insecure", "Without a secret, only calls to localhost are accepted."
-            )
+            raise _insecure("Without a secret, only calls to localhost are accepted.")
         if not _REMOTE_HEADERS.isdisjoint(call.headers):
-            raise CallRejected(
-                403, "insecure", "Without a secret, calls from browsers or proxies are refused."
-            )
+            raise _insecure("Without a secret, calls from browsers or proxies are rejected.")
         return None
 
     async def _take(self, verified: _VerifiedCall) -> CallResponse:
@@ -223,7 +219,8 @@ class WebhookChannel:
             raise CallRejected(
                 503, "not_kept", "The call could not be stored; send it again.", wait=5
             ) from error
-        self._remember(verified)
+        for name in verified.names:
+            self._accepted.remember(name, "", self._clock.monotonic())
         return _answer(202, "accepted", verified)
 
     def _known(self, verified: _VerifiedCall) -> str:
@@ -231,21 +228,13 @@ class WebhookChannel:
         if self._accepted.recall(verified.name, now) is not None:
             return "This call was already accepted."
         if self._accepted.recall(verified.inbound.key, now) is not None:
-            log.warning(
-                "webhook %s: signed content was repeated as %s",
-                verified.route.name,
-                verified.delivery,
-            )
+            route = verified.route.name
+            log.warning("webhook %s: signed content was repeated as %s", route, verified.delivery)
             return (
                 "The same signed content was already accepted. Sign a time or an id with it, or "
                 "set allow_repeats for this route."
             )
         return ""
-
-    def _remember(self, verified: _VerifiedCall) -> None:
-        now = self._clock.monotonic()
-        for name in verified.names:
-            self._accepted.remember(name, "", now)
 
     def _window(self, route: str) -> CallWindow:
         if route not in self._windows:
@@ -255,7 +244,8 @@ class WebhookChannel:
         return self._windows[route]
 
 
-_UNSIGNED_PUBLIC = "It has no secret, and the listener is reachable from other machines."
+def _insecure(message: str) -> CallRejected:
+    return CallRejected(403, "insecure", message)
 
 
 def _delivery(call: Call, proof: Proof | None) -> str:
@@ -310,11 +300,7 @@ def _ignored(reason: str, event: Event) -> CallResponse:
 
 
 def _answer(status: int, outcome: str, verified: _VerifiedCall, message: str = "") -> CallResponse:
-    body: Mapping[str, object] = {
-        "status": outcome,
-        "route": verified.route.name,
-        "delivery_id": verified.delivery,
-    }
+    body = {"status": outcome, "route": verified.route.name, "delivery_id": verified.delivery}
     return CallResponse(status, {**body, "message": message} if message else body)
 
 
@@ -327,9 +313,7 @@ async def open_channel(parts: ChannelDeps) -> AsyncGenerator[WebhookChannel]:
     if (listener.host, listener.requested_port) != (settings.host, settings.port):
         log.warning(
             "the webhooks of profile %s are served at %s:%d, like those of all profiles",
-            parts.profile,
-            listener.host,
-            listener.port,
+            *(parts.profile, listener.host, listener.port),
         )
     listener.attach(parts.profile, channel)
     try:

@@ -54,8 +54,6 @@ Filter: TypeAlias = FieldTest | Group
 
 
 class FilterInput(Struct, frozen=True):
-    """What tests can refer to."""
-
     event: str
     headers: Mapping[str, str]
     value: object

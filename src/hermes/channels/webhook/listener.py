@@ -7,7 +7,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -49,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ListenerLimits(Struct, frozen=True, kw_only=True):
     """Bytes of a body; concurrent requests and connections; seconds for head, body and shutdown.
 
-    A refused body is read for `linger` more seconds, so that its sender sees the response.
+    A rejected body is read for `linger` more seconds, so that its sender sees the response.
     """
 
     body: int = BODY
@@ -80,8 +79,6 @@ class _Connection(RequestHandler):
 
 
 class _TooManyConnections(asyncio.Protocol):
-    """Rejects a connection because there are too many."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.WriteTransport):
             transport.write(_BUSY)
@@ -129,7 +126,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The bound port, also when the system chose it."""
+        """The bound port, even when the system chose it."""
         if self._server is None or not self._server.sockets:
             return self.requested_port
         return int(self._server.sockets[0].getsockname()[1])
@@ -154,12 +151,7 @@ class Listener:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
         if self._runner is not None:
@@ -171,11 +163,7 @@ class Listener:
         app.router.add_get("/health", self._health)
         app.router.add_post("/webhooks/{route}", self._handle_call)
         app.router.add_post("/p/{profile}/webhooks/{route}", self._handle_call)
-        return web.AppRunner(
-            app,
-            access_log=None,
-            shutdown_timeout=self._limits.drain,
-        )
+        return web.AppRunner(app, access_log=None, shutdown_timeout=self._limits.drain)
 
     async def _bind(self) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -213,15 +201,9 @@ class Listener:
         """Turn every outcome of a request into one response format."""
         self._connections.request_started(request.protocol)
         try:
-            return await self._answered(request, handler)
-        finally:
-            self._connections.request_ended(request.protocol)
-
-    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
             return await handler(request)
-        except CallRejected as refused:
-            return _response(refused.answer)
+        except CallRejected as rejected:
+            return _response(rejected.answer)
         except web.HTTPException as error:
             allowed = error.headers.get("Allow", "")
             message = f"Only {allowed} is allowed here." if allowed else "Not found."
@@ -233,6 +215,8 @@ class Listener:
         except Exception:
             log.exception("a webhook call failed")
             return _response(CallRejected(500, "internal", "Internal error; see the log.").answer)
+        finally:
+            self._connections.request_ended(request.protocol)
 
     async def _health(self, request: web.Request) -> web.Response:
         return _response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
@@ -264,12 +248,12 @@ class Listener:
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise CallRejected(415, "content_encoding", "The body must not be compressed.")
-        most = self._limits.body
+        limit, size = self._limits.body, request.content_length or 0
         body = _Body(bytearray())
-        if (request.content_length or 0) <= most:
+        if size <= limit:
             await self._read(request, body)
-        if (request.content_length or 0) > most or len(body.data) > most:
-            raise CallRejected(413, "too_large", f"The body is larger than {most:,} bytes.")
+        if max(size, len(body.data)) > limit:
+            raise CallRejected(413, "too_large", f"The body is larger than {limit:,} bytes.")
         if body.broken:
             raise CallRejected(400, "body", "The body is incomplete or does not match its headers.")
         if not body.whole:

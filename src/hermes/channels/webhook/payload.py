@@ -1,4 +1,4 @@
-"""Decode the body of a webhook call, name its event and look up values in it."""
+"""Decode a webhook call's body, name its event, and fill prompts with its fields."""
 
 import re
 import secrets
@@ -22,6 +22,23 @@ _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 1000
 _LONGEST_NAME = 200
 
+DEFAULT_PROMPT = "Something happened: {event_type}\n\n{__raw__}"
+
+MAX_RAW = 4000
+"""Maximum characters of the whole payload in a prompt."""
+
+MAX_NESTED = 2000
+"""Maximum characters of a mapping or list within it."""
+
+MAX_TEXT = 20_000
+"""Maximum characters of a single text."""
+
+MAX_FIELDS_TOTAL = 60_000
+"""Maximum characters of all fields of one prompt together."""
+
+_FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
+_LEFT_OUT = "[left out: the call brought too much]"
+
 
 class Payload(Struct, frozen=True):
     """`value` is a mapping or a list; `raw` is the text it was read from."""
@@ -38,15 +55,12 @@ class Event(Struct, frozen=True):
 
 
 def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Payload:
-    """Decode JSON or a form; raises `CallRefused` for anything else and for unwanted forms."""
+    """Decode JSON or a form; raises `CallRejected` for anything else and for unwanted forms."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == _FORM and not body.lstrip().startswith(b"{"):
         if not forms:
-            raise CallRejected(
-                415,
-                "content_type",
-                "Send JSON; with this signature scheme, forms require `form: true`.",
-            )
+            message = "Send JSON; with this signature scheme, forms require `form: true`."
+            raise CallRejected(415, "content_type", message)
         return _form(body)
     if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
         return _json(body)
@@ -121,24 +135,6 @@ def _word(value: object, name: str) -> str:
     return found[:_LONGEST_NAME] if isinstance(found, str) else ""
 
 
-DEFAULT_PROMPT = "Something happened: {event_type}\n\n{__raw__}"
-
-MAX_RAW = 4000
-"""Maximum characters of the whole payload in a prompt."""
-
-MAX_NESTED = 2000
-"""Maximum characters of a mapping or list within it."""
-
-MAX_TEXT = 20_000
-"""Maximum characters of a single text."""
-
-MAX_FIELDS_TOTAL = 60_000
-"""Maximum characters of all fields of one prompt together."""
-
-_FIELD = re.compile(r"\{([A-Za-z_@$][\w.@$-]{0,199})\}", re.ASCII)
-_LEFT_OUT = "[left out: the call brought too much]"
-
-
 def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> tuple[Text, Text]:
     """Return the frame that explains the tags, and the prompt with tagged fields.
 
@@ -151,7 +147,6 @@ def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> t
 
 
 def plain_text(template: str, event: Event, payload: Payload) -> str:
-    """Return the filled template for people, without tags."""
     return _filled(template, event, payload, ("", ""))
 
 
@@ -165,8 +160,8 @@ def _filled(template: str, event: Event, payload: Payload, tags: tuple[str, str]
 
     def value(found: re.Match[str]) -> str:
         nonlocal remaining
-        known, text = _field(found[1], event, payload)
-        if not known:
+        text = _field(found[1], event, payload)
+        if text is None:
             return found[0]
         remaining -= len(text)
         return f"{tags[0]}{text}{tags[1]}" if remaining >= 0 else _LEFT_OUT
@@ -174,12 +169,12 @@ def _filled(template: str, event: Event, payload: Payload, tags: tuple[str, str]
     return _FIELD.sub(value, template or DEFAULT_PROMPT)
 
 
-def _field(path: str, event: Event, payload: Payload) -> tuple[bool, str]:
+def _field(path: str, event: Event, payload: Payload) -> str | None:
     if path == "__raw__":
-        return True, head_and_tail(payload.raw, MAX_RAW)
+        return head_and_tail(payload.raw, MAX_RAW)
     if path == "event_type":
-        return True, event.name
+        return event.name
     known, value = value_at(payload.value, path)
     if not known:
-        return False, ""
-    return True, head_and_tail(as_text(value), MAX_TEXT if isinstance(value, str) else MAX_NESTED)
+        return None
+    return head_and_tail(as_text(value), MAX_TEXT if isinstance(value, str) else MAX_NESTED)

@@ -1,11 +1,11 @@
-"""Webhook routes: secret, events, filters, prompt and where the answer is delivered."""
+"""Settings of the webhook channel and its routes: `platforms.webhook.extra` and variables."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from hermes.channels.webhook.filters import Filter, read_filters
 from hermes.channels.webhook.signatures import Scheme
@@ -15,6 +15,12 @@ from hermes.schema.errors import ConfigError
 
 INSECURE = "INSECURE_NO_AUTH"
 """Instead of a secret: any program on this machine may call."""
+
+SETTINGS_PATH = "platforms.webhook.extra"
+HOST = "127.0.0.1"
+PORT = 8644
+PER_MINUTE = 30
+BODY = 1024 * 1024
 
 LOG = "log"
 
@@ -27,11 +33,11 @@ _CHAT_FIELDS = ("chat_id", "thread_id", "message_thread_id")
 class Route(Struct, frozen=True, kw_only=True):
     """One route. `answer_to` are the answer's targets; without any it is only logged.
 
-    `unserved`: why calls are refused. `notes`: warnings for the owner. For schemes that sign only
+    `unserved`: why calls are rejected. `notes`: warnings for the owner. For schemes that sign only
     the body, `form` accepts forms as well as JSON, and `repeats` trusts the unsigned id of a call:
     equal bodies with another id count again, and so does a replay. `shares`: all routes with the
     same secret, if there are others; signatures do not name a route, so a call accepted at one of
-    them is refused at the others.
+    them is rejected at the others.
     """
 
     name: str
@@ -82,6 +88,7 @@ class _RouteSettings(Struct, frozen=True, kw_only=True):
     coalesce: object = None
 
 
+_FIELDS = frozenset(_RouteSettings.__struct_fields__)
 _UNSUPPORTED = ("script", "skills", "toolsets", "cron_job", "coalesce")
 
 
@@ -121,19 +128,16 @@ def with_shared_secrets(routes: Mapping[str, Route]) -> dict[str, Route]:
     for name, route in sorted(routes.items()):
         if route.secret and not route.insecure:
             by_secret.setdefault(route.secret, []).append(name)
-    marked: dict[str, Route] = {}
-    for name, route in routes.items():
-        group = tuple(by_secret.get(route.secret, ()))
-        if len(group) > 1:
+    marked = dict(routes)
+    for group in by_secret.values():
+        for name in group if len(group) > 1 else ():
             others = ", ".join(other for other in group if other != name)
             note = (
                 f"It shares its secret with {others}, so a call signed for one is valid for the "
                 "others. Give each route its own secret."
             )
-            notes = (*route.notes, note)
-            marked[name] = msgspec.structs.replace(route, shares=group, notes=notes)
-        else:
-            marked[name] = route
+            notes = (*routes[name].notes, note)
+            marked[name] = structs.replace(routes[name], shares=tuple(group), notes=notes)
     return marked
 
 
@@ -191,8 +195,7 @@ def _answer_to(settings: _RouteSettings) -> str:
     extra = {name: str(settings.deliver_extra.get(name) or "").strip() for name in _CHAT_FIELDS}
     if any("{" in text or "," in text for text in extra.values()):
         raise ConfigError(
-            "deliver_extra: a call must not choose the recipient",
-            hint="Use a fixed chat id.",
+            "deliver_extra: a call must not choose the recipient", hint="Use a fixed chat id."
         )
     chat, thread = extra["chat_id"], extra["thread_id"] or extra["message_thread_id"]
     if not chat or len(targets) > 1 or ":" in deliver:
@@ -201,8 +204,7 @@ def _answer_to(settings: _RouteSettings) -> str:
 
 
 def _unserved(settings: _RouteSettings) -> str:
-    fields = msgspec.structs.asdict(settings)
-    unsupported = [name for name in _UNSUPPORTED if fields[name]]
+    unsupported = [name for name in _UNSUPPORTED if getattr(settings, name)]
     if settings.deliver.strip() == "github_comment":
         unsupported.append("deliver: github_comment")
     if not unsupported:
@@ -216,24 +218,13 @@ def _notes(value: object, settings: _RouteSettings, secret: str) -> Iterator[str
         yield f"Unknown fields are ignored: {', '.join(unknown)}."
     if settings.profile:
         yield f"Its profile {settings.profile} is ignored: a route belongs to its home."
-    used = {
-        *_CHAT_FIELDS,
-        *(("repo", "pr_number") if settings.deliver == "github_comment" else ()),
-    }
+    used = set(_CHAT_FIELDS)
+    if settings.deliver == "github_comment":
+        used |= {"repo", "pr_number"}
     if unused := [name for name in settings.deliver_extra if name not in used]:
         yield f"Unused fields in deliver_extra: {', '.join(unused)}."
     if secret != INSECURE and len(secret) < _SHORT_SECRET:
         yield f"Its secret is shorter than {_SHORT_SECRET} characters and could be guessed."
-
-
-_FIELDS = frozenset(_RouteSettings.__struct_fields__)
-
-
-SETTINGS_PATH = "platforms.webhook.extra"
-HOST = "127.0.0.1"
-PORT = 8644
-PER_MINUTE = 30
-BODY = 1024 * 1024
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True):
@@ -266,8 +257,7 @@ def read_settings(extra: FreeTable, env: Mapping[str, str]) -> WebhookSettings:
         parsed = msgspec.convert(values, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{SETTINGS_PATH}: {error}",
-            hint="Check it with: hermes config get platforms.webhook",
+            f"{SETTINGS_PATH}: {error}", hint="Check it with: hermes config get platforms.webhook"
         ) from error
     return WebhookSettings(
         host=parsed.host.strip() or HOST,

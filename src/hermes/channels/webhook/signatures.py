@@ -1,7 +1,7 @@
 """Verify webhook signatures over the raw body in constant time.
 
-Only signed content can be trusted. `Proof.once` is a digest of all signed content, so that a
-repetition is recognised whatever unsigned headers it has.
+Only signed content can be trusted. `Proof.digest` covers all signed content, so that a repetition
+is recognized whatever unsigned headers it has.
 
 All schemes share one secret, and some sign a time or an id before the body. To keep content signed
 for one scheme from being accepted as the body of another, no body may begin like such a prefix.
@@ -24,6 +24,7 @@ from hermes.channels.webhook.calls import CallRejected
 TOLERANCE = 300
 """Seconds the sender's clock may differ, and that a signed call stays valid."""
 
+_UNSIGNED = "The call has no known signature."
 _PREFIX = "whsec_"
 _MOST_SIGNATURES = 16
 _PREFIXED = re.compile(rb"\d+\.|[^{\[&][^&]{0,511}?\.\d{9,}\.")
@@ -49,7 +50,7 @@ class Proof(Struct, frozen=True):
     """`id` is the delivery id if it is signed; `digest` is empty if nothing is signed.
 
     `digest` depends on the signed bytes, not the scheme: the same signature is valid in GitHub's
-    and the legacy header and would otherwise be accepted once under each.
+    and the legacy header and must not be accepted once under each.
     """
 
     scheme: Scheme
@@ -78,24 +79,20 @@ _HEADERS = {
 
 
 def verify(
-    secret: str,
-    headers: Mapping[str, str],
-    body: bytes,
-    now: datetime,
-    only: Scheme | None = None,
+    secret: str, headers: Mapping[str, str], body: bytes, now: datetime, only: Scheme | None = None
 ) -> Proof:
-    """Raises `CallRefused` unless the caller knows the secret.
+    """Raises `CallRejected` unless the caller knows the secret.
 
-    `only` is the required scheme; otherwise the strongest one present decides alone.
+    `only` is the required scheme; without it, the strongest one present decides alone.
     """
-    present = [scheme for scheme in Scheme if _HEADERS[scheme] in headers]
-    wanted = [scheme for scheme in present if only in {None, scheme}]
-    if not wanted:
-        raise _missing(only)
-    scheme = wanted[0]
+    present = (scheme for scheme in Scheme if _HEADERS[scheme] in headers)
+    scheme = next((scheme for scheme in present if only in {None, scheme}), None)
+    if scheme is None:
+        reason = f"This route requires the header {_HEADERS[only]}." if only else _UNSIGNED
+        raise CallRejected(401, "signature", reason)
     if scheme is not Scheme.GITLAB and _PREFIXED.match(body.lstrip()):
         raise CallRejected(401, "signature", "The body begins like a signed time or id.")
-    return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()))
+    return _CHECKS[scheme](_SignedCall(secret, headers, body, now.timestamp()), scheme)
 
 
 def sign(
@@ -124,15 +121,8 @@ def sign(
             assert_never(scheme)
 
 
-def _check_standard(call: _SignedCall) -> Proof:
-    return _check_ids(call, Scheme.STANDARD, "webhook")
-
-
-def _check_svix(call: _SignedCall) -> Proof:
-    return _check_ids(call, Scheme.SVIX, "svix")
-
-
-def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
+def _check_standard(call: _SignedCall, scheme: Scheme) -> Proof:
+    prefix = _HEADERS[scheme].partition("-")[0]
     delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
     if not delivery or not stamp:
         raise CallRejected(401, "signature", f"{prefix}-id and {prefix}-timestamp are required.")
@@ -147,35 +137,35 @@ def _check_ids(call: _SignedCall, scheme: Scheme, prefix: str) -> Proof:
     return Proof(scheme, delivery, _digest(delivery.encode(errors="surrogateescape")))
 
 
-def _check_v2(call: _SignedCall) -> Proof:
+def _check_v2(call: _SignedCall, scheme: Scheme) -> Proof:
     stamp = call.header("x-webhook-timestamp")
     if not stamp:
         raise CallRejected(401, "signature", "X-Webhook-Timestamp is required.")
     signed = stamp.encode(errors="surrogateescape") + b"." + call.body
-    _require_hex(call, Scheme.V2, signed)
+    _require_hex(call, scheme, signed)
     _require_fresh(stamp, call.now)
-    return Proof(Scheme.V2, digest=_digest(signed))
+    return Proof(scheme, digest=_digest(signed))
 
 
-def _check_github(call: _SignedCall) -> Proof:
-    given = call.header(_HEADERS[Scheme.GITHUB])
+def _check_github(call: _SignedCall, scheme: Scheme) -> Proof:
+    given = call.header(_HEADERS[scheme])
     _require(_same("sha256=" + _hex(call.secret, call.body), given))
-    return Proof(Scheme.GITHUB, digest=_digest(call.body))
+    return Proof(scheme, digest=_digest(call.body))
 
 
-def _check_legacy(call: _SignedCall) -> Proof:
-    _require_hex(call, Scheme.LEGACY, call.body)
-    return Proof(Scheme.LEGACY, digest=_digest(call.body))
+def _check_legacy(call: _SignedCall, scheme: Scheme) -> Proof:
+    _require_hex(call, scheme, call.body)
+    return Proof(scheme, digest=_digest(call.body))
 
 
-def _check_gitlab(call: _SignedCall) -> Proof:
-    _require(_same(call.secret, call.headers[_HEADERS[Scheme.GITLAB]]))
-    return Proof(Scheme.GITLAB)
+def _check_gitlab(call: _SignedCall, scheme: Scheme) -> Proof:
+    _require(_same(call.secret, call.headers[_HEADERS[scheme]]))
+    return Proof(scheme)
 
 
-_CHECKS: Mapping[Scheme, Callable[[_SignedCall], Proof]] = {
+_CHECKS: Mapping[Scheme, Callable[[_SignedCall, Scheme], Proof]] = {
     Scheme.STANDARD: _check_standard,
-    Scheme.SVIX: _check_svix,
+    Scheme.SVIX: _check_standard,
     Scheme.V2: _check_v2,
     Scheme.GITHUB: _check_github,
     Scheme.LEGACY: _check_legacy,
@@ -231,9 +221,3 @@ def _require_fresh(stamp: str, now: float) -> None:
 
 def _digest(signed: bytes) -> str:
     return sha256(signed).hexdigest()
-
-
-def _missing(only: Scheme | None) -> CallRejected:
-    if only is not None:
-        return CallRejected(401, "signature", f"This route requires the header {_HEADERS[only]}.")
-    return CallRejected(401, "signature", "The call has no known signature.")

@@ -17,6 +17,8 @@ from hermes.channels.webhook.routes import Route, WebhookSettings, read_route, w
 from hermes.kit.files import read_regular_file, write_atomic, write_error_hint
 from hermes.schema.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 FILE = "webhook_subscriptions.json"
 """File name in the home."""
 
@@ -57,7 +59,6 @@ class Subscriptions:
             raise self._unusable(error) from error
 
     def add(self, name: str, entry: Table) -> bool:
-        """Add a route; return False if the name exists already."""
         with self._changing():
             table = self.read()
             if name in table:
@@ -98,15 +99,10 @@ class Subscriptions:
             os.close(handle)
 
     def _unusable(self, error: OSError) -> ConfigError:
+        hint = "Run this as the gateway's user, and check the owner of the file."
         return ConfigError(
-            f"{self._path} cannot be used: {error.strerror}",
-            hint=write_error_hint(
-                error, "Run this as the gateway's user, and check the owner of the file."
-            ),
+            f"{self._path} cannot be used: {error.strerror}", hint=write_error_hint(error, hint)
         )
-
-
-log = logging.getLogger(__name__)
 
 
 class RouteTable:
@@ -143,9 +139,13 @@ class RouteTable:
 
     def _take(self, routes: Mapping[str, Route]) -> None:
         before, self._all = self._all, with_shared_secrets(routes)
-        _log_problems(
-            {name: route for name, route in self._all.items() if route != before.get(name)}
-        )
+        for name, route in self._all.items():
+            if route == before.get(name):
+                continue
+            if route.unserved:
+                log.warning("webhook route %s is not served: %s", name, route.unserved)
+            for note in route.notes:
+                log.warning("webhook route %s: %s", name, note)
 
 
 def subscribed_routes(table: Table, default_secret: str = "") -> dict[str, Route]:
@@ -156,11 +156,3 @@ def subscribed_routes(table: Table, default_secret: str = "") -> dict[str, Route
         except ConfigError as error:
             routes[name] = Route(name=name, unserved=error.sentence)
     return routes
-
-
-def _log_problems(routes: Mapping[str, Route]) -> None:
-    for name, route in routes.items():
-        if route.unserved:
-            log.warning("webhook route %s is not served: %s", name, route.unserved)
-        for note in route.notes:
-            log.warning("webhook route %s: %s", name, note)

@@ -26,13 +26,12 @@ from hermes.ports.model import Model
 from hermes.ports.store import ChangeSession, OpenSession, Store
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
-from hermes.schema.events import Event
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Address, Scope
 from hermes.schema.sessions import Session, SessionChange, continued_from
 from hermes.schema.tools import ToolSpec
 from hermes.session.lease import Lease
-from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder
+from hermes.session.recorder import AcceptedMessages, PriceFunction, Recorder, ignore_event
 from hermes.session.runner import Planner
 
 ALLOWED_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage"})
@@ -52,8 +51,6 @@ class ReviewedTurn(Struct, frozen=True, kw_only=True):
 
 
 class ReviewResult(Struct, frozen=True, kw_only=True):
-    """What a review changed and proposed."""
-
     changes: Sequence[Change] = ()
     proposals: Sequence[Proposal] = ()
 
@@ -70,9 +67,7 @@ async def no_other_model() -> Model | None:
 
 
 class ReviewDeps(Struct, frozen=True, kw_only=True):
-    """`visible_messages` returns the transcript as the model sees it; `model` another model for
-    reviews.
-    """
+    """`visible_messages` returns what the model sees; `model` another model for reviews."""
 
     store: Store
     clock: Clock
@@ -132,7 +127,6 @@ class Reviewer:
         transcript: Sequence[Message],
         due: DueReviews,
     ) -> tuple[Plan, User]:
-        """Restrict the plan to memory and skills."""
         other = await self._deps.model()
         prompt, tools = review_prompt(due), _review_tools(plan.tools, transcript)
         if other is not None:
@@ -160,10 +154,9 @@ class Reviewer:
         lease = Lease(store, session.id, self._holder)
         await lease.acquire()
         recorder = Recorder(store, clock, self._deps.price, plan.scope, lease)
+        emit = recorder.sink(AcceptedMessages(), ignore_event, own=True)
         try:
-            await run_turn(
-                plan, [asked], recorder.sink(AcceptedMessages(), _ignore_event, own=True)
-            )
+            await run_turn(plan, [asked], emit)
         finally:
             await lease.release_now()
             ended = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
@@ -219,17 +212,11 @@ def _review_tools(tools: Mapping[str, Tool], transcript: Sequence[Message]) -> d
 
 
 def review_prompt(due: DueReviews) -> str:
-    parts = [
-        "look_back",
-        *(["memory"] if due.memory else []),
-        *(["skills"] if due.skills else []),
-        "look_back_end",
-    ]
-    return "\n\n".join(_prompt_part(part) for part in parts)
+    subjects = ["memory"] * due.memory + ["skills"] * due.skills
+    return "\n\n".join(map(_prompt_part, ["look_back", *subjects, "look_back_end"]))
 
 
 def conversation_digest(messages: Sequence[Message]) -> str:
-    """The last messages as plain text."""
     lines = [_message_line(message) for message in messages[-DIGEST_MESSAGES:]]
     omitted = len(messages) - DIGEST_MESSAGES
     head = [f"[… {omitted:,} earlier messages omitted …]"] if omitted > 0 else []
@@ -252,7 +239,3 @@ def _message_line(message: Message) -> str:
 @cache
 def _prompt_part(name: str) -> str:
     return (Path(__file__).parent / f"{name}.md").read_text("utf-8").strip()
-
-
-async def _ignore_event(event: Event) -> None:
-    """Reviews have no listeners."""

@@ -23,6 +23,16 @@ from hermes.schema.events import Outcome
 from hermes.schema.scope import OWNER, Role
 from hermes.session.turn_request import TurnRequest
 
+log = logging.getLogger(__name__)
+
+MAX_CONCURRENT = 2
+MAX_SESSIONS = 256
+MAX_WAITING = 1_000
+"""How many sessions may wait for a review; further ones are counted with their next turn."""
+EXCLUDED_SOURCES = frozenset({REVIEW_SOURCE, "subagent", "cron"})
+"""Sessions without a person."""
+
+NotifyReview = Callable[[ReviewedTurn, str], Awaitable[None]]
 _MAX_SHOWN = 3
 
 
@@ -37,12 +47,11 @@ def review_notice(result: ReviewResult, how: NotificationLevel) -> str:
     if how is NotificationLevel.OFF or not result:
         return ""
     parts = [_change_label(change) for change in result.changes[:_MAX_SHOWN]]
-    if more := len(result.changes) - _MAX_SHOWN:
-        parts += [f"{more} more"] if more > 0 else []
+    if (more := len(result.changes) - _MAX_SHOWN) > 0:
+        parts.append(f"{more} more")
     if result.proposals:
-        parts.append(
-            "needs your decision: " + ", ".join(map(_change_label, result.proposals[:_MAX_SHOWN]))
-        )
+        proposals = ", ".join(map(_change_label, result.proposals[:_MAX_SHOWN]))
+        parts.append(f"needs your decision: {proposals}")
     line = f"💾 Review: {'; '.join(parts)}. See /changes."
     if how is NotificationLevel.VERBOSE:
         line = "\n".join([line, *(change_text(change) for change in result.changes)])
@@ -52,18 +61,6 @@ def review_notice(result: ReviewResult, how: NotificationLevel) -> str:
 def _change_label(item: Change | Proposal) -> str:
     sources = f" (content from others: {', '.join(item.origin.words)})" if item.origin.words else ""
     return f"{item.kind} {item.summary}{sources}"
-
-
-log = logging.getLogger(__name__)
-
-MAX_CONCURRENT = 2
-MAX_SESSIONS = 256
-MAX_WAITING = 1_000
-"""How many sessions may wait for a review; further ones are counted with their next turn."""
-EXCLUDED_SOURCES = frozenset({REVIEW_SOURCE, "subagent", "cron"})
-"""Sessions without a person."""
-
-NotifyReview = Callable[[ReviewedTurn, str], Awaitable[None]]
 
 
 class ReviewRules(Struct, frozen=True, kw_only=True):
@@ -103,7 +100,6 @@ class ReviewScheduler:
 
     @property
     def active_sessions(self) -> frozenset[str]:
-        """The sessions that are being reviewed or wait for it."""
         return frozenset(self._active)
 
     def turn_ended(self, turn: TurnRequest, outcome: Outcome) -> None:
@@ -115,11 +111,9 @@ class ReviewScheduler:
             return
         if turn.no_tools or turn.client_tools:  # a program controls it, with its own tools
             return
-        if (
-            source in EXCLUDED_SOURCES
-            or turn.session.id in self._active
-            or len(self._waiting) >= MAX_WAITING
-        ):
+        if source in EXCLUDED_SOURCES or turn.session.id in self._active:
+            return
+        if len(self._waiting) >= MAX_WAITING:
             return
         reviewed = ReviewedTurn(
             session=turn.session.id,
@@ -144,18 +138,15 @@ class ReviewScheduler:
         try:
             with anyio.move_on_after(self._rules.timeout) as limit:
                 if due := await self._due(reviewed.session):
-                    await self._review(reviewed, due)
+                    result = await self._reviewer.review(reviewed, due)
+                    if text := review_notice(result, self._rules.notifications):
+                        await self._notify(reviewed, text)
             if limit.cancelled_caught:
                 log.warning("the review of session %s took too long", reviewed.session)
         except Exception:
             log.exception("the review of session %s failed", reviewed.session)
         finally:
             self._active.discard(reviewed.session)
-
-    async def _review(self, reviewed: ReviewedTurn, due: DueReviews) -> None:
-        result = await self._reviewer.review(reviewed, due)
-        if text := review_notice(result, self._rules.notifications):
-            await self._notify(reviewed, text)
 
     async def _due(self, session: str) -> DueReviews:
         """Count on from the last check; of turns before this process only the last counts."""

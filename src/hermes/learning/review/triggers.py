@@ -37,7 +37,6 @@ class ReviewTriggers:
         self.iterations = iterations
 
     def count_turn(self) -> None:
-        """Count one user turn."""
         self.turns += 1
 
     def count_steps(self, iterations: int = 1) -> None:
@@ -60,7 +59,6 @@ class ReviewTriggers:
         return found
 
     def count_messages(self, messages: Sequence[Message]) -> None:
-        """Count all messages of one turn."""
         if any(isinstance(one, User) and one.trust is not Trust.PROGRAM for one in messages):
             self.count_turn()
         for answer in messages:

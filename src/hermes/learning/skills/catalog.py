@@ -99,7 +99,6 @@ class SkillCatalog:
         return next(iter(exact or folder), None)
 
     def problems(self) -> dict[str, str]:
-        """Unusable files and the reasons."""
         self.skills()
         return dict(self._problems)
 
@@ -123,9 +122,8 @@ class SkillCatalog:
         if self._snapshot is None:
             return {}
         try:
-            snapshot = msgspec.json.decode(
-                read_regular_file(self._snapshot, 16_000_000), type=_Snapshot
-            )
+            data = read_regular_file(self._snapshot, 16_000_000)
+            snapshot = msgspec.json.decode(data, type=_Snapshot)
         except (OSError, msgspec.DecodeError):
             return {}
         return snapshot.heads if snapshot.format == _SNAPSHOT_FORMAT else {}
@@ -133,10 +131,9 @@ class SkillCatalog:
     def _save(self, known: dict[str, _CachedSkill]) -> None:
         if self._snapshot is None:
             return
+        data = msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known))
         try:
-            write_atomic(
-                self._snapshot, msgspec.json.encode(_Snapshot(_SNAPSHOT_FORMAT, known)), mode=0o600
-            )
+            write_atomic(self._snapshot, data, mode=0o600)
         except OSError as error:
             log.debug("could not cache the skills: %s", error)
 
@@ -208,8 +205,6 @@ class SkillEnvironment(Struct, frozen=True, kw_only=True):
 
 
 class MissingRequirements(Struct, frozen=True, kw_only=True):
-    """What a skill needs and this environment does not have."""
-
     variables: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
@@ -219,11 +214,8 @@ class MissingRequirements(Struct, frozen=True, kw_only=True):
 
 def usable_skills(skills: Sequence[Skill], environment: SkillEnvironment) -> list[Skill]:
     """Skills to show to the model: for this system, with available tools, not disabled."""
-    return [
-        skill
-        for skill in skills
-        if _is_usable(skill.head, environment) and skill.name not in environment.disabled
-    ]
+    enabled = [skill for skill in skills if skill.name not in environment.disabled]
+    return [skill for skill in enabled if _is_usable(skill.head, environment)]
 
 
 def missing_requirements(head: SkillMetadata, environment: SkillEnvironment) -> MissingRequirements:
@@ -238,13 +230,12 @@ def _is_usable(head: SkillMetadata, environment: SkillEnvironment) -> bool:
         return False
     if head.environments and not set(head.environments) & set(environment.environments):
         return False
-    if not set(head.requires_tools) <= set(environment.tools):
-        return False
-    if not set(head.requires_toolsets) <= set(environment.toolsets):
+    tools, toolsets = set(environment.tools), set(environment.toolsets)
+    if not (tools.issuperset(head.requires_tools) and toolsets.issuperset(head.requires_toolsets)):
         return False
     # A fallback is only for when the better way is missing.
-    better = set(head.fallback_for_tools) & set(environment.tools)
-    return not better and not set(head.fallback_for_toolsets) & set(environment.toolsets)
+    better = tools & set(head.fallback_for_tools) or toolsets & set(head.fallback_for_toolsets)
+    return not better
 
 
 _INDEX_HEADING = """# Skills
@@ -261,13 +252,9 @@ def skill_index(skills: Sequence[Skill]) -> str:
     lines = [_INDEX_HEADING]
     for category, some in groupby(ordered, key=lambda skill: skill.category):
         lines.append(f"\n{category}:")
-        lines.extend(f"- {skill.name}: {_shorten(skill.head.description)}" for skill in some)
+        for skill in some:
+            text = skill.head.description
+            if len(text) > MAX_INDEX_DESCRIPTION:
+                text = f"{text[: MAX_INDEX_DESCRIPTION - 1].rstrip()}…"
+            lines.append(f"- {skill.name}: {text}")
     return "\n".join(lines)
-
-
-def _shorten(text: str) -> str:
-    return (
-        text
-        if len(text) <= MAX_INDEX_DESCRIPTION
-        else f"{text[: MAX_INDEX_DESCRIPTION - 1].rstrip()}…"
-    )

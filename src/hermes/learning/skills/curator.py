@@ -8,8 +8,8 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
-import anyio
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
@@ -32,6 +32,11 @@ MIN_CONTAINED = 0.8
 RUN_WORDS = 2
 MAX_COMPARED = 300
 """How many of the newest skills are compared with each other."""
+MAX_MERGES = 5
+"""Merges proposed in one run: more would not be read."""
+BACKUP_FOLDER = ".backups"
+STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
+_STATE_FILE = ".curator_state"
 
 
 class SimilarSkills(Struct, frozen=True):
@@ -57,14 +62,16 @@ def find_similar_skills(
     """Only skills that the agent wrote and no one pinned; each is in at most one pair."""
     own = [skill for skill in skills if skill.own and _is_by_agent(records.get(skill.name))]
     texts = {skill.name: f"{skill.head.description}\n{read(skill)}" for skill in own}
+    uses = {name: record.use_count + record.view_count for name, record in records.items()}
     found: list[SimilarSkills] = []
     paired: set[str] = set()
     for one, other in combinations([*texts][-MAX_COMPARED:], 2):
         if paired & {one, other} or frozenset((one, other)) in asked:
             continue
-        if not _is_similar(texts[one], texts[other]):
+        found_words = compare_texts(texts[one], texts[other], RUN_WORDS)
+        if found_words.same < MIN_SAME and found_words.contained < MIN_CONTAINED:
             continue
-        drop, keep = sorted((one, other), key=lambda name: (_use_count(records[name]), name))
+        drop, keep = sorted((one, other), key=lambda name: (uses[name], name))
         paired |= {one, other}
         found.append(SimilarSkills(keep, drop))
     return found
@@ -91,24 +98,8 @@ def _is_by_agent(record: SkillUsage | None) -> bool:
     return record is not None and record.created_by == BY_AGENT and not record.pinned
 
 
-def _use_count(record: SkillUsage) -> int:
-    return record.use_count + record.view_count
-
-
-def _is_similar(one: str, other: str) -> bool:
-    found = compare_texts(one, other, RUN_WORDS)
-    return found.same >= MIN_SAME or found.contained >= MIN_CONTAINED
-
-
-MAX_MERGES = 5
-"""Merges proposed at once: more would not be read."""
-BACKUP_FOLDER = ".backups"
-STALE, ACTIVE, ARCHIVED = "stale", "active", "archived"
-_STATE_FILE = ".curator_state"
-
-
 class CurationLimits(Struct, frozen=True, kw_only=True):
-    """Days without use; `keep` is the number of backups, 0 for none."""
+    """Days without use; `backups` is how many are kept, 0 for none."""
 
     stale: int = 30
     archive: int = 90
@@ -130,8 +121,7 @@ def skill_transitions(
     return [
         SkillTransition(skill.name, becomes, days)
         for skill in skills
-        if skill.own and (record := records.get(skill.name)) is not None
-        if record.created_by == BY_AGENT and not record.pinned
+        if skill.own and (record := records.get(skill.name)) is not None and _is_by_agent(record)
         if (used := _last_used(record)) is not None
         for days in [max(0, (now - used) // timedelta(days=1))]
         if (becomes := _state_after(days, ages)) != record.state
@@ -160,11 +150,9 @@ class Curator:
         return last is None or self._clock.now() - last >= interval
 
     def last_run(self) -> datetime | None:
-        """When it was last done here, if ever."""
         try:
-            last = datetime.fromisoformat(
-                read_regular_file(self._folder / _STATE_FILE).decode().strip()
-            )
+            data = read_regular_file(self._folder / _STATE_FILE)
+            last = datetime.fromisoformat(data.decode().strip())
         except (OSError, ValueError):
             return None
         return last if last.tzinfo else last.astimezone()
@@ -176,19 +164,19 @@ class Curator:
             records = self._usage.records()
             return skill_transitions(self._catalog.skills(), records, self._clock.now(), ages)
 
-        return await anyio.to_thread.run_sync(judge)
+        return await run_sync(judge)
 
     async def curate(self, ages: CurationLimits) -> list[SkillTransition]:
         found = await self.preview(ages)
         if ages.backups and any(one.new_state == ARCHIVED for one in found):
-            await anyio.to_thread.run_sync(self._write_backup, ages.backups)
+            await run_sync(self._write_backup, ages.backups)
         for one in found:
             if one.new_state == ARCHIVED:
                 by = Authorship(author=Author.CURATOR, why=f"not used for {one.days} days")
                 await self._editor.archive(one.name, by)
             else:
-                await anyio.to_thread.run_sync(self._usage.mark, one.name, one.new_state)
-        await anyio.to_thread.run_sync(self._record_run)
+                await run_sync(self._usage.mark, one.name, one.new_state)
+        await run_sync(self._record_run)
         return found
 
     async def similar_skills(self) -> list[SimilarSkills]:
@@ -196,17 +184,16 @@ class Curator:
         asked = await proposed_pairs(self._editor)
 
         def look() -> list[SimilarSkills]:
-            return find_similar_skills(
-                self._catalog.skills(), self._usage.records(), self._body, asked
-            )
+            records = self._usage.records()
+            return find_similar_skills(self._catalog.skills(), records, self._body, asked)
 
-        return await anyio.to_thread.run_sync(look)
+        return await run_sync(look)
 
     async def propose_merges(self, keep: int) -> list[Proposal]:
         """Back up everything and propose merges; nothing changes until a person agrees."""
         found = (await self.similar_skills())[:MAX_MERGES]
         if keep and found:
-            await anyio.to_thread.run_sync(self._write_backup, keep)
+            await run_sync(self._write_backup, keep)
         return [
             await propose_merge(self._editor, pair, partial(self._body_of, pair.drop))
             for pair in found
@@ -240,12 +227,8 @@ class Curator:
 
 def _own_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        first = path.relative_to(folder).parts[0]
-        if (
-            first not in {BACKUP_FOLDER, ARCHIVE_FOLDER}
-            and path.is_file()
-            and not path.is_symlink()
-        ):
+        hidden = path.relative_to(folder).parts[0] in {BACKUP_FOLDER, ARCHIVE_FOLDER}
+        if not hidden and path.is_file() and not path.is_symlink():
             yield path
 
 

@@ -1,4 +1,4 @@
-"""Parse SKILL.md files: a YAML header and the instructions below it."""
+"""The files of skills: SKILL.md with a YAML header, and bundles of several skills."""
 
 import re
 from collections.abc import Iterable
@@ -15,6 +15,11 @@ from hermes.kit.files import read_regular_file
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 MAX_TEXT = 100_000
+BUNDLE_FOLDER = "skill-bundles"
+"""Next to the skills; one file each, as in the public system."""
+_SUFFIXES = (".yaml", ".yml")
+_MAX_BYTES = 100_000
+_MAX_BUNDLES = 200
 _FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
@@ -26,8 +31,6 @@ class InvalidSkill(HermesError):
 
 
 class SkillVariable(Struct, frozen=True, kw_only=True):
-    """An environment variable that a skill needs."""
-
     name: str
     prompt: str = ""
     help: str = ""
@@ -167,14 +170,9 @@ def name_list(value: object) -> tuple[str, ...]:
     return tuple(text for item in cast("list[object]", value) if (text := scalar_text(item)))
 
 
-BUNDLE_FOLDER = "skill-bundles"
-"""Next to the skills; one file each, as in the public system."""
-_SUFFIXES = (".yaml", ".yml")
-_MAX_BYTES = 100_000
-_MAX_BUNDLES = 200
-
-
 class Bundle(Struct, frozen=True, kw_only=True):
+    """`/<bundle>` makes the agent follow several skills."""
+
     name: str
     skills: tuple[str, ...]
     description: str = ""
@@ -182,7 +180,7 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
 
 def find_bundle(home: Path, name: str) -> Bundle | None:
-    """None also for an invalid file."""
+    """None even for an invalid file."""
     try:
         check_name(name)
     except InvalidSkill:
@@ -192,23 +190,16 @@ def find_bundle(home: Path, name: str) -> Bundle | None:
 
 
 def list_bundles(home: Path) -> list[Bundle]:
-    """All bundles, sorted by name."""
     try:
-        files = sorted(
-            path for path in (home / BUNDLE_FOLDER).iterdir() if path.suffix in _SUFFIXES
-        )
+        paths = sorted((home / BUNDLE_FOLDER).iterdir())
     except OSError:
         return []
-    found = {
-        path.stem: bundle
-        for path in files[:_MAX_BUNDLES]
-        if (bundle := _read_bundle(path)) is not None
-    }
+    files = [path for path in paths if path.suffix in _SUFFIXES][:_MAX_BUNDLES]
+    found = {path.stem: bundle for path in files if (bundle := _read_bundle(path)) is not None}
     return list(found.values())
 
 
 def bundle_file(home: Path, name: str) -> str | None:
-    """The path of a bundle's file in the home."""
     files = [f"{BUNDLE_FOLDER}/{check_name(name)}{end}" for end in _SUFFIXES]
     return next((file for file in files if (home / file).is_file()), None)
 

@@ -1,13 +1,12 @@
 """Write skills through the ledger; the agent may only change its own."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-import anyio
 import msgspec
+from anyio.to_thread import run_sync
 from msgspec import Raw, Struct
 
 from hermes.kit.clock import Clock
@@ -65,11 +64,11 @@ class SkillEditor:
         self._check_text(name, content)
         edit = FileEdit(f"{folder}/{SKILL_FILE}", None, content.encode())
         await self._apply(name, f"create {name}", [edit], by)
-        await self._run_in_thread(lambda: self._usage.created(name, _creator(by)))
+        creator = "user" if by.author is Author.PERSON else BY_AGENT
+        await run_sync(self._usage.created, name, creator)
         return folder
 
     async def rewrite(self, name: str, content: str, by: Authorship) -> None:
-        """Replace the whole SKILL.md."""
         skill = await self._require_editable(name, by)
         self._check_text(skill.name, content)
         await self._write(skill, skill.file, content, f"rewrite {skill.name}", by)
@@ -81,7 +80,7 @@ class SkillEditor:
         skill = await self._require_editable(name, by)
         file = Path(skill.folder) / _check_path(path) if path else skill.file
         old, new = swap
-        data = await anyio.to_thread.run_sync(read_if_present, file)
+        data = await run_sync(read_if_present, file)
         if data is None:
             raise InvalidSkill(f"{skill.name} has no file {path}.")
         text = data.decode("utf-8", "replace")
@@ -109,7 +108,7 @@ class SkillEditor:
     async def remove_file(self, name: str, path: str, by: Authorship) -> None:
         skill = await self._require_editable(name, by)
         file = Path(skill.folder) / _check_path(path)
-        before = await anyio.to_thread.run_sync(read_if_present, file)
+        before = await run_sync(read_if_present, file)
         if before is None:
             raise InvalidSkill(f"{skill.name} has no file {path}.")
         edit = FileEdit(self._below_home(file), before, None)
@@ -119,38 +118,35 @@ class SkillEditor:
         """Move a skill with all its files to the archive and return its new folder."""
         skill = await self._require_editable(name, by)
         target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
-        edits = await anyio.to_thread.run_sync(self._move_edits, skill, target)
+        edits = await run_sync(self._move_edits, skill, target)
         await self._apply(skill.name, f"archive {skill.name}", edits, by)
-        await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
+        await run_sync(self._usage.mark, skill.name, "archived")
         return target
 
     async def text_digest(self, name: str) -> str:
         """A digest of the skill's text. Raises `InvalidSkill`."""
-        skill = await self._find(name)
-        if skill is None:
-            raise InvalidSkill(f"There is no skill {name!r}.", hint="See skills_list.")
-        return _digest(await anyio.to_thread.run_sync(read_if_present, skill.file))
+        skill = await self._require(name)
+        return _digest(await run_sync(read_if_present, skill.file))
 
     async def absorb(self, name: str, into: str, by: Authorship, *, seen: str | None = None) -> str:
         """Archive one skill and add its text to another, as one change; return its new folder.
 
-        `seen` is the digest of the approved text; a different one is refused (`InvalidSkill`).
+        `seen` is the digest of the approved text; a different one is rejected (`InvalidSkill`).
         """
         skill, keep = await self._require_editable(name, by), await self._require_editable(into, by)
         if skill.name == keep.name:
             raise InvalidSkill(f"{name} cannot be merged into itself.")
         target = f"skills/{ARCHIVE_FOLDER}/{skill.name}-{self._clock.now():%Y%m%d-%H%M%S}"
-        text = await anyio.to_thread.run_sync(read_if_present, skill.file)
+        text = await run_sync(read_if_present, skill.file)
         if seen is not None and seen != _digest(text):
             raise InvalidSkill(
                 f"{skill.name} has changed since it was proposed: nothing was merged.",
                 hint=f"Reject this proposal; merge them by hand if {skill.name} is still fine.",
             )
-        merge = partial(self._merge_edits, skill, text, keep, target)
-        edits = await anyio.to_thread.run_sync(merge)
+        edits = await run_sync(self._merge_edits, skill, text, keep, target)
         await self._apply(keep.name, f"merge {skill.name} into {keep.name}", edits, by)
-        await self._run_in_thread(lambda: self._usage.mark(skill.name, "archived"))
-        await self._run_in_thread(lambda: self._usage.patched(keep.name))
+        await run_sync(self._usage.mark, skill.name, "archived")
+        await run_sync(self._usage.patched, keep.name)
         return target
 
     async def restore(self, name: str, by: Authorship) -> str:
@@ -158,13 +154,12 @@ class SkillEditor:
         check_name(name)
         if await self._find(name) is not None:
             raise InvalidSkill(f"A skill {name} already exists: archive it first.")
-        source = await anyio.to_thread.run_sync(self._latest_archive, name)
-        if source is None:
+        skill = await run_sync(self._latest_archive, name)
+        if skill is None:
             raise InvalidSkill(f"There is no archived skill {name}.")
-        skill = await anyio.to_thread.run_sync(self._as_skill, name, source)
-        edits = await anyio.to_thread.run_sync(self._move_edits, skill, f"skills/{name}")
+        edits = await run_sync(self._move_edits, skill, f"skills/{name}")
         await self._apply(name, f"restore {name}", edits, by)
-        await self._run_in_thread(lambda: self._usage.used(name))
+        await run_sync(self._usage.used, name)
         return f"skills/{name}"
 
     async def check(
@@ -207,14 +202,12 @@ class SkillEditor:
         await self._ledger.decide(proposal, accepted=accepted)
 
     async def _require_editable(self, name: str, by: Authorship) -> Skill:
-        skill = await self._find(name)
-        if skill is None:
-            raise InvalidSkill(f"There is no skill {name!r}.", hint="See skills_list.")
+        skill = await self._require(name)
         if not skill.own:
             raise InvalidSkill(f"{skill.name} is not in the skills folder of this home.")
         if by.author is Author.PERSON:
             return skill
-        record = await anyio.to_thread.run_sync(self._usage.get, skill.name)
+        record = await run_sync(self._usage.get, skill.name)
         if record.pinned:
             raise InvalidSkill(f"{skill.name} is pinned: only the user may change it.")
         if record.created_by != BY_AGENT:
@@ -224,36 +217,41 @@ class SkillEditor:
             )
         return skill
 
+    async def _require(self, name: str) -> Skill:
+        skill = await self._find(name)
+        if skill is None:
+            raise InvalidSkill(f"Unknown skill: {name}.", hint="See skills_list.")
+        return skill
+
     async def _find(self, name: str) -> Skill | None:
-        return await anyio.to_thread.run_sync(self._catalog.find, name)
+        return await run_sync(self._catalog.find, name)
 
     async def _write(
         self, skill: Skill, file: Path, text: str, summary: str, by: Authorship
     ) -> None:
         if why := injection_reason(text) if by.author is not Author.PERSON else "":
             raise InvalidSkill(f"This was not written: it {why}.")
-        before = await anyio.to_thread.run_sync(read_if_present, file)
+        before = await run_sync(read_if_present, file)
         edit = FileEdit(self._below_home(file), before, text.encode())
         if edit.before != edit.after:
             await self._apply(skill.name, summary, [edit], by)
-            await self._run_in_thread(lambda: self._usage.patched(skill.name))
+            await run_sync(self._usage.patched, skill.name)
 
     async def _apply(
         self, name: str, summary: str, edits: Sequence[FileEdit], by: Authorship
     ) -> None:
-        await self._ledger.apply(
-            Change(
-                id=new_id("chg"),
-                kind=SKILL_KIND,
-                name=name,
-                summary=summary,
-                by=by.author,
-                at=self._clock.now(),
-                edits=tuple(edits),
-                origin=by.origin,
-                why=by.why,
-            )
+        change = Change(
+            id=new_id("chg"),
+            kind=SKILL_KIND,
+            name=name,
+            summary=summary,
+            by=by.author,
+            at=self._clock.now(),
+            edits=tuple(edits),
+            origin=by.origin,
+            why=by.why,
         )
+        await self._ledger.apply(change)
 
     def _check_text(self, name: str, content: str) -> None:
         document = parse_skill(content, Path(name) / SKILL_FILE)
@@ -283,22 +281,18 @@ class SkillEditor:
             FileEdit(self._below_home(keep.file), main, main.rstrip() + line.encode()),
         ]
 
-    def _latest_archive(self, name: str) -> Path | None:
-        folder = self._home / "skills" / ARCHIVE_FOLDER
+    def _latest_archive(self, name: str) -> Skill | None:
         stamp = "[0-9]" * 8 + "-" + "[0-9]" * 6
-        found = sorted(path for path in folder.glob(f"{name}-{stamp}") if path.is_dir())
-        return found[-1] if found else None
-
-    def _as_skill(self, name: str, folder: Path) -> Skill:
+        archived = (self._home / "skills" / ARCHIVE_FOLDER).glob(f"{name}-{stamp}")
+        folder = max((path for path in archived if path.is_dir()), default=None)
+        if folder is None:
+            return None
         text = (read_if_present(folder / SKILL_FILE) or b"").decode("utf-8", "replace")
         head = parse_skill(text, folder / SKILL_FILE).head
         return Skill(name=name, folder=str(folder), category="", head=head, own=True)
 
     def _below_home(self, file: Path) -> str:
         return file.relative_to(self._home).as_posix()
-
-    async def _run_in_thread(self, note: Callable[[], None]) -> None:
-        await anyio.to_thread.run_sync(note)
 
 
 def absorbed_path(name: str) -> str:
@@ -308,10 +302,6 @@ def absorbed_path(name: str) -> str:
 
 def _digest(text: bytes | None) -> str:
     return sha256(text or b"").hexdigest()
-
-
-def _creator(by: Authorship) -> str:
-    return "user" if by.author is Author.PERSON else BY_AGENT
 
 
 def _check_path(path: str) -> str:
@@ -340,7 +330,6 @@ class SkillRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def text(self) -> str:
-        """All text that would be written."""
         return "\n".join(filter(None, [self.content, self.new_string, self.file_content]))
 
 
@@ -376,7 +365,7 @@ async def perform_request(editor: SkillEditor, request: SkillRequest, by: Author
 
 
 async def propose_request(editor: SkillEditor, request: SkillRequest, by: Authorship) -> Proposal:
-    """Let it wait; refuse what could not be done now. Raises `InvalidSkill`."""
+    """Let it wait for a decision, if it could be done now. Raises `InvalidSkill`."""
     await editor.check(request.name, by, content=request.content, new=request.action == "create")
     if why := injection_reason(request.text):
         raise InvalidSkill(f"This was not proposed: it {why}.")

@@ -1,4 +1,4 @@
-"""Read skill packages into memory and check them before anything is written."""
+"""Install skills from elsewhere: read and check packages, and detect later changes to them."""
 
 import hashlib
 import io
@@ -24,6 +24,7 @@ from hermes.learning.skills.document import InvalidSkill, SkillMetadata, check_n
 from hermes.learning.skills.editor import SKILL_KIND
 from hermes.learning.skills.usage import INSTALLED, SkillUsageLog
 
+INSTALLED_FILE = "skills/.installed.json"
 MAX_FILES = 500
 MAX_FILE_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 16 * 1024 * 1024
@@ -94,9 +95,8 @@ def read_archive(data: bytes) -> dict[str, bytes]:
 
 def find_packages(files: Mapping[str, bytes]) -> dict[str, SkillPackage]:
     """The skills among these files, by folder. Raises `InvalidSkill`."""
-    folders = [
-        PurePosixPath(path).parent for path in files if PurePosixPath(path).name == SKILL_FILE
-    ]
+    paths = map(PurePosixPath, files)
+    folders = [path.parent for path in paths if path.name == SKILL_FILE]
     # Nested skills belong to the outer one.
     roots = [one for one in folders if not any(up in folders for up in one.parents)]
     return {str(root): _read_package(root, files) for root in sorted(roots)}
@@ -119,8 +119,6 @@ def scan_package(package: SkillPackage) -> list[str]:
 
 
 class _FileCollector:
-    """Collects files and enforces the limits."""
-
     def __init__(self) -> None:
         self.found: dict[str, bytes] = {}
         self._known: set[str] = set()
@@ -128,11 +126,8 @@ class _FileCollector:
 
     def add(self, path: str, data: bytes) -> None:
         self._size += len(data)
-        if (
-            len(self.found) >= MAX_FILES
-            or self._size > MAX_TOTAL_BYTES
-            or len(data) > MAX_FILE_BYTES
-        ):
+        too_large = self._size > MAX_TOTAL_BYTES or len(data) > MAX_FILE_BYTES
+        if too_large or len(self.found) >= MAX_FILES:
             raise InvalidSkill(
                 f"The skill is too large: at most {MAX_FILES} files, {MAX_FILE_BYTES:,} bytes each "
                 f"and {MAX_TOTAL_BYTES:,} in total."
@@ -221,9 +216,6 @@ def _read_package(root: PurePosixPath, files: Mapping[str, bytes]) -> SkillPacka
     return SkillPackage(head=document.head, files=inside)
 
 
-INSTALLED_FILE = "skills/.installed.json"
-
-
 class InstalledSkill(Struct, frozen=True, kw_only=True):
     """Where a skill came from, and the digests of its original files."""
 
@@ -236,8 +228,6 @@ class InstalledSkill(Struct, frozen=True, kw_only=True):
 
 
 class LocalChanges(Struct, frozen=True, kw_only=True):
-    """How an installed skill differs from its original."""
-
     changed: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
@@ -252,7 +242,7 @@ class LocalChanges(Struct, frozen=True, kw_only=True):
 
 
 class PreparedInstall(Struct, frozen=True, kw_only=True):
-    """Everything the installation would do, to be shown first; `mine` are locally changed files."""
+    """Everything the installation would do, to be shown first."""
 
     package: SkillPackage
     edits: tuple[FileEdit, ...]
@@ -314,20 +304,18 @@ class SkillInstaller:
             if name in package.files or name in known
         ]
         digests = {name: digest(data) for name, data in package.files.items()}
-        installed_skill = InstalledSkill(
-            source=source,
-            folder=folder,
-            hash=fingerprint(digests),
-            at=self._clock.now(),
-            files=digests,
-            path=path,
-        )
-        mine = self.local_changes(record).changed if record is not None else ()
         return PreparedInstall(
             package=package,
             edits=tuple(edits),
-            record=installed_skill,
-            locally_changed=mine,
+            record=InstalledSkill(
+                source=source,
+                folder=folder,
+                hash=fingerprint(digests),
+                at=self._clock.now(),
+                files=digests,
+                path=path,
+            ),
+            locally_changed=self.local_changes(record).changed if record is not None else (),
             update=record is not None,
         )
 
@@ -336,9 +324,8 @@ class SkillInstaller:
         name = prepared.package.name
         installed, data = await anyio.to_thread.run_sync(self._read_installed)
         edits = [edit for edit in prepared.edits if edit.before != edit.after]
-        edits.append(
-            FileEdit(INSTALLED_FILE, data, _encode_installed({**installed, name: prepared.record}))
-        )
+        listed = _encode_installed({**installed, name: prepared.record})
+        edits.append(FileEdit(INSTALLED_FILE, data, listed))
         verb = "update" if prepared.update else "install"
         change = Change(
             id=new_id("chg"),
@@ -375,6 +362,5 @@ class SkillInstaller:
 
 
 def _encode_installed(installed: Mapping[str, InstalledSkill]) -> bytes:
-    return (
-        msgspec.json.format(msgspec.json.encode(dict(sorted(installed.items()))), indent=2) + b"\n"
-    )
+    data = msgspec.json.encode(dict(sorted(installed.items())))
+    return msgspec.json.format(data, indent=2) + b"\n"

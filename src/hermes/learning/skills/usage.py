@@ -3,7 +3,7 @@
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -39,11 +39,14 @@ class SkillUsage(Struct, frozen=True, kw_only=True):
 
     def labels(self, *, builtin: bool = False) -> tuple[str, ...]:
         """Labels of an existing skill for people: its origin and state."""
-        labels = ["built in"] if builtin else []
-        labels += ["by the agent"] if self.created_by == BY_AGENT else []
-        labels += ["installed"] if self.created_by == INSTALLED else []
-        labels += ["pinned"] if self.pinned else []
-        return (*labels, *(["stale"] if self.state == "stale" else []))
+        labels = {
+            "built in": builtin,
+            "by the agent": self.created_by == BY_AGENT,
+            "installed": self.created_by == INSTALLED,
+            "pinned": self.pinned,
+            "stale": self.state == "stale",
+        }
+        return tuple(label for label, applies in labels.items() if applies)
 
 
 class SkillUsageLog:
@@ -59,45 +62,38 @@ class SkillUsageLog:
         return self.records().get(name, SkillUsage())
 
     def viewed(self, name: str) -> None:
-        now = self._clock.now()
-        self._change(
-            name, lambda r: structs.replace(r, last_viewed_at=now, view_count=r.view_count + 1)
-        )
+        self._change(name, count="view_count", last_viewed_at=self._clock.now())
 
     def used(self, name: str) -> None:
-        now = self._clock.now()
-        self._change(
-            name,
-            lambda r: structs.replace(
-                r, last_used_at=now, use_count=r.use_count + 1, state="active"
-            ),
-        )
+        self._change(name, count="use_count", last_used_at=self._clock.now(), state="active")
 
     def patched(self, name: str) -> None:
-        now = self._clock.now()
-        self._change(
-            name, lambda r: structs.replace(r, last_patched_at=now, patch_count=r.patch_count + 1)
-        )
+        self._change(name, count="patch_count", last_patched_at=self._clock.now())
 
     def created(self, name: str, by: str) -> None:
-        now = self._clock.now()
-        self._change(name, lambda r: structs.replace(r, created_at=now, created_by=by))
+        self._change(name, created_at=self._clock.now(), created_by=by)
 
     def pin(self, name: str, *, pinned: bool) -> None:
-        self._change(name, lambda r: structs.replace(r, pinned=pinned))
+        self._change(name, pinned=pinned)
 
     def mark(self, name: str, state: str) -> None:
         at = self._clock.now() if state == "archived" else None
-        self._change(name, lambda r: structs.replace(r, state=state, archived_at=at))
+        self._change(name, state=state, archived_at=at)
 
-    def _change(self, name: str, change: Callable[[SkillUsage], SkillUsage]) -> None:
-        """Raises `OSError` when the file exists but cannot be read; it is not overwritten."""
+    def _change(self, name: str, *, count: str = "", **fields: object) -> None:
+        """Set these fields and increment a counter.
+
+        Raises `OSError` when the file exists but cannot be read; it is not overwritten.
+        """
         with self._locked():
             data = self._read_or_reset()
-            records = _read_mapping(data)
-            known = _decode(data).get(name, SkillUsage())
+            records = _read_mapping(data) or {}
+            usage = _decode(data).get(name, SkillUsage())
+            if count:
+                fields[count] = getattr(usage, count) + 1
             # Fields written by other programs are kept.
-            records[name] = {**records.get(name, {}), **_fields(change(known))}
+            changed = msgspec.to_builtins(structs.replace(usage, **fields))
+            records[name] = {**records.get(name, {}), **changed}
             data = msgspec.json.format(msgspec.json.encode(records), indent=2)
             write_atomic(self._folder / USAGE_FILE, data, mode=0o600)
 
@@ -118,7 +114,7 @@ class SkillUsageLog:
             data = read_regular_file(path, _MAX_BYTES)
         except FileNotFoundError:
             return b"{}"
-        if not _is_mapping(data):
+        if _read_mapping(data) is None:
             kept = keep_aside(path, self._clock.now())
             log.warning("%s is damaged and was reset; its old content is in %s", path, kept)
             return b"{}"
@@ -131,30 +127,18 @@ class SkillUsageLog:
             return b"{}"
 
 
-def _is_mapping(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data, type=dict[str, dict[str, object]])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
-
-
-def _read_mapping(data: bytes) -> dict[str, dict[str, object]]:
+def _read_mapping(data: bytes) -> dict[str, dict[str, object]] | None:
     try:
         return msgspec.json.decode(data, type=dict[str, dict[str, object]])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
+        return None
 
 
 def _decode(data: bytes) -> Mapping[str, SkillUsage]:
     found: dict[str, SkillUsage] = {}
-    for name, fields in _read_mapping(data).items():
+    for name, fields in (_read_mapping(data) or {}).items():
         try:
             found[name] = msgspec.convert(fields, SkillUsage)
         except msgspec.ValidationError:
             continue
     return found
-
-
-def _fields(record: SkillUsage) -> dict[str, object]:
-    return msgspec.to_builtins(record)

@@ -146,7 +146,7 @@ def test_channel_conditions_map_to_platform_states() -> None:
         for name, condition, reason in [
             ("a", ChannelCondition.LISTENING, ""),
             ("b", ChannelCondition.FAILED, "no route"),
-            ("c", ChannelCondition.DEAF, "silence"),
+            ("c", ChannelCondition.SILENT, "silence"),
             ("d", ChannelCondition.WAITING, ""),
             ("e", ChannelCondition.CLOSED, ""),
             ("f", ChannelCondition.PAUSED, "Paused."),

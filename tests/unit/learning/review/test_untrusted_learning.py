@@ -98,10 +98,7 @@ def skill(action: str, name: str, **args: object) -> ToolCall:
 
 def attempts(text: str) -> list[ToolCall]:
     """Every way to save a text, or to remove a rule against it."""
-    batch = [
-        {"action": "remove", "old_text": RULE},
-        {"action": "add", "content": text},
-    ]
+    batch = [{"action": "remove", "old_text": RULE}, {"action": "add", "content": text}]
     return [
         make_call("memory", target="memory", action="add", content=text),
         make_call("memory", target="user", action="add", content=f"They said: {text}"),
