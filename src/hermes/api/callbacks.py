@@ -1,7 +1,8 @@
-"""Encrypt callback secrets with a key file, so that the database alone does not reveal them.
+"""Callbacks: signed HTTP requests about a session's later events.
 
-Each secret is encrypted with a unique key stream and authenticated together with its owner, so that
-changes are detected.
+A session has at most one callback URL. Events are outbox rows like chat replies, signed like our
+own webhooks, and retried until accepted or visibly given up. The secret is stored encrypted with a
+key file, so that the database alone does not reveal it.
 """
 
 import base64
@@ -64,7 +65,11 @@ class SecretUnreadable(ValueError):
 
 
 class SecretBox:
-    """Encrypts secrets. The key file is created on first use; without it, secrets are lost."""
+    """Encrypts secrets with a key file, which is created on first use; without it they are lost.
+
+    Each secret is encrypted with a unique key stream and authenticated together with its owner, so
+    that changes are detected.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,11 +88,8 @@ class SecretBox:
             data = base64.b64decode(sealed, validate=True)
         except (binascii.Error, ConfigError) as error:
             raise SecretUnreadable(str(error)) from error
-        nonce, mac, ciphertext = (
-            data[:_NONCE_BYTES],
-            data[_NONCE_BYTES:][:_MAC_BYTES],
-            data[_NONCE_BYTES + _MAC_BYTES :],
-        )
+        nonce, rest = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
+        mac, ciphertext = rest[:_MAC_BYTES], rest[_MAC_BYTES:]
         if not key or not hmac.compare_digest(mac, _mac(key, nonce, ciphertext, owner)):
             raise SecretUnreadable(
                 f"{self._path} is not the key it was encrypted with. Register the callback again."
@@ -102,9 +104,8 @@ class SecretBox:
         except OSError as error:
             raise self._key_error(error) from error
         if len(key) != _KEY_BYTES:
-            raise ConfigError(
-                f"{self._path} is damaged.", hint=("Restore it from a backup, or delete it.")
-            )
+            hint = "Restore it from a backup, or delete it."
+            raise ConfigError(f"{self._path} is damaged.", hint=hint)
         return key
 
     def _make(self) -> bytes:
@@ -128,7 +129,7 @@ class SecretBox:
     def _key_error(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"Cannot use {self._path}: {error.strerror}.",
-            hint=write_error_hint(error, "Check the permissions of this folder."),
+            hint=write_error_hint(error, "Check the permissions of this directory."),
         )
 
 
@@ -198,15 +199,13 @@ def check_callback(
 
 def callback_registration(session: str, callback: Callback | None, now: datetime) -> PutRecord:
     """Register the session's callback, or remove it if None."""
-    body = Raw(msgspec.json.encode(callback))
-    state = OFF if callback is None else ON
     record = StateRecord(
         kind=CALLBACK_KIND,
         id=session,
         session=session,
-        state=state,
+        state=OFF if callback is None else ON,
         at=now,
-        body=body,
+        body=Raw(msgspec.json.encode(callback)),
         open=callback is not None,
     )
     return PutRecord(record)
@@ -218,7 +217,6 @@ async def callback_of(store: Store, session: str) -> Callback | None:
 
 
 def session_address(session: str) -> Address:
-    """Return the delivery address of an API session."""
     return Address(SOURCE, session)
 
 
@@ -333,7 +331,11 @@ class CallbackChannel:
             raise Offline("The channel is not open.")
         self._check(callback.url)
         body = msgspec.json.encode(event)
-        headers = sign(self._secret(callback), event.id, self._clock.now(), body)
+        try:
+            secret = callback.decrypted_secret(self._secret_box)
+        except SecretUnreadable as error:
+            raise TargetGone(f"Cannot sign the callback: {error}") from error
+        headers = sign(secret, event.id, self._clock.now(), body)
         headers |= {"Content-Type": "application/json", "User-Agent": f"Hermes/{__version__}"}
         try:
             async with self._http.post(
@@ -348,12 +350,6 @@ class CallbackChannel:
             # The receiver deduplicates by id, so sending twice is harmless.
             raise NotSent(f"The callback request failed: {_error_line(error)}") from error
         _check_status(status, wait)
-
-    def _secret(self, callback: Callback) -> str:
-        try:
-            return callback.decrypted_secret(self._secret_box)
-        except SecretUnreadable as error:
-            raise TargetGone(f"Cannot sign the callback: {error}") from error
 
     def _check(self, url: str) -> None:
         parts = parse_http_url(url)

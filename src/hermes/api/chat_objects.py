@@ -1,4 +1,4 @@
-"""Request and response objects of chat completions, as in the OpenAI API."""
+"""Chat completions as in the OpenAI API: request objects, and results as object or chunks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -68,6 +68,15 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
     json_schema: JsonSchema | None = None
 
 
+class TextFormat(Struct, frozen=True, kw_only=True):
+    """The output format in the Responses API."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: FunctionName | UnsetType = UNSET
+    schema: dict[str, Any] | UnsetType = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """A chat request; unknown fields such as temperature are ignored.
 
@@ -103,7 +112,7 @@ class ChatUsage(Struct, frozen=True, kw_only=True):
     completion_tokens_details: ReasoningTokens
 
     @classmethod
-    def of(cls, usage: Usage) -> "ChatUsage":
+    def from_usage(cls, usage: Usage) -> "ChatUsage":
         return cls(
             prompt_tokens=usage.input,
             completion_tokens=usage.output,
@@ -228,18 +237,14 @@ def finish_completion(
     ended: RunEnded,
     messages: Sequence[Message],
 ) -> FinishedCompletion:
-    text = assistant_text(messages)
-    calls = (
-        _client_calls(messages, {spec.name for spec in client_tools})
-        if ended.code == CLIENT_CALLS
-        else []
-    )
+    text, names = assistant_text(messages), {spec.name for spec in client_tools}
+    calls = _client_calls(messages, names) if ended.code == CLIENT_CALLS else []
     return FinishedCompletion(
         label=label,
         text=text,
         calls=calls,
         finish=_finish_reason(ended),
-        usage=ChatUsage.of(ended.usage),
+        usage=ChatUsage.from_usage(ended.usage),
         standing=_turn_status(label.session, ended, has_text=bool(text)),
         thought=assistant_reasoning(messages),
     )
@@ -250,9 +255,8 @@ def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError |
     if finished.text or not finished.standing.failed:
         return None
     message = finished.standing.error or "The agent returned no answer."
-    headers = completion_headers(finished) | retry_headers(
-        finished.standing.error_code or "", acted=acted
-    )
+    no_retry = retry_headers(finished.standing.error_code or "", acted=acted)
+    headers = completion_headers(finished) | no_retry
     return ApiError(502, "agent_incomplete", message, headers=headers)
 
 
@@ -268,11 +272,10 @@ def completion_headers(finished: FinishedCompletion) -> dict[str, str]:
 
 
 def completion_object(finished: FinishedCompletion) -> ChatCompletion:
-    calls = finished.calls or msgspec.UNSET
     message = CompletionMessage(
         content=finished.text or (None if finished.calls else ""),
-        reasoning_content=finished.thought or msgspec.UNSET,
-        tool_calls=calls,
+        reasoning_content=finished.thought or UNSET,
+        tool_calls=finished.calls or UNSET,
     )
     return ChatCompletion(
         id=finished.label.id,
