@@ -135,7 +135,7 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
         assert say(child, "/history") == "The conversation is empty."
-        assert "Unknown command /frob" in say(child, "/frob")
+        assert "Unknown command: /frob" in say(child, "/frob")
         assert "Did you mean /model?" in say(child, "/modl")
         assert say(child, "/etc/hosts is a path") == "Plain answer."
         child.sendline("/quit")
