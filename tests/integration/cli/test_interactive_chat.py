@@ -125,7 +125,7 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         wanted = "new resume retry undo model status usage stop help quit"
         assert named >= {f"/{name}" for name in wanted.split()}
         status = say(child, "/status")
-        assert re.search(rf"folder +{hermes.work}", status)
+        assert re.search(rf"directory +{hermes.work}", status)
         assert re.search(r"messages +2", status)
         assert "openai/mock: 1 call, 10 tokens in, 5 out" in say(child, "/usage")
         assert say(child, "/stop") == "Nothing is running."
