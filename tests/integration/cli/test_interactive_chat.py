@@ -130,7 +130,7 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         assert "openai/mock: 1 call, 10 tokens in, 5 out" in say(child, "/usage")
         assert say(child, "/stop") == "Nothing is running."
         assert say(child, "/model").startswith("The model is openai/mock.")
-        assert say(child, "/model other --force").startswith("Using openai/other ")
+        assert say(child, "/model other --force").startswith("Using openai/other, ")
         assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
