@@ -54,10 +54,21 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
+CALLBACK_KIND = "api_callback"
+MESSAGE_EVENT = "session.message"
+ON, OFF = "on", "off"
+MAX_URL = 2_000
+MIN_SECRET = 16
+MAX_SECRET = 256
+MAX_TEXT = 50_000_000
+MAX_RETRY_AFTER = 3600
+CALL_TIMEOUT = 20.0
 KEY_FILE = "callback.key"
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
+
+CallbackData: TypeAlias = dict[str, object]
 
 
 class SecretUnreadable(ValueError):
@@ -147,15 +158,6 @@ def _mac(key: bytes, nonce: bytes, ciphertext: bytes, owner: str) -> bytes:
     return hmac.digest(key, text, "sha256")
 
 
-CALLBACK_KIND = "api_callback"
-MAX_URL = 2_000
-MIN_SECRET = 16
-MAX_SECRET = 256
-ON, OFF = "on", "off"
-
-CallbackData: TypeAlias = dict[str, object]
-
-
 class Callback(Struct, frozen=True):
     """A registered callback. Only rows from older versions have a plain `secret`."""
 
@@ -236,12 +238,6 @@ def callback_post(
 
 def _invalid_callback(message: str, param: str) -> ApiError:
     return invalid(message, param=param, code="invalid_callback")
-
-
-CALL_TIMEOUT = 20.0
-MAX_TEXT = 50_000_000
-MAX_RETRY_AFTER = 3600
-MESSAGE_EVENT = "session.message"
 
 
 class _PrivateAddress(OSError):

@@ -70,6 +70,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     endpoints: dict[str, dict[str, str]]
 
 
+AGENT_MODEL = "hermes-agent"
+"""A name of the agent that always works, whatever its configured name is."""
+
 _FEATURES = (
     "chat_completions", "chat_completions_streaming", "client_tools", "side_calls",
     "idempotency_keys", "run_list", "image_input", "image_url_input", "file_input", "run_roles",
@@ -196,10 +199,6 @@ def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabiliti
         features=dict.fromkeys(_FEATURES, True) | by_route,
         endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},
     )
-
-
-AGENT_MODEL = "hermes-agent"
-"""A name of the agent that always works, whatever its configured name is."""
 
 
 def model_names(settings: ApiSettings, app: App) -> list[str]:

@@ -15,6 +15,12 @@ from hermes.schema.events import Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Usage
 from hermes.schema.tools import ToolSpec
 
+DONE_FRAME = frame(b"[DONE]")
+PROGRESS_EVENT = "hermes.tool.progress"
+EMOJI = "🔧"
+_PLACEHOLDER = "\x00here\x00"
+_ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
+
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
 FunctionName: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")
@@ -196,13 +202,6 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     label: str | UnsetType = UNSET
     toolCallId: str | UnsetType = UNSET  # noqa: N815 - the name that clients know
     status: str | UnsetType = UNSET
-
-
-DONE_FRAME = frame(b"[DONE]")
-PROGRESS_EVENT = "hermes.tool.progress"
-EMOJI = "🔧"
-_PLACEHOLDER = "\x00here\x00"
-_ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
 
 
 class CompletionLabel(Struct, frozen=True):

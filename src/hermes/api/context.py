@@ -25,6 +25,17 @@ from hermes.config.home import DEFAULT_PROFILE
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 
+if TYPE_CHECKING:
+    from hermes.api.followup_service import FollowupService
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+JSON = "application/json"
+KEY_PROFILE = web.RequestKey("profile", str)
+"""The profile whose own key the request carried."""
 KEY_HEADER = "Idempotency-Key"
 SESSION_ID_HEADER = "X-Hermes-Session-Id"
 SESSION_KEY_HEADER = "X-Hermes-Session-Key"
@@ -78,19 +89,6 @@ AFTER = Parameter("after", "query", integer_schema(), "Return only what follows 
 TURN_PARAMETERS = (IDEMPOTENCY_KEY,)
 NEW_TURN_PARAMETERS = (IDEMPOTENCY_KEY, SESSION_ID, SESSION_KEY)
 FOLLOW_PARAMETERS = (LAST_EVENT_ID, AFTER)
-
-
-if TYPE_CHECKING:
-    from hermes.api.followup_service import FollowupService
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-JSON = "application/json"
-KEY_PROFILE = web.RequestKey("profile", str)
-"""The profile whose own key the request carried."""
 
 
 def request_profile(request: web.Request) -> str:

@@ -20,6 +20,11 @@ from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 
 log = logging.getLogger(__name__)
 
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
 KEEPALIVE = b": keepalive\n\n"
 FIRST_KEEPALIVE = 1.0
 """Seconds until the first keepalive if the answer has not started."""
@@ -245,13 +250,6 @@ async def stream_turn(
         stream.send(frame)
     await stream.close()
     return stream.response
-
-
-STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
 
 
 def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:

@@ -44,6 +44,7 @@ MAX_CALLBACKS = 1_000_000
 BUSY_RETRY = 0.5
 """Seconds before a busy session is tried again."""
 MAX_CLAIMED = 100
+MAX_INTERRUPTED = 10_000
 
 
 class FollowupService:
@@ -187,16 +188,13 @@ async def _ignore_event(event: Event) -> None:
     """Ignore it: followers of the session read the stored events."""
 
 
-MAX_ITEMS = 10_000
-
-
 async def settle_interrupted_turns(app: App) -> int:
     """Add the messages of turns whose process is gone to their sessions, for the next turn.
 
     Returns how many were settled. Sessions held by another process are skipped.
     """
     by_session: dict[str, list[QueueItem]] = {}
-    for item in await app.store.queues.unfinished(INBOX, MAX_ITEMS):
+    for item in await app.store.queues.unfinished(INBOX, MAX_INTERRUPTED):
         if not item.topic.startswith(CHAT_KEY_PREFIX):
             by_session.setdefault(item.topic, []).append(item)
     count = 0

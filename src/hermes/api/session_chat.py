@@ -62,6 +62,10 @@ from hermes.schema.messages import Assistant, Message, Result
 from hermes.schema.scope import OWNER, Role
 
 MAX_PREVIEW = 200
+MAX_BATCH = 200
+POLL_INTERVAL = 0.5
+"""Seconds between polls of an idle session."""
+SESSION_DELETED = b": the session was deleted\n\n"
 _TURN = msgspec.json.Decoder(ChatTurn)
 _STORED = msgspec.json.Decoder(FinishedCompletion)
 
@@ -249,12 +253,6 @@ class SessionChatEvents:
         )
         body = msgspec.json.encode(structs.replace(event, **fields))
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
-
-
-POLL_INTERVAL = 0.5
-"""Seconds between polls of an idle session."""
-MAX_BATCH = 200
-SESSION_DELETED = b": the session was deleted\n\n"
 
 
 class SessionFollower:

@@ -44,6 +44,11 @@ _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _MAX_DIGITS = 100
 _LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
 
+PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
+_PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
+_ADDRESS_PROVIDERS = {"", "auto", "custom"}
+"""Providers that are defined by the address alone."""
+
 
 class EditResult(Struct, frozen=True, kw_only=True):
     """The outcome of an edit."""
@@ -278,12 +283,6 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
             f"{path} cannot be written: {error.strerror}.",
             hint=write_error_hint(error, "Check its permissions.") + " The old file is unchanged.",
         ) from error
-
-
-PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
-_PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
-_ADDRESS_PROVIDERS = {"", "auto", "custom"}
-"""Providers that are defined by the address alone."""
 
 
 def stale_settings(document: object, path: KeyPath, value: object) -> tuple[KeyPath, ...]:

@@ -19,6 +19,11 @@ from hermes.config.variables import (
 )
 from hermes.kit.redact import MASK, Redactor
 
+_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
+_FREE_MAPS = ("env", "environment", "headers", "cookies")
+"""Suffixes of settings with free-form variables or headers."""
+_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
+
 
 def load_effective(home: Home, env: Mapping[str, str]) -> object:
     """The defaults, the file's settings and its unknown keys."""
@@ -60,12 +65,6 @@ def as_yaml(value: object) -> str:
 
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text.removesuffix("...\n").rstrip("\n")
-
-
-_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
-_FREE_MAPS = ("env", "environment", "headers", "cookies")
-"""Suffixes of settings with free-form variables or headers."""
-_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
 def mask_secrets(

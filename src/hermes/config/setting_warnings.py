@@ -13,6 +13,8 @@ from hermes.config.sections.models import Model
 from hermes.config.values import KeyPath, as_list, as_mapping, format_path
 
 NO_SUCH_SETTING = "unknown setting"
+UNUSED = "not used in this version"
+WILDCARD = "*"
 
 MAX_SUGGESTIONS = 20
 """Suggestions are slow to compute."""
@@ -95,10 +97,6 @@ def _with_values(value: Struct, path: KeyPath) -> Iterator[tuple[str, object]]:
         yield format_path((*path, encoded)), inside
         if isinstance(inside, Struct):
             yield from _with_values(inside, (*path, encoded))
-
-
-WILDCARD = "*"
-UNUSED = "not used in this version"
 
 
 def unused_names() -> frozenset[str]:
