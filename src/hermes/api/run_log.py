@@ -135,7 +135,7 @@ class RunLog:
             if position + 1 < self._base:
                 events = await self._store.journal.events(self.run, position)
             else:
-                events = self._published(position)
+                events = self._events[position + 1 - self._base : self._visible + 1 - self._base]
             if events:
                 position = events[-1].seq
                 yield events
@@ -153,9 +153,6 @@ class RunLog:
 
     def _pending(self) -> Sequence[RunEvent]:
         return self._events[self._stored + 1 - self._base :]
-
-    def _published(self, after: int) -> Sequence[RunEvent]:
-        return self._events[after + 1 - self._base : self._visible + 1 - self._base]
 
     def _batch(
         self, events: Sequence[RunEvent], status: RunStatus | None, result: Raw | None

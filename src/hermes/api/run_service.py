@@ -191,7 +191,7 @@ class RunService:
             return msgspec.structs.replace(record, status=live.status, last_event=name, result=None)
         if record.status.ended:
             return record
-        if self._is_abandoned(record):
+        if record.holder == self._holder or is_surely_dead(record.holder):
             await end_interrupted_run(app.store, app.clock, record)
             return await app.store.journal.get(run, OWNER)
         return record
@@ -229,9 +229,6 @@ class RunService:
             if ended:
                 return
             await app.clock.sleep(POLL_INTERVAL)
-
-    def _is_abandoned(self, record: RunRecord) -> bool:
-        return record.holder == self._holder or is_surely_dead(record.holder)
 
     def _drop(self, live: LiveRun, slot: TurnSlot) -> None:
         del self._live[live.record.run]

@@ -95,7 +95,9 @@ async def _branch(context: CommandContext, args: str) -> CommandReply:
 
 async def _stop(context: CommandContext, args: str) -> CommandReply:
     stopped = await context.control.stop(args)
-    ended = "" if args else await _end_background(context)
+    background = None if args else context.services.background
+    count = await background.end_all(context.conversation.session) if background else 0
+    ended = f"Ended {plural(count, 'background task')}." if count else ""
     dropped = f"{dropped_text(stopped.dropped)}." if stopped.dropped else ""
     if stopped.running and stopped.reports_itself:
         note = "Stopping; a process takes a moment to end." if stopped.is_slow else ""
@@ -104,12 +106,6 @@ async def _stop(context: CommandContext, args: str) -> CommandReply:
     else:
         return TextReply(ended or "Nothing is running.")
     return TextReply(" ".join(filter(None, [note, dropped, ended])))
-
-
-async def _end_background(context: CommandContext) -> str:
-    background = context.services.background
-    count = await background.end_all(context.conversation.session) if background else 0
-    return f"Ended {plural(count, 'background task')}." if count else ""
 
 
 async def _queue(context: CommandContext, args: str) -> CommandReply:
@@ -219,20 +215,15 @@ async def _session_list(context: CommandContext, hint: str) -> str:
 
 
 def _session_line(number: int, summary: SessionSummary, now: datetime) -> str:
-    session = summary.session
-    when = _short_time(summary.last_at, now)
-    count = plural(summary.messages, "message")
-    return f"  {number:>2}  {one_line(_subject(summary), 60)}  ({session.id}, {count}, {when})"
+    local, is_recent = summary.last_at.astimezone(), now - summary.last_at < timedelta(hours=20)
+    when = f"{local:%H:%M}" if is_recent else f"{local:%Y-%m-%d}"
+    about = f"{summary.session.id}, {plural(summary.messages, 'message')}, {when}"
+    return f"  {number:>2}  {one_line(_subject(summary), 60)}  ({about})"
 
 
 def _subject(summary: SessionSummary) -> str:
     title = summary.session.title
     return f"“{title}”" if title else summary.preview or "(no text)"
-
-
-def _short_time(at: datetime, now: datetime) -> str:
-    local = at.astimezone()
-    return f"{local:%H:%M}" if now - at < timedelta(hours=20) else f"{local:%Y-%m-%d}"
 
 
 async def _history(context: CommandContext, args: str) -> CommandReply:

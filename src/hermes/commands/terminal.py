@@ -145,15 +145,7 @@ async def _redraw(context: CommandContext, args: str) -> CommandReply:
     return ScreenReply(ScreenAction.REDRAW)
 
 
-async def _timestamps(context: CommandContext, args: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.TIMESTAMPS, args)
-
-
-async def _statusbar(context: CommandContext, args: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.STATUSBAR, args)
-
-
-def _switch_screen(context: CommandContext, action: ScreenAction, args: str) -> CommandReply:
+async def _switch_screen(action: ScreenAction, context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     if args.lower() not in {"", "on", "off"}:
         raise UsageError("Use on, off or nothing to toggle.")
@@ -224,14 +216,14 @@ COMMANDS = (
         aliases=("ts",),
         usage="[on|off]",
         summary="Show or hide timestamps until you quit.",
-        run=_timestamps,
+        run=partial(_switch_screen, ScreenAction.TIMESTAMPS),
     ),
     _screen_command(
         name="statusbar",
         aliases=("sb",),
         usage="[on|off]",
         summary="Show or hide the status bar until you quit.",
-        run=_statusbar,
+        run=partial(_switch_screen, ScreenAction.STATUSBAR),
     ),
     _screen_command(
         name="prompt",
