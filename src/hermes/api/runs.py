@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -175,14 +176,13 @@ def _run_routes(handlers: "_RunHandlers") -> list[Route]:
 def _control_routes(handlers: "_RunHandlers") -> list[Route]:
     """Routes that control a running run."""
     errors = {409: "Not possible in the run's current state."}
+    control_route = partial(Route, "POST", answers=errors)
     return [
-        Route(
-            "POST",
+        control_route(
             f"{_RUN_PATH}/stop",
             handlers.stop,
             "Stop a run, or a turn with an Idempotency-Key, immediately.",
             answer=RunStopped,
-            answers=errors,
         ),
         Route(
             "POST",
@@ -195,23 +195,19 @@ def _control_routes(handlers: "_RunHandlers") -> list[Route]:
             status=202,
             answers=errors | {429: "Too many steering messages are pending."},
         ),
-        Route(
-            "POST",
+        control_route(
             f"{_RUN_PATH}/approval",
             handlers.approve,
             "Answer a run's approval request.",
             body=ApprovalAnswerRequest,
             answer=ApprovalAnswer,
-            answers=errors,
         ),
-        Route(
-            "POST",
+        control_route(
             f"{_RUN_PATH}/clarify",
             handlers.clarify,
             "Answer a run's question.",
             body=ClarifyRequest,
             answer=ClarifyAnswer,
-            answers=errors,
         ),
     ]
 

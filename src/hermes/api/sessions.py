@@ -1,5 +1,7 @@
 """Session endpoints: list, create, read, rename, end, fork and delete."""
 
+from functools import partial
+
 import msgspec
 from aiohttp import web
 from msgspec import UNSET, structs
@@ -139,16 +141,10 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
 def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
     taken = {409: "The id or title is already in use."}
     busy = {409: TURN_ERRORS[409]}
+    new_session_route = partial(Route, "POST", answer=SessionObject, status=201)
     return [
-        Route(
-            "POST",
-            SESSIONS_PATH,
-            handlers.create,
-            "Create a session.",
-            body=NewSession,
-            answer=SessionObject,
-            status=201,
-            answers=taken,
+        new_session_route(
+            SESSIONS_PATH, handlers.create, "Create a session.", body=NewSession, answers=taken
         ),
         Route(
             "PATCH",
@@ -167,40 +163,32 @@ def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
             answer=SessionDeleted,
             answers=busy,
         ),
-        Route(
-            "POST",
+        new_session_route(
             f"{SESSION_PATH}/fork",
             handlers.fork,
             "Fork a session.",
             body=ForkRequest,
-            answer=SessionObject,
-            status=201,
             answers=busy,
         ),
     ]
 
 
 def _turn_routes(chat: SessionChat) -> list[Route]:
+    turn_route = partial(
+        Route, "POST", body=ChatTurn, parameters=TURN_PARAMETERS, answers=TURN_ERRORS
+    )
     return [
-        Route(
-            "POST",
+        turn_route(
             f"{SESSION_PATH}/chat",
             chat.whole,
             "Run one turn in a session.",
-            body=ChatTurn,
             answer=SessionCompletion,
-            parameters=TURN_PARAMETERS,
-            answers=TURN_ERRORS,
         ),
-        Route(
-            "POST",
+        turn_route(
             f"{SESSION_PATH}/chat/stream",
             chat.stream,
             "Run one turn in a session and stream it.",
-            body=ChatTurn,
             streams=True,
-            parameters=TURN_PARAMETERS,
-            answers=TURN_ERRORS,
         ),
     ]
 
