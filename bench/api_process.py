@@ -21,7 +21,7 @@ async def main() -> None:
     env = Env(dict(os.environ))
     choices = AppOptions(workspace=env["HOME"], source="gateway")
     async with open_app(resolve_home(env), env, choices) as app:
-        server = ApiServer(ApiSettings(key=KEY, port=0, most=0), SystemClock())
+        server = ApiServer(ApiSettings(key=KEY, port=0, max_turns=0), SystemClock())
         server.attach(app.home.profile, app)
         async with server:
             tune_gc()

@@ -1,4 +1,4 @@
-"""Log files."""
+"""Rotating log files shared by several processes, per home and session."""
 
 import fcntl
 import logging
@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -68,17 +69,12 @@ class RotatingFile:
         return self._current()
 
     def _shift(self) -> None:
+        files = [self.path, *(Path(f"{self.path}.{one}") for one in range(1, self._keep + 1))]
         if not self._keep:
             self.path.unlink()
-            return
-        for number in range(self._keep - 1, 0, -1):
-            older = self._copy(number)
-            if older.exists():
-                older.replace(self._copy(number + 1))
-        self.path.replace(self._copy(1))
-
-    def _copy(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
+        for file, next_file in reversed(list(pairwise(files))):
+            if file.exists():
+                file.replace(next_file)
 
 
 FORMAT = "%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s"
@@ -87,12 +83,11 @@ LOGGERS = ("hermes", "asyncio", "aiohttp", "mcp", "client")
 """Our own loggers, and the warnings of important libraries; the last two belong to the MCP SDK."""
 
 
-_LOG_FOLDER: ContextVar[Path | None] = ContextVar("at_work_for", default=None)
-"""The log folder of the current context; used for routing log records only."""
+_LOG_FOLDER: ContextVar[Path | None] = ContextVar("log_folder", default=None)
+"""The current context's log directory; used for routing log records only."""
 
-
-_SESSION: ContextVar[str] = ContextVar("about", default="")
-"""The session of the current context, shown in each log line."""
+_SESSION: ContextVar[str] = ContextVar("log_session", default="")
+"""The current context's session, shown in each log line."""
 
 
 class SessionLogContext:
@@ -112,7 +107,7 @@ class SessionLogContext:
 
 @contextmanager
 def log_to(logs: Path) -> Generator[None]:
-    """Write log records of this context, and of tasks started in it, to that folder."""
+    """Write this context's log records, and those of tasks started in it, to that directory."""
     token = _LOG_FOLDER.set(logs)
     try:
         yield
@@ -121,16 +116,16 @@ def log_to(logs: Path) -> Generator[None]:
 
 
 class _FolderFilter(logging.Filter):
-    """Accepts records of one folder, and optionally those without any."""
+    """Accepts the records of one directory, and with `shared` those without any."""
 
-    def __init__(self, folder: Path, *, ownerless: bool) -> None:
+    def __init__(self, folder: Path, *, shared: bool) -> None:
         super().__init__()
         self._folder = folder
-        self._ownerless = ownerless
+        self._shared = shared
 
     def filter(self, record: logging.LogRecord) -> bool:
         folder = _LOG_FOLDER.get()
-        return self._ownerless if folder is None else folder == self._folder
+        return self._shared if folder is None else folder == self._folder
 
 
 class LogScope(Enum):
@@ -152,7 +147,7 @@ class FileLogHandler(logging.Handler):
 
     def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
         super().__init__(level)
-        self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(about)s%(message)")))
+        self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(session)s%(message)")))
         self._file = file
         self._redactors = [redactor]
         self._reported = False
@@ -162,7 +157,7 @@ class FileLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         session = _SESSION.get()
-        record.about = f"({session}) " if session else ""
+        record.session = f"({session}) " if session else ""
         try:
             text = self.format(record)
             for redactor in self._redactors:
@@ -170,7 +165,9 @@ class FileLogHandler(logging.Handler):
             self._file.append(text.encode(errors="backslashreplace") + b"\n")
             self._reported = False
         except OSError as error:
-            self._report_error(error)
+            if not self._reported and sys.stderr:
+                self._reported = True
+                sys.stderr.write(f"hermes: cannot write {self._file.path}: {error.strerror}\n")
         except (TypeError, ValueError):
             self.handleError(record)
 
@@ -183,14 +180,9 @@ class FileLogHandler(logging.Handler):
             self.release()
         super().close()
 
-    def _report_error(self, error: OSError) -> None:
-        if not self._reported and sys.stderr:
-            self._reported = True
-            sys.stderr.write(f"hermes: cannot write {self._file.path}: {error.strerror}\n")
-
 
 class Logs:
-    """The log handlers of one process; `close` removes them and restores the levels."""
+    """A process's log handlers; `close` removes them and restores the levels."""
 
     def __init__(self, handlers: tuple[FileLogHandler, ...], level: int) -> None:
         self._handlers = handlers
@@ -231,7 +223,7 @@ def set_up_logs(
         for name, at in files
     )
     if scope is not LogScope.EVERYTHING:
-        folder_filter = _FolderFilter(folder, ownerless=scope is LogScope.OWN_AND_SHARED)
+        folder_filter = _FolderFilter(folder, shared=scope is LogScope.OWN_AND_SHARED)
         for handler in handlers:
             handler.addFilter(folder_filter)
     return Logs(handlers, level)
@@ -242,5 +234,4 @@ def _is_ours(logger: logging.Logger) -> bool:
 
 
 def level_of(name: str) -> int:
-    levels = logging.getLevelNamesMapping()
-    return levels.get(name.strip().upper()) or logging.INFO
+    return logging.getLevelNamesMapping().get(name.strip().upper()) or logging.INFO

@@ -13,7 +13,7 @@ from hermes.approvals.policy import ApprovalRules
 from hermes.approvals.service import ApprovalService
 from hermes.commands.command import CommandContext, CommandReply, ResumedReply, TextReply
 from hermes.commands.registry import standard_commands
-from hermes.commands.services import BackgroundJob, CommandServices, ContextUsage, PlatformState
+from hermes.commands.services import BackgroundTask, CommandServices, ContextUsage, PlatformState
 from hermes.commands.surface import BusyMode, CommandCaller, Person, Surface, TerminalAbility
 from hermes.compaction.service import CompactionOptions, CompactionResult
 from hermes.config.env import Env
@@ -226,9 +226,9 @@ class FakeServices:
         self.saved.append((session.id, platform))
         return platform
 
-    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]:
+    async def list_tasks(self, session: Session) -> Sequence[BackgroundTask]:
         return [
-            BackgroundJob(name=name, command="sleep 9", seconds=3)
+            BackgroundTask(name=name, command="sleep 9", seconds=3)
             for name in self.running_processes
         ]
 

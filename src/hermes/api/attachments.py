@@ -61,7 +61,10 @@ def read_image(given: object, param: str) -> AttachedImage:
     if not isinstance(url, str) or not url:
         raise invalid("The image has no URL.", param=param, code="invalid_image_url")
     if url[:5].lower() != "data:":
-        return _image_link(url, param)
+        if len(url) > MAX_LINK or not is_public_url(url):
+            message = "An image URL must be a data: URL or a public http(s) URL."
+            raise invalid(message, param=param, code="unsupported_image_url")
+        return AttachedImage(url.encode(), LINK_TYPE)
     data, _ = _read_data_url(url, param, "invalid_image_url")
     kind = image_type(data)
     if kind is None:
@@ -111,13 +114,6 @@ async def store_attachment(part: Attachment, app: App) -> Text | Media:
 def _document_text(document: AttachedDocument, text: str | None) -> Text:
     name = document.name
     return Text(f"\n[attached: {name} ({document.kind})]\n{text}\n[end of {name}]\n")
-
-
-def _image_link(url: str, param: str) -> AttachedImage:
-    if len(url) > MAX_LINK or not is_public_url(url):
-        message = "An image URL must be a data: URL or a public http(s) URL."
-        raise invalid(message, param=param, code="unsupported_image_url")
-    return AttachedImage(url.encode(), LINK_TYPE)
 
 
 def _read_data_url(url: str, param: str, code: str) -> tuple[bytes, str]:
@@ -173,9 +169,7 @@ async def _extract_text(document: AttachedDocument, sandbox: Sandbox) -> str:
         message = f"{document.name!r} cannot be read: it is damaged, encrypted, or takes too long."
         raise invalid(f"{message} Send it as text.", code="unreadable_document") from error
     if not document_text.text.strip():
-        message = (
-            f"{document.name!r} contains no text, perhaps only images. Send its pages as images."
-        )
+        message = f"{document.name!r} has no text, perhaps only images. Send its pages as images."
         raise invalid(message, code="unreadable_document")
     return _check_length(document_text.text, None)
 

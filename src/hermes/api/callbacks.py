@@ -1,7 +1,8 @@
-"""Encrypt callback secrets with a key file, so that the database alone does not reveal them.
+"""Callbacks: signed HTTP requests about a session's later events.
 
-Each secret is encrypted with a unique key stream and authenticated together with its owner, so that
-changes are detected.
+A session has at most one callback URL. Events are outbox rows like chat replies, signed like our
+own webhooks, and retried until accepted or visibly given up. The secret is stored encrypted with a
+key file, so that the database alone does not reveal it.
 """
 
 import base64
@@ -53,10 +54,21 @@ from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
+CALLBACK_KIND = "api_callback"
+MESSAGE_EVENT = "session.message"
+ON, OFF = "on", "off"
+MAX_URL = 2_000
+MIN_SECRET = 16
+MAX_SECRET = 256
+MAX_TEXT = 50_000_000
+MAX_RETRY_AFTER = 3600
+CALL_TIMEOUT = 20.0
 KEY_FILE = "callback.key"
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _MAC_BYTES = 32
+
+CallbackData: TypeAlias = dict[str, object]
 
 
 class SecretUnreadable(ValueError):
@@ -64,7 +76,11 @@ class SecretUnreadable(ValueError):
 
 
 class SecretBox:
-    """Encrypts secrets. The key file is created on first use; without it, secrets are lost."""
+    """Encrypts secrets with a key file, which is created on first use; without it they are lost.
+
+    Each secret is encrypted with a unique key stream and authenticated together with its owner, so
+    that changes are detected.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,11 +99,8 @@ class SecretBox:
             data = base64.b64decode(sealed, validate=True)
         except (binascii.Error, ConfigError) as error:
             raise SecretUnreadable(str(error)) from error
-        nonce, mac, ciphertext = (
-            data[:_NONCE_BYTES],
-            data[_NONCE_BYTES:][:_MAC_BYTES],
-            data[_NONCE_BYTES + _MAC_BYTES :],
-        )
+        nonce, rest = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
+        mac, ciphertext = rest[:_MAC_BYTES], rest[_MAC_BYTES:]
         if not key or not hmac.compare_digest(mac, _mac(key, nonce, ciphertext, owner)):
             raise SecretUnreadable(
                 f"{self._path} is not the key it was encrypted with. Register the callback again."
@@ -102,9 +115,8 @@ class SecretBox:
         except OSError as error:
             raise self._key_error(error) from error
         if len(key) != _KEY_BYTES:
-            raise ConfigError(
-                f"{self._path} is damaged.", hint=("Restore it from a backup, or delete it.")
-            )
+            hint = "Restore it from a backup, or delete it."
+            raise ConfigError(f"{self._path} is damaged.", hint=hint)
         return key
 
     def _make(self) -> bytes:
@@ -128,7 +140,7 @@ class SecretBox:
     def _key_error(self, error: OSError) -> ConfigError:
         return ConfigError(
             f"Cannot use {self._path}: {error.strerror}.",
-            hint=write_error_hint(error, "Check the permissions of this folder."),
+            hint=write_error_hint(error, "Check the permissions of this directory."),
         )
 
 
@@ -144,15 +156,6 @@ def _xor_stream(data: bytes, key: bytes, nonce: bytes) -> bytes:
 def _mac(key: bytes, nonce: bytes, ciphertext: bytes, owner: str) -> bytes:
     text = b"callback mark" + nonce + len(ciphertext).to_bytes(4) + ciphertext + owner.encode()
     return hmac.digest(key, text, "sha256")
-
-
-CALLBACK_KIND = "api_callback"
-MAX_URL = 2_000
-MIN_SECRET = 16
-MAX_SECRET = 256
-ON, OFF = "on", "off"
-
-CallbackData: TypeAlias = dict[str, object]
 
 
 class Callback(Struct, frozen=True):
@@ -198,15 +201,13 @@ def check_callback(
 
 def callback_registration(session: str, callback: Callback | None, now: datetime) -> PutRecord:
     """Register the session's callback, or remove it if None."""
-    body = Raw(msgspec.json.encode(callback))
-    state = OFF if callback is None else ON
     record = StateRecord(
         kind=CALLBACK_KIND,
         id=session,
         session=session,
-        state=state,
+        state=OFF if callback is None else ON,
         at=now,
-        body=body,
+        body=Raw(msgspec.json.encode(callback)),
         open=callback is not None,
     )
     return PutRecord(record)
@@ -218,7 +219,6 @@ async def callback_of(store: Store, session: str) -> Callback | None:
 
 
 def session_address(session: str) -> Address:
-    """Return the delivery address of an API session."""
     return Address(SOURCE, session)
 
 
@@ -238,12 +238,6 @@ def callback_post(
 
 def _invalid_callback(message: str, param: str) -> ApiError:
     return invalid(message, param=param, code="invalid_callback")
-
-
-CALL_TIMEOUT = 20.0
-MAX_TEXT = 50_000_000
-MAX_RETRY_AFTER = 3600
-MESSAGE_EVENT = "session.message"
 
 
 class _PrivateAddress(OSError):
@@ -333,7 +327,11 @@ class CallbackChannel:
             raise Offline("The channel is not open.")
         self._check(callback.url)
         body = msgspec.json.encode(event)
-        headers = sign(self._secret(callback), event.id, self._clock.now(), body)
+        try:
+            secret = callback.decrypted_secret(self._secret_box)
+        except SecretUnreadable as error:
+            raise TargetGone(f"Cannot sign the callback: {error}") from error
+        headers = sign(secret, event.id, self._clock.now(), body)
         headers |= {"Content-Type": "application/json", "User-Agent": f"Hermes/{__version__}"}
         try:
             async with self._http.post(
@@ -348,12 +346,6 @@ class CallbackChannel:
             # The receiver deduplicates by id, so sending twice is harmless.
             raise NotSent(f"The callback request failed: {_error_line(error)}") from error
         _check_status(status, wait)
-
-    def _secret(self, callback: Callback) -> str:
-        try:
-            return callback.decrypted_secret(self._secret_box)
-        except SecretUnreadable as error:
-            raise TargetGone(f"Cannot sign the callback: {error}") from error
 
     def _check(self, url: str) -> None:
         parts = parse_http_url(url)

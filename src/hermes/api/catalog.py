@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from hermes import __version__
-from hermes.api.context import ApiContext, Handler, Route, json_response
+from hermes.api.context import ApiContext, Route, json_response
 from hermes.api.errors import ApiError
 from hermes.api.settings import ApiSettings, ModelRoute
 from hermes.api.turn_gate import SOURCE
@@ -70,27 +70,15 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     endpoints: dict[str, dict[str, str]]
 
 
-FEATURES = {
-    "chat_completions": True,
-    "chat_completions_streaming": True,
-    "client_tools": True,
-    "side_calls": True,
-    "idempotency_keys": True,
-    "run_list": True,
-    "image_input": True,
-    "image_url_input": True,
-    "file_input": True,
-    "run_roles": True,
-    "tool_choice": True,
-    "response_format": True,
-    "signed_callbacks": True,
-    "session_continuity_header": True,
-    "session_key_header": True,
-    "tool_progress_events": True,
-    "cors": True,
-    "metrics": True,
-    "openapi": True,
-}
+AGENT_MODEL = "hermes-agent"
+"""A name of the agent that always works, whatever its configured name is."""
+
+_FEATURES = (
+    "chat_completions", "chat_completions_streaming", "client_tools", "side_calls",
+    "idempotency_keys", "run_list", "image_input", "image_url_input", "file_input", "run_roles",
+    "tool_choice", "response_format", "signed_callbacks", "session_continuity_header",
+    "session_key_header", "tool_progress_events", "cors", "metrics", "openapi",
+)  # fmt: skip
 """Features without routes of their own; the others are derived from the routes served."""
 
 _FEATURES_BY_ROUTE = {
@@ -124,28 +112,29 @@ def routes(context: ApiContext) -> list[Route]:
         return json_response(_toolsets(context.app(request)))
 
     async def skills(request: web.Request) -> web.Response:
-        found = await anyio.to_thread.run_sync(_skills, context.app(request))
-        return json_response(found)
+        return json_response(await anyio.to_thread.run_sync(_skills, context.app(request)))
 
     async def capabilities(request: web.Request) -> web.Response:
         served = {resource.canonical for resource in request.app.router.resources()}
         return json_response(_capabilities(context, context.app(request), served))
 
-    models_summary = "Model names accepted by this server."
-    toolsets_summary = "Toolsets available to API requests."
-    skills_summary = "Skills available to the agent."
-    capabilities_summary = "Capabilities of this server."
     return [
-        _get_route("/v1/models", models, models_summary, ModelList),
-        _get_route("/v1/models/{model_id}", model, "One model.", ModelCard),
-        _get_route("/v1/toolsets", toolsets, toolsets_summary, Toolsets),
-        _get_route("/v1/skills", skills, skills_summary, Skills),
-        _get_route("/v1/capabilities", capabilities, capabilities_summary, Capabilities),
+        Route(
+            "GET", "/v1/models", models, "Model names accepted by this server.", answer=ModelList
+        ),
+        Route("GET", "/v1/models/{model_id}", model, "One model.", answer=ModelCard),
+        Route(
+            "GET", "/v1/toolsets", toolsets, "Toolsets available to API requests.", answer=Toolsets
+        ),
+        Route("GET", "/v1/skills", skills, "Skills available to the agent.", answer=Skills),
+        Route(
+            "GET",
+            "/v1/capabilities",
+            capabilities,
+            "Capabilities of this server.",
+            answer=Capabilities,
+        ),
     ]
-
-
-def _get_route(path: str, handler: Handler, summary: str, answer: object) -> Route:
-    return Route(method="GET", path=path, handler=handler, summary=summary, answer=answer)
 
 
 def _skills(app: App) -> Skills:
@@ -203,17 +192,13 @@ def _capabilities(context: ApiContext, app: App, served: set[str]) -> Capabiliti
             "mode": "server_agent",
             "tool_execution": "server",
             "split_runtime": False,
-            "max_concurrent_runs": context.settings.most,
+            "max_concurrent_runs": context.settings.max_turns,
             "profile": app.home.profile,
             "async_delivery": "runs, and sessions with a callback",
         },
-        features=FEATURES | by_route,
+        features=dict.fromkeys(_FEATURES, True) | by_route,
         endpoints={path.strip("/").replace("/", "_") or "root": {"path": path} for path in paths},
     )
-
-
-AGENT_MODEL = "hermes-agent"
-"""A name of the agent that always works, whatever its configured name is."""
 
 
 def model_names(settings: ApiSettings, app: App) -> list[str]:

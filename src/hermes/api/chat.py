@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 from hermes.api.answer_text import AnswerTextStream
 from hermes.api.catalog import model_names, model_route_for
 from hermes.api.chat_objects import (
+    DONE_FRAME,
     ChatCompletion,
     ChatRequest,
     ChunkEncoder,
@@ -21,8 +22,11 @@ from hermes.api.chat_objects import (
     finish_completion,
 )
 from hermes.api.context import (
+    KEY_HEADER,
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,
+    SESSION_ID_HEADER,
+    SESSION_KEY_HEADER,
     TASK,
     ApiContext,
     Route,
@@ -30,33 +34,34 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid
-from hermes.api.event_stream import EventStream, run_into_stream
+from hermes.api.event_stream import EventStream, run_into_stream, stream_replay
 from hermes.api.idempotency import (
-    KEY_HEADER,
     REPLAYED_HEADERS,
     TURN_ERRORS,
     IdempotentRequests,
     KeyClaim,
     KeyedTurn,
 )
-from hermes.api.request_options import (
-    ToolChoice,
-    read_response_format,
-    read_tool_choice,
-    require_output_format,
-    with_output_format,
-)
 from hermes.api.session_resolver import (
-    SESSION_KEY_HEADER,
     ResolvedSession,
     SessionResolver,
     id_from_header,
     prepare_session,
 )
 from hermes.api.settings import ModelRoute
-from hermes.api.side_calls import cost_session, has_own_model, is_side_call, side_call_request
+from hermes.api.side_calls import cost_session, is_side_call, side_call_request
 from hermes.api.turn_gate import ApiTurnRequest, TurnSlot
-from hermes.api.turn_input import ParsedMessages, TurnInput, client_tools
+from hermes.api.turn_input import (
+    ParsedMessages,
+    ToolChoice,
+    TurnInput,
+    client_tools,
+    has_own_model,
+    read_response_format,
+    read_tool_choice,
+    require_output_format,
+    with_output_format,
+)
 from hermes.app.build import App
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
@@ -76,7 +81,6 @@ from hermes.schema.events import (
 )
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text
 
-SESSION_ID_HEADER = "X-Hermes-Session-Id"
 ANSWER_RESTARTED = (
     "The model restarted and gave a different answer. Discard this text and ask again; "
     "with an Idempotency-Key you get the new answer."
@@ -103,10 +107,10 @@ def routes(context: ApiContext) -> list[Route]:
     chat = ChatHandlers(context)
     return [
         Route(
-            method="POST",
-            path="/v1/chat/completions",
-            handler=chat.complete,
-            summary="Run one agent turn as a chat completion.",
+            "POST",
+            "/v1/chat/completions",
+            chat.complete,
+            "Run one agent turn as a chat completion.",
             body=ChatRequest,
             answer=ChatCompletion,
             parameters=(*NEW_TURN_PARAMETERS, TASK),
@@ -137,9 +141,8 @@ class ChatHandlers:
     def _check(self, app: App, request: web.Request, body: ChatRequest) -> _CheckedRequest:
         if body.n not in {None, 1}:
             raise invalid("Only one choice is supported: n must be 1.", param="n")
-        choice = read_tool_choice(
-            client_tools(body.tools), body.tool_choice, body.parallel_tool_calls
-        )
+        tools = client_tools([tool.function for tool in body.tools or ()])
+        choice = read_tool_choice(tools, body.tool_choice, body.parallel_tool_calls)
         choice = with_output_format(choice, read_response_format(body.response_format))
         settings = self._context.settings
         usage_chunk = body.stream_options is not None and bool(body.stream_options.include_usage)
@@ -167,10 +170,10 @@ class ChatHandlers:
             with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
                 prompt = prompt or await checked.messages.store(checked.app)
                 resolved = await self._resolve(checked, prompt, sure=claim is not None)
-                once = self._idempotency.keyed_turn(checked.app, claim, resolved.session.id)
-                turn = _ChatTurn(checked, prompt, resolved, once, self._context.clock)
+                keyed_turn = self._idempotency.keyed_turn(checked.app, claim, resolved.session.id)
+                turn = _ChatTurn(checked, prompt, resolved, keyed_turn, self._context.clock)
                 try:
-                    async with once:
+                    async with keyed_turn:
                         return await self._answer(request, turn, slot)
                 except (StateConflict, SessionBusy):
                     # The session found only by its opening is in use; try the next one.
@@ -218,9 +221,9 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
         writer = _ChunkWriter(turn, stream)
-        entry, checked = self._context.turn_gate, turn.checked
+        turn_gate, app = self._context.turn_gate, turn.checked.app
         failure = await run_into_stream(
-            entry, stream, checked.app, turn.turn_request(), slot, writer.on_event
+            turn_gate, stream, app, turn.turn_request(), slot, writer.on_event
         )
         writer.end(failure)
         await stream.close()
@@ -235,26 +238,17 @@ class ChatHandlers:
             return json_response(
                 completion_object(finished), headers=headers | completion_headers(finished)
             )
-        stream = EventStream(request, self._context.limits, headers)
-        await stream.open()
-        for one in ChunkEncoder(finished.label).replay(finished, usage_chunk=checked.usage_chunk):
-            stream.send(one)
-        await stream.close()
-        return stream.response
+        encoder = ChunkEncoder(finished.label)
+        frames = encoder.replay(finished, usage_chunk=checked.usage_chunk)
+        return await stream_replay(self._context, request, headers, frames)
 
     def _remember(self, turn: "_ChatTurn") -> None:
-        ended = turn.ended
-        if (
-            turn.checked.session_id
-            or turn.checked.side_call
-            or ended is None
-            or ended.outcome is not Outcome.DONE
-        ):
+        done = turn.ended is not None and turn.ended.outcome is Outcome.DONE
+        if turn.checked.session_id or turn.checked.side_call or not done:
             return
-        prompt = turn.prompt
         answer = Assistant("", (Text(turn.result().text),), Stop.END)
-        question = [prompt.asked] if prompt.asked else []
-        history = [*prompt.past, *question, answer]
+        question = [turn.prompt.question] if turn.prompt.question else []
+        history = [*turn.prompt.history, *question, answer]
         self._session_resolver.remember(turn.checked.app, history, turn.resolved.session.id)
 
 
@@ -266,13 +260,13 @@ class _ChatTurn:
         checked: _CheckedRequest,
         prompt: TurnInput,
         resolved: ResolvedSession,
-        once: KeyedTurn,
+        keyed_turn: KeyedTurn,
         clock: Clock,
     ) -> None:
         self.checked = checked
         self.prompt = prompt
         self.resolved = resolved
-        self.keyed_turn = once
+        self.keyed_turn = keyed_turn
         self._messages: list[Message] = []
         self.ended: RunEnded | None = None
         self._result: FinishedCompletion | None = None
@@ -286,23 +280,20 @@ class _ChatTurn:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
 
     def turn_request(self) -> ApiTurnRequest:
+        side_call, choice = self.checked.side_call, self.checked.tool_choice
         return ApiTurnRequest(
             session=self.resolved.session,
-            question=self.prompt.asked,
+            question=self.prompt.question,
             new=self.resolved.new,
             results=self.prompt.results,
             instructions=self.prompt.instructions,
-            client_tools=self.checked.tool_choice.client_tools,
-            only_client_tools=self.checked.tool_choice.only_client_tools,
-            constraints=self.checked.tool_choice.calling,
+            client_tools=choice.client_tools,
+            only_client_tools=choice.only_client_tools,
+            constraints=choice.calling,
             run=self.run,
-            closing=self._closing,
+            final_writes=self._final_writes,
             scope=self.keyed_turn.scope,
-            side_call=side_call_request(
-                self.prompt, self.checked.side_call, self.checked.tool_choice.calling
-            )
-            if self.checked.side_call
-            else None,
+            side_call=side_call and side_call_request(self.prompt, side_call, choice.calling),
         )
 
     async def on_event(self, event: Event) -> None:
@@ -316,23 +307,19 @@ class _ChatTurn:
     def result(self) -> FinishedCompletion:
         """Return the result; call it only after the turn has ended."""
         if self._result is None:
-            self._result = self._finished()
+            message = "The turn ended without a result."
+            ended = self.ended or RunEnded(self.run, Outcome.FAILED, message, "internal")
+            self._result = self._finished(ended, self._messages)
         return self._result
 
-    def _finished(self) -> FinishedCompletion:
-        ended = self.ended or RunEnded(
-            self.run, Outcome.FAILED, ("The turn ended without a result."), "internal"
-        )
-        return finish_completion(
-            self.label, self.checked.tool_choice.client_tools, ended, self._messages
-        )
+    def _finished(self, ended: RunEnded, messages: Sequence[Message]) -> FinishedCompletion:
+        tools = self.checked.tool_choice.client_tools
+        return finish_completion(self.label, tools, ended, messages)
 
-    def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def _final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         if not self.keyed_turn.has_key:
             return ()
-        result = finish_completion(
-            self.label, self.checked.tool_choice.client_tools, ended, messages
-        )
+        result = self._finished(ended, messages)
         return self.keyed_turn.final_writes(result) if result.is_replayable else ()
 
 
@@ -375,7 +362,7 @@ class _ChunkWriter:
             error = ApiError(502, "answer_restarted", ANSWER_RESTARTED)
         if error is not None:
             self._stream.send(frame(error.body))
-            self._stream.send(frame(b"[DONE]"))
+            self._stream.send(DONE_FRAME)
             return
         for one in self._chunks.end(result, usage_chunk=self._turn.checked.usage_chunk):
             self._stream.send(one)

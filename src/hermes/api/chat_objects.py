@@ -1,4 +1,4 @@
-"""Request and response objects of chat completions, as in the OpenAI API."""
+"""Chat completions as in the OpenAI API: request objects, and results as object or chunks."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,6 +14,12 @@ from hermes.kit.text import one_line
 from hermes.schema.events import Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Usage
 from hermes.schema.tools import ToolSpec
+
+DONE_FRAME = frame(b"[DONE]")
+PROGRESS_EVENT = "hermes.tool.progress"
+EMOJI = "🔧"
+_PLACEHOLDER = "\x00here\x00"
+_ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
 
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
 FunctionName: TypeAlias = Annotated[
@@ -68,6 +74,15 @@ class ResponseFormat(Struct, frozen=True, kw_only=True):
     json_schema: JsonSchema | None = None
 
 
+class TextFormat(Struct, frozen=True, kw_only=True):
+    """The output format in the Responses API."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: FunctionName | UnsetType = UNSET
+    schema: dict[str, Any] | UnsetType = UNSET
+    strict: bool | UnsetType | None = UNSET
+
+
 class ChatRequest(Struct, frozen=True, kw_only=True):
     """A chat request; unknown fields such as temperature are ignored.
 
@@ -103,7 +118,7 @@ class ChatUsage(Struct, frozen=True, kw_only=True):
     completion_tokens_details: ReasoningTokens
 
     @classmethod
-    def of(cls, usage: Usage) -> "ChatUsage":
+    def from_usage(cls, usage: Usage) -> "ChatUsage":
         return cls(
             prompt_tokens=usage.input,
             completion_tokens=usage.output,
@@ -189,13 +204,6 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     status: str | UnsetType = UNSET
 
 
-DONE_FRAME = frame(b"[DONE]")
-PROGRESS_EVENT = "hermes.tool.progress"
-EMOJI = "🔧"
-_PLACEHOLDER = "\x00here\x00"
-_ESCAPED_PLACEHOLDER = msgspec.json.encode(_PLACEHOLDER)
-
-
 class CompletionLabel(Struct, frozen=True):
     """Fields common to all chunks of a completion; a side call has no session."""
 
@@ -228,18 +236,14 @@ def finish_completion(
     ended: RunEnded,
     messages: Sequence[Message],
 ) -> FinishedCompletion:
-    text = assistant_text(messages)
-    calls = (
-        _client_calls(messages, {spec.name for spec in client_tools})
-        if ended.code == CLIENT_CALLS
-        else []
-    )
+    text, names = assistant_text(messages), {spec.name for spec in client_tools}
+    calls = _client_calls(messages, names) if ended.code == CLIENT_CALLS else []
     return FinishedCompletion(
         label=label,
         text=text,
         calls=calls,
         finish=_finish_reason(ended),
-        usage=ChatUsage.of(ended.usage),
+        usage=ChatUsage.from_usage(ended.usage),
         standing=_turn_status(label.session, ended, has_text=bool(text)),
         thought=assistant_reasoning(messages),
     )
@@ -250,9 +254,8 @@ def completion_error(finished: FinishedCompletion, *, acted: bool) -> ApiError |
     if finished.text or not finished.standing.failed:
         return None
     message = finished.standing.error or "The agent returned no answer."
-    headers = completion_headers(finished) | retry_headers(
-        finished.standing.error_code or "", acted=acted
-    )
+    no_retry = retry_headers(finished.standing.error_code or "", acted=acted)
+    headers = completion_headers(finished) | no_retry
     return ApiError(502, "agent_incomplete", message, headers=headers)
 
 
@@ -268,11 +271,10 @@ def completion_headers(finished: FinishedCompletion) -> dict[str, str]:
 
 
 def completion_object(finished: FinishedCompletion) -> ChatCompletion:
-    calls = finished.calls or msgspec.UNSET
     message = CompletionMessage(
         content=finished.text or (None if finished.calls else ""),
-        reasoning_content=finished.thought or msgspec.UNSET,
-        tool_calls=calls,
+        reasoning_content=finished.thought or UNSET,
+        tool_calls=finished.calls or UNSET,
     )
     return ChatCompletion(
         id=finished.label.id,

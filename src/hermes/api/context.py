@@ -25,6 +25,20 @@ from hermes.config.home import DEFAULT_PROFILE
 from hermes.kit.clock import Clock
 from hermes.schema.errors import HermesError
 
+if TYPE_CHECKING:
+    from hermes.api.followup_service import FollowupService
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+JSON = "application/json"
+KEY_PROFILE = web.RequestKey("profile", str)
+"""The profile whose own key the request carried."""
+KEY_HEADER = "Idempotency-Key"
+SESSION_ID_HEADER = "X-Hermes-Session-Id"
+SESSION_KEY_HEADER = "X-Hermes-Session-Key"
 MAX_HEADER_VALUE = 256
 """Maximum length of a name in a header, in characters."""
 MAX_DIGITS = 15
@@ -37,63 +51,49 @@ class Parameter(Struct, frozen=True):
     description: str
 
 
-def query_parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
-    return Parameter(name, "query", schema, description)
-
-
-def header_parameter(name: str, schema: Mapping[str, object], description: str) -> Parameter:
-    return Parameter(name, "header", schema, description)
-
-
 def integer_schema(minimum: int = 0, maximum: int = 10**MAX_DIGITS - 1) -> Mapping[str, object]:
     return {"type": "integer", "minimum": minimum, "maximum": maximum}
 
 
-_NAME_SCHEMA: Mapping[str, object] = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": MAX_HEADER_VALUE,
-}
+_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_HEADER_VALUE}
 
-IDEMPOTENCY_KEY = header_parameter(
-    "Idempotency-Key",
+IDEMPOTENCY_KEY = Parameter(
+    KEY_HEADER,
+    "header",
     _NAME_SCHEMA,
     "A repeated request with the same key returns the first answer and runs nothing.",
 )
-SESSION_ID = header_parameter(
-    "X-Hermes-Session-Id", _NAME_SCHEMA, "The session to continue; an unknown name creates one."
+SESSION_ID = Parameter(
+    SESSION_ID_HEADER,
+    "header",
+    _NAME_SCHEMA,
+    "The session to continue; an unknown name creates one.",
 )
-SESSION_KEY = header_parameter(
-    "X-Hermes-Session-Key", _NAME_SCHEMA, "A key stored with a newly created session."
+SESSION_KEY = Parameter(
+    SESSION_KEY_HEADER, "header", _NAME_SCHEMA, "A key stored with a newly created session."
 )
-TASK = header_parameter(
+TASK = Parameter(
     "X-Hermes-Task",
+    "header",
     {"enum": ["1", "0"]},
-    ("1: a side call, without session, tools or system prompt."),
+    "1: a side call, without session, tools or system prompt.",
 )
-LAST_EVENT_ID = header_parameter(
+LAST_EVENT_ID = Parameter(
     "Last-Event-ID",
+    "header",
     integer_schema(),
     "Number of the last event received; takes precedence over `after`.",
 )
-AFTER = query_parameter("after", integer_schema(), "Return only what follows this number.")
+AFTER = Parameter("after", "query", integer_schema(), "Return only what follows this number.")
 
 TURN_PARAMETERS = (IDEMPOTENCY_KEY,)
 NEW_TURN_PARAMETERS = (IDEMPOTENCY_KEY, SESSION_ID, SESSION_KEY)
 FOLLOW_PARAMETERS = (LAST_EVENT_ID, AFTER)
 
 
-if TYPE_CHECKING:
-    from hermes.api.followup_service import FollowupService
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-JSON = "application/json"
-KEY_PROFILE = web.RequestKey("profile", str)
-"""The profile whose own key the request carried."""
+def request_profile(request: web.Request) -> str:
+    """The profile named in the path or by the request's own key, or ""."""
+    return request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
 
 
 class ApiLimits(Struct, frozen=True, kw_only=True):
@@ -113,11 +113,11 @@ class ApiLimits(Struct, frozen=True, kw_only=True):
     drain: float = 5.0
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True):
     """One endpoint, with the types of its request `body` and its `answer`.
 
-    `parameters` lists query parameters and headers, `content_type` is the content type if not JSON,
-    `public` means no key is required, and `answers` describes further status codes.
+    `parameters` lists query parameters and headers, `public` means no key is required, and
+    `answers` describes further status codes.
     """
 
     method: str
@@ -211,18 +211,16 @@ class ApiContext:
                 scope.cancel()
 
     def followup_service(self, app: App) -> "FollowupService | None":
-        """Return the profile's followup service."""
         return next((one for one in self.followup_services.values() if one.app is app), None)
 
     def app(self, request: web.Request) -> App:
         """Return the profile named in the path or by the request's own key, or the default one."""
-        named = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
-        if named or DEFAULT_PROFILE in self.apps or len(self.apps) != 1:
-            app = self.apps.get(named or DEFAULT_PROFILE)
-        else:
-            app = next(iter(self.apps.values()))
+        name = request_profile(request)
+        if not name and len(self.apps) == 1:
+            return next(iter(self.apps.values()))
+        app = self.apps.get(name or DEFAULT_PROFILE)
         if app is None:
-            raise not_found(f"Profile {named or DEFAULT_PROFILE!r} not found.", "profile_not_found")
+            raise not_found(f"Profile {name or DEFAULT_PROFILE!r} not found.", "profile_not_found")
         return app
 
     async def read(self, request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:
@@ -230,20 +228,21 @@ class ApiContext:
         return decode_body(await self.body_of(request), decoder)
 
     async def body_of(self, request: web.Request) -> bytes:
-        """Read the whole body within the limits of size and time."""
+        """Read the whole body within the size and time limits."""
         encoding = request.headers.get("Content-Encoding", "identity").lower()
         if encoding != "identity":
             raise ApiError(415, "unsupported_encoding", "The body must not be compressed.")
-        most = self.limits.body
-        if (request.content_length or 0) > most:
-            raise _too_large(most)
+        limit = self.limits.body
+        too_large = ApiError(413, "body_too_large", f"The body is larger than {limit:,} bytes.")
+        if (request.content_length or 0) > limit:
+            raise too_large
         content = request.content
         if content.is_eof() and content.exception() is None:
             data = content.read_nowait()
         else:
             data = await self._read_slowly(request)
-        if len(data) > most:
-            raise _too_large(most)
+        if len(data) > limit:
+            raise too_large
         return data
 
     async def _read_slowly(self, request: web.Request) -> bytes:
@@ -282,10 +281,6 @@ async def _run_logged(work: Callable[[], Awaitable[None]], name: str) -> None:
         log.exception("%s failed", name)
 
 
-def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "body_too_large", f"The body is larger than {limit:,} bytes.")
-
-
 def decode_body(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     if not data.strip():
         raise invalid("The body is empty; it must be a JSON object.", code="invalid_json")
@@ -298,6 +293,13 @@ def decode_body(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise invalid(f"Invalid request body{where}: {problem}.", param=param) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"The body is not valid JSON: {error}.", code="invalid_json") from error
+
+
+def read_number(value: str, what: str, param: str, digits: int = MAX_DIGITS) -> int:
+    """Read a number from a query parameter or header. Raises `ApiError`."""
+    if not value.isascii() or not value.isdecimal() or len(value) > digits:
+        raise invalid(f"{what} must be a whole number, 0 or greater.", param=param)
+    return int(value)
 
 
 def json_response(

@@ -83,6 +83,18 @@ _JOBS_PATH = re.compile(r"(/p/[^/]+)?/api/jobs(/|$)")
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
+_STATUSES: tuple[tuple[type[HermesError], int], ...] = (
+    (UsageError, 400),
+    (NotFound, 404),
+    (SessionBusy, 409),
+    (LeaseLost, 409),
+    (RateLimited, 429),
+    (ModelError, 502),
+    (ConfigError, 503),
+    (StoreError, 503),
+)
+
+
 def invalid(message: str, *, param: str | None = None, code: str = "invalid_request") -> ApiError:
     return ApiError(400, code, message, param=param)
 
@@ -102,9 +114,7 @@ def error_from_http(error: web.HTTPException, path: str) -> ApiError:
         message = f"Method not allowed. Use {allowed}."
         return ApiError(405, "method_not_allowed", message, headers={"Allow": allowed})
     if error.status == 404 and _JOBS_PATH.match(path):
-        message = (
-            "Scheduled jobs are not available here (see features.jobs_api in /v1/capabilities)."
-        )
+        message = "Jobs are not available here (see features.jobs_api in /v1/capabilities)."
         return not_found(message, "jobs_not_available")
     if error.status == 404:
         return not_found("No endpoint at this path.")
@@ -113,26 +123,9 @@ def error_from_http(error: web.HTTPException, path: str) -> ApiError:
 
 def error_from_hermes(error: HermesError) -> ApiError:
     """Convert an error that ended the request before there was an answer."""
-    status, wait = _status(error), 0
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    wait = 1 if isinstance(error, SessionBusy | LeaseLost) else 0
     if isinstance(error, RateLimited):
         wait = max(1, round(error.wait or 1))
-    if isinstance(error, SessionBusy | LeaseLost):
-        wait = 1
-    final = NO_RETRY_HEADERS if isinstance(error, ConfigError) else {}
-    return ApiError(status, error.code, error.sentence, wait=wait, headers=final)
-
-
-_STATUSES: tuple[tuple[type[HermesError], int], ...] = (
-    (UsageError, 400),
-    (NotFound, 404),
-    (SessionBusy, 409),
-    (LeaseLost, 409),
-    (RateLimited, 429),
-    (ModelError, 502),
-    (ConfigError, 503),
-    (StoreError, 503),
-)
-
-
-def _status(error: HermesError) -> int:
-    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    headers = NO_RETRY_HEADERS if isinstance(error, ConfigError) else {}
+    return ApiError(status, error.code, error.sentence, wait=wait, headers=headers)

@@ -10,7 +10,7 @@ import anyio
 from aiohttp import web
 from msgspec import structs
 
-from hermes.api.context import ApiContext, ApiLimits
+from hermes.api.context import MAX_DIGITS, ApiContext, ApiLimits, read_number
 from hermes.api.errors import ApiError, error_from_hermes
 from hermes.api.turn_gate import ApiTurnRequest, TurnGate, TurnSlot
 from hermes.app.build import App
@@ -20,6 +20,11 @@ from hermes.schema.events import Event, Outcome, RunEnded, RunStarted
 
 log = logging.getLogger(__name__)
 
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
 KEEPALIVE = b": keepalive\n\n"
 FIRST_KEEPALIVE = 1.0
 """Seconds until the first keepalive if the answer has not started."""
@@ -102,19 +107,13 @@ class EventStream:
         """Write the rest and end the stream."""
         self.stop_writer()
         try:
-            await self._end(self._take_buffer())
+            rest = self._take_buffer()
+            fits = len(rest) <= MAX_DIRECT_WRITE and not self._is_behind
+            async with asyncio.timeout(None if fits else self._limits.write_seconds):
+                await self.response.write_eof(rest)
         except _CONNECTION_ERRORS as error:
-            log.info(
-                ("client disconnected before the end of the stream: %s"),
-                error or type(error).__name__,
-            )
-
-    async def _end(self, rest: bytes) -> None:
-        if len(rest) <= MAX_DIRECT_WRITE and not self._is_behind:
-            await self.response.write_eof(rest)
-            return
-        async with asyncio.timeout(self._limits.write_seconds):
-            await self.response.write_eof(rest)
+            name = error or type(error).__name__
+            log.info("client disconnected before the end of the stream: %s", name)
 
     @property
     def _is_behind(self) -> bool:
@@ -131,7 +130,7 @@ class EventStream:
         )
 
     def _start_writer(self) -> None:
-        # The task ends with the stream, see `rest`.
+        # The task ends with the stream, see `stop_writer`.
         self._writer_task = self._loop.create_task(self._catch_up())
 
     async def _catch_up(self) -> None:
@@ -154,8 +153,7 @@ class EventStream:
     def _disconnect(self, error: Exception) -> None:
         log.info("stream client disconnected: %s", error or type(error).__name__)
         self._disconnected = True
-        # A client that does not read counts as disconnected: closing the connection ends its
-        # request.
+        # A client that does not read counts as disconnected; this ends its request.
         if self._transport is not None:
             self._transport.abort()
 
@@ -167,6 +165,18 @@ class EventStream:
         self._size = 0
         self._due = False
         return data
+
+
+async def stream_replay(
+    context: ApiContext, request: web.Request, headers: Mapping[str, str], frames: Iterable[bytes]
+) -> web.StreamResponse:
+    """Stream all frames of a stored answer."""
+    stream = EventStream(request, context.limits, headers)
+    await stream.open()
+    for frame in frames:
+        stream.send(frame)
+    await stream.close()
+    return stream.response
 
 
 EventFrames: TypeAlias = Callable[[Event], Iterable[bytes]]
@@ -223,7 +233,7 @@ async def stream_turn(
     """Run one turn and stream each event as the frames it produces."""
     last = RunEnded(request.run, Outcome.FAILED, "The turn ended without a result.", "internal")
 
-    async def hear(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         nonlocal last
         if isinstance(event, RunEnded):
             last = event
@@ -231,7 +241,7 @@ async def stream_turn(
         for frame in frames(event):
             stream.send(frame)
 
-    failure = await run_into_stream(turn_gate, stream, app, request, slot, hear)
+    failure = await run_into_stream(turn_gate, stream, app, request, slot, on_event)
     if failure is not None:
         # The end was not stored, whatever the event says.
         last = structs.replace(last, outcome=Outcome.FAILED, reason=str(failure), code=failure.code)
@@ -242,12 +252,10 @@ async def stream_turn(
     return stream.response
 
 
-STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",
-}
-KEEPALIVE_COMMENT = b": keepalive\n\n"
+def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:
+    """Return the number to start after; the header a browser sends on reconnect wins."""
+    given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+    return read_number(given, what, "after", digits)
 
 
 async def stream_events(
@@ -322,7 +330,7 @@ class _FollowerStream:
             await self._context.clock.sleep(self._context.limits.keepalive)
             if before == self._sent:
                 try:
-                    await self.send(KEEPALIVE_COMMENT)
+                    await self.send(KEEPALIVE)
                 except (ConnectionError, TimeoutError):
                     self.abort()
                     return

@@ -1,7 +1,8 @@
-"""Run turns for events that arrive after their request, and send them to callbacks.
+"""Handle the inbox of API sessions: events after a request's turn, and interrupted turns.
 
-An event that ends after its turn is stored in the session's inbox. This service runs a turn for it,
-which programs receive through the callback or the session's event stream.
+An event that arrives after its turn starts a new turn, which programs receive through the callback
+or the session's event stream. An interrupted turn is not run again: its client is gone and may
+repeat the request.
 """
 
 import logging
@@ -43,10 +44,11 @@ MAX_CALLBACKS = 1_000_000
 BUSY_RETRY = 0.5
 """Seconds before a busy session is tried again."""
 MAX_CLAIMED = 100
+MAX_INTERRUPTED = 10_000
 
 
 class FollowupService:
-    """The followups of one profile; `run` lasts as long as the profile is served."""
+    """One profile's followups; `run` lasts as long as the profile is served."""
 
     def __init__(self, app: App, turn_gate: TurnGate, *, allow_private: bool) -> None:
         self.app = app
@@ -73,7 +75,6 @@ class FollowupService:
             await self._serve_woken(group)
 
     async def has_callback(self, session: str) -> bool:
-        """Whether the session has a callback for later events."""
         if self._sessions is None:
             records = await self.app.store.records.find(
                 CALLBACK_KIND, only_open=True, limit=MAX_CALLBACKS
@@ -88,7 +89,6 @@ class FollowupService:
             await self._dead.revive(session_address(session))
 
     def wake_delivery(self, session: str) -> None:
-        """Wake the delivery to the session's callback."""
         self._delivery.wake(topic_of(session_address(session)))
 
     async def drain(self) -> None:
@@ -133,7 +133,7 @@ class FollowupService:
         except (SessionBusy, ApiError):
             return True
         except HermesError as error:
-            # Release the claim: the messages wait until the session is woken again.
+            # Release the claim: the messages stay until the session is woken again.
             queues, now = self.app.store.queues, self.app.clock.now()
             for message in messages:
                 await queues.retry(message.id, now, error.sentence)
@@ -159,7 +159,7 @@ class FollowupService:
         run = new_id("run")
         has_callback = await self.has_callback(session.id)
 
-        def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
             if not has_callback:
                 return ()
             done = ended.outcome is Outcome.DONE
@@ -169,20 +169,18 @@ class FollowupService:
                 "completed": done,
             }
             data |= {} if done else {"error": ended.reason, "error_code": ended.code}
-            return [
-                callback_post(f"due:{run}", session.id, MESSAGE_EVENT, self.app.clock.now(), data)
-            ]
+            now = self.app.clock.now()
+            return [callback_post(f"due:{run}", session.id, MESSAGE_EVENT, now, data)]
 
-        question = User(message.id, message.parts, message.trust)
-        ask = ApiTurnRequest(
+        request = ApiTurnRequest(
             session=session,
-            question=question,
+            question=User(message.id, message.parts, message.trust),
             role=message.role,
             run=run,
             followed=True,
-            closing=closing,
+            final_writes=final_writes,
         )
-        await self._turn_gate.run_turn(self.app, ask, _ignore_event)
+        await self._turn_gate.run_turn(self.app, request, _ignore_event)
         self.wake_delivery(session.id)
 
 
@@ -190,13 +188,13 @@ async def _ignore_event(event: Event) -> None:
     """Ignore it: followers of the session read the stored events."""
 
 
-MAX_ITEMS = 10_000
-
-
 async def settle_interrupted_turns(app: App) -> int:
-    """Return how many messages were settled. Sessions held by another process are skipped."""
+    """Add the messages of turns whose process is gone to their sessions, for the next turn.
+
+    Returns how many were settled. Sessions held by another process are skipped.
+    """
     by_session: dict[str, list[QueueItem]] = {}
-    for item in await app.store.queues.unfinished(INBOX, MAX_ITEMS):
+    for item in await app.store.queues.unfinished(INBOX, MAX_INTERRUPTED):
         if not item.topic.startswith(CHAT_KEY_PREFIX):
             by_session.setdefault(item.topic, []).append(item)
     count = 0

@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import Struct, structs
 
 from hermes import __version__
-from hermes.api.context import KEY_PROFILE, ApiContext, Route, json_response
+from hermes.api.context import KEY_PROFILE, ApiContext, Route, json_response, request_profile
 from hermes.api.turn_gate import SOURCE
 from hermes.app.build import App
 from hermes.app.models import NO_MODEL
@@ -62,12 +62,14 @@ class GatewayHealth(Struct, frozen=True, kw_only=True):
     platforms: dict[str, PlatformHealth] = {}
 
     def for_profile(self, profile: str) -> "GatewayHealth":
-        """Return only the platforms of this profile."""
-        platforms, prefix = self.platforms.items(), f"{profile}/"
-        by_name = {
-            name.removeprefix(prefix): one for name, one in platforms if name.startswith(prefix)
+        """Return only this profile's platforms."""
+        prefix = f"{profile}/"
+        platforms = {
+            name.removeprefix(prefix): one
+            for name, one in self.platforms.items()
+            if name.startswith(prefix)
         }
-        return structs.replace(self, platforms=by_name)
+        return structs.replace(self, platforms=platforms)
 
 
 class DetailedHealth(Struct, frozen=True, kw_only=True):
@@ -100,27 +102,28 @@ def routes(context: ApiContext) -> list[Route]:
 
     async def metrics(request: web.Request) -> web.Response:
         context.app(request)
-        only = request.match_info.get("profile", "") or request.get(KEY_PROFILE, "")
+        text = context.turn_gate.metrics.text(request_profile(request))
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=context.turn_gate.metrics.text(only).encode(), headers=headers)
+        return web.Response(body=text.encode(), headers=headers)
 
-    summary = "Health check."
-    return [
-        Route(method="GET", path=path, handler=health, summary=summary, answer=Health, public=True)
+    health_routes = [
+        Route("GET", path, health, "Health check.", answer=Health, public=True)
         for path in HEALTH_PATHS
-    ] + [
+    ]
+    return [
+        *health_routes,
         Route(
-            method="GET",
-            path="/health/detailed",
-            handler=detailed,
-            summary="Health of the server and its dependencies.",
+            "GET",
+            "/health/detailed",
+            detailed,
+            "Health of the server and its dependencies.",
             answer=DetailedHealth,
         ),
         Route(
-            method="GET",
-            path="/metrics",
-            handler=metrics,
-            summary="Metrics in Prometheus text format.",
+            "GET",
+            "/metrics",
+            metrics,
+            "Metrics in Prometheus text format.",
             content_type="text/plain",
         ),
     ]
@@ -128,17 +131,18 @@ def routes(context: ApiContext) -> list[Route]:
 
 async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
     """Collect the health report; `only` restricts it to the profile whose own key was given."""
-    entry, gateway = context.turn_gate, _gateway_health(context)
+    turn_gate, gateway = context.turn_gate, _gateway_health(context)
     gateway = gateway.for_profile(only) if only else gateway
-    draining = entry.draining or gateway.gateway_state == "draining"
+    draining = turn_gate.draining or gateway.gateway_state == "draining"
+    free_disk = shutil.disk_usage(app.home.path).free
     checks = {
         "state_db": await _check_store(app),
         "model": await _check_model(app),
-        "disk": _check_disk(app),
+        "disk": Check("ok" if free_disk > MIN_FREE_DISK else "failed", f"{free_disk:,} bytes free"),
+        "config": Check("ok", "; ".join(app.warnings)),
+        "gateway": _check_gateway(gateway),
+        "background_queues": await _check_queues(app, gateway),
     }
-    checks["config"] = Check("ok", "; ".join(app.warnings))
-    checks["gateway"] = _check_gateway(gateway)
-    checks["background_queues"] = await _check_queues(app, gateway)
     healthy = all(one.status == "ok" for one in checks.values())
     state: HealthState = "ok" if healthy else "degraded"
     return DetailedHealth(
@@ -153,7 +157,7 @@ async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
         gateway_drainable=not draining,
         exit_reason=gateway.exit_reason,
         profiles=[only] if only else sorted(context.apps),
-        loop_lag_seconds=round(entry.metrics.lag, 4),
+        loop_lag_seconds=round(turn_gate.metrics.lag, 4),
         updated_at=context.clock.now().isoformat(),
         pid=os.getpid(),
     )
@@ -161,7 +165,7 @@ async def _detailed(context: ApiContext, app: App, only: str) -> DetailedHealth:
 
 def _gateway_health(context: ApiContext) -> GatewayHealth:
     if context.status is None:
-        return GatewayHealth(active_agents=context.turn_gate.active)
+        return GatewayHealth(active_agents=context.turn_gate.metrics.active)
     return msgspec.json.decode(context.status(), type=GatewayHealth)
 
 
@@ -199,8 +203,3 @@ async def _check_model(app: App) -> Check:
     if nearest == NO_MODEL and proxy_url(app.config, app.env) is not None:
         return Check("ok", "none here; chat turns run on another gateway")
     return Check("failed" if nearest == NO_MODEL else "ok", nearest)
-
-
-def _check_disk(app: App) -> Check:
-    free = shutil.disk_usage(app.home.path).free
-    return Check("ok" if free > MIN_FREE_DISK else "failed", f"{free:,} bytes free")

@@ -7,7 +7,9 @@ tools must not be repeated.
 
 import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -16,7 +18,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Raw, Struct
 
-from hermes.api.context import ApiContext
+from hermes.api.context import KEY_HEADER, SESSION_ID_HEADER, ApiContext
 from hermes.api.errors import ApiError, invalid
 from hermes.app.build import App
 from hermes.kit.clock import Clock
@@ -27,7 +29,6 @@ from hermes.schema.errors import StateConflict, StoreError
 
 log = logging.getLogger(__name__)
 
-KEY_HEADER = "Idempotency-Key"
 REPLAYED_HEADERS = {"X-Hermes-Replayed": "true"}
 TURN_ERRORS = {
     409: "Another turn of this session is running.",
@@ -41,6 +42,8 @@ TURN_ERRORS = {
 REPLY_KIND = "api_reply"
 RETENTION = timedelta(hours=24)
 SWEEP_INTERVAL = 3600.0
+MAX_KEY = 256
+_VISIBLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
 BEGUN, DONE, FREE, LOST = "begun", "done", "free", "lost"
 _NO_ANSWER = Raw(b"null")
 
@@ -53,38 +56,34 @@ class StoredReply(Struct, frozen=True):
 
 
 class KeyClaim(Struct, frozen=True):
-    """The right to answer for a key, and the records to write about it."""
+    """The right to answer for a key."""
 
     topic: str
-    print: str
+    fingerprint: str
     holder: str
-    was: str = ""
+    previous_state: str = ""
 
-    def begin_write(self, session: str, now: datetime) -> Write:
-        """Return the write that takes the key; fails if another request was faster."""
-        return PutRecord(self._record(session, BEGUN, now), expected_state=self.was)
-
-    def answer_write(self, session: str, finished: Raw, now: datetime) -> Write:
-        """Return the write of the answer, committed with the end of the turn."""
-        return PutRecord(self._record(session, DONE, now, finished))
-
-    def release_write(self, session: str, now: datetime, *, acted: bool) -> Write:
-        """Return the write that ends a turn without an answer; fails if one was stored."""
-        return PutRecord(self._record(session, LOST if acted else FREE, now), expected_state=BEGUN)
-
-    def _record(
-        self, session: str, state: str, now: datetime, finished: Raw = _NO_ANSWER
-    ) -> StateRecord:
-        return StateRecord(
+    def write(
+        self,
+        session: str,
+        state: str,
+        now: datetime,
+        *,
+        expected: str | None,
+        answer: Raw = _NO_ANSWER,
+    ) -> Write:
+        """Return the write that brings the key from the expected state into this one."""
+        record = StateRecord(
             kind=REPLY_KIND,
             id=self.topic,
             session=session,
             state=state,
             at=now,
-            body=Raw(msgspec.json.encode(StoredReply(self.print, finished))),
+            body=Raw(msgspec.json.encode(StoredReply(self.fingerprint, answer))),
             open=state == BEGUN,
             holder=self.holder if state == BEGUN else "",
         )
+        return PutRecord(record, expected_state=expected)
 
 
 class KeyedTurn:
@@ -113,10 +112,11 @@ class KeyedTurn:
     async def __aenter__(self) -> None:
         if (claim := self._claim) is None:
             return
+        now, expected = self._clock.now(), claim.previous_state
         # If cancelled here, the row must still be known so that it can be released.
         with anyio.CancelScope(shield=True):
             try:
-                await self._store.commit(claim.begin_write(self._session, self._clock.now()))
+                await self._store.commit(claim.write(self._session, BEGUN, now, expected=expected))
             except StateConflict as error:
                 raise request_in_progress() from error
         self._unwritten.discard(claim.topic)
@@ -126,7 +126,8 @@ class KeyedTurn:
             return
         # A stopped turn must not restart because another client still asks for it.
         is_final = self.acted or (self.scope is not None and self.scope.cancel_called)
-        release = claim.release_write(self._session, self._clock.now(), acted=is_final)
+        state, now = LOST if is_final else FREE, self._clock.now()
+        release = claim.write(self._session, state, now, expected=BEGUN)
         with anyio.CancelScope(shield=True):
             try:
                 await self._store.commit(release)
@@ -142,8 +143,8 @@ class KeyedTurn:
         """Return the write to commit with the end of the turn, if the answer is kept."""
         if self._claim is None:
             return ()
-        answer = Raw(msgspec.json.encode(finished))
-        return [self._claim.answer_write(self._session, answer, self._clock.now())]
+        answer, now = Raw(msgspec.json.encode(finished)), self._clock.now()
+        return [self._claim.write(self._session, DONE, now, expected=None, answer=answer)]
 
 
 RunTurn: TypeAlias = Callable[[KeyClaim | None], Awaitable[web.StreamResponse]]
@@ -167,8 +168,8 @@ class IdempotentRequests:
         key = request.headers.get(KEY_HEADER)
         if key is None:
             return None
-        if len(key) > 256 or not key.isprintable() or not key.strip():
-            message = "An idempotency key must have 1 to 256 printable characters."
+        if len(key) > MAX_KEY or not key.isprintable() or not key.strip():
+            message = f"An idempotency key must have 1 to {MAX_KEY} printable characters."
             raise invalid(message, param=KEY_HEADER, code="invalid_idempotency_key")
         topic = hashlib.sha256(f"{app.home.profile}\0{key}".encode()).hexdigest()
         fingerprint = hashlib.sha256("".join(f"{one}\0" for one in (request.path, *extra)).encode())
@@ -205,7 +206,7 @@ class IdempotentRequests:
             fingerprint, ended = running
             _check_fingerprint(fingerprint, claim)
             await ended.wait()
-        self._running[claim.topic] = (claim.print, anyio.Event())
+        self._running[claim.topic] = (claim.fingerprint, anyio.Event())
         try:
             found = await self._known(app, claim)
         except BaseException:
@@ -224,7 +225,7 @@ class IdempotentRequests:
         record = await app.store.records.get(REPLY_KIND, claim.topic)
         if record is None:
             return claim
-        reclaimed = msgspec.structs.replace(claim, was=record.state)
+        reclaimed = msgspec.structs.replace(claim, previous_state=record.state)
         if self._is_free(record):
             return reclaimed
         stored = self._decoder.decode(record.body)
@@ -254,11 +255,9 @@ class IdempotentRequests:
 async def mark_lost(store: Store, record: StateRecord, now: datetime) -> None:
     """Mark the turn of a dead process as having no answer."""
     lost = msgspec.structs.replace(record, state=LOST, open=False, holder="", at=now)
-    try:
+    # Another process may have marked it first.
+    with suppress(StateConflict):
         await store.commit(PutRecord(lost, expected_state=record.state))
-    except StateConflict:
-        # Another process marked it first.
-        return
 
 
 async def mark_abandoned_lost(store: Store, now: datetime) -> int:
@@ -267,6 +266,17 @@ async def mark_abandoned_lost(store: Store, now: datetime) -> int:
     for record in records:
         await mark_lost(store, record, now)
     return len(records)
+
+
+def run_key(header: str | None, body: bytes, kind: str) -> tuple[str, str]:
+    """Return a run's key and fingerprint, both empty without a key. Raises `ApiError`."""
+    if header is None:
+        return "", ""
+    key = header.strip()
+    if not 0 < len(key) <= MAX_KEY or not _VISIBLE.fullmatch(key):
+        message = f"An idempotency key must have 1 to {MAX_KEY} visible characters."
+        raise invalid(message, param=KEY_HEADER, code="invalid_idempotency_key")
+    return f"{kind}:{key}", hashlib.sha256(body).hexdigest()
 
 
 def request_in_progress() -> ApiError:
@@ -281,11 +291,15 @@ def turn_interrupted(session: str) -> ApiError:
         f"stopped or was interrupted. What it did until then is in session {session}. To "
         "try again, use a new key."
     )
-    headers = {"X-Hermes-Session-Id": session}
+    headers = {SESSION_ID_HEADER: session}
     return ApiError(410, "turn_interrupted", message, param=KEY_HEADER, headers=headers)
 
 
+def key_reused() -> ApiError:
+    message = f"This {KEY_HEADER} was used for a different request. Use a new key."
+    return ApiError(422, "idempotency_key_reused", message, param=KEY_HEADER)
+
+
 def _check_fingerprint(fingerprint: str, claim: KeyClaim) -> None:
-    if fingerprint != claim.print:
-        message = f"This {KEY_HEADER} was used for a different request. Use a new key."
-        raise ApiError(422, "idempotency_key_reused", message, param=KEY_HEADER)
+    if fingerprint != claim.fingerprint:
+        raise key_reused()

@@ -34,7 +34,7 @@ class ProfileMetrics:
 class ApiMetrics:
     """Counters since the process started; `lag` is the delay of the event loop.
 
-    `shares` has an entry per served profile and one for everything else, so that requests for
+    `profiles` has an entry per served profile and one for everything else, so that requests for
     unknown profiles cannot create entries.
     """
 
@@ -56,40 +56,39 @@ class ApiMetrics:
 
     def text(self, only: str = "") -> str:
         """Render the metrics of all profiles, or of this one."""
-        shares = {only: self.for_profile(only)} if only else self.profiles
-        return "\n".join(_metric_lines(shares, self.lag)) + "\n"
+        profiles = {only: self.for_profile(only)} if only else self.profiles
+        return "\n".join(_metric_lines(profiles, self.lag)) + "\n"
 
 
-def _metric_lines(shares: dict[str, ProfileMetrics], lag: float) -> Iterator[str]:
-    def each(values: Callable[[ProfileMetrics], MetricValues]) -> Iterator[tuple[str, float]]:
-        for name, share in shares.items():
-            for labels, value in values(share):
-                yield ",".join(filter(None, [f'profile="{name}"', labels])), value
-
-    def turns(one: ProfileMetrics) -> MetricValues:
-        return [(f'outcome="{name}"', count) for name, count in one.turns.items()]
-
-    def errors(one: ProfileMetrics) -> MetricValues:
-        return [(f'status="{status}"', count) for status, count in sorted(one.errors.items())]
-
-    def tokens(one: ProfileMetrics) -> MetricValues:
-        return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
-
-    yield from _metric("hermes_api_turns_total", "counter", "Turns ended.", each(turns))
-    active = each(lambda one: [("", one.active)])
-    yield from _metric("hermes_api_turns_active", "gauge", "Turns running.", active)
-    requests = each(lambda one: [("", one.requests)])
-    yield from _metric("hermes_api_requests_total", "counter", "Requests.", requests)
-    yield from _metric("hermes_api_errors_total", "counter", "Rejected requests.", each(errors))
-    yield from _metric(
-        "hermes_api_tokens_total", "counter", ("Tokens used by ended turns."), each(tokens)
-    )
-    lag_help = "Last measured delay of the event loop."
-    yield from _metric("hermes_api_loop_lag_seconds", "gauge", lag_help, [("", lag)])
+def _turns(one: ProfileMetrics) -> MetricValues:
+    return [(f'outcome="{name}"', count) for name, count in one.turns.items()]
 
 
-def _metric(name: str, kind: str, description: str, values: MetricValues) -> Iterator[str]:
-    yield f"# HELP {name} {description}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in values:
-        yield f"{name}{{{labels}}} {value:g}" if labels else f"{name} {value:g}"
+def _errors(one: ProfileMetrics) -> MetricValues:
+    return [(f'status="{status}"', count) for status, count in sorted(one.errors.items())]
+
+
+def _tokens(one: ProfileMetrics) -> MetricValues:
+    return [('kind="input"', one.tokens_in), ('kind="output"', one.tokens_out)]
+
+
+_METRICS: tuple[tuple[str, str, str, Callable[[ProfileMetrics], MetricValues]], ...] = (
+    ("turns_total", "counter", "Turns ended.", _turns),
+    ("turns_active", "gauge", "Turns running.", lambda one: [("", one.active)]),
+    ("requests_total", "counter", "Requests.", lambda one: [("", one.requests)]),
+    ("errors_total", "counter", "Rejected requests.", _errors),
+    ("tokens_total", "counter", "Tokens used by ended turns.", _tokens),
+)
+
+
+def _metric_lines(profiles: dict[str, ProfileMetrics], lag: float) -> Iterator[str]:
+    for name, kind, description, values in _METRICS:
+        yield f"# HELP hermes_api_{name} {description}"
+        yield f"# TYPE hermes_api_{name} {kind}"
+        for profile, metrics in profiles.items():
+            for label, value in values(metrics):
+                labels = ",".join(filter(None, [f'profile="{profile}"', label]))
+                yield f"hermes_api_{name}{{{labels}}} {value:g}"
+    yield "# HELP hermes_api_loop_lag_seconds Last measured delay of the event loop."
+    yield "# TYPE hermes_api_loop_lag_seconds gauge"
+    yield f"hermes_api_loop_lag_seconds {lag:g}"

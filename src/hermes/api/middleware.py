@@ -2,11 +2,11 @@
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 
 from aiohttp import web
 
-from hermes.api.context import JSON, KEY_PROFILE
+from hermes.api.context import JSON, KEY_PROFILE, Handler, request_profile
 from hermes.api.errors import ApiError, error_from_hermes, error_from_http
 from hermes.api.metrics import ApiMetrics
 from hermes.api.settings import ApiSettings, check_key
@@ -17,8 +17,6 @@ from hermes.kit.text import one_line
 from hermes.schema.errors import ConfigError, HermesError
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -41,14 +39,14 @@ EXPOSED_HEADERS = (
 )
 PREFLIGHT_MAX_AGE = "600"
 TOO_MANY_REQUESTS = "too_many_requests"
-MAX_LOGGED_REFUSALS = 20
+MAX_LOGGED_REJECTIONS = 20
 """Rejected keys that are logged one by one."""
 _CLIENT_HEADERS = "x-stainless-"
 """Headers that official clients add themselves, which browsers then ask permission for."""
 
 
 class ApiMiddleware:
-    """Checks each request. `free` are the router paths that need no key.
+    """Checks each request. `public_paths` are the router paths that need no key.
 
     A profile's own key may occupy only its share of all connections.
     """
@@ -57,44 +55,44 @@ class ApiMiddleware:
         self,
         settings: ApiSettings,
         metrics: ApiMetrics,
-        free: Collection[str],
+        public_paths: Collection[str],
         connections: Connections,
     ) -> None:
         check_key(settings.key)
         self._key = settings.key.encode()
-        self._own: dict[str, bytes] = {}
+        self._profile_keys: dict[str, bytes] = {}
         self._origins = frozenset(settings.cors_origins)
         self._metrics = metrics
-        self._refused = 0
-        self._free = free
-        self._named = frozenset(settings.allowed_hosts)
+        self._rejected_keys = 0
+        self._public_paths = public_paths
+        self._allowed_hosts = frozenset(settings.allowed_hosts)
         self._hosts: frozenset[str] | None = None
         self._connections = connections
-        self._busy: dict[str, int] = {}
+        self._running: dict[str, int] = {}
 
     @property
     def keyed_profiles(self) -> Collection[str]:
         """The profiles that have a key of their own; the view stays current."""
-        return self._own.keys()
+        return self._profile_keys.keys()
 
     def add_key(self, profile: str, key: str) -> None:
         """Accept a profile's own key, for that profile only. Raises `ConfigError`."""
         if not key or key.encode() == self._key:
             return
         check_key(key)
-        if key.encode() in self._own.values():
+        if key.encode() in self._profile_keys.values():
             raise ConfigError(
                 f"Profile {profile} uses the API key of another profile.",
                 hint="Set a different API key for each profile.",
             )
-        self._own[profile] = key.encode()
+        self._profile_keys[profile] = key.encode()
 
     def remove_key(self, profile: str) -> None:
-        self._own.pop(profile, None)
+        self._profile_keys.pop(profile, None)
 
     def set_host(self, host: str, *, loopback: bool) -> None:
         """On a loopback address, accept only local host names (against DNS rebinding)."""
-        names = {parse_host(one) or one for one in (*self._named, host.lower())}
+        names = {parse_host(one) or one for one in (*self._allowed_hosts, host.lower())}
         allowed = {"localhost", "127.0.0.1", "::1"} | names
         self._hosts = frozenset(allowed) if loopback and "*" not in allowed else None
 
@@ -117,7 +115,8 @@ class ApiMiddleware:
             log.exception("request failed: %s %s", request.method, request.path)
             message = "Internal error. See the log for details."
             response = ApiError(500, "internal", message).response()
-        self._metrics.for_profile(_request_profile(request)).count_request(response.status)
+        profile = request_profile(request) or DEFAULT_PROFILE
+        self._metrics.for_profile(profile).count_request(response.status)
         self._connections.request_ended(request.protocol)
         return response
 
@@ -130,27 +129,26 @@ class ApiMiddleware:
         profile = request.get(KEY_PROFILE, "")
         if not profile:
             return await handler(request)
-        running = self._busy.get(profile, 0)
-        share = max(1, self._connections.limit // (len(self._own) + 1))
+        running = self._running.get(profile, 0)
+        share = max(1, self._connections.limit // (len(self._profile_keys) + 1))
         if running >= share:
             message = f"Too many concurrent requests for this key (at most {share})."
             raise ApiError(429, TOO_MANY_REQUESTS, message, wait=1)
-        self._busy[profile] = running + 1
+        self._running[profile] = running + 1
         try:
             return await handler(request)
         finally:
-            self._busy[profile] -= 1
+            self._running[profile] -= 1
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers that every response has, including errors and streams."""
         headers = response.headers
         if isinstance(response, web.HTTPException):
-            # aiohttp answers a failed Expect header itself, without calling `watch`.
+            # aiohttp answers a failed Expect header itself, without calling `handle`.
             message = "Only `Expect: 100-continue` is supported."
-            refusal = ApiError(response.status, "expectation_failed", message)
-            response.body = refusal.body
+            response.body = body = ApiError(response.status, "expectation_failed", message).body
             headers["Content-Type"] = JSON
-            headers["Content-Length"] = str(len(refusal.body))
+            headers["Content-Length"] = str(len(body))
         headers.update(SECURITY_HEADERS)
         origin = request.headers.get("Origin")
         if self._origins:
@@ -176,9 +174,7 @@ class ApiMiddleware:
     def _check_origin(self, request: web.Request) -> None:
         origin = request.headers.get("Origin")
         if origin is not None and not self._allows(origin):
-            message = (
-                "Web pages of this origin may not call this server (see API_SERVER_CORS_ORIGINS)."
-            )
+            message = "This origin may not call the server (see API_SERVER_CORS_ORIGINS)."
             raise ApiError(403, "origin_not_allowed", message)
 
     def _allows(self, origin: str) -> bool:
@@ -199,35 +195,31 @@ class ApiMiddleware:
 
     def _check_key(self, request: web.Request) -> None:
         resource = request.match_info.route.resource
-        if resource is not None and resource.canonical in self._free:
+        if resource is not None and resource.canonical in self._public_paths:
             return
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         key = given.strip().encode("utf-8", "surrogateescape")
         valid = hmac.compare_digest(key, self._key)
         path_profile = request.match_info.get("profile", "")
-        for profile, own in self._own.items():
+        for profile, own in self._profile_keys.items():
             if hmac.compare_digest(key, own) and path_profile in {"", profile}:
                 request[KEY_PROFILE] = profile
                 valid = True
         if not valid or scheme.lower() != "bearer":
-            self._log_refusal(request)
+            self._log_rejection(request)
             message = "Missing or invalid API key. Send it as: Authorization: Bearer KEY"
             raise ApiError(401, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
         self._connections.mark_trusted(request.protocol)
 
-    def _log_refusal(self, request: web.Request) -> None:
+    def _log_rejection(self, request: web.Request) -> None:
         """Log the first rejections, then every hundredth, so that guessing cannot fill the log."""
-        self._refused += 1
-        if self._refused <= MAX_LOGGED_REFUSALS or self._refused % 100 == 0:
+        self._rejected_keys += 1
+        if self._rejected_keys <= MAX_LOGGED_REJECTIONS or self._rejected_keys % 100 == 0:
             target = one_line(ascii(f"{request.method} {request.path}"), 120)
             log.warning(
                 "missing or invalid API key from %s for %s (%d so far)",
-                request.remote, target, self._refused,
+                request.remote, target, self._rejected_keys,
             )  # fmt: skip
-
-
-def _request_profile(request: web.Request) -> str:
-    return request.match_info.get("profile", "") or request.get(KEY_PROFILE, "") or DEFAULT_PROFILE
 
 
 def _is_client_header(name: str) -> bool:

@@ -30,12 +30,11 @@ _PARAMETER = re.compile(r"\{(\w+)[^}]*\}")
 
 def document_route(routes: Sequence[Route]) -> Route:
     """Return the route `GET /openapi.json`, which documents all routes including itself."""
-    summary = "This document."
 
     async def document(request: web.Request) -> web.Response:
         return json_response(whole())
 
-    route = Route(method="GET", path="/openapi.json", handler=document, summary=summary)
+    route = Route("GET", "/openapi.json", document, "This document.")
 
     @cache
     def whole() -> JsonObject:
@@ -81,9 +80,10 @@ def _any_json_schema(kind: type) -> JsonObject:
 
 
 def _operation(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
+    name = re.sub(r"\W+", "_", route.path).strip("_")
     operation: JsonObject = {
         "summary": route.summary,
-        "operationId": _operation_id(route),
+        "operationId": f"{route.method.lower()}_{name}",
         "responses": _responses(route, schema),
     }
     if parameters := list(_parameters(route)):
@@ -96,11 +96,6 @@ def _operation(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:
     if route.public:
         operation["security"] = []
     return operation
-
-
-def _operation_id(route: Route) -> str:
-    name = re.sub(r"\W+", "_", route.path).strip("_")
-    return f"{route.method.lower()}_{name}"
 
 
 def _responses(route: Route, schema: dict[Any, JsonObject]) -> JsonObject:

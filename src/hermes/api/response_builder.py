@@ -258,7 +258,7 @@ class ResponseBuilder:
             self.response,
             status=status,
             output=self._items,
-            usage=ResponseUsage.of(ended.usage),
+            usage=ResponseUsage.from_usage(ended.usage),
             error=error,
             incomplete_details=details,
         )

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from hermes.api.context import integer_schema, query_parameter
+from hermes.api.context import Parameter, integer_schema
 from hermes.api.errors import invalid
 from hermes.api.response_builder import response_id_of_item
 from hermes.api.response_objects import (
@@ -84,23 +84,30 @@ def _input_item(item: OutputItem) -> InputItem:
                 arguments=item.arguments,
             )
         case ServerCallItem():
-            call = InputItem(type="mcp_call", id=item.id, name=item.name)
-            return structs.replace(
-                call, arguments=item.arguments, output=item.output, error=item.error
+            return InputItem(
+                type="mcp_call",
+                id=item.id,
+                name=item.name,
+                arguments=item.arguments,
+                output=item.output,
+                error=item.error,
             )
         case ReasoningItem():
             return InputItem(type="reasoning")
 
 
 PAGE_PARAMETERS = (
-    query_parameter(
-        "limit", integer_schema(1, MAX_PAGE), f"Maximum number of items (default {DEFAULT_PAGE})."
+    Parameter(
+        "limit",
+        "query",
+        integer_schema(1, MAX_PAGE),
+        f"Maximum number of items (default {DEFAULT_PAGE}).",
     ),
-    query_parameter(
-        "order", {"enum": ["asc", "desc"]}, "Sort order; desc (newest first) is the default."
+    Parameter(
+        "order", "query", {"enum": ["asc", "desc"]}, "Sort order; desc (newest first) by default."
     ),
-    query_parameter(
-        "after", {"type": "string"}, ("Return the items that follow the one with this id.")
+    Parameter(
+        "after", "query", {"type": "string"}, "Return the items that follow the one with this id."
     ),
 )
 

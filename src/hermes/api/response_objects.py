@@ -6,31 +6,26 @@ from typing import Annotated, Any, Literal, TypeAlias, assert_never
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from hermes.api.chat_objects import CachedTokens, FunctionName, ReasoningTokens
+from hermes.api.chat_objects import (
+    CachedTokens,
+    ReasoningTokens,
+    TextFormat,
+    ToolFunction,
+)
 from hermes.api.run_input import History, Identifier, Input
 from hermes.schema.messages import Usage
 
 ResponseStatus: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
-class ResponseTool(Struct, frozen=True, kw_only=True):
+class ResponseTool(ToolFunction, frozen=True, kw_only=True):
     """A function that the client runs."""
 
     type: Literal["function"]
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
 
 
 class ConversationRef(Struct, frozen=True):
     id: Identifier
-
-
-class TextFormat(Struct, frozen=True, kw_only=True):
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    name: FunctionName | UnsetType = UNSET
-    schema: dict[str, Any] | UnsetType = UNSET
-    strict: bool | UnsetType | None = UNSET
 
 
 class TextOptions(Struct, frozen=True, kw_only=True):
@@ -119,7 +114,7 @@ class ResponseUsage(Struct, frozen=True, kw_only=True):
     total_tokens: int
 
     @classmethod
-    def of(cls, usage: Usage) -> "ResponseUsage":
+    def from_usage(cls, usage: Usage) -> "ResponseUsage":
         return cls(
             input_tokens=usage.input,
             input_tokens_details=CachedTokens(usage.cache_read),

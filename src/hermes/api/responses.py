@@ -9,30 +9,25 @@ from aiohttp import web
 from msgspec import Raw, Struct, structs
 
 from hermes.api.catalog import model_names, model_route_for
-from hermes.api.chat_objects import ChatTool, ToolFunction
+from hermes.api.chat_objects import TextFormat
 from hermes.api.context import (
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,
+    SESSION_ID_HEADER,
+    SESSION_KEY_HEADER,
     ApiContext,
     Route,
     decode_body,
     json_response,
 )
 from hermes.api.errors import ApiError, invalid, not_found, retry_headers
-from hermes.api.event_stream import EventStream, run_without_stream, stream_turn
+from hermes.api.event_stream import EventStream, run_without_stream, stream_replay, stream_turn
 from hermes.api.idempotency import (
     REPLAYED_HEADERS,
     TURN_ERRORS,
     IdempotentRequests,
     KeyClaim,
     KeyedTurn,
-)
-from hermes.api.request_options import (
-    ToolChoice,
-    read_text_format,
-    read_tool_choice,
-    require_output_format,
-    with_output_format,
 )
 from hermes.api.response_builder import RESPONSE_ID_PREFIX, ResponseBuilder, has_answer
 from hermes.api.response_items import PAGE_PARAMETERS, InputList, input_items, resolve_references
@@ -41,15 +36,20 @@ from hermes.api.response_objects import (
     ResponseDeleted,
     ResponseObject,
     ResponseRequest,
-    ResponseTool,
-    TextFormat,
     TextOptions,
 )
 from hermes.api.run_input import ParsedInput, ResolvedInput, RunInput
-from hermes.api.session_resolver import SESSION_KEY_HEADER, id_from_header, prepare_session
+from hermes.api.session_resolver import id_from_header, prepare_session
 from hermes.api.settings import ModelRoute
 from hermes.api.turn_gate import ApiTurnRequest, TurnSlot, stopped_before_start
-from hermes.api.turn_input import client_tools
+from hermes.api.turn_input import (
+    ToolChoice,
+    client_tools,
+    read_text_format,
+    read_tool_choice,
+    require_output_format,
+    with_output_format,
+)
 from hermes.app.build import App
 from hermes.kit.tasks import sleep_unless
 from hermes.kit.text import one_line
@@ -66,50 +66,42 @@ _OBJECT = msgspec.json.Decoder(ResponseObject)
 
 def routes(context: ApiContext) -> list[Route]:
     handlers = _ResponseHandlers(context)
-    response_path = "/v1/responses/{response_id}"
+    path = "/v1/responses/{response_id}"
     return [
         Route(
-            method="POST",
-            path="/v1/responses",
-            handler=handlers.create,
+            "POST",
+            "/v1/responses",
+            handlers.create,
+            "Run one agent turn that later responses can continue.",
             body=ResponseRequest,
             answer=ResponseObject,
             parameters=NEW_TURN_PARAMETERS,
             streams=True,
             answers=TURN_ERRORS,
-            summary="Run one agent turn that later responses can continue.",
         ),
+        Route("GET", path, handlers.get, "Get a stored response.", answer=ResponseObject),
         Route(
-            method="GET",
-            path=response_path,
-            handler=handlers.get,
-            answer=ResponseObject,
-            summary="Get a stored response.",
-        ),
-        Route(
-            method="DELETE",
-            path=response_path,
-            handler=handlers.delete,
+            "DELETE",
+            path,
+            handlers.delete,
+            "Delete a response; its session stays.",
             answer=ResponseDeleted,
-            summary="Delete a response; its session stays.",
         ),
         Route(
-            method="GET",
-            path=f"{response_path}/input_items",
-            handler=handlers.input_items,
+            "GET",
+            f"{path}/input_items",
+            handlers.input_items,
+            "List the input items of a response.",
             answer=InputList,
             parameters=PAGE_PARAMETERS,
-            summary="List the input items of a response.",
         ),
         Route(
-            method="POST",
-            path=f"{response_path}/cancel",
-            handler=handlers.cancel,
+            "POST",
+            f"{path}/cancel",
+            handlers.cancel,
+            "Stop a response created with an Idempotency-Key; others end with their connection.",
             answer=ResponseObject,
             answers={410: "It was stopped before it started."},
-            summary=(
-                "Stop a response created with an Idempotency-Key; others end with their connection."
-            ),
         ),
     ]
 
@@ -138,7 +130,7 @@ class _ResponseHandlers:
         body = decode_body(data, _REQUEST)
         body = structs.replace(body, input=await resolve_references(app, body.input))
         checked = self._check(app, request, body)
-        session = request.headers.get("X-Hermes-Session-Id", "")
+        session = request.headers.get(SESSION_ID_HEADER, "")
         session_key = request.headers.get(SESSION_KEY_HEADER, "")
         claim = self._idempotency.claim(app, request, data, session, session_key)
         del data
@@ -173,13 +165,10 @@ class _ResponseHandlers:
             return json_response(response, headers=turn.headers)
         stored = await self._load(
             request,
-            (
-                ", or it cannot be stopped here: without an Idempotency-Key it ends with its "
-                "connection, and with `store: false` it is not stored."
-            ),
+            ", or it cannot be stopped here: without an Idempotency-Key it ends with its "
+            "connection, and with `store: false` it is not stored.",
         )
-        message = f"Response {stored.id} has already ended."
-        raise invalid(message, code="response_not_active")
+        raise invalid(f"Response {stored.id} has already ended.", code="response_not_active")
 
     async def _load(self, request: web.Request, more: str = ".") -> StoredResponse:
         name = request.match_info["response_id"]
@@ -196,13 +185,21 @@ class _ResponseHandlers:
         if body.background:
             message = "Background responses are not supported. Start a run instead: POST /v1/runs."
             raise invalid(message, param="background")
-        tools = client_tools([_as_chat_tool(tool) for tool in body.tools or ()])
+        tools = client_tools(body.tools or ())
         session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
-        run_input = _run_input(body, request.headers.get("X-Hermes-Session-Id", ""))
+        run_input = RunInput(
+            input=body.input,
+            history=body.conversation_history or [],
+            header=request.headers.get(SESSION_ID_HEADER, ""),
+            key=session_key,
+            previous=body.previous_response_id or "",
+            conversation=_conversation_name(body),
+            truncate=body.truncation == "auto",
+        )
         return _CheckedRequest(
             app=app,
             body=body,
-            parsed=ParsedInput(structs.replace(run_input, key=session_key)),
+            parsed=ParsedInput(run_input),
             session_key=session_key,
             route=model_route_for(self._context.settings, app, body.model),
             tool_choice=with_output_format(
@@ -215,15 +212,11 @@ class _ResponseHandlers:
         self, request: web.Request, checked: _CheckedRequest, stored: Raw
     ) -> web.StreamResponse:
         response = _OBJECT.decode(stored)
-        headers = {"X-Hermes-Session-Id": response.session_id, **REPLAYED_HEADERS}
+        headers = {SESSION_ID_HEADER: response.session_id, **REPLAYED_HEADERS}
         if not checked.body.stream:
             return json_response(response, headers=headers)
-        stream = EventStream(request, self._context.limits, headers)
-        await stream.open()
-        for one in ResponseBuilder(response).replay():
-            stream.send(one)
-        await stream.close()
-        return stream.response
+        frames = ResponseBuilder(response).replay()
+        return await stream_replay(self._context, request, headers, frames)
 
     async def _run(
         self, request: web.Request, checked: _CheckedRequest, claim: KeyClaim | None
@@ -231,17 +224,19 @@ class _ResponseHandlers:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
             resolved = await checked.parsed.resolve(checked.app)
             if checked.tool_choice.calling.format is not None:
-                await require_output_format(checked.app, resolved.place.session, checked.route)
+                await require_output_format(checked.app, resolved.target.session, checked.route)
             resolved = structs.replace(
-                resolved, place=await prepare_session(checked.app, resolved.place, checked.route)
+                resolved, target=await prepare_session(checked.app, resolved.target, checked.route)
             )
-            once = self._idempotency.keyed_turn(checked.app, claim, resolved.place.session.id)
+            keyed_turn = self._idempotency.keyed_turn(
+                checked.app, claim, resolved.target.session.id
+            )
             turn = _ResponseTurn(
-                checked, resolved, once, model_names(self._context.settings, checked.app)[0]
+                checked, resolved, keyed_turn, model_names(self._context.settings, checked.app)[0]
             )
             self._turns[turn.id] = turn
             try:
-                async with once:
+                async with keyed_turn:
                     if checked.body.stream:
                         return await self._stream(request, turn, slot)
                     return await self._whole(turn, slot)
@@ -262,29 +257,30 @@ class _ResponseHandlers:
         self, request: web.Request, turn: "_ResponseTurn", slot: TurnSlot
     ) -> web.StreamResponse:
         stream = EventStream(request, self._context.limits, turn.headers)
-        entry, app = self._context.turn_gate, turn.checked.app
-        return await stream_turn(entry, stream, app, turn.turn_request(), slot, turn.on_event)
+        turn_gate, app = self._context.turn_gate, turn.checked.app
+        return await stream_turn(turn_gate, stream, app, turn.turn_request(), slot, turn.on_event)
 
 
 class _ResponseTurn:
     """One turn of a response, and what is stored of it."""
 
     def __init__(
-        self, checked: _CheckedRequest, resolved: ResolvedInput, once: KeyedTurn, own_name: str
+        self,
+        checked: _CheckedRequest,
+        resolved: ResolvedInput,
+        keyed_turn: KeyedTurn,
+        own_name: str,
     ) -> None:
         body = checked.body
         self.checked = checked
         self.id = f"{RESPONSE_ID_PREFIX}{secrets.token_hex(16)}"
-        self.keyed_turn = once
+        self.keyed_turn = keyed_turn
         self.ended: ResponseObject | None = None
         self._resolved = resolved
         self._now = checked.app.clock.now()
-        previous_instructions = resolved.previous.instructions if resolved.previous else ""
-        self._instructions = (
-            previous_instructions if body.instructions is None else body.instructions
-        )
+        self._instructions = resolved.instructions(body.instructions)
         self._conversation = _conversation_name(body)
-        self.headers = {"X-Hermes-Session-Id": resolved.place.session.id}
+        self.headers = {SESSION_ID_HEADER: resolved.target.session.id}
         if checked.session_key:
             self.headers[SESSION_KEY_HEADER] = checked.session_key
         self.builder = ResponseBuilder(
@@ -295,7 +291,7 @@ class _ResponseTurn:
                 instructions=self._instructions or None,
                 previous_response_id=body.previous_response_id,
                 conversation=ConversationRef(self._conversation) if self._conversation else None,
-                session_id=resolved.place.session.id,
+                session_id=resolved.target.session.id,
                 store=body.store is not False,
                 truncation=body.truncation or "disabled",
                 metadata=body.metadata or {},
@@ -309,18 +305,18 @@ class _ResponseTurn:
         )
 
     def turn_request(self) -> ApiTurnRequest:
-        prompt, resolved = self._resolved.turn_input, self._resolved.place
+        prompt, resolved = self._resolved.turn_input, self._resolved.target
         return ApiTurnRequest(
             session=resolved.session,
             run=self.id,
-            question=prompt.asked,
+            question=prompt.question,
             new=resolved.new,
             results=prompt.results,
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
             client_tools=self.checked.tool_choice.client_tools,
             only_client_tools=self.checked.tool_choice.only_client_tools,
             constraints=self.checked.tool_choice.calling,
-            closing=self._closing,
+            final_writes=self._final_writes,
             scope=self.keyed_turn.scope,
         )
 
@@ -329,14 +325,14 @@ class _ResponseTurn:
             self.keyed_turn.acted = True
         return self.builder.on_event(event)
 
-    def _closing(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def _final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         response = self.ended = self.builder.response_if_ended(ended, messages)
         writes: list[Write] = []
         if self.checked.body.store is not False:
             stored = StoredResponse(
                 id=self.id,
                 principal=OWNER,
-                session=self._resolved.place.session.id,
+                session=self._resolved.target.session.id,
                 created=self._now,
                 body=Raw(msgspec.json.encode(response)),
                 conversation=self._conversation,
@@ -352,21 +348,3 @@ class _ResponseTurn:
 def _conversation_name(body: ResponseRequest) -> str:
     given = body.conversation
     return given.id if isinstance(given, ConversationRef) else given or ""
-
-
-def _run_input(body: ResponseRequest, header: str) -> RunInput:
-    return RunInput(
-        input=body.input,
-        history=body.conversation_history or [],
-        header=header,
-        previous=body.previous_response_id or "",
-        conversation=_conversation_name(body),
-        truncate=body.truncation == "auto",
-    )
-
-
-def _as_chat_tool(tool: ResponseTool) -> ChatTool:
-    function = ToolFunction(
-        name=tool.name, description=tool.description, parameters=tool.parameters
-    )
-    return ChatTool(function=function)

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.api.answer_text import AnswerTextStream, assistant_text, reasoning_of
-from hermes.api.run_log import RunLog
+from hermes.api.run_log import INTERRUPTED_GAP, RunLog
 from hermes.kit.clock import Clock
 from hermes.kit.text import one_line
-from hermes.ports.journal import RunRecord, RunStatus
+from hermes.ports.journal import AppendRunEvents, RunEvent, RunRecord, RunStatus
 from hermes.ports.store import Write
 from hermes.schema.events import (
     Delta,
@@ -33,13 +33,13 @@ from hermes.schema.messages import (
     Message,
     Result,
     ToolCall,
-    Usage,
     User,
     text_of,
 )
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 
 MAX_PREVIEW = 200
+INTERRUPTED_EVENT = "run.failed"
 INTERRUPTED_CODE = "interrupted"
 INTERRUPTED_MESSAGE = "The gateway stopped while this run was in progress."
 
@@ -135,16 +135,12 @@ def run_state(record: RunRecord) -> RunState:
     )
 
 
-def run_usage(usage: Usage) -> RunUsage:
-    return RunUsage(usage.input, usage.output, usage.input + usage.output)
-
-
 def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
     """Return event name, status and result; an early end is reported even if not a failure."""
-    done = event.outcome is Outcome.DONE
+    done, usage = event.outcome is Outcome.DONE, event.usage
     result = RunResult(
         output=output,
-        usage=run_usage(event.usage),
+        usage=RunUsage(usage.input, usage.output, usage.input + usage.output),
         error="" if done else event.reason,
         error_code="" if done else event.code,
         partial=not done and bool(output),
@@ -161,9 +157,7 @@ def run_end(event: RunEnded, output: str) -> tuple[str, RunStatus, RunResult]:
 
 
 class RunEventWriter:
-    """Writes the events of one run to its log; pass it to the turn as listener and as
-    `final_writes`.
-    """
+    """Writes one run's events to its log; the turn's listener, with the turn's final writes."""
 
     def __init__(self, log: RunLog, clock: Clock) -> None:
         self._log = log
@@ -176,8 +170,8 @@ class RunEventWriter:
         self._open_questions: dict[str, Question] = {}
         self.pending_steering: list[User] = []
         self.stopping = False
-        self.last: tuple[str, dict[str, object]] = ("", {})
-        """Name of the last event, and the fields reported to callbacks."""
+        self.end_event: tuple[str, dict[str, object]] = ("", {})
+        """The end event's name, and the fields reported to callbacks."""
 
     @property
     def closed(self) -> bool:
@@ -186,12 +180,11 @@ class RunEventWriter:
 
     @property
     def has_question(self) -> bool:
-        """Whether the run is waiting for an answer from a person."""
+        """Whether the run has a pending question for a person."""
         return bool(self._open_questions)
 
     @property
     def steering_ids(self) -> list[str]:
-        """Ids of all steering messages."""
         return [*self._steered, *(user.id for user in self.pending_steering)]
 
     async def take_steering(self) -> Sequence[User]:
@@ -240,7 +233,7 @@ class RunEventWriter:
         # The last answer is stored with the end, before its event arrives here.
         events = list(self._answer_events(last)) if isinstance(last, Assistant) else []
         end_fields = _end_fields(name, result)
-        self.last = (name, {"run_id": self._log.run, "status": status, **end_fields})
+        self.end_event = (name, {"run_id": self._log.run, "status": status, **end_fields})
         events.append((name, end_fields))
         bodies = [(name, self._encode(name, **fields)) for name, fields in events]
         self._closing = self._log.final_writes(status, msgspec.json.encode(result), bodies)
@@ -288,9 +281,7 @@ class RunEventWriter:
             yield "message.completed", {"text": message.text}
 
     def _restart_events(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """The model restarted with a different answer: yield the text that stays, then the new
-        text.
-        """
+        """The model restarted with a different answer: yield the text that stays, then the new."""
         if diverged := self._stream.take_divergence():
             yield "message.restarted", {"text": diverged[0]}
             if diverged[1]:
@@ -354,18 +345,25 @@ def _end_fields(name: str, result: RunResult) -> dict[str, object]:
     return fields
 
 
-def interruption_event(record: RunRecord, clock: Clock) -> tuple[str, bytes, bytes]:
-    """Return event name, event and result for a run whose process died."""
-    name, code = "run.failed", INTERRUPTED_CODE
+def interrupted_end(record: RunRecord, clock: Clock) -> AppendRunEvents:
+    """Return the end of a run whose process died."""
+    now, message, code = clock.now(), INTERRUPTED_MESSAGE, INTERRUPTED_CODE
     event = RunEventObject(
-        event=name,
+        event=INTERRUPTED_EVENT,
         run_id=record.run,
-        timestamp=clock.now().timestamp(),
-        error=INTERRUPTED_MESSAGE,
+        timestamp=now.timestamp(),
+        error=message,
         error_code=code,
     )
-    result = RunResult(error=INTERRUPTED_MESSAGE, error_code=code, partial=True)
-    return name, msgspec.json.encode(event), msgspec.json.encode(result)
+    result = RunResult(error=message, error_code=code, partial=True)
+    return AppendRunEvents(
+        run=record.run,
+        at=now,
+        events=(RunEvent(record.last_seq + INTERRUPTED_GAP, Raw(msgspec.json.encode(event))),),
+        status=RunStatus.FAILED,
+        last_event=INTERRUPTED_EVENT,
+        result=Raw(msgspec.json.encode(result)),
+    )
 
 
 def event_frame(seq: int, body: Raw) -> bytes:

@@ -1,8 +1,5 @@
 """Parse the input of a run or a response and resolve the session it continues."""
 
-import hashlib
-import re
-import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -10,9 +7,16 @@ from msgspec import Meta, Struct, structs
 
 from hermes.agent.history import open_calls
 from hermes.api.chat_objects import CallFunction, ChatMessage, ContentParts, HistoryCall
-from hermes.api.errors import ApiError, invalid, not_found
-from hermes.api.session_resolver import ResolvedSession, id_from_header
-from hermes.api.turn_gate import SOURCE, principal_for, require_own_session
+from hermes.api.context import SESSION_ID_HEADER
+from hermes.api.errors import ApiError, invalid
+from hermes.api.session_resolver import (
+    ResolvedSession,
+    find_session,
+    get_own_session,
+    id_from_header,
+    new_session,
+)
+from hermes.api.turn_gate import require_own_session
 from hermes.api.turn_input import ParsedMessages, TurnInput
 from hermes.app.build import App
 from hermes.kit.ids import new_id
@@ -22,14 +26,10 @@ from hermes.ports.store import AppendMessage
 from hermes.schema.errors import NotFound
 from hermes.schema.messages import Message, Result, Text, Trust, User, text_of
 from hermes.schema.scope import OWNER, Role
-from hermes.schema.sessions import Session
 
 TRUNCATED_LENGTH = 100
-MAX_KEY = 256
 MESSAGE_SEPARATOR = "\n\n"
 """Separates messages joined into one question."""
-_PRINTABLE = re.compile(r"[\x21-\x7e]+( [\x21-\x7e]+)*")
-
 
 InputItemType: TypeAlias = Literal[
     "message", "function_call", "function_call_output", "mcp_call", "reasoning", "item_reference"
@@ -83,17 +83,24 @@ class RunInput(Struct, frozen=True, kw_only=True):
 class ResolvedInput(Struct, frozen=True, kw_only=True):
     """The input with its session; `previous` is the response it continues."""
 
-    place: ResolvedSession
+    target: ResolvedSession
     turn_input: TurnInput
     previous: StoredResponse | None = None
 
+    def instructions(self, given: str | None) -> str:
+        """Return the given instructions, or those of the previous response."""
+        if given is not None:
+            return given
+        return self.previous.instructions if self.previous else ""
+
 
 class ParsedInput:
-    """Validated input. Nothing is stored before `place`."""
+    """Validated input. Nothing is stored before `resolve`."""
 
     def __init__(self, run_input: RunInput) -> None:
-        items = [_as_input_item(item) for item in _input_list(run_input.input)]
-        history = [_as_input_item(item) for item in run_input.history]
+        given = [run_input.input] if isinstance(run_input.input, str) else run_input.input
+        items = [InputItem(content=item) if isinstance(item, str) else item for item in given]
+        history = run_input.history
         continues = bool(
             run_input.session or run_input.previous or run_input.conversation or run_input.header
         )
@@ -103,20 +110,20 @@ class ParsedInput:
             for item in items
             if continues and item.type == "function_call_output" and item.call_id not in call_ids
         ]
-        rest = [item for item in items if item not in self._results]
-        self._rest = rest
-        self._with_history = _parse_messages(rest, history, needed=not self._results)
+        self._rest = [item for item in items if item not in self._results]
+        needed = not self._results
+        self._with_history = _parse_messages(self._rest, history, needed=needed)
         self._without_history = (
-            _parse_messages(rest, [], needed=not self._results) if history else self._with_history
+            _parse_messages(self._rest, [], needed=needed) if history else self._with_history
         )
         self._run_input = run_input
 
     async def user_message(self, app: App) -> User:
         """Return only the user's message, for a turn that is already running."""
         prompt = await self._without_history.store(app) if self._without_history else None
-        if prompt is None or prompt.asked is None or prompt.past:
+        if prompt is None or prompt.question is None or prompt.history:
             raise invalid("Only user messages are accepted here.", param="input")
-        return prompt.asked
+        return prompt.question
 
     async def resolve(self, app: App) -> ResolvedInput:
         """Resolve the session and store images. Raises `ApiError` if the session does not exist."""
@@ -132,34 +139,34 @@ class ParsedInput:
         )
         prompt = await draft.store(app) if draft else TurnInput("", (), None, ())
         prompt = _with_trust(prompt, run_input.trust)
-        history = [*resolved.history, *prompt.past]
+        history = [*resolved.history, *prompt.history]
         if run_input.truncate and len(history) > TRUNCATED_LENGTH:
             history = history[-TRUNCATED_LENGTH:]
         client_results = (
             _message_with_trust(run_input.trust, _tool_result(item)) for item in self._results
         )
         results = [*prompt.results, *client_results]
-        prompt = structs.replace(prompt, past=(), results=tuple(results))
+        prompt = structs.replace(prompt, history=(), results=tuple(results))
         if history and not resolved.new:
             await _append_history(app, resolved.session.id, history)
             history = []
         return ResolvedInput(
-            place=ResolvedSession(resolved.session, resolved.new, history),
+            target=ResolvedSession(resolved.session, resolved.new, history),
             turn_input=prompt,
             previous=previous,
         )
 
     async def _require_calls(self, app: App, resolved: ResolvedSession) -> None:
-        """Require that the session waits for each tool result."""
+        """Require a pending call for each tool result."""
         if not self._results:
             return
         messages: list[Message] = list(resolved.history)
         if not resolved.new:
             rows = await app.store.archive_for(OWNER).messages(resolved.session.id)
             messages = [row.message for row in rows]
-        waiting = {call.id for call in open_calls(messages)}
+        pending = {call.id for call in open_calls(messages)}
         for item in self._results:
-            if item.call_id not in waiting:
+            if item.call_id not in pending:
                 quoted = one_line(item.call_id or "", 100)
                 message = f"This session has no pending call {quoted!r}."
                 raise invalid(message, param="input", code="unknown_tool_call")
@@ -184,8 +191,8 @@ def _with_trust(prompt: TurnInput, trust: Trust) -> TurnInput:
         return prompt
     return structs.replace(
         prompt,
-        asked=prompt.asked and _message_with_trust(trust, prompt.asked),
-        past=tuple(_message_with_trust(trust, message) for message in prompt.past),
+        question=prompt.question and _message_with_trust(trust, prompt.question),
+        history=tuple(_message_with_trust(trust, message) for message in prompt.history),
         results=tuple(_message_with_trust(trust, message) for message in prompt.results),
     )
 
@@ -200,57 +207,14 @@ def _message_with_trust(trust: Trust, message: AnyMessage) -> AnyMessage:
     return message
 
 
-def idempotency_key(header: str | None, body: bytes, kind: str) -> tuple[str, str]:
-    """Return key and fingerprint of a request, both empty without a key. Raises `ApiError`."""
-    if header is None:
-        return "", ""
-    key = header.strip()
-    if not 0 < len(key) <= MAX_KEY or not _PRINTABLE.fullmatch(key):
-        message = f"An idempotency key must have 1 to {MAX_KEY} visible characters."
-        raise invalid(message, param="Idempotency-Key", code="invalid_idempotency_key")
-    return f"{kind}:{key}", hashlib.sha256(body).hexdigest()
-
-
-def key_reused() -> ApiError:
-    message = "This idempotency key was used for a different request. Use a new key."
-    return ApiError(422, "idempotency_key_reused", message, param="Idempotency-Key")
-
-
-def new_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:
-    """Create a session; generated ids cannot be guessed."""
-    identity = identity or f"api-{secrets.token_hex(16)}"
-    return Session(
-        id=identity,
-        principal=principal_for(role, identity),
-        started_at=app.clock.now(),
-        source=SOURCE,
-        # Prefixed, so that no caller can take over the session of a chat.
-        key=f"{SOURCE}:{key}" if key else "",
-        cwd=app.conversation.session.cwd,
-    )
-
-
-async def get_session(app: App, identity: str) -> Session:
-    """Get a session of any role; to continue it, use `get_own_session`."""
-    try:
-        return await app.store.archive_for(OWNER).get(identity)
-    except NotFound as error:
-        raise not_found(f"Session {identity[:100]!r} not found.", "session_not_found") from error
-
-
-async def get_own_session(app: App, identity: str, role: Role) -> Session:
-    """Get a session that a turn of this role may continue. Raises `ApiError`."""
-    return require_own_session(await get_session(app, identity), role)
-
-
 def _already_sent(items: Sequence[InputItem], messages: Sequence[Message]) -> int:
-    """Count the first items already waiting at the end of the session; never all of them."""
-    waiting: list[str] = []
+    """Count the first items already stored at the end of the session; never all of them."""
+    unanswered: list[str] = []
     for message in reversed(messages):
         if not isinstance(message, User):
             break
         if message.trust is not Trust.PROGRAM:
-            waiting.insert(0, text_of(message))
+            unanswered.insert(0, text_of(message))
     texts: list[str] = []
     for number, item in enumerate(items[:-1], 1):
         if (
@@ -260,19 +224,9 @@ def _already_sent(items: Sequence[InputItem], messages: Sequence[Message]) -> in
         ):
             return 0
         texts.append(item.content)
-        if MESSAGE_SEPARATOR.join(texts) == MESSAGE_SEPARATOR.join(waiting):
+        if MESSAGE_SEPARATOR.join(texts) == MESSAGE_SEPARATOR.join(unanswered):
             return number
     return 0
-
-
-def _input_list(given: Input) -> list[str | InputItem]:
-    if isinstance(given, str):
-        return [given]
-    return given
-
-
-def _as_input_item(item: str | InputItem) -> InputItem:
-    return InputItem(content=item) if isinstance(item, str) else item
 
 
 def _parse_messages(
@@ -295,9 +249,8 @@ def _chat_messages(item: InputItem) -> list[ChatMessage]:
         case "reasoning":
             return []
         case "item_reference":
-            raise invalid(
-                ("Item references are only supported in POST /v1/responses."), param="input"
-            )
+            message = "Item references are only supported in POST /v1/responses."
+            raise invalid(message, param="input")
         case "function_call":
             return [ChatMessage(role="assistant", tool_calls=[call])]
         case "function_call_output":
@@ -312,13 +265,10 @@ def _chat_messages(item: InputItem) -> list[ChatMessage]:
 
 
 def _tool_result(item: InputItem) -> Result:
-    return Result(new_id("msg"), item.call_id or "", (Text(_output_text(item.output)),))
-
-
-def _output_text(output: str | list[dict[str, Any]] | None) -> str:
-    if output is None or isinstance(output, str):
-        return output or ""
-    return "".join(text for part in output if isinstance(text := part.get("text"), str))
+    output = item.output or ""
+    if not isinstance(output, str):
+        output = "".join(text for part in output if isinstance(text := part.get("text"), str))
+    return Result(new_id("msg"), item.call_id or "", (Text(output),))
 
 
 async def _previous_response(app: App, run_input: RunInput) -> StoredResponse | None:
@@ -348,14 +298,9 @@ async def _resolve_session(
         return ResolvedSession(
             await get_own_session(app, run_input.session, run_input.role), new=False
         )
-    session_id = id_from_header(run_input.header, "X-Hermes-Session-Id")
-    if session_id:
-        try:
-            session = await app.store.archive_for(OWNER).get(session_id)
-        except NotFound:
-            pass
-        else:
-            return ResolvedSession(require_own_session(session, run_input.role), new=False)
+    session_id = id_from_header(run_input.header, SESSION_ID_HEADER)
+    if session_id and (session := await find_session(app, session_id)):
+        return ResolvedSession(require_own_session(session, run_input.role), new=False)
     return ResolvedSession(new_session(app, session_id, run_input.key, run_input.role), new=True)
 
 

@@ -12,7 +12,7 @@ import anyio
 from msgspec import Raw
 
 from hermes.kit.clock import Clock
-from hermes.ports.journal import AppendRunEvents, Journal, RunEvent, RunRecord, RunStatus
+from hermes.ports.journal import AppendRunEvents, Journal, RunEvent, RunStatus
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import StoreError
 
@@ -31,7 +31,7 @@ INTERRUPTED_GAP = 2 * MAX_PENDING
 
 
 class RunLog:
-    """The events of one run in this process."""
+    """One run's events in this process; `last_event` is the name of the latest."""
 
     def __init__(self, store: Store, clock: Clock, run: str) -> None:
         self.run = run
@@ -46,20 +46,12 @@ class RunLog:
         self._unstored_facts: list[int] = []
         self._pending_bytes = 0
         self._status: RunStatus | None = None
-        self._name = ""
-        self._ended = False
+        self.last_event = ""
+        self.ended = False
         self._closing = False
         self._more = anyio.Event()
         self._dirty = anyio.Event()
         self._writing = anyio.Lock()
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    @property
-    def last_event(self) -> str:
-        return self._name
 
     def set_status(self, status: RunStatus) -> None:
         """Set the status of the run, stored with the next batch."""
@@ -104,9 +96,9 @@ class RunLog:
                 await self._store.commit(*writes)
             except StoreError as error:
                 # Followers must not wait forever; the next start finds the run unfinished.
-                log.error(("cannot store the end of run %s: %s"), self.run, error)  # noqa: TRY400 - the traceback adds nothing
+                log.error("cannot store the end of run %s: %s", self.run, error)  # noqa: TRY400 - the traceback adds nothing
             self._mark_stored(self._last)
-            self._ended = True
+            self.ended = True
             self._wake()
 
     async def flush_regularly(self) -> None:
@@ -143,27 +135,24 @@ class RunLog:
             if position + 1 < self._base:
                 events = await self._store.journal.events(self.run, position)
             else:
-                events = self._published(position)
+                events = self._events[position + 1 - self._base : self._visible + 1 - self._base]
             if events:
                 position = events[-1].seq
                 yield events
-            elif self._ended:
+            elif self.ended:
                 return
             else:
                 await more.wait()
 
     def _add(self, name: str, body: bytes) -> None:
         self._last += 1
-        self._name = name
+        self.last_event = name
         self._events.append(RunEvent(self._last, Raw(body)))
         self._bytes += len(body)
         self._pending_bytes += len(body)
 
     def _pending(self) -> Sequence[RunEvent]:
         return self._events[self._stored + 1 - self._base :]
-
-    def _published(self, after: int) -> Sequence[RunEvent]:
-        return self._events[after + 1 - self._base : self._visible + 1 - self._base]
 
     def _batch(
         self, events: Sequence[RunEvent], status: RunStatus | None, result: Raw | None
@@ -173,7 +162,7 @@ class RunLog:
             at=self._clock.now(),
             events=tuple(events),
             status=status,
-            last_event=self._name,
+            last_event=self.last_event,
             result=result,
         )
 
@@ -217,17 +206,3 @@ async def replay(journal: Journal, run: str, after: int) -> AsyncGenerator[Seque
     while events := await journal.events(run, position):
         position = events[-1].seq
         yield events
-
-
-def interrupted_end(
-    record: RunRecord, body: bytes, name: str, result: bytes, clock: Clock
-) -> AppendRunEvents:
-    """Return the end event of a run whose process died."""
-    return AppendRunEvents(
-        run=record.run,
-        at=clock.now(),
-        events=(RunEvent(record.last_seq + INTERRUPTED_GAP, Raw(body)),),
-        status=RunStatus.FAILED,
-        last_event=name,
-        result=Raw(result),
-    )

@@ -14,11 +14,12 @@ from hermes.api.followup_service import FollowupService
 from hermes.api.idempotency import mark_abandoned_lost
 from hermes.api.run_event_writer import (
     INTERRUPTED_CODE,
+    INTERRUPTED_EVENT,
     INTERRUPTED_MESSAGE,
     RunEventWriter,
-    interruption_event,
+    interrupted_end,
 )
-from hermes.api.run_log import RunLog, interrupted_end, replay
+from hermes.api.run_log import RunLog, replay
 from hermes.api.turn_gate import ApiTurnRequest, TurnSlot
 from hermes.app.build import App
 from hermes.gateway.messages import INBOX
@@ -34,7 +35,6 @@ from hermes.schema.scope import OWNER
 log = logging.getLogger(__name__)
 
 RUN_ID_PREFIX = "run_"
-"""Prefix of run ids."""
 POLL_INTERVAL = 0.5
 """Seconds between polls of a run in another process."""
 MAX_STEERING = 20
@@ -52,7 +52,7 @@ class LiveRun:
         self.steered: set[str] = set()
         """Idempotency keys of the steering messages received."""
         self.trust = Trust.OWNER
-        """Trust level of the run's input, also used for steering messages."""
+        """Trust level of the run's input and its steering messages."""
         self.started = False
         self.start_error: Exception | None = None
         self.callback: Callback | None = None
@@ -69,20 +69,19 @@ class LiveRun:
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            await self._register()
+            await self._store_callback()
             self.started = True
             self.accepted.set()
         await self.writer(event)
 
-    async def _register(self) -> None:
-        """Store the callback before the run is reported as started."""
-        session = self.record.session
-        if self.callback is not None:
-            await self.store.commit(
-                callback_registration(session, self.callback, self._clock.now())
-            )
-            if self.followups is not None:
-                await self.followups.callback_changed(session, on=True)
+    async def _store_callback(self) -> None:
+        """Store it before the run is reported as started."""
+        if self.callback is None:
+            return
+        session, now = self.record.session, self._clock.now()
+        await self.store.commit(callback_registration(session, self.callback, now))
+        if self.followups is not None:
+            await self.followups.callback_changed(session, on=True)
 
 
 class RunService:
@@ -97,7 +96,7 @@ class RunService:
         self,
         app: App,
         record: RunRecord,
-        ask: ApiTurnRequest,
+        request: ApiTurnRequest,
         slot: TurnSlot,
         callback: Callback | None = None,
     ) -> RunRecord:
@@ -108,13 +107,13 @@ class RunService:
         """
         live = LiveRun(app.store, app.clock, msgspec.structs.replace(record, holder=self._holder))
         live.callback, live.followups = callback, self._context.followup_service(app)
-        live.trust = ask.question.trust if ask.question else Trust.OWNER
+        live.trust = request.question.trust if request.question else Trust.OWNER
         if callback is not None or (
             live.followups and await live.followups.has_callback(record.session)
         ):
-            ask = _with_callback(ask, live, app.clock)
+            request = _with_callback(request, live, app.clock)
         self._live[record.run] = live
-        ask = _with_journal(ask, live)
+        request = _with_journal(request, live)
         with anyio.CancelScope(shield=True):
             try:
                 stored = await app.store.journal.open(live.record)
@@ -126,7 +125,7 @@ class RunService:
                 return stored
 
             async def run() -> None:
-                await self._run(app, live, ask, slot)
+                await self._run(app, live, request, slot)
 
             self._context.spawn(run, f"run {record.run}")
         await live.accepted.wait()
@@ -155,7 +154,7 @@ class RunService:
         if key in live.steered:
             return
         if len(live.writer.pending_steering) >= MAX_STEERING:
-            text = "Too many steering messages are waiting for this run."
+            text = "Too many steering messages are pending for this run."
             raise ApiError(429, "too_much_steering", text, wait=1)
         if key:
             live.steered.add(key)
@@ -176,8 +175,7 @@ class RunService:
         if live is None or live.writer.closed or live.writer.stopping:
             if live is None and not record.status.ended:
                 raise _runs_elsewhere(record)
-            message = "This run has ended or is ending."
-            raise ApiError(409, "run_not_active", message)
+            raise ApiError(409, "run_not_active", "This run has ended or is ending.")
         return live
 
     def is_live(self, record: RunRecord) -> bool:
@@ -193,7 +191,7 @@ class RunService:
             return msgspec.structs.replace(record, status=live.status, last_event=name, result=None)
         if record.status.ended:
             return record
-        if self._is_abandoned(record):
+        if record.holder == self._holder or is_surely_dead(record.holder):
             await end_interrupted_run(app.store, app.clock, record)
             return await app.store.journal.get(run, OWNER)
         return record
@@ -215,7 +213,7 @@ class RunService:
     async def follow(
         self, app: App, record: RunRecord, after: int
     ) -> AsyncGenerator[Sequence[RunEvent]]:
-        """Yield events after number `after` until the end, also of runs in other processes."""
+        """Yield events after number `after` until the end, even of runs in other processes."""
         live = self._live.get(record.run)
         if live is not None:
             async for events in live.log.follow(after):
@@ -232,17 +230,14 @@ class RunService:
                 return
             await app.clock.sleep(POLL_INTERVAL)
 
-    def _is_abandoned(self, record: RunRecord) -> bool:
-        return record.holder == self._holder or is_surely_dead(record.holder)
-
     def _drop(self, live: LiveRun, slot: TurnSlot) -> None:
         del self._live[live.record.run]
         slot.release()
 
-    async def _run(self, app: App, live: LiveRun, ask: ApiTurnRequest, slot: TurnSlot) -> None:
+    async def _run(self, app: App, live: LiveRun, request: ApiTurnRequest, slot: TurnSlot) -> None:
         try:
             with live.scope:
-                await self._run_with_log(app, live, ask, slot)
+                await self._run_with_log(app, live, request, slot)
         finally:
             with anyio.CancelScope(shield=True):
                 try:
@@ -252,12 +247,12 @@ class RunService:
                     live.accepted.set()
 
     async def _run_with_log(
-        self, app: App, live: LiveRun, ask: ApiTurnRequest, slot: TurnSlot
+        self, app: App, live: LiveRun, request: ApiTurnRequest, slot: TurnSlot
     ) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(live.log.flush_regularly)
             try:
-                await self._context.turn_gate.run_turn(app, ask, live.on_event, slot)
+                await self._context.turn_gate.run_turn(app, request, live.on_event, slot)
             except HermesError as error:
                 live.start_error = error
             except Exception as error:
@@ -274,55 +269,61 @@ class RunService:
         if not live.started and live.start_error is not None:
             await app.store.journal.withdraw(live.record.run)
             return
-        error = live.start_error
-        if error is None:
-            ended = RunEnded(live.record.run, Outcome.CANCELLED, "Interrupted.", "cancelled")
-        elif isinstance(error, HermesError):
-            ended = RunEnded(live.record.run, Outcome.FAILED, error.sentence, error.code)
-        else:
-            message = "Internal error. See the log for details."
-            ended = RunEnded(live.record.run, Outcome.FAILED, message, "internal")
-        await live.writer(ended)
+        match live.start_error:
+            case None:
+                end = Outcome.CANCELLED, "Interrupted.", "cancelled"
+            case HermesError() as error:
+                end = Outcome.FAILED, error.sentence, error.code
+            case _:
+                end = Outcome.FAILED, "Internal error. See the log for details.", "internal"
+        await live.writer(RunEnded(live.record.run, *end))
         await live.writer.finish()
 
 
-def _with_journal(ask: ApiTurnRequest, live: LiveRun) -> ApiTurnRequest:
+def _with_journal(request: ApiTurnRequest, live: LiveRun) -> ApiTurnRequest:
     """Add the journal's last entries to the final writes."""
     writer = live.writer
 
-    def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+    def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         # Steering messages have been read by now, or are reported as unheard.
         settled = [CompleteItem(key) for key in writer.steering_ids]
-        return [*writer.final_writes(ended, messages), *settled, *ask.closing(ended, messages)]
+        return [
+            *writer.final_writes(ended, messages),
+            *settled,
+            *request.final_writes(ended, messages),
+        ]
 
     return msgspec.structs.replace(
-        ask, run=live.record.run, steer=writer.take_steering, closing=closing
+        request, run=live.record.run, steer=writer.take_steering, final_writes=final_writes
     )
 
 
-def _with_callback(ask: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnRequest:
+def _with_callback(request: ApiTurnRequest, live: LiveRun, clock: Clock) -> ApiTurnRequest:
     """Add the callback to the final writes; the event writer must be called first."""
     session, key = live.record.session, f"due:{live.record.run}"
 
-    def closing(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        name, fields = live.writer.last
+    def final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        name, fields = live.writer.end_event
         return [
-            *ask.closing(ended, messages),
+            *request.final_writes(ended, messages),
             callback_post(key, session, name, clock.now(), fields),
         ]
 
-    return msgspec.structs.replace(ask, closing=closing)
+    return msgspec.structs.replace(request, final_writes=final_writes)
 
 
 async def end_interrupted_run(store: Store, clock: Clock, record: RunRecord) -> None:
     """Store the end of a run whose process died."""
-    name, body, result = interruption_event(record, clock)
-    writes: list[Write] = [interrupted_end(record, body, name, result, clock)]
+    writes: list[Write] = [interrupted_end(record, clock)]
     if await callback_of(store, record.session) is not None:
-        fields = {"run_id": record.run, "status": RunStatus.FAILED, "error": INTERRUPTED_MESSAGE}
-        fields["error_code"] = INTERRUPTED_CODE
+        fields: dict[str, object] = {
+            "run_id": record.run,
+            "status": RunStatus.FAILED,
+            "error": INTERRUPTED_MESSAGE,
+            "error_code": INTERRUPTED_CODE,
+        }
         key = f"due:{record.run}"
-        writes.append(callback_post(key, record.session, name, clock.now(), dict(fields)))
+        writes.append(callback_post(key, record.session, INTERRUPTED_EVENT, clock.now(), fields))
     await store.commit(*writes)
 
 

@@ -1,7 +1,8 @@
-"""Request and response objects of the runs API; run events are in `run_event_writer`."""
+"""Runs: work started by a request that continues without it, followed through a stored journal."""
 
 import secrets
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,8 +13,11 @@ from hermes.api.callbacks import check_callback, secret_box_of
 from hermes.api.catalog import model_names, model_route_for
 from hermes.api.context import (
     FOLLOW_PARAMETERS,
+    KEY_HEADER,
     KEY_PROFILE,
     NEW_TURN_PARAMETERS,
+    SESSION_ID_HEADER,
+    SESSION_KEY_HEADER,
     TURN_PARAMETERS,
     ApiContext,
     Route,
@@ -21,7 +25,8 @@ from hermes.api.context import (
     json_response,
 )
 from hermes.api.errors import ApiError, invalid, not_found
-from hermes.api.event_stream import stream_events
+from hermes.api.event_stream import read_after, stream_events
+from hermes.api.idempotency import TURN_ERRORS, key_reused, run_key
 from hermes.api.run_event_writer import RunState, event_frame, run_state
 from hermes.api.run_input import (
     History,
@@ -30,11 +35,9 @@ from hermes.api.run_input import (
     ParsedInput,
     ResolvedInput,
     RunInput,
-    idempotency_key,
-    key_reused,
 )
 from hermes.api.run_service import RUN_ID_PREFIX, RunService
-from hermes.api.session_resolver import SESSION_KEY_HEADER, id_from_header, prepare_session
+from hermes.api.session_resolver import id_from_header, prepare_session
 from hermes.api.turn_gate import ApiTurnRequest, RunningTurn
 from hermes.app.build import App
 from hermes.approvals.service import Answerer
@@ -123,6 +126,7 @@ class ApprovalAnswer(Struct, frozen=True, kw_only=True):
     resolved: int
 
 
+_RUN_PATH = "/v1/runs/{run_id}"
 STREAM_CLOSED = b": stream closed\n\n"
 
 _RUN = msgspec.json.Decoder(RunRequest)
@@ -137,89 +141,73 @@ def routes(context: ApiContext) -> list[Route]:
 
 
 def _run_routes(handlers: "_RunHandlers") -> list[Route]:
-    errors = {
-        409: "Another turn of this session is running.",
-        422: "The Idempotency-Key was used for a different request.",
-        429: "Too many turns are running.",
-        503: "The gateway is shutting down.",
-    }
     return [
         Route(
-            method="POST",
-            path="/v1/runs",
-            handler=handlers.start,
+            "POST",
+            "/v1/runs",
+            handlers.start,
+            "Start a run, which continues without its request.",
             body=RunRequest,
             answer=RunAccepted,
             parameters=NEW_TURN_PARAMETERS,
             status=202,
-            answers=errors,
-            summary="Start a run, which continues without its request.",
+            answers={status: TURN_ERRORS[status] for status in (409, 422, 429)}
+            | {503: "The gateway is shutting down."},
         ),
         Route(
-            method="GET",
-            path="/v1/runs",
-            handler=handlers.list,
+            "GET",
+            "/v1/runs",
+            handlers.list,
+            "List active runs and turns with an Idempotency-Key.",
             answer=RunList,
-            summary="List active runs and turns with an Idempotency-Key.",
         ),
+        Route("GET", _RUN_PATH, handlers.state, "Get the state of a run.", answer=RunState),
         Route(
-            method="GET",
-            path="/v1/runs/{run_id}",
-            handler=handlers.state,
-            answer=RunState,
-            summary="Get the state of a run.",
-        ),
-        Route(
-            method="GET",
-            path="/v1/runs/{run_id}/events",
-            handler=handlers.events,
+            "GET",
+            f"{_RUN_PATH}/events",
+            handlers.events,
+            "Follow a run, starting after any event.",
             streams=True,
             parameters=FOLLOW_PARAMETERS,
-            summary="Follow a run from any event on.",
         ),
     ]
 
 
 def _control_routes(handlers: "_RunHandlers") -> list[Route]:
     """Routes that control a running run."""
-    errors = {409: "Not possible in the current state of the run."}
+    errors = {409: "Not possible in the run's current state."}
+    control_route = partial(Route, "POST", answers=errors)
     return [
-        Route(
-            method="POST",
-            path="/v1/runs/{run_id}/stop",
-            handler=handlers.stop,
+        control_route(
+            f"{_RUN_PATH}/stop",
+            handlers.stop,
+            "Stop a run, or a turn with an Idempotency-Key, immediately.",
             answer=RunStopped,
-            answers=errors,
-            summary="Stop a run, or a turn with an Idempotency-Key, immediately.",
         ),
         Route(
-            method="POST",
-            path="/v1/runs/{run_id}/steer",
-            handler=handlers.steer,
+            "POST",
+            f"{_RUN_PATH}/steer",
+            handlers.steer,
+            "Send a message to a running run.",
             body=SteerRequest,
             answer=RunSteered,
             parameters=TURN_PARAMETERS,
             status=202,
-            answers=errors | {429: "Too many steering messages are waiting."},
-            summary="Send a message to a running run.",
+            answers=errors | {429: "Too many steering messages are pending."},
         ),
-        Route(
-            method="POST",
-            path="/v1/runs/{run_id}/approval",
-            handler=handlers.approve,
+        control_route(
+            f"{_RUN_PATH}/approval",
+            handlers.approve,
+            "Answer a run's approval request.",
             body=ApprovalAnswerRequest,
             answer=ApprovalAnswer,
-            answers=errors,
-            summary="Answer an approval request of a run.",
         ),
-        Route(
-            method="POST",
-            path="/v1/runs/{run_id}/clarify",
-            handler=handlers.clarify,
+        control_route(
+            f"{_RUN_PATH}/clarify",
+            handlers.clarify,
+            "Answer a run's question.",
             body=ClarifyRequest,
             answer=ClarifyAnswer,
-            answers=errors,
-            summary="Answer a question of a run.",
         ),
     ]
 
@@ -234,19 +222,17 @@ class _RunHandlers:
         data = await self._context.body_of(request)
         body = decode_body(data, _RUN)
         session_key = id_from_header(request.headers.get(SESSION_KEY_HEADER), SESSION_KEY_HEADER)
-        header = request.headers.get("X-Hermes-Session-Id", "")
+        header = request.headers.get(SESSION_ID_HEADER, "")
         # The same body for another session is a different request.
         request_bytes = b"\0".join([data, *(one.encode() for one in (header, session_key) if one)])
-        key, fingerprint = idempotency_key(
-            request.headers.get("Idempotency-Key"), request_bytes, "runs"
-        )
-        run_input = _run_input(body, header)
-        question = ParsedInput(structs.replace(run_input, key=session_key))
+        key, fingerprint = run_key(request.headers.get(KEY_HEADER), request_bytes, "runs")
+        question = ParsedInput(_run_input(body, header, session_key))
         route = model_route_for(self._context.settings, app, body.model)
-        private = self._context.settings.callback_allow_private
-        secret_box = secret_box_of(app.home)
         callback = check_callback(
-            body.callback_url, body.callback_secret, secret_box, allow_private=private
+            body.callback_url,
+            body.callback_secret,
+            secret_box_of(app.home),
+            allow_private=self._context.settings.callback_allow_private,
         )
         run = await app.store.journal.by_key(key, OWNER) if key else None
         if run is None:
@@ -254,20 +240,19 @@ class _RunHandlers:
             try:
                 resolved = await question.resolve(app)
                 resolved = structs.replace(
-                    resolved, place=await prepare_session(app, resolved.place, route)
+                    resolved, target=await prepare_session(app, resolved.target, route)
                 )
             except BaseException:
                 slot.release()
                 raise
-            record = self._record(app, body, resolved.place.session.id, (key, fingerprint))
+            record = self._record(app, body, resolved.target.session.id, (key, fingerprint))
             run = await self._runs.start(app, record, _turn_request(body, resolved), slot, callback)
         if run.fingerprint != fingerprint:
             raise key_reused()
         accepted = RunAccepted(run_id=run.run, session_id=run.session)
-        headers = {"X-Hermes-Run-Id": run.run, "X-Hermes-Session-Id": run.session}
-        return json_response(
-            accepted, 202, headers | ({SESSION_KEY_HEADER: session_key} if session_key else {})
-        )
+        headers = {"X-Hermes-Run-Id": run.run, SESSION_ID_HEADER: run.session}
+        headers |= {SESSION_KEY_HEADER: session_key} if session_key else {}
+        return json_response(accepted, 202, headers)
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         app = self._context.app(request)
@@ -284,7 +269,7 @@ class _RunHandlers:
         return json_response(run_state(record))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        after = _after_seq(request)
+        after = read_after(request, "An event number", digits=18)
         app, record = await self._load(request)
 
         async def frames() -> AsyncGenerator[bytes]:
@@ -304,7 +289,7 @@ class _RunHandlers:
     async def steer(self, request: web.Request) -> web.StreamResponse:
         body = await self._context.read(request, _STEER)
         question = ParsedInput(RunInput(input=body.input))
-        key, _ = idempotency_key(request.headers.get("Idempotency-Key"), b"", "steer")
+        key, _ = run_key(request.headers.get(KEY_HEADER), b"", "steer")
         app, record = await self._load(request)
         message = await question.user_message(app)
         await self._runs.steer(app, record, message, key)
@@ -314,11 +299,8 @@ class _RunHandlers:
         body = await self._context.read(request, _APPROVAL)
         app, record = await self._load(request)
         self._require_live(record, "approval_not_active")
-        choice = (
-            ApprovalChoice.ONCE
-            if body.choice in {"approve", "allow"}
-            else ApprovalChoice(body.choice)
-        )
+        is_plain_yes = body.choice in {"approve", "allow"}
+        choice = ApprovalChoice.ONCE if is_plain_yes else ApprovalChoice(body.choice)
         answerer = Answerer(session=record.session)
         result = await app.approvals.answer(
             answerer, choice, question=body.question_id, everything=body.all or body.resolve_all
@@ -341,9 +323,8 @@ class _RunHandlers:
 
     def _require_live(self, record: RunRecord, code: str) -> None:
         if not self._runs.is_live(record):
-            raise ApiError(
-                409, code, (f"Run {record.run} has no pending question: it is not running here.")
-            )
+            message = f"Run {record.run} has no pending question: it is not running here."
+            raise ApiError(409, code, message)
 
     def _running_turn(self, request: web.Request) -> RunningTurn | None:
         return self._context.turn_gate.running_turn(
@@ -391,45 +372,32 @@ class _RunHandlers:
         )
 
 
-def _run_input(body: RunRequest, header: str) -> RunInput:
+def _run_input(body: RunRequest, header: str, key: str) -> RunInput:
     if body.session_id and body.previous_response_id:
         message = "Give either session_id or previous_response_id, not both."
         raise invalid(message, param="previous_response_id")
+    own_trust = Trust.OWNER if body.role is Role.OWNER else Trust.GUEST
     return RunInput(
         input=body.input,
         history=body.conversation_history or [],
         session=body.session_id or "",
         header=header,
+        key=key,
         previous=body.previous_response_id or "",
-        trust=_input_trust(body),
+        trust=Trust.DATA if body.brought else own_trust,
         role=body.role,
     )
 
 
-def _input_trust(body: RunRequest) -> Trust:
-    if body.brought:
-        return Trust.DATA
-    return Trust.OWNER if body.role is Role.OWNER else Trust.GUEST
-
-
 def _turn_request(body: RunRequest, resolved: ResolvedInput) -> ApiTurnRequest:
-    previous_instructions = resolved.previous.instructions if resolved.previous else ""
-    instructions = previous_instructions if body.instructions is None else body.instructions
+    instructions = resolved.instructions(body.instructions)
     return ApiTurnRequest(
-        session=resolved.place.session,
-        question=resolved.turn_input.asked,
+        session=resolved.target.session,
+        question=resolved.turn_input.question,
         role=body.role,
-        new=resolved.place.new,
+        new=resolved.target.new,
         results=resolved.turn_input.results,
         instructions="\n\n".join(filter(None, [instructions, resolved.turn_input.instructions])),
         followed=body.later,
         attended=True,
     )
-
-
-def _after_seq(request: web.Request) -> int:
-    """Return the event number to start after; the header a browser sends on reconnect wins."""
-    given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
-    if not given.isascii() or not given.isdecimal() or len(given) > 18:
-        raise invalid("An event number must be a whole number, 0 or greater.", param="after")
-    return int(given)

@@ -54,7 +54,6 @@ RouteProvider = Callable[[ApiContext], list[Route]]
 ROUTE_PROVIDERS: tuple[RouteProvider, ...] = (
     health.routes, catalog.routes, chat.routes, runs.routes, responses.routes, sessions.routes,
 )  # fmt: skip
-"""The modules that provide routes."""
 
 
 class _HttpLog(logging.Logger):
@@ -159,19 +158,19 @@ class ApiServer:
         clock: Clock,
         *,
         limits: ApiLimits | None = None,
-        modules: Sequence[RouteProvider] = ROUTE_PROVIDERS,
+        route_providers: Sequence[RouteProvider] = ROUTE_PROVIDERS,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._limits = limits or ApiLimits()
         self.metrics = ApiMetrics()
-        self.turn_gate = TurnGate(settings.most, self.metrics)
+        self.turn_gate = TurnGate(settings.max_turns, self.metrics)
         self.context = ApiContext(settings, clock, self.turn_gate, self._limits)
-        routes = [route for offer in modules for route in offer(self.context)]
+        routes = [route for provider in route_providers for route in provider(self.context)]
         self.routes = [*routes, document_route(routes)]
-        free = {path for one in self.routes if one.public for path in _paths(one)}
+        public_paths = {path for one in self.routes if one.public for path in _paths(one)}
         self._connections = Connections(connection_limit(self._limits.connections))
-        self._middleware = ApiMiddleware(settings, self.metrics, free, self._connections)
+        self._middleware = ApiMiddleware(settings, self.metrics, public_paths, self._connections)
         self.turn_gate.keyed_profiles = self._middleware.keyed_profiles
         self._rejected: dict[_RejectedConnection, None] = {}
         self._server: asyncio.Server | None = None
@@ -183,7 +182,7 @@ class ApiServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also if chosen by the system."""
+        """The port it listens on, even if chosen by the system."""
         if self._server is None or not self._server.sockets:
             return self._settings.port
         return int(self._server.sockets[0].getsockname()[1])
@@ -202,15 +201,13 @@ class ApiServer:
             raise ValueError(f"Profile {profile} is already served.")
         for route in self._settings.model_routes.values():
             if route.base_url:
-                name = route.provider.removeprefix("custom:")
-                app.models.add_provider(
-                    CustomProvider(
-                        name=name,
-                        base_url=route.base_url,
-                        api_key=route.api_key,
-                        model=route.model,
-                    )
+                provider = CustomProvider(
+                    name=route.provider.removeprefix("custom:"),
+                    base_url=route.base_url,
+                    api_key=route.api_key,
+                    model=route.model,
                 )
+                app.models.add_provider(provider)
         self.context.apps[profile] = app
         self.metrics.add_profile(profile)
         try:
@@ -247,7 +244,7 @@ class ApiServer:
         return service is not None and await service.has_callback(session)
 
     def drain(self) -> None:
-        """Reject new turns from now on; running ones may end."""
+        """Reject new turns; running ones may end."""
         self.turn_gate.drain()
 
     async def __aenter__(self) -> Self:

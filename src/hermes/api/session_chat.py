@@ -17,12 +17,25 @@ from hermes.api.chat_objects import (
     completion_error,
     finish_completion,
 )
-from hermes.api.context import KEY_PROFILE, ApiContext, decode_body, json_response
+from hermes.api.context import (
+    KEY_PROFILE,
+    SESSION_ID_HEADER,
+    ApiContext,
+    decode_body,
+    json_response,
+)
 from hermes.api.errors import ApiError, invalid
-from hermes.api.event_stream import EventStream, run_without_stream, stream_events, stream_turn
+from hermes.api.event_stream import (
+    EventStream,
+    read_after,
+    run_without_stream,
+    stream_events,
+    stream_replay,
+    stream_turn,
+)
 from hermes.api.idempotency import REPLAYED_HEADERS, IdempotentRequests, KeyClaim, KeyedTurn
-from hermes.api.run_input import get_own_session, get_session
 from hermes.api.session_objects import ChatEvent, ChatTurn, SessionCompletion, message_object
+from hermes.api.session_resolver import find_session, get_own_session, get_session
 from hermes.api.turn_gate import ApiTurnRequest
 from hermes.api.turn_input import ParsedMessages
 from hermes.app.build import App
@@ -30,7 +43,6 @@ from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
 from hermes.ports.store import Write
-from hermes.schema.errors import NotFound
 from hermes.schema.events import (
     Event,
     MessageAdded,
@@ -50,6 +62,10 @@ from hermes.schema.messages import Assistant, Message, Result
 from hermes.schema.scope import OWNER, Role
 
 MAX_PREVIEW = 200
+MAX_BATCH = 200
+POLL_INTERVAL = 0.5
+"""Seconds between polls of an idle session."""
+SESSION_DELETED = b": the session was deleted\n\n"
 _TURN = msgspec.json.Decoder(ChatTurn)
 _STORED = msgspec.json.Decoder(FinishedCompletion)
 
@@ -81,39 +97,31 @@ class SessionChat:
     ) -> web.StreamResponse:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
             turn = await _turn_request(app, request, body)
-            once = self._idempotency.keyed_turn(app, claim, turn.session.id)
-            events = SessionChatEvents(self._label(app, turn), once, app.clock)
-            turn = structs.replace(turn, closing=events.final_writes, scope=once.scope)
-            entry = self._context.turn_gate
-            async with once:
+            keyed_turn = self._idempotency.keyed_turn(app, claim, turn.session.id)
+            model = model_names(self._context.settings, app)[0]
+            created = int(self._context.clock.now().timestamp())
+            label = CompletionLabel(turn.run, created, model, turn.session.id)
+            events = SessionChatEvents(label, keyed_turn, app.clock)
+            turn = structs.replace(turn, final_writes=events.final_writes, scope=keyed_turn.scope)
+            turn_gate = self._context.turn_gate
+            async with keyed_turn:
                 if streams:
                     stream = EventStream(request, self._context.limits, events.headers)
-                    return await stream_turn(entry, stream, app, turn, slot, events.on_event)
-                await run_without_stream(entry, app, turn, slot, events.on_event)
+                    return await stream_turn(turn_gate, stream, app, turn, slot, events.on_event)
+                await run_without_stream(turn_gate, app, turn, slot, events.on_event)
                 done = events.result()
-                if failure := completion_error(done, acted=once.acted):
+                if failure := completion_error(done, acted=keyed_turn.acted):
                     failure.headers |= events.headers
                     raise failure
-                return json_response(SessionCompletion.of(done), headers=events.headers)
+                return json_response(SessionCompletion.from_finished(done), headers=events.headers)
 
     async def _replay(self, request: web.Request, streams: bool, stored: Raw) -> web.StreamResponse:
         finished = _STORED.decode(stored)
         events = SessionChatEvents(finished.label, None, self._context.clock)
         headers = events.headers | REPLAYED_HEADERS
         if not streams:
-            return json_response(SessionCompletion.of(finished), headers=headers)
-        stream = EventStream(request, self._context.limits, headers)
-        await stream.open()
-        for frame in events.replay(finished):
-            stream.send(frame)
-        await stream.close()
-        return stream.response
-
-    def _label(self, app: App, ask: ApiTurnRequest) -> CompletionLabel:
-        created = int(self._context.clock.now().timestamp())
-        return CompletionLabel(
-            ask.run, created, model_names(self._context.settings, app)[0], ask.session.id
-        )
+            return json_response(SessionCompletion.from_finished(finished), headers=headers)
+        return await stream_replay(self._context, request, headers, events.replay(finished))
 
 
 async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTurnRequest:
@@ -129,7 +137,7 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTu
     prompt = await draft.store(app)
     return ApiTurnRequest(
         session=session,
-        question=prompt.asked,
+        question=prompt.question,
         run=new_id("run"),
         instructions=body.system_message or body.instructions or "",
     )
@@ -138,18 +146,17 @@ async def _turn_request(app: App, request: web.Request, body: ChatTurn) -> ApiTu
 class SessionChatEvents:
     """Converts the events of a turn to named stream events and to the complete answer."""
 
-    def __init__(self, label: CompletionLabel, once: KeyedTurn | None, clock: Clock) -> None:
+    def __init__(self, label: CompletionLabel, keyed_turn: KeyedTurn | None, clock: Clock) -> None:
         self._label = label
-        self._once = once
+        self._keyed_turn = keyed_turn
         self._clock = clock
         self._text = AnswerTextStream()
         self._messages: list[Message] = []
         self._tools: dict[str, tuple[str, float]] = {}
-        self._ended = RunEnded(
-            label.id, Outcome.FAILED, ("The turn ended without a result."), "internal"
-        )
+        message = "The turn ended without a result."
+        self._ended = RunEnded(label.id, Outcome.FAILED, message, "internal")
         self._number = 0
-        self.headers = {"X-Hermes-Session-Id": label.session, "X-Hermes-Run-Id": label.id}
+        self.headers = {SESSION_ID_HEADER: label.session, "X-Hermes-Run-Id": label.id}
 
     def on_event(self, event: Event) -> Iterator[bytes]:
         match event:
@@ -180,7 +187,8 @@ class SessionChatEvents:
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         result = finish_completion(self._label, (), ended, messages)
-        return self._once.final_writes(result) if self._once and result.is_replayable else ()
+        keyed = self._keyed_turn if result.is_replayable else None
+        return keyed.final_writes(result) if keyed else ()
 
     def replay(self, finished: FinishedCompletion) -> Iterator[bytes]:
         """Yield all events of a stored turn."""
@@ -198,8 +206,8 @@ class SessionChatEvents:
 
     def _started(self, event: ToolStarted) -> bytes:
         call = event.call
-        if self._once is not None:
-            self._once.acted = True
+        if self._keyed_turn is not None:
+            self._keyed_turn.acted = True
         self._tools[call.id] = (call.name, self._clock.monotonic())
         preview = one_line(bytes(call.args).decode("utf-8", "replace"), MAX_PREVIEW)
         return self._frame("tool.started", tool=call.name, tool_call_id=call.id, preview=preview)
@@ -219,13 +227,11 @@ class SessionChatEvents:
             )
 
     def _end(self, done: FinishedCompletion) -> Iterator[bytes]:
-        completion = SessionCompletion.of(done)
+        completion = SessionCompletion.from_finished(done)
         yield self._frame("assistant.completed", content=completion.message.content)
         if done.standing.failed:
-            message, code = (
-                completion.error or "The turn ended early.",
-                completion.error_code or "internal",
-            )
+            message = completion.error or "The turn ended early."
+            code = completion.error_code or "internal"
             problem = ApiError(502, code, message).envelope.error
             yield self._frame("error", message=message, code=code, error=problem)
         else:
@@ -249,18 +255,12 @@ class SessionChatEvents:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
 
 
-POLL_INTERVAL = 0.5
-"""Seconds between polls of an idle session."""
-MAX_BATCH = 200
-SESSION_DELETED = b": the session was deleted\n\n"
-
-
 class SessionFollower:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        after = _after_seq(request)
+        after = read_after(request, "A message number")
         app = self._context.app(request)
         session = await get_session(app, request.match_info["session_id"])
         return await stream_events(self._context, request, self._frames(app, session.id, after))
@@ -276,18 +276,8 @@ class SessionFollower:
                     % (row.seq, msgspec.json.encode(message_object(row)))
                     for row in rows
                 )
-                continue
-            try:
-                await archive.get(session)
-            except NotFound:
+            elif await find_session(app, session) is None:
                 yield SESSION_DELETED
                 return
-            await self._context.clock.sleep(POLL_INTERVAL)
-
-
-def _after_seq(request: web.Request) -> int:
-    """Return the message number to start after; the header a browser sends on reconnect wins."""
-    given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
-    if not given.isascii() or not given.isdecimal() or len(given) > 15:
-        raise invalid("A message number must be a whole number, 0 or greater.", param="after")
-    return int(given)
+            else:
+                await self._context.clock.sleep(POLL_INTERVAL)

@@ -128,7 +128,7 @@ class SessionCompletion(Struct, frozen=True, kw_only=True):
     object: str = "hermes.session.chat.completion"
 
     @classmethod
-    def of(cls, finished: FinishedCompletion) -> "SessionCompletion":
+    def from_finished(cls, finished: FinishedCompletion) -> "SessionCompletion":
         status, usage = finished.standing, finished.usage
         return cls(
             session_id=finished.label.session,

@@ -1,4 +1,4 @@
-"""Find the session of a chat completion: the named one, the one it continues, or a new one."""
+"""Find or create a request's session: the named one, the one it continues, or a new one."""
 
 import hashlib
 import re
@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from hermes.api.errors import invalid
+from hermes.api.errors import invalid, not_found
 from hermes.api.settings import ModelRoute
-from hermes.api.turn_gate import SOURCE, is_own_session, require_own_session
+from hermes.api.turn_gate import SOURCE, is_own_session, principal_for, require_own_session
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
 from hermes.ports.store import AppendMessage, OpenSession
@@ -20,7 +20,6 @@ from hermes.schema.messages import Assistant, Media, Message, Trust, User, text_
 from hermes.schema.scope import OWNER, Role
 from hermes.schema.sessions import Session
 
-SESSION_KEY_HEADER = "X-Hermes-Session-Key"
 MAX_REMEMBERED = 10_000
 MAX_SAME_OPENING = 4
 """Number of conversations with the same opening that can be told apart after a restart."""
@@ -28,7 +27,7 @@ _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 
 
 class ResolvedSession(Struct, frozen=True):
-    """The session of a turn. `past` must still be stored if the session is new.
+    """A turn's session. `history` must still be stored if the session is new.
 
     With `unchecked` it has not been checked that the session is new; opening it will show.
     """
@@ -64,18 +63,18 @@ class SessionResolver:
     async def find(
         self, app: App, prompt: TurnInput, session_id: str, key: str, *, checked: bool = False
     ) -> ResolvedSession:
-        """Find the session by the headers `named` and `key`; release it with `release`.
+        """Find the session by the headers `session_id` and `key`; release it with `release`.
 
-        `sure` requires that a new session's id has been checked to be free.
+        With `checked`, the id of a new session has been checked to be free.
         """
         if session_id:
             resolved = await self._find_named(app, prompt, session_id, key)
-        elif prompt.past:
+        elif prompt.history:
             resolved = await self._find_continued(app, prompt, key)
         else:
-            session_id = await self._free_id(app, prompt, sure=checked)
+            session_id = await self._free_id(app, prompt, checked=checked)
             resolved = ResolvedSession(
-                _new_session(app, session_id, key), new=True, unchecked=not checked
+                new_session(app, session_id, key), new=True, unchecked=not checked
             )
         if session_id and session_id in self._busy:
             raise SessionBusy(
@@ -91,36 +90,36 @@ class SessionResolver:
             self._known[resolved.session.id] = None
             _trim(self._known)
 
-    def remember(self, app: App, past: Iterable[Message], session: str) -> None:
+    def remember(self, app: App, history: Iterable[Message], session: str) -> None:
         """Remember the end of a conversation, so that the next request continues this session."""
-        self._ends[self._end_digest(app, past)] = session
+        self._ends[self._end_digest(app, history)] = session
         _trim(self._ends)
 
     async def _find_named(
         self, app: App, prompt: TurnInput, named: str, key: str
     ) -> ResolvedSession:
-        if session := await _find_session(app, named):
+        if session := await find_session(app, named):
             return ResolvedSession(require_own_session(session, Role.OWNER), new=False)
-        return ResolvedSession(_new_session(app, named, key), new=True, history=prompt.past)
+        return ResolvedSession(new_session(app, named, key), new=True, history=prompt.history)
 
     async def _find_continued(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        remembered = self._ends.pop(self._end_digest(app, prompt.past), "")
+        remembered = self._ends.pop(self._end_digest(app, prompt.history), "")
         if remembered and remembered not in self._busy:
-            session = await _find_session(app, remembered)
+            session = await find_session(app, remembered)
             if session is not None and remembered not in self._busy:
                 return ResolvedSession(session, new=False)
         return await self._find_by_opening(app, prompt, key)
 
     async def _find_by_opening(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
-        history = visible_history(prompt.past)
+        history = visible_history(prompt.history)
         for number in range(MAX_SAME_OPENING):
             session_id = self._session_id(app, prompt, number)
-            session = await _find_session(app, session_id)
+            session = await find_session(app, session_id)
             if session_id in self._busy or (session and not is_own_session(session, Role.OWNER)):
                 continue
             if session is None:
                 return ResolvedSession(
-                    _new_session(app, session_id, key), new=True, history=prompt.past
+                    new_session(app, session_id, key), new=True, history=prompt.history
                 )
             rows = await app.store.archive_for(OWNER).messages(session_id)
             if (
@@ -128,29 +127,29 @@ class SessionResolver:
                 and session_id not in self._busy
             ):
                 return ResolvedSession(session, new=False)
-        return ResolvedSession(_new_session(app, _random_id(), key), new=True, history=prompt.past)
+        return ResolvedSession(new_session(app, key=key), new=True, history=prompt.history)
 
-    async def _free_id(self, app: App, prompt: TurnInput, *, sure: bool) -> str:
+    async def _free_id(self, app: App, prompt: TurnInput, *, checked: bool) -> str:
         """Return an unused session id, if possible one that can be found again by its opening."""
         for number in range(MAX_SAME_OPENING):
             session_id = self._session_id(app, prompt, number)
             if session_id in self._known or (
-                sure and await _find_session(app, session_id) is not None
+                checked and await find_session(app, session_id) is not None
             ):
                 continue
             if session_id not in self._busy:
                 return session_id
-        return _random_id()
+        return f"api-{secrets.token_hex(16)}"
 
     def _session_id(self, app: App, prompt: TurnInput, twin: int) -> str:
-        users = (one for one in (*prompt.past, prompt.asked) if isinstance(one, User))
+        users = (one for one in (*prompt.history, prompt.question) if isinstance(one, User))
         first = next(users, None)
         opening = visible_history([first]) if first else ()
         data = repr((app.home.profile, prompt.instructions, opening, twin)).encode()
         return f"api-{self._digest(data).hex()}"
 
-    def _end_digest(self, app: App, past: Iterable[Message]) -> bytes:
-        data = repr((app.home.profile, visible_history(past))).encode("utf-8", "surrogatepass")
+    def _end_digest(self, app: App, history: Iterable[Message]) -> bytes:
+        data = repr((app.home.profile, visible_history(history))).encode("utf-8", "surrogatepass")
         return self._digest(data)
 
     def _digest(self, data: bytes) -> bytes:
@@ -165,13 +164,11 @@ def visible_history(messages: Iterable[Message]) -> tuple[tuple[str, str, int], 
     """
     history: list[tuple[str, str, int]] = []
     for message in messages:
-        match message:
-            case User(trust=Trust.PROGRAM):
-                continue
-            case User() | Assistant():
-                role = "user" if isinstance(message, User) else "assistant"
-            case _:
-                continue
+        if not isinstance(message, User | Assistant):
+            continue
+        if isinstance(message, User) and message.trust is Trust.PROGRAM:
+            continue
+        role = "user" if isinstance(message, User) else "assistant"
         text = "".join(text_of(message).split())
         images = sum(isinstance(part, Media) for part in message.parts)
         if not text and not images:
@@ -204,16 +201,12 @@ async def prepare_session(
     return ResolvedSession(session, new=False)
 
 
-async def _find_session(app: App, identity: str) -> Session | None:
-    try:
-        return await app.store.archive_for(OWNER).get(identity)
-    except NotFound:
-        return None
-
-
-def _new_session(app: App, identity: str, key: str) -> Session:
+def new_session(app: App, identity: str = "", key: str = "", role: Role = Role.OWNER) -> Session:
+    """Create a session; generated ids cannot be guessed."""
+    identity = identity or f"api-{secrets.token_hex(16)}"
     return Session(
         id=identity,
+        principal=principal_for(role, identity),
         started_at=app.clock.now(),
         source=SOURCE,
         # Prefixed, so that no caller can take over the session of a chat.
@@ -222,5 +215,21 @@ def _new_session(app: App, identity: str, key: str) -> Session:
     )
 
 
-def _random_id() -> str:
-    return f"api-{secrets.token_hex(16)}"
+async def find_session(app: App, identity: str) -> Session | None:
+    try:
+        return await app.store.archive_for(OWNER).get(identity)
+    except NotFound:
+        return None
+
+
+async def get_session(app: App, identity: str) -> Session:
+    """Get a session of any role; to continue it, use `get_own_session`."""
+    session = await find_session(app, identity)
+    if session is None:
+        raise not_found(f"Session {identity[:100]!r} not found.", "session_not_found")
+    return session
+
+
+async def get_own_session(app: App, identity: str, role: Role) -> Session:
+    """Get a session that a turn of this role may continue. Raises `ApiError`."""
+    return require_own_session(await get_session(app, identity), role)

@@ -1,5 +1,7 @@
 """Session endpoints: list, create, read, rename, end, fork and delete."""
 
+from functools import partial
+
 import msgspec
 from aiohttp import web
 from msgspec import UNSET, structs
@@ -17,15 +19,15 @@ from hermes.api.context import (
     FOLLOW_PARAMETERS,
     TURN_PARAMETERS,
     ApiContext,
+    Parameter,
     Route,
     decode_body,
     integer_schema,
     json_response,
-    query_parameter,
+    read_number,
 )
 from hermes.api.errors import ApiError, invalid
 from hermes.api.idempotency import TURN_ERRORS
-from hermes.api.run_input import get_session, new_session
 from hermes.api.session_chat import SessionChat, SessionFollower
 from hermes.api.session_objects import (
     ChatTurn,
@@ -41,10 +43,10 @@ from hermes.api.session_objects import (
     session_object,
     summary_object,
 )
-from hermes.api.session_resolver import id_from_header
+from hermes.api.session_resolver import find_session, get_session, id_from_header, new_session
 from hermes.app.build import App
 from hermes.kit.ids import new_id
-from hermes.ports.store import ChangeSession, Fence, OpenSession, Write
+from hermes.ports.store import ChangeSession, Fence, OpenSession, SessionArchive, Write
 from hermes.schema.errors import NotFound, StoreError
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import (
@@ -71,15 +73,28 @@ _FORK = msgspec.json.Decoder(ForkRequest)
 
 
 LIST_PARAMETERS = (
-    query_parameter(
+    Parameter(
         "limit",
+        "query",
         integer_schema(1),
-        (f"Maximum number of sessions, at most {MAX_LISTED} (default 50)."),
+        f"Maximum number of sessions, at most {MAX_LISTED} (default 50).",
     ),
-    query_parameter("offset", integer_schema(), "Number of sessions to skip."),
-    query_parameter("source", {"type": "string"}, "Only sessions from this source."),
-    query_parameter(
-        "include_children", {"type": "boolean"}, "Include forks and child sessions (default true)."
+    Parameter("offset", "query", integer_schema(), "Number of sessions to skip."),
+    Parameter("source", "query", {"type": "string"}, "Only sessions from this source."),
+    Parameter(
+        "include_children",
+        "query",
+        {"type": "boolean"},
+        "Include forks and child sessions (default true).",
+    ),
+)
+MESSAGE_PARAMETERS = (
+    AFTER,
+    Parameter(
+        "limit",
+        "query",
+        integer_schema(1),
+        f"Maximum number of messages, at most {MAX_MESSAGES:,} (default 500).",
     ),
 )
 
@@ -96,40 +111,27 @@ def routes(context: ApiContext) -> list[Route]:
 def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> list[Route]:
     return [
         Route(
-            method="GET",
-            path=SESSIONS_PATH,
-            handler=handlers.list,
-            summary="List sessions, most recently active first.",
+            "GET",
+            SESSIONS_PATH,
+            handlers.list,
+            "List sessions, most recently active first.",
             answer=SessionList,
             parameters=LIST_PARAMETERS,
         ),
+        Route("GET", SESSION_PATH, handlers.get, "Get a session.", answer=SessionObject),
         Route(
-            method="GET",
-            path=SESSION_PATH,
-            handler=handlers.get,
-            summary="Get a session.",
-            answer=SessionObject,
-        ),
-        Route(
-            method="GET",
-            path=f"{SESSION_PATH}/messages",
-            handler=handlers.messages,
-            summary="List the messages of a session.",
+            "GET",
+            f"{SESSION_PATH}/messages",
+            handlers.messages,
+            "List the messages of a session.",
             answer=MessageList,
-            parameters=(
-                AFTER,
-                query_parameter(
-                    "limit",
-                    integer_schema(1),
-                    (f"Maximum number of messages, at most {MAX_MESSAGES:,} (default 500)."),
-                ),
-            ),
+            parameters=MESSAGE_PARAMETERS,
         ),
         Route(
-            method="GET",
-            path=f"{SESSION_PATH}/events",
-            handler=follower.events,
-            summary="Follow the messages of a session.",
+            "GET",
+            f"{SESSION_PATH}/events",
+            follower.events,
+            "Follow the messages of a session.",
             streams=True,
             parameters=FOLLOW_PARAMETERS,
         ),
@@ -138,69 +140,55 @@ def _read_routes(handlers: "_SessionHandlers", follower: SessionFollower) -> lis
 
 def _change_routes(handlers: "_SessionHandlers") -> list[Route]:
     taken = {409: "The id or title is already in use."}
-    busy = {409: "Another turn of this session is running."}
+    busy = {409: TURN_ERRORS[409]}
+    new_session_route = partial(Route, "POST", answer=SessionObject, status=201)
     return [
-        Route(
-            method="POST",
-            path=SESSIONS_PATH,
-            handler=handlers.create,
-            summary="Create a session.",
-            body=NewSession,
-            answer=SessionObject,
-            status=201,
-            answers=taken,
+        new_session_route(
+            SESSIONS_PATH, handlers.create, "Create a session.", body=NewSession, answers=taken
         ),
         Route(
-            method="PATCH",
-            path=SESSION_PATH,
-            handler=handlers.change,
-            summary="Rename or end a session, or set its callback.",
+            "PATCH",
+            SESSION_PATH,
+            handlers.change,
+            "Rename or end a session, or set its callback.",
             body=SessionPatch,
             answer=SessionObject,
             answers=taken,
         ),
         Route(
-            method="DELETE",
-            path=SESSION_PATH,
-            handler=handlers.delete,
-            summary="Delete a session and its messages.",
+            "DELETE",
+            SESSION_PATH,
+            handlers.delete,
+            "Delete a session and its messages.",
             answer=SessionDeleted,
             answers=busy,
         ),
-        Route(
-            method="POST",
-            path=f"{SESSION_PATH}/fork",
-            handler=handlers.fork,
-            summary="Fork a session.",
+        new_session_route(
+            f"{SESSION_PATH}/fork",
+            handlers.fork,
+            "Fork a session.",
             body=ForkRequest,
-            answer=SessionObject,
-            status=201,
             answers=busy,
         ),
     ]
 
 
 def _turn_routes(chat: SessionChat) -> list[Route]:
+    turn_route = partial(
+        Route, "POST", body=ChatTurn, parameters=TURN_PARAMETERS, answers=TURN_ERRORS
+    )
     return [
-        Route(
-            method="POST",
-            path=f"{SESSION_PATH}/chat",
-            handler=chat.whole,
-            summary="Run one turn in a session.",
-            body=ChatTurn,
+        turn_route(
+            f"{SESSION_PATH}/chat",
+            chat.whole,
+            "Run one turn in a session.",
             answer=SessionCompletion,
-            parameters=TURN_PARAMETERS,
-            answers=TURN_ERRORS,
         ),
-        Route(
-            method="POST",
-            path=f"{SESSION_PATH}/chat/stream",
-            handler=chat.stream,
-            summary="Run one turn in a session and stream it.",
-            body=ChatTurn,
+        turn_route(
+            f"{SESSION_PATH}/chat/stream",
+            chat.stream,
+            "Run one turn in a session and stream it.",
             streams=True,
-            parameters=TURN_PARAMETERS,
-            answers=TURN_ERRORS,
         ),
     ]
 
@@ -214,12 +202,11 @@ class _SessionHandlers:
         limit = _query_number(request, "limit", 50, MAX_LISTED)
         offset = _query_number(request, "offset", 0, MAX_OFFSET)
         session_filter = SessionFilter(source=request.query.get("source") or None)
+        archive = app.store.archive_for(OWNER)
         if _query_flag(request, "include_children"):
-            summaries = list(
-                await app.store.archive_for(OWNER).list(session_filter, limit + 1, offset)
-            )
+            summaries = await archive.list(session_filter, limit + 1, offset)
         else:
-            summaries = await _root_sessions(app, session_filter, limit + 1, offset)
+            summaries = await _root_sessions(archive, session_filter, limit + 1, offset)
         page = SessionList(
             data=[summary_object(one) for one in summaries[:limit]],
             limit=limit,
@@ -353,12 +340,11 @@ async def _with_prompt(app: App, session: Session, prompt: str) -> Session:
 
 
 async def _root_sessions(
-    app: App, session_filter: SessionFilter, limit: int, offset: int
+    archive: SessionArchive, session_filter: SessionFilter, limit: int, offset: int
 ) -> list[SessionSummary]:
     """List only sessions that are not children of others."""
     found: list[SessionSummary] = []
     position = 0
-    archive = app.store.archive_for(OWNER)
     while len(found) < offset + limit:
         batch = await archive.list(session_filter, MAX_LISTED, position)
         found += [one for one in batch if one.session.parent is None]
@@ -369,40 +355,30 @@ async def _root_sessions(
 
 
 async def _check_unused(app: App, session_id: str, title: str) -> None:
-    archive = app.store.archive_for(OWNER)
-    if session_id:
-        try:
-            await archive.get(session_id)
-        except NotFound:
-            pass
-        else:
-            message = f"Session {session_id!r} already exists."
-            raise ApiError(409, "session_exists", message, param="id")
+    if session_id and await find_session(app, session_id) is not None:
+        message = f"Session {session_id!r} already exists."
+        raise ApiError(409, "session_exists", message, param="id")
     if not title:
         return
     try:
-        found = await archive.find(title)
+        found = await app.store.archive_for(OWNER).find(title)
     except NotFound:
         return
     if found.title == title:
-        raise _title_taken(title)
+        message = f"Another session already has the title {title!r}."
+        raise ApiError(409, "title_taken", message, param="title")
 
 
 async def _commit(
     app: App, session_id: str, title: str, *writes: Write, fence: Fence | None = None
 ) -> None:
-    """Commit unless the id or title is taken, also by a concurrent request."""
+    """Commit unless the id or title is taken, even by a concurrent request."""
     await _check_unused(app, session_id, title)
     try:
         await app.store.commit(*writes, fence=fence)
     except StoreError:
         await _check_unused(app, session_id, title)
         raise
-
-
-def _title_taken(title: str) -> ApiError:
-    message = f"Another session already has the title {title!r}."
-    return ApiError(409, "title_taken", message, param="title")
 
 
 def _check_title(given: str | None) -> str:
@@ -414,14 +390,10 @@ def _check_title(given: str | None) -> str:
 
 
 def _query_number(request: web.Request, name: str, default: int, maximum: int) -> int:
-    value = request.query.get(name)
-    if value is None:
-        return default
-    if not value.isascii() or not value.isdecimal() or len(value) > 15:
-        raise invalid(f"{name} must be a whole number, 0 or greater.", param=name)
-    if name == "limit" and int(value) == 0:
+    number = read_number(request.query.get(name, str(default)), name, name)
+    if name == "limit" and number == 0:
         raise invalid("limit must be at least 1.", param=name)
-    return min(int(value), maximum)
+    return min(number, maximum)
 
 
 def _query_flag(request: web.Request, name: str) -> bool:

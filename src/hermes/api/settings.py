@@ -33,7 +33,7 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
 
 
 class ApiSettings(Struct, frozen=True, kw_only=True):
-    """`key` is required from clients; `most` limits concurrent turns (0: no limit).
+    """`key` is required from clients; `max_turns` limits concurrent turns (0: no limit).
 
     `allowed_hosts` are accepted host names besides the local ones (`*`: any).
     """
@@ -45,7 +45,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     model_name: str = ""
     model_routes: Mapping[str, ModelRoute] = {}
-    most: int = 10
+    max_turns: int = 10
     callback_allow_private: bool = False
 
 
@@ -99,7 +99,7 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
         model_name=extra.model_name.strip(),
         model_routes={name: _check_route(name, one) for name, one in extra.model_routes.items()},
-        most=config.gateway.api_server.max_concurrent_runs,
+        max_turns=config.gateway.api_server.max_concurrent_runs,
         callback_allow_private=extra.callback_allow_private,
     )
     check_key(settings.key)

@@ -59,17 +59,12 @@ def _looks_like_side_call(body: ChatRequest) -> bool:
     return only.content.lstrip().startswith(_TASK_MARK) and _HISTORY_MARK in only.content
 
 
-def has_own_model(app: App) -> bool:
-    """Whether turns use a model here, and not the Codex runtime."""
-    return not app.codex.enabled
-
-
 def side_call_request(
     prompt: TurnInput, body: ChatRequest, calling: OutputConstraints
 ) -> ModelRequest:
     """Build the model request."""
-    question = [prompt.asked] if prompt.asked else []
-    history = History([*prompt.past, *prompt.results, *question]).valid()
+    question = [prompt.question] if prompt.question else []
+    history = History([*prompt.history, *prompt.results, *question]).valid()
     requested = body.max_completion_tokens or body.max_tokens or 0
     limit = min(requested, MAX_OUTPUT_TOKENS) if requested > 0 else None
     return ModelRequest(
@@ -108,8 +103,7 @@ async def run_side_call(
 async def _check_spend(app: App, session: Session) -> None:
     limits = app.config.limits
     caps = SpendCaps(day=limits.usd_per_day, principal=limits.usd_per_principal)
-    check = SpendGuard(app.store, app.clock, caps).check_for(session, OWNER)
-    if check is not None:
+    if check := SpendGuard(app.store, app.clock, caps).check_for(session, OWNER):
         await check()
 
 
@@ -120,15 +114,11 @@ async def _record_usage(app: App, session: Session, answer: Assistant) -> None:
     try:
         await app.store.commit(usage)
     except NotFound:
-        await _open_cost_session(app, session, usage)
-
-
-async def _open_cost_session(app: App, session: Session, usage: RecordUsage) -> None:
-    try:
-        await app.store.commit(OpenSession(session), usage)
-    except StoreError:
-        # A concurrent call has just created it.
-        await app.store.commit(usage)
+        try:
+            await app.store.commit(OpenSession(session), usage)
+        except StoreError:
+            # A concurrent call has just created it.
+            await app.store.commit(usage)
 
 
 def _run_end(run: str, answer: Assistant) -> RunEnded:

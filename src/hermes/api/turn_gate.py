@@ -23,6 +23,7 @@ from hermes.session.recorder import FinalWrites, no_final_writes
 from hermes.session.turn_request import TurnRequest
 
 SOURCE = "api_server"
+RETRY_AFTER = 1
 
 
 def principal_for(role: Role, session: str) -> str:
@@ -59,16 +60,13 @@ async def no_callback(app: App, session: str) -> bool:
     return False
 
 
-RETRY_AFTER = 1
-
-
 class ApiTurnRequest(Struct, frozen=True, kw_only=True):
     """One turn requested through the API.
 
     `results` answer calls of `client_tools`, the tools that the client runs. `instructions` apply
     to this turn only; `only_client_tools` leaves out our own tools. With `followed`, later events
     can be followed on the session's stream; with `attended`, a person can answer questions.
-    `side_call` is a side call. `scope` stops a turn that outlives its client.
+    `scope` stops a turn that outlives its client.
     """
 
     session: Session
@@ -82,7 +80,7 @@ class ApiTurnRequest(Struct, frozen=True, kw_only=True):
     constraints: OutputConstraints = UNCONSTRAINED
     run: str = ""
     steer: ReadSteering = no_steering
-    closing: FinalWrites = no_final_writes
+    final_writes: FinalWrites = no_final_writes
     followed: bool = False
     attended: bool = False
     side_call: ModelRequest | None = None
@@ -102,8 +100,8 @@ class RunningTurn(Struct, frozen=True):
 class TurnSlot:
     """Permission to run one turn, usable as a context manager; releasing it twice is harmless."""
 
-    def __init__(self, entry: "TurnGate", holder: str) -> None:
-        self._gate = entry
+    def __init__(self, gate: "TurnGate", holder: str) -> None:
+        self._gate = gate
         self._holder = holder
         self._held = True
         self._share: ProfileMetrics | None = None
@@ -137,7 +135,7 @@ class TurnGate:
     def __init__(self, max_turns: int, metrics: ApiMetrics) -> None:
         self._limit = max_turns
         self.metrics = metrics
-        self._draining = False
+        self.draining = False
         self._idle = anyio.Event()
         self._idle.set()
         self.has_callback: HasCallback = no_callback
@@ -150,13 +148,9 @@ class TurnGate:
     def active(self) -> int:
         return self.metrics.active
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     def drain(self) -> None:
-        """Start no new turns from now on."""
-        self._draining = True
+        """Start no new turns."""
+        self.draining = True
 
     async def wait_idle(self) -> None:
         """Wait until no turn is running."""
@@ -172,25 +166,21 @@ class TurnGate:
 
         Raises `ApiError` if there is none, before anything is stored.
         """
-        if self._draining:
+        if self.draining:
             message = "The gateway is shutting down. Try again in a moment."
             raise ApiError(503, "gateway_draining", message, wait=RETRY_AFTER)
         if self._limit and self.metrics.active >= self._limit:
             message = f"{self._limit} turns are already running. Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
-        self._check_key_share(holder)
+        share = max(1, self._limit // (len(self.keyed_profiles) + 1))
+        if self._limit and holder in self.keyed_profiles and self._held.get(holder, 0) >= share:
+            message = f"Too many concurrent turns for this key (at most {share})."
+            message = f"{message} Try again in a moment."
+            raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
         self.metrics.active += 1
         self._held[holder] = self._held.get(holder, 0) + 1
         self._idle = anyio.Event() if self._idle.is_set() else self._idle
         return TurnSlot(self, holder)
-
-    def _check_key_share(self, holder: str) -> None:
-        share = max(1, self._limit // (len(self.keyed_profiles) + 1))
-        if self._limit and holder in self.keyed_profiles and self._held.get(holder, 0) >= share:
-            message = (
-                f"Too many concurrent turns for this key (at most {share}). Try again in a moment."
-            )
-            raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
 
     def release(self, holder: str) -> None:
         self.metrics.active -= 1
@@ -199,7 +189,7 @@ class TurnGate:
             self._idle.set()
 
     async def run_turn(
-        self, app: App, ask: ApiTurnRequest, listen: Emit, slot: TurnSlot | None = None
+        self, app: App, request: ApiTurnRequest, listen: Emit, slot: TurnSlot | None = None
     ) -> Outcome:
         """Run the turn and release its slot.
 
@@ -218,19 +208,21 @@ class TurnGate:
             await listen(event)
 
         try:
-            require_own_session(ask.session, ask.role)
-            if ask.side_call is not None:
-                return await run_side_call(app, ask.session, ask.side_call, ask.run, counted)
-            later = ask.followed or await self.has_callback(app, ask.session.id)
-            turn = _turn_request(ask, counted, later=later)
-            if ask.scope is None:
+            require_own_session(request.session, request.role)
+            if request.side_call is not None:
+                return await run_side_call(
+                    app, request.session, request.side_call, request.run, counted
+                )
+            later = request.followed or await self.has_callback(app, request.session.id)
+            turn = _turn_request(request, counted, later=later)
+            if request.scope is None:
                 return await app.runner.run(turn)
-            return await self._stoppable(app, ask, ask.scope, turn)
+            return await self._stoppable(app, request, request.scope, turn)
         finally:
             held_slot.release()
 
     async def _stoppable(
-        self, app: App, ask: ApiTurnRequest, scope: anyio.CancelScope, turn: TurnRequest
+        self, app: App, request: ApiTurnRequest, scope: anyio.CancelScope, turn: TurnRequest
     ) -> Outcome:
         started = False
 
@@ -239,13 +231,13 @@ class TurnGate:
             started = True
             await turn.emit(event)
 
-        running = RunningTurn(app, ask, app.clock.now(), scope, anyio.Event())
-        self.running[ask.run] = running
+        running = RunningTurn(app, request, app.clock.now(), scope, anyio.Event())
+        self.running[request.run] = running
         try:
             with scope:
                 return await app.runner.run(structs.replace(turn, emit=listen))
         finally:
-            del self.running[ask.run]
+            del self.running[request.run]
             running.ended.set()
         if not started:
             raise stopped_before_start()
@@ -256,25 +248,25 @@ def stopped_before_start() -> ApiError:
     return ApiError(410, "turn_stopped", "This turn was stopped before it started.")
 
 
-def _turn_request(ask: ApiTurnRequest, listen: Emit, *, later: bool) -> TurnRequest:
+def _turn_request(request: ApiTurnRequest, listen: Emit, *, later: bool) -> TurnRequest:
     """Convert the request; without `later` the client gets nothing after the answer."""
     return TurnRequest(
-        session=ask.session,
-        message=ask.question,
+        session=request.session,
+        message=request.question,
         emit=listen,
-        run=ask.run,
-        role=ask.role,
-        principal=principal_for(ask.role, ask.session.id),
-        final_writes=ask.closing,
-        new=ask.new,
-        steer=ask.steer,
+        run=request.run,
+        role=request.role,
+        principal=principal_for(request.role, request.session.id),
+        final_writes=request.final_writes,
+        new=request.new,
+        steer=request.steer,
         async_delivery=later,
-        attended=ask.attended,
-        address=Address(SOURCE, ask.session.id) if later else None,
+        attended=request.attended,
+        address=Address(SOURCE, request.session.id) if later else None,
         source=SOURCE,
-        results=ask.results,
-        instructions=ask.instructions,
-        client_tools=ask.client_tools,
-        no_tools=ask.only_client_tools,
-        constraints=ask.constraints,
+        results=request.results,
+        instructions=request.instructions,
+        client_tools=request.client_tools,
+        no_tools=request.only_client_tools,
+        constraints=request.constraints,
     )

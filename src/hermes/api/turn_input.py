@@ -1,26 +1,34 @@
-"""Convert request messages to turn input: instructions, history, question and tool results."""
+"""Convert a request to turn input: messages, client tools, tool choice and output format."""
 
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, structs
 
 from hermes.agent.history import join_users
-from hermes.api import attachments
 from hermes.api.attachments import (
     AttachedDocument,
     AttachedImage,
     Attachment,
     read_file,
     read_image,
+    store_attachment,
 )
-from hermes.api.chat_objects import ChatMessage, ChatTool, HistoryCall
+from hermes.api.chat_objects import (
+    ChatMessage,
+    HistoryCall,
+    ResponseFormat,
+    TextFormat,
+    ToolFunction,
+)
 from hermes.api.errors import ApiError, invalid
+from hermes.api.settings import ModelRoute
 from hermes.app.build import App
 from hermes.kit.ids import new_id
 from hermes.kit.text import one_line
+from hermes.ports.model import OutputConstraints, OutputFormat
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -31,6 +39,7 @@ from hermes.schema.messages import (
     ToolCall,
     User,
 )
+from hermes.schema.sessions import Session
 from hermes.schema.tools import ToolSpec
 
 MAX_ATTACHMENTS = 50
@@ -54,11 +63,11 @@ class _ParsedMessage(Struct):
 
 
 class TurnInput(Struct, frozen=True):
-    """`past` is the history; `asked` and `results` start the turn."""
+    """What a turn gets: the history, and the question or tool results that start it."""
 
     instructions: str
-    past: tuple[Message, ...]
-    asked: User | None
+    history: tuple[Message, ...]
+    question: User | None
     results: tuple[Result, ...]
 
 
@@ -70,7 +79,10 @@ class ParsedMessages:
         self._messages: list[_ParsedMessage] = []
         for number, message in enumerate(messages):
             self._read(message, f"messages[{number}]")
-        begin = _last_assistant(self._messages) + 1
+        answers = [
+            number for number, one in enumerate(self._messages, 1) if one.role == "assistant"
+        ]
+        begin = answers[-1] if answers else 0
         self._history, tail = self._messages[:begin], self._messages[begin:]
         self._results = [one for one in tail if one.role == "tool"]
         self._users = [one for one in tail if one.role == "user" and one.has_content]
@@ -83,10 +95,6 @@ class ParsedMessages:
                 text = f"No earlier message made the call {one_line(one.call, 100)!r}."
                 raise invalid(text, param="messages", code="unknown_tool_call")
 
-    @property
-    def instructions(self) -> str:
-        return "\n\n".join(self._system)
-
     async def store(self, app: App) -> TurnInput:
         """Store attachments and return the input. Raises `ApiError` before storing anything."""
         history = [await _store_message(one, app) for one in self._history]
@@ -96,7 +104,8 @@ class ParsedMessages:
         for one in self._results:
             parts = await _store_parts(one.parts, app)
             results.append(Result(new_id("msg"), one.call, parts))
-        return TurnInput(self.instructions, tuple(history), question, tuple(results))
+        instructions = "\n\n".join(self._system)
+        return TurnInput(instructions, tuple(history), question, tuple(results))
 
     def _read(self, message: ChatMessage, param: str) -> None:
         parts = _read_content(message.content, f"{param}.content")
@@ -121,22 +130,16 @@ class ParsedMessages:
                 self._messages.append(_ParsedMessage("tool", parts, call=message.tool_call_id))
 
 
-def client_tools(tools: Sequence[ChatTool] | None) -> tuple[ToolSpec, ...]:
-    """Return the client's tools as tool specs."""
+def client_tools(functions: Sequence[ToolFunction]) -> tuple[ToolSpec, ...]:
+    """Return the client's tools as tool specs. Raises `ApiError` for a duplicate name."""
     specs: dict[str, ToolSpec] = {}
-    for number, tool in enumerate(tools or ()):
-        function = tool.function
+    for number, function in enumerate(functions):
         if function.name in specs:
             message = f"Duplicate tool name {function.name!r}."
             raise invalid(message, param=f"tools[{number}].function.name")
         schema = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = ToolSpec(function.name, function.description or "", schema)
     return tuple(specs.values())
-
-
-def _last_assistant(messages: Sequence[_ParsedMessage]) -> int:
-    positions = [position for position, one in enumerate(messages) if one.role == "assistant"]
-    return positions[-1] if positions else -1
 
 
 def _read_content(
@@ -182,12 +185,10 @@ def _read_call(call: HistoryCall, param: str) -> ToolCall:
 
 
 async def _store_parts(parts: Sequence[Text | Attachment], app: App) -> tuple[Text | Media, ...]:
-    return tuple(
-        [
-            part if isinstance(part, Text) else await attachments.store_attachment(part, app)
-            for part in parts
-        ]
-    )
+    stored = [
+        part if isinstance(part, Text) else await store_attachment(part, app) for part in parts
+    ]
+    return tuple(stored)
 
 
 async def _store_message(parsed: _ParsedMessage, app: App) -> Message:
@@ -204,3 +205,89 @@ async def _store_message(parsed: _ParsedMessage, app: App) -> Message:
             return Assistant(message_id, (*texts, *parsed.calls), stop)
         case _:
             raise ApiError(400, "invalid_request", f"Unknown role {parsed.role!r}.")
+
+
+class ToolChoice(Struct, frozen=True):
+    """Client tools and how they may be called; `only_client_tools` leaves out our own tools."""
+
+    client_tools: tuple[ToolSpec, ...]
+    only_client_tools: bool
+    calling: OutputConstraints
+
+
+def read_tool_choice(
+    tools: tuple[ToolSpec, ...], choice: str | dict[str, Any] | None, parallel: bool | None
+) -> ToolChoice:
+    """Raises `ApiError` for an invalid choice."""
+    single, name = parallel is False and bool(tools), ""
+    match choice:
+        case None | "auto":
+            calling = OutputConstraints(single=single)
+            return ToolChoice(tools, only_client_tools=False, calling=calling)
+        case "none":
+            return ToolChoice((), only_client_tools=True, calling=OutputConstraints())
+        case "required":
+            error = 'tool_choice is "required", but the request has no tools.'
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "function",
+            "name": str(name),
+        }:
+            tools = tuple(spec for spec in tools if spec.name == name)
+            error = "tool_choice does not name a tool of this request."
+        case _:
+            tools, error = (), "tool_choice must be auto, none, required or a function."
+    if not tools:
+        raise invalid(error, param="tool_choice")
+    calling = OutputConstraints(required=True, name=name, single=single)
+    return ToolChoice(tools, only_client_tools=True, calling=calling)
+
+
+def read_response_format(given: ResponseFormat | None) -> OutputFormat | None:
+    """Raises `ApiError` if the schema is missing."""
+    if given is None or given.type == "text":
+        return None
+    if given.type == "json_object":
+        return OutputFormat()
+    json_schema = given.json_schema
+    if json_schema is None or json_schema.schema is None:
+        raise invalid("The schema is missing.", param="response_format.json_schema")
+    return OutputFormat(schema=json_schema.schema, name=json_schema.name, strict=json_schema.strict)
+
+
+def read_text_format(given: TextFormat | None) -> OutputFormat | None:
+    """Raises `ApiError` if the name or the schema is missing."""
+    if given is None or given.type == "text":
+        return None
+    if given.type == "json_object":
+        return OutputFormat()
+    if given.schema is UNSET or given.name is UNSET:
+        raise invalid("The schema or its name is missing.", param="text.format")
+    strict = None if given.strict is UNSET else given.strict
+    return OutputFormat(schema=given.schema, name=given.name, strict=strict)
+
+
+def with_output_format(choice: ToolChoice, output_format: OutputFormat | None) -> ToolChoice:
+    """Return the choice with this output format added."""
+    if output_format is None:
+        return choice
+    return structs.replace(choice, calling=structs.replace(choice.calling, format=output_format))
+
+
+async def require_output_format(app: App, session: Session, route: ModelRoute | None) -> None:
+    """Raises `ApiError` if the model does not support JSON output."""
+    if route is not None:
+        session = structs.replace(session, model=route.model, provider=route.provider)
+    backend = "The runtime of this session"
+    if has_own_model(app):
+        model = await app.models.model_for(session)
+        if app.models.profile_of(model).forms:
+            return
+        backend = f"{model.provider}/{model.name}"
+    message = f"{backend} does not support structured output."
+    message = f"{message} Ask for JSON in the prompt, or use a tool."
+    raise invalid(message, param="response_format", code="unsupported_response_format")
+
+
+def has_own_model(app: App) -> bool:
+    """Whether turns use a model here, and not the Codex runtime."""
+    return not app.codex.enabled

@@ -16,7 +16,7 @@ from hermes.app.session_services import ChatHandoff, ProjectInstructions, Sessio
 from hermes.app.storage import load_images
 from hermes.app.toolbox import Toolbox
 from hermes.commands.services import (
-    BackgroundJob,
+    BackgroundTask,
     CommandServices,
     PlatformControl,
     PlatformState,
@@ -280,10 +280,10 @@ class SessionJobs:
         task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
         return await self._delegations.dispatch(scope, [task], asked=True)
 
-    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]:
+    async def list_tasks(self, session: Session) -> Sequence[BackgroundTask]:
         now = self._clock.now()
         processes = [
-            BackgroundJob(
+            BackgroundTask(
                 name=one.id,
                 command=one.command,
                 seconds=((one.ended or now) - one.started).total_seconds(),
@@ -292,7 +292,7 @@ class SessionJobs:
             for one in await self._processes.list_for(_SessionOwner(session.id, session.key))
         ]
         return processes + [
-            BackgroundJob(
+            BackgroundTask(
                 name=f"{going.work.id} [{number}]",
                 command=task.goal,
                 seconds=(now - going.started).total_seconds(),

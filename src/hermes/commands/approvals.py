@@ -2,12 +2,20 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from anyio import to_thread
 
 from hermes.approvals.service import Answerer, ApprovalService
-from hermes.commands.command import Availability, Command, CommandContext, CommandReply, TextReply
-from hermes.commands.services import InstructionFile, InstructionFiles
+from hermes.commands.command import (
+    Availability,
+    Command,
+    CommandContext,
+    CommandReply,
+    TextReply,
+    require_service,
+)
+from hermes.commands.services import InstructionFile
 from hermes.kit.terminal_text import escape_controls
 from hermes.kit.text import head_and_tail, one_line
 from hermes.schema.errors import UsageError
@@ -16,6 +24,8 @@ from hermes.schema.questions import ApprovalChoice
 _ID_LENGTH = 8
 """Characters of an id that identify it in a list."""
 _CHOICES = frozenset({"once", "session", "always"})
+_MAX_SHOWN = 20_000
+"""Characters shown of a trusted file."""
 _QUESTION_ID = re.compile(r"(?:ask_)?[0-9A-Za-z]{6,40}")
 
 
@@ -63,18 +73,15 @@ async def _yolo(context: CommandContext, args: str) -> CommandReply:
     service, session = _approval_service(context), context.conversation.session
     if context.in_chat and not context.conversation.started:
         raise UsageError("There is no session here yet.", hint="Send a message first.")
-    match args.lower():
-        case "":
-            on = not await service.yolo(session.id)
-        case "on" | "off":
-            on = args.lower() == "on"
-        case _:
-            raise UsageError("/yolo takes on, off or nothing.")
+    word = args.lower()
+    if word not in {"", "on", "off"}:
+        raise UsageError("/yolo takes on, off or nothing.")
+    on = word == "on" if word else not await service.yolo(session.id)
     await service.set_yolo(session.id, on=on)
     if on:
         return TextReply(
             "Approvals are off for this session. Commands that would destroy the machine are "
-            "still refused. /yolo turns approvals on again."
+            "still blocked. /yolo turns approvals on again."
         )
     return TextReply("Approvals are on again for this session.")
 
@@ -83,17 +90,17 @@ async def _approvals(context: CommandContext, args: str) -> CommandReply:
     service = _approval_service(context)
     match args.split():
         case [] | ["list"]:
-            return TextReply(await _grant_list(service, context.conversation.session.id))
+            return TextReply(await _saved_approvals(service, context.conversation.session.id))
         case ["revoke", name]:
-            grant = await service.revoke(name)
-            return TextReply(f"Revoked: {one_line(grant.text, 200)}")
+            saved = await service.revoke(name)
+            return TextReply(f"Revoked: {one_line(saved.text, 200)}")
         case _:
             raise UsageError(
                 "/approvals takes list or revoke.", hint="For example: /approvals revoke 1A2B3C4D"
             )
 
 
-async def _grant_list(service: ApprovalService, session: str) -> str:
+async def _saved_approvals(service: ApprovalService, session: str) -> str:
     durations = {"": "always", session: "this session"}
     lines = [
         f"{one.id[-_ID_LENGTH:]}  {durations.get(one.session, 'another session')}  "
@@ -107,10 +114,7 @@ async def _grant_list(service: ApprovalService, session: str) -> str:
 
 
 def _approval_service(context: CommandContext) -> ApprovalService:
-    service = context.services.approvals
-    if service is None:
-        raise UsageError("Approvals are not available here.")
-    return service
+    return require_service(context.services.approvals, "Approvals are not available here.")
 
 
 def _answerer(context: CommandContext) -> Answerer:
@@ -122,56 +126,14 @@ def _answerer(context: CommandContext) -> Answerer:
     )
 
 
-def _has_approvals(context: CommandContext) -> bool:
-    return context.services.approvals is not None
-
-
-COMMANDS = (
-    Command(
-        name="approve",
-        usage="[session | always] [id | all]",
-        summary="Approve what the agent asks for.",
-        availability=Availability.CHAT,
-        is_available=_has_approvals,
-        run=_approve,
-    ),
-    Command(
-        name="deny",
-        usage="[id | all] [reason]",
-        summary="Deny what the agent asks for.",
-        availability=Availability.CHAT,
-        is_available=_has_approvals,
-        run=_deny,
-    ),
-    Command(
-        name="yolo",
-        usage="[on | off]",
-        summary="Turn approvals off for this session, or on again.",
-        owner_only=True,
-        is_available=_has_approvals,
-        run=_yolo,
-    ),
-    Command(
-        name="approvals",
-        usage="[list | revoke id]",
-        summary="List saved approvals, or revoke one.",
-        owner_only=True,
-        is_available=_has_approvals,
-        run=_approvals,
-    ),
-)
-
-
-_MAX_SHOWN = 20_000
-
-
 async def _trust(context: CommandContext, args: str) -> CommandReply:
-    files, workspace = _instruction_files(context), context.conversation.session.cwd
+    files, directory = context.services.instruction_files, context.conversation.session.cwd
+    files = require_service(files, "Instruction files are not available here.")
     if not args:
-        return TextReply(_instruction_list(await to_thread.run_sync(files.list_files, workspace)))
-    file = await to_thread.run_sync(files.trust, workspace, args)
+        return TextReply(_instruction_list(await to_thread.run_sync(files.list_files, directory)))
+    file = await to_thread.run_sync(files.trust, directory, args)
     return TextReply(
-        f"{file.path} is trusted in its current form, from the next session on (/new). If it "
+        f"{file.path} is trusted in its current form, starting with the next session (/new). If it "
         f"changes, trust it again. Its content:\n\n"
         f"{head_and_tail(escape_controls(file.text), _MAX_SHOWN)}"
     )
@@ -180,7 +142,7 @@ async def _trust(context: CommandContext, args: str) -> CommandReply:
 def _instruction_list(files: Sequence[InstructionFile]) -> str:
     """List the files; only the first trusted one is used."""
     if not files:
-        return "This workspace has no instruction files."
+        return "This working directory has no instruction files."
     lines: list[str] = []
     has_followed = False
     for file in files:
@@ -193,24 +155,45 @@ def _instruction_list(files: Sequence[InstructionFile]) -> str:
     return "\n".join(lines)
 
 
-def _instruction_files(context: CommandContext) -> InstructionFiles:
-    files = context.services.instruction_files
-    if files is None:
-        raise UsageError("Instruction files are not available here.")
-    return files
+_approval_command = partial(
+    Command, is_available=lambda context: context.services.approvals is not None
+)
 
-
-def _has_instruction_files(context: CommandContext) -> bool:
-    return context.services.instruction_files is not None
-
-
-TRUST_COMMANDS = (
+COMMANDS = (
+    _approval_command(
+        name="approve",
+        usage="[session | always] [id | all]",
+        summary="Approve what the agent asks for.",
+        availability=Availability.CHAT,
+        run=_approve,
+    ),
+    _approval_command(
+        name="deny",
+        usage="[id | all] [reason]",
+        summary="Deny what the agent asks for.",
+        availability=Availability.CHAT,
+        run=_deny,
+    ),
+    _approval_command(
+        name="yolo",
+        usage="[on | off]",
+        summary="Turn approvals off for this session, or on again.",
+        owner_only=True,
+        run=_yolo,
+    ),
+    _approval_command(
+        name="approvals",
+        usage="[list | revoke id]",
+        summary="List saved approvals, or revoke one.",
+        owner_only=True,
+        run=_approvals,
+    ),
     Command(
         name="trust",
         usage="[file]",
-        summary="List the instruction files of this workspace, or trust one.",
+        summary="List the instruction files in this working directory, or trust one.",
         owner_only=True,
-        is_available=_has_instruction_files,
+        is_available=lambda context: context.services.instruction_files is not None,
         run=_trust,
     ),
 )

@@ -1,8 +1,16 @@
-"""Slash commands that save and restore the files of the workspace."""
+"""Slash commands that save and restore the files in the working directory."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from hermes.commands.command import Availability, Command, CommandContext, CommandReply, TextReply
+from hermes.commands.command import (
+    Availability,
+    Command,
+    CommandContext,
+    CommandReply,
+    TextReply,
+    require_service,
+)
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.ports.checkpoints import Checkpoint, Checkpoints, RestoreResult
 from hermes.schema.errors import SessionBusy, UsageError
@@ -23,7 +31,7 @@ async def _rollback(context: CommandContext, args: str) -> CommandReply:
     saved = await checkpoints.list(context.conversation.session.cwd)
     if not saved:
         raise UsageError(
-            "This workspace has no checkpoints yet.",
+            "This working directory has no checkpoints yet.",
             hint="One is saved before a turn first changes files; /snapshot saves one now.",
         )
     if not args:
@@ -52,7 +60,7 @@ async def _restore(
         turns = await conversation.rewind(first.seq) if first is not None else 0
         if turns:
             sentences.append(f"Undid {plural(turns, 'turn')}.")
-    sentences.append("/rollback 1 undoes the change of the files.")
+    sentences.append("/rollback 1 undoes the change to the files.")
     failed = "".join(f"\n  {name}" for name in restored.failed)
     return TextReply(" ".join(sentences) + failed, undone=turns)
 
@@ -94,36 +102,32 @@ def _checkpoint_line(number: int, checkpoint: Checkpoint, rows: Sequence[StoredM
 
 
 def _checkpoints(context: CommandContext) -> Checkpoints:
-    checkpoints = context.services.checkpoints
-    if checkpoints is None:
-        raise UsageError(
-            "Checkpoints are disabled.",
-            hint="Enable them with: hermes config set checkpoints.enabled true",
-        )
-    return checkpoints
+    return require_service(
+        context.services.checkpoints,
+        "Checkpoints are disabled.",
+        hint="Enable them with: hermes config set checkpoints.enabled true",
+    )
 
 
-def _has_checkpoints(context: CommandContext) -> bool:
-    return context.services.checkpoints is not None
-
+_checkpoint_command = partial(
+    Command,
+    owner_only=True,
+    is_available=lambda context: context.services.checkpoints is not None,
+)
 
 COMMANDS = (
-    Command(
+    _checkpoint_command(
         name="rollback",
         usage="[number]",
         summary="List checkpoints, or restore files and conversation from one.",
-        owner_only=True,
-        is_available=_has_checkpoints,
         run=_rollback,
     ),
-    Command(
+    _checkpoint_command(
         name="snapshot",
         aliases=("snap",),
         usage="[note]",
-        summary="Save a checkpoint of the workspace.",
+        summary="Save a checkpoint of the working directory.",
         availability=Availability.TERMINAL,
-        owner_only=True,
-        is_available=_has_checkpoints,
         run=_snapshot,
     ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -16,9 +16,12 @@ from hermes.commands.surface import (
     Surface,
 )
 from hermes.ports.store import SessionArchive
+from hermes.schema.errors import UsageError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Role
 from hermes.session.conversation import Conversation
+
+Service = TypeVar("Service")
 
 
 class TextReply(Struct, frozen=True):
@@ -26,7 +29,7 @@ class TextReply(Struct, frozen=True):
 
     text: str
     clear: bool = False  # clear the screen first
-    clip: str = ""  # text for the clipboard
+    clipboard: str = ""
     progress: str = ""  # new level of tool progress
     undone: int = 0  # number of turns removed from the transcript
 
@@ -34,20 +37,20 @@ class TextReply(Struct, frozen=True):
 class ResumedReply(Struct, frozen=True):
     """The conversation continues in another session."""
 
-    told: str
+    message: str
     recap: str = ""  # its last messages
 
     @property
     def text(self) -> str:
-        return "\n".join(filter(None, (self.told, self.recap)))
+        return "\n".join(filter(None, (self.message, self.recap)))
 
 
 class SubmitReply(Struct, frozen=True):
     """A message to submit to the agent in the user's name."""
 
     parts: tuple[Text | Media, ...]
-    manner: BusyMode | None = None  # overrides the default while a turn is running
-    told: str = ""  # shown to the user
+    busy_mode: BusyMode | None = None  # overrides the default while a turn is running
+    notice: str = ""  # shown to the user
     undone: int = 0  # number of turns removed from the transcript
 
 
@@ -58,8 +61,8 @@ class QuitReply(Struct, frozen=True):
 class ScreenReply(Struct, frozen=True):
     """An action on the terminal's screen."""
 
-    what: ScreenAction
-    words: str = ""  # `on`, `off` or empty to toggle; for COMPOSE the initial text
+    action: ScreenAction
+    argument: str = ""  # `on`, `off` or empty to toggle; for COMPOSE the initial text
 
 
 CommandReply: TypeAlias = TextReply | ResumedReply | SubmitReply | QuitReply | ScreenReply
@@ -106,15 +109,17 @@ class Availability(Enum):
     BOTH = frozenset(Surface)
 
 
-def _always_available(context: CommandContext) -> bool:
-    return True
+def require_service(service: Service | None, message: str, hint: str = "") -> Service:
+    """Return the service. Raises `UsageError` if it is missing on this surface."""
+    if service is None:
+        raise UsageError(message, hint=hint)
+    return service
 
 
 class Command(Struct, frozen=True, kw_only=True):
     """A slash command.
 
-    A command whose `is_available` are not met is not listed; when typed anyway, it says what is
-    missing.
+    A command that is not available is not listed; when typed anyway, it says what is missing.
     """
 
     name: str
@@ -123,8 +128,8 @@ class Command(Struct, frozen=True, kw_only=True):
     usage: str = ""
     aliases: tuple[str, ...] = ()
     availability: Availability = Availability.BOTH
-    owner_only: bool = False  # for owners only
-    is_available: Callable[[CommandContext], bool] = _always_available
+    owner_only: bool = False
+    is_available: Callable[[CommandContext], bool] = lambda context: True
 
     def is_offered(self, context: CommandContext) -> bool:
         """Whether the command is offered to this user on this surface."""

@@ -2,10 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from msgspec import Struct
 
-from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
+from hermes.commands.command import (
+    Command,
+    CommandContext,
+    CommandReply,
+    TextReply,
+    require_service,
+)
 from hermes.commands.services import ContextUsage, ContextWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.kit.text import parse_count, plural
@@ -21,18 +28,12 @@ _PART_SYMBOLS = {
 }  # fmt: skip
 _FREE_SYMBOL = "·"
 _CHART_DAYS = 14
-"""Days shown in the chart."""
 _MAX_SESSIONS = 1_000
-
-
-def _has_window(context: CommandContext) -> bool:
-    return context.services.context_window is not None
 
 
 def _window(context: CommandContext) -> ContextWindow:
     window = context.services.context_window
-    if window is None:
-        raise UsageError("The context window is not available here.")
+    window = require_service(window, "The context window is not available here.")
     if not context.conversation.started:
         raise UsageError("The conversation is empty.", hint="Send a message first.")
     return window
@@ -52,7 +53,7 @@ async def _compress(context: CommandContext, args: str) -> CommandReply:
         )
     # Compaction wrote a new system prompt.
     await context.conversation.resume(session.id)
-    cost = "" if result.cost is None else f" It cost ${result.cost:,.4f}."
+    cost = "" if result.cost is None else f" It cost {_price_text(result.cost)}."
     if result.by:
         return TextReply(
             f"{result.by} compacted its history from about {result.before:,} to "
@@ -91,8 +92,8 @@ def _usage_lines(usage: ContextUsage) -> list[str]:
         for name, tokens in usage.parts.items()
     ]
     if usage.times:
-        cost = "price unknown" if usage.cost is None else f"${usage.cost:,.4f}"
-        lines.append(f"  compacted {plural(usage.times, 'time')} so far, {cost}")
+        times = plural(usage.times, "time")
+        lines.append(f"  compacted {times} so far, {_price_text(usage.cost)}")
     return lines
 
 
@@ -146,9 +147,9 @@ def _usage_table(entries: Sequence[ModelUsage]) -> list[str]:
     rows = [["model", "calls", "tokens in", "from cache", "tokens out", "cost"]]
     for entry in entries:
         tokens = entry.usage
-        cost = "unknown" if entry.cost is None else f"${entry.cost:,.4f}"
         counts = (entry.calls, tokens.input, tokens.cache_read, tokens.output)
-        rows.append([f"{entry.provider}/{entry.model}", *(f"{one:,}" for one in counts), cost])
+        row = [f"{entry.provider}/{entry.model}", *(f"{one:,}" for one in counts)]
+        rows.append([*row, _price_text(entry.cost, "unknown")])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -196,43 +197,37 @@ def usage_line(entry: ModelUsage) -> str:
 
 
 def usage_text(calls: int, tokens: Usage, cost: float | None) -> str:
-    price = "price unknown" if cost is None else f"${cost:,.4f}"
     cached = f", {tokens.cache_read:,} from cache" if tokens.cache_read else ""
     return (
         f"{plural(calls, 'call')}, {tokens.input:,} tokens in{cached}, {tokens.output:,} out, "
-        f"{price}"
+        f"{_price_text(cost)}"
     )
 
 
+def _price_text(cost: float | None, unknown: str = "price unknown") -> str:
+    return unknown if cost is None else f"${cost:,.4f}"
+
+
+_window_command = partial(
+    Command, is_available=lambda context: context.services.context_window is not None
+)
+
 COMMANDS = (
-    Command(
+    _window_command(
         name="compress",
         aliases=("compact",),
         usage="[here turns] [what matters] [--preview]",
         summary="Summarize the conversation to free context.",
-        is_available=_has_window,
         run=_compress,
     ),
-    Command(
-        name="context",
-        summary="Show what fills the context window.",
-        is_available=_has_window,
-        run=_context,
-    ),
-    Command(
+    _window_command(name="context", summary="Show what fills the context window.", run=_context),
+    _window_command(
         name="pin",
         usage="[text]",
         summary="Keep a text in context for the whole session.",
-        is_available=_has_window,
         run=_pin,
     ),
-    Command(
-        name="unpin",
-        usage="<number>",
-        summary="Remove a pin.",
-        is_available=_has_window,
-        run=_unpin,
-    ),
+    _window_command(name="unpin", usage="<number>", summary="Remove a pin.", run=_unpin),
     Command(
         name="insights",
         usage="[days]",

@@ -1,9 +1,16 @@
 """Slash commands for memory, skills and their history."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from hermes.commands.command import Command, CommandContext, CommandReply, SubmitReply, TextReply
+from hermes.commands.command import (
+    Command,
+    CommandContext,
+    CommandReply,
+    SubmitReply,
+    TextReply,
+    require_service,
+)
 from hermes.commands.services import LearningControl, SkillSummary
 from hermes.kit.text import one_line, plural
 from hermes.schema.errors import UsageError
@@ -25,8 +32,7 @@ async def _memory(context: CommandContext, args: str) -> CommandReply:
                 await learning.memory() + _missing_tool_note(context, "memory", _NO_MEMORY_TOOL)
             )
         case ["pending"]:
-            waiting = await learning.pending("memory")
-            return TextReply("\n".join(waiting) or "Nothing is pending.")
+            return TextReply("\n".join(await learning.pending("memory")) or "Nothing is pending.")
         case ["approve", name]:
             return TextReply("\n".join(await learning.accept(name, "memory")))
         case ["reject", name]:
@@ -46,7 +52,7 @@ async def _memory(context: CommandContext, args: str) -> CommandReply:
 
 def _approval_text(*, on: bool) -> str:
     if on:
-        return "Every change of memory needs your approval; /memory pending lists them."
+        return "Every change to memory needs your approval; /memory pending lists them."
     return "Your own statements are saved immediately; untrusted content needs your approval."
 
 
@@ -54,8 +60,10 @@ async def _skills(context: CommandContext, args: str) -> CommandReply:
     learning = _learning(context)
     match args.split():
         case [] | ["list"]:
-            none = _missing_tool_note(context, "skill_view", _NO_SKILL_TOOLS)
-            return TextReply(await _skill_list(learning) + none)
+            skills = [*await learning.skills(), *await learning.bundles()]
+            lines = "\n".join(map(_skill_line, skills)) or "There are no skills yet."
+            note = _missing_tool_note(context, "skill_view", _NO_SKILL_TOOLS)
+            return TextReply(lines + note)
         case ["show", name]:
             return TextReply(await learning.skill(name))
         case ["pin" | "unpin" as action, name]:
@@ -68,27 +76,17 @@ async def _skills(context: CommandContext, args: str) -> CommandReply:
             )
 
 
-async def _skill_list(learning: LearningControl) -> str:
-    lines = [_skill_line(skill) for skill in await learning.skills()]
-    lines += [_skill_line(skill) for skill in await learning.bundles()]
-    return "\n".join(lines) or "There are no skills yet."
-
-
 async def _bundles(context: CommandContext, args: str) -> CommandReply:
     if args:
         raise UsageError("/bundles takes no arguments.", hint="/<name> uses a bundle.")
-    lines = [_skill_line(skill) for skill in await _learning(context).bundles()]
-    none = "There are no bundles yet. Create one with: hermes bundles create"
-    return TextReply("\n".join(lines) or none)
+    lines = "\n".join(map(_skill_line, await _learning(context).bundles()))
+    return TextReply(lines or "There are no bundles yet. Create one with: hermes bundles create")
 
 
 def _skill_line(skill: SkillSummary) -> str:
     about = f": {one_line(skill.description, 120)}" if skill.description else ""
-    return f"/{skill.name}{_marks_text(skill.marks)}{about}"
-
-
-def _marks_text(marks: Sequence[str]) -> str:
-    return f" ({', '.join(marks)})" if marks else ""
+    marks = f" ({', '.join(skill.marks)})" if skill.marks else ""
+    return f"/{skill.name}{marks}{about}"
 
 
 async def _changes(context: CommandContext, args: str) -> CommandReply:
@@ -112,10 +110,10 @@ async def _changes(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _recent_changes(learning: LearningControl) -> str:
-    waiting, changes = await learning.pending(), await learning.changes(_MAX_NEWEST)
-    lines = ["Pending your approval:", *waiting, ""] if waiting else []
+    pending, changes = await learning.pending(), await learning.changes(_MAX_NEWEST)
+    lines = ["Pending your approval:", *pending, ""] if pending else []
     lines += changes or ["There are no changes."]
-    if waiting:
+    if pending:
         lines.append("Decide with /changes approve ID or reject ID; details: /changes show ID.")
     if changes:
         lines.append("Details: /changes show ID. Revert with /changes undo ID.")
@@ -130,9 +128,7 @@ async def _reload_skills(context: CommandContext, args: str) -> CommandReply:
     count = len(await _learning(context).skills())
     # The prompt lists them, so the next turn writes a new one.
     await context.conversation.change(SessionChange(system=""))
-    return TextReply(
-        f"{plural(count, 'skill')} loaded, listed for the model from the next turn on."
-    )
+    return TextReply(f"Loaded {plural(count, 'skill')}; the model sees them in the next turn.")
 
 
 async def _learn(context: CommandContext, args: str) -> CommandReply:
@@ -141,7 +137,7 @@ async def _learn(context: CommandContext, args: str) -> CommandReply:
     if _missing_tool_note(context, "skill_manage", _NO_SKILL_EDITOR):
         raise UsageError(_NO_SKILL_EDITOR, hint="Choose another model with /model.")
     prompt = _LEARN_PROMPT.read_text("utf-8").strip().replace("{what}", args)
-    return SubmitReply((Text(prompt),), told="Writing a skill.")
+    return SubmitReply((Text(prompt),), notice="Writing a skill.")
 
 
 def _missing_tool_note(context: CommandContext, tool: str, text: str) -> str:
@@ -154,68 +150,38 @@ def _missing_tool_note(context: CommandContext, tool: str, text: str) -> str:
 
 
 def _learning(context: CommandContext) -> LearningControl:
-    learning = context.services.learning
-    if learning is None:
-        raise UsageError("Learning is not available here.")
-    return learning
+    return require_service(context.services.learning, "Learning is not available here.")
 
 
-def _has_learning(context: CommandContext) -> bool:
-    return context.services.learning is not None
-
+_learning_command = partial(
+    Command, owner_only=True, is_available=lambda context: context.services.learning is not None
+)
 
 COMMANDS = (
-    Command(
+    _learning_command(
         name="memory",
         usage="[pending | approve id | reject id | approval on|off]",
         summary="Show memory, and approve or reject changes to it.",
-        owner_only=True,
-        is_available=_has_learning,
         run=_memory,
     ),
-    Command(
+    _learning_command(
         name="skills",
         usage="[list | show name | pin name | unpin name]",
         summary="List skills; /<name> uses one.",
-        owner_only=True,
-        is_available=_has_learning,
         run=_skills,
     ),
-    Command(
-        name="bundles",
-        summary="List bundles of skills.",
-        owner_only=True,
-        is_available=_has_learning,
-        run=_bundles,
-    ),
-    Command(
+    _learning_command(name="bundles", summary="List bundles of skills.", run=_bundles),
+    _learning_command(
         name="changes",
         usage="[show id | approve id | reject id | undo id]",
-        summary="List changes of memory and skills, and undo them.",
-        owner_only=True,
-        is_available=_has_learning,
+        summary="List changes to memory and skills, and undo them.",
         run=_changes,
     ),
-    Command(
-        name="curator",
-        summary="Show the last curation of skills.",
-        owner_only=True,
-        is_available=_has_learning,
-        run=_curator,
+    _learning_command(name="curator", summary="Show the last curation of skills.", run=_curator),
+    _learning_command(
+        name="reload-skills", summary="Reload the list of skills.", run=_reload_skills
     ),
-    Command(
-        name="reload-skills",
-        summary="Reload the list of skills.",
-        owner_only=True,
-        is_available=_has_learning,
-        run=_reload_skills,
-    ),
-    Command(
-        name="learn",
-        usage="<what>",
-        summary="Write a skill about something.",
-        owner_only=True,
-        is_available=_has_learning,
-        run=_learn,
+    _learning_command(
+        name="learn", usage="<what>", summary="Write a skill about something.", run=_learn
     ),
 )

@@ -1,6 +1,12 @@
 """Slash commands that choose the model, its reasoning effort, the personality and the runtime."""
 
-from hermes.commands.command import Command, CommandContext, CommandReply, TextReply
+from hermes.commands.command import (
+    Command,
+    CommandContext,
+    CommandReply,
+    TextReply,
+    require_service,
+)
 from hermes.commands.services import SettingsControl
 from hermes.commands.surface import BusyMode
 from hermes.kit.text import one_line
@@ -27,11 +33,9 @@ async def _model(context: CommandContext, args: str) -> CommandReply:
     # The prompt names the model, so the next turn writes a new one.
     change = SessionChange(model=model.name, provider=model.provider, system="")
     await context.conversation.change(change)
-    where = "from the next message on"
     removed = await context.models.save_default(model) if everywhere else ()
-    if everywhere:
-        where += ", and for new sessions"
-    lines = [f"Using {model.provider}/{model.name} {where}."]
+    where = " and in new sessions" if everywhere else ""
+    lines = [f"Using {model.provider}/{model.name}, starting with the next message{where}."]
     if removed:
         lines.append(f"Removed settings of the previous provider: {', '.join(removed)}.")
     return TextReply("\n".join([*lines, f"warning: {doubt}"] if doubt else lines))
@@ -78,10 +82,10 @@ async def _reasoning(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("Only an owner may choose the reasoning effort of new sessions.")
     settings = _settings(context) if everywhere else None
     await context.conversation.change(SessionChange(effort=effort))
-    if settings is None:
-        return TextReply(f"Reasoning effort {effort} from the next message on.")
-    await settings.save_effort(effort)
-    return TextReply(f"Reasoning effort {effort} from the next message on, and as the default.")
+    if settings is not None:
+        await settings.save_effort(effort)
+    default = ", and as the default" if settings else ""
+    return TextReply(f"Reasoning effort {effort}, starting with the next message{default}.")
 
 
 def _effort_text(context: CommandContext) -> str:
@@ -92,10 +96,7 @@ def _effort_text(context: CommandContext) -> str:
 
 
 def _settings(context: CommandContext) -> SettingsControl:
-    settings = context.services.settings
-    if settings is None:
-        raise UsageError("Settings cannot be changed from here.")
-    return settings
+    return require_service(context.services.settings, "Settings cannot be changed from here.")
 
 
 async def _personality(context: CommandContext, args: str) -> CommandReply:
@@ -105,27 +106,24 @@ async def _personality(context: CommandContext, args: str) -> CommandReply:
     if not args:
         return TextReply(_personalities(context, settings))
     if name not in _NO_PERSONALITY and name not in known:
-        raise UsageError(f"Unknown personality {args!r}.", hint="/personality lists them.")
+        raise UsageError(f"Unknown personality: {args}.", hint="/personality lists them.")
     chosen = "none" if name in _NO_PERSONALITY else name
     # It is part of the prompt, so the next turn writes a new one.
     await context.conversation.change(SessionChange(personality=chosen, system=""))
-    if chosen == "none":
-        return TextReply("No personality from the next message on.")
-    return TextReply(f"Personality {chosen} from the next message on.")
+    personality = "No personality" if chosen == "none" else f"Personality {chosen}"
+    return TextReply(f"{personality}, starting with the next message.")
 
 
 def _personalities(context: CommandContext, settings: SettingsControl) -> str:
     known = settings.personalities()
     current = context.conversation.session.personality or settings.personality() or "none"
     width = max((len(name) for name in known), default=0)
-    lines = [f"  {name:<{width}}  {_opening_words(text)}" for name, text in sorted(known.items())]
+    lines: list[str] = []
+    for name, text in sorted(known.items()):
+        # Headings are much alike.
+        body = [line for line in text.splitlines() if not line.startswith("#")]
+        lines.append(f"  {name:<{width}}  {one_line(' '.join(body), 60)}")
     return "\n".join([f"The personality is {current}. Available:", *lines, "  none"])
-
-
-def _opening_words(text: str) -> str:
-    """The beginning of the text without headings, which are much alike."""
-    body = [line for line in text.splitlines() if not line.startswith("#")]
-    return one_line(" ".join(body), 60)
 
 
 async def _busy(context: CommandContext, args: str) -> CommandReply:
@@ -147,7 +145,8 @@ async def _busy(context: CommandContext, args: str) -> CommandReply:
     if context.services.settings is not None:
         await context.services.settings.save_busy_mode(mode)
     control.set_busy_mode(mode)
-    return TextReply(f"From the next turn on, a message during a turn will {_BUSY_EFFECTS[mode]}.")
+    effect = _BUSY_EFFECTS[mode]
+    return TextReply(f"Starting with the next turn, a message during a turn will {effect}.")
 
 
 _BUSY_EFFECTS = {
@@ -157,6 +156,31 @@ _BUSY_EFFECTS = {
     BusyMode.COLLECT: "be queued and answered together with the others",
 }
 _BUSY_MODES = ", ".join(BusyMode)
+
+
+_RUNTIME_NAMES = {
+    "auto": "auto",
+    "off": "auto",
+    "codex_app_server": "codex_app_server",
+    "codex": "codex_app_server",
+    "on": "codex_app_server",
+}
+_RUNTIME_TEXT = {
+    "auto": "Turns are run by Hermes.",
+    "codex_app_server": "Turns with OpenAI models are run by codex.",
+}
+
+
+async def _codex_runtime(context: CommandContext, args: str) -> CommandReply:
+    runtimes = context.services.runtimes
+    runtimes = require_service(runtimes, "The runtime cannot be changed from here.")
+    word = args.strip().lower()
+    if word in {"", "status"}:
+        current = runtimes.current()
+        return TextReply(f"{_RUNTIME_TEXT[current]} (model.openai_runtime: {current})")
+    if word not in _RUNTIME_NAMES:
+        raise UsageError("/codex-runtime takes auto or codex_app_server.")
+    return TextReply(await runtimes.choose(_RUNTIME_NAMES[word]))
 
 
 COMMANDS = (
@@ -185,36 +209,6 @@ COMMANDS = (
         is_available=lambda context: context.accepts_input_while_busy,
         run=_busy,
     ),
-)
-
-
-_RUNTIME_NAMES = {
-    "auto": "auto",
-    "off": "auto",
-    "codex_app_server": "codex_app_server",
-    "codex": "codex_app_server",
-    "on": "codex_app_server",
-}
-_RUNTIME_TEXT = {
-    "auto": "Turns are run by Hermes.",
-    "codex_app_server": "Turns with OpenAI models are run by codex.",
-}
-
-
-async def _codex_runtime(context: CommandContext, args: str) -> CommandReply:
-    runtimes = context.services.runtimes
-    if runtimes is None:
-        raise UsageError("The runtime cannot be changed from here.")
-    word = args.strip().lower()
-    if word in {"", "status"}:
-        current = runtimes.current()
-        return TextReply(f"{_RUNTIME_TEXT[current]} (model.openai_runtime: {current})")
-    if word not in _RUNTIME_NAMES:
-        raise UsageError("/codex-runtime takes auto or codex_app_server.")
-    return TextReply(await runtimes.choose(_RUNTIME_NAMES[word]))
-
-
-RUNTIME_COMMANDS = (
     Command(
         name="codex-runtime",
         summary="Choose whether codex or Hermes runs turns with OpenAI models.",

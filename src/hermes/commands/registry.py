@@ -11,6 +11,7 @@ from hermes.commands.command import (
     CommandReply,
     SubmitReply,
     TextReply,
+    require_service,
 )
 from hermes.kit.text import parse_count
 from hermes.schema.errors import UsageError
@@ -21,7 +22,7 @@ _PAGE_SIZE = 15
 """Commands per page in a chat."""
 
 MAX_NAME_WIDTH = 26
-"""Width of the column with the command; the summary gets the rest."""
+"""Width of the command column; the summary gets the rest."""
 
 
 class Registry:
@@ -59,17 +60,16 @@ class Registry:
         """Find by name or alias; `_` matches `-`, which some platforms do not allow in commands."""
         command = self._by_name.get(name.lower().replace("_", "-"))
         if command is None:
-            raise UsageError(f"Unknown command /{name}.", hint=self._suggestion(name))
+            raise UsageError(f"Unknown command: /{name}.", hint=self._suggestion(name))
         return command
 
     async def run(self, context: CommandContext, line: str) -> CommandReply:
         """Run `/name args`. Raises `UsageError` if it is unknown or not permitted."""
         name, *args = line.strip().removeprefix("/").split(None, 1) or [""]
-        command = self.resolve(context, name)
-        return await command.run(context, args[0].strip() if args else "")
+        return await self.resolve(context, name).run(context, args[0].strip() if args else "")
 
     def resolve(self, context: CommandContext, name: str) -> Command:
-        """Return the command if the user may use it here. Raises `UsageError` otherwise."""
+        """Return the command. Raises `UsageError` if the user may not use it here."""
         learning = context.services.learning
         known = name.lower().replace("_", "-") in self._by_name
         if not known and learning is not None and (skill := learning.skill_for_command(name)):
@@ -112,9 +112,29 @@ class Registry:
 
 
 def standard_commands() -> Registry:
-    from hermes.commands.catalog import COMMANDS  # noqa: PLC0415 - not needed for one-shot runs
+    from hermes.commands import (  # noqa: PLC0415 - not needed for one-shot runs
+        administration,
+        approvals,
+        checkpoints,
+        context_window,
+        learning,
+        preferences,
+        sessions,
+        terminal,
+    )
 
-    return Registry(COMMANDS)
+    return Registry(
+        (
+            *sessions.COMMANDS,
+            *checkpoints.COMMANDS,
+            *preferences.COMMANDS,
+            *context_window.COMMANDS,
+            *administration.COMMANDS,
+            *learning.COMMANDS,
+            *approvals.COMMANDS,
+            *terminal.COMMANDS,
+        )
+    )
 
 
 def is_command(line: str) -> bool:
@@ -158,12 +178,11 @@ def _usage_line(command: Command) -> str:
 def skill_command(name: str) -> Command:
     async def run(context: CommandContext, args: str) -> CommandReply:
         learning = context.services.learning
-        if learning is None:
-            raise UsageError("Skills are not available here.")
+        learning = require_service(learning, "Skills are not available here.")
         text = await learning.skill_instructions(name, context.conversation.session.id)
-        request = args or "Follow it now, for what we are at."
+        request = args or "Follow it now, for our current work."
         typed = Text(f"/{name} {args}".rstrip())
-        return SubmitReply((typed, Text(f"{text}\n\n{request}")), told=f"Using the skill {name}.")
+        return SubmitReply((typed, Text(f"{text}\n\n{request}")), notice=f"Using the skill {name}.")
 
     return Command(
         name=name, usage="[request]", summary=f"Use the skill {name}.", owner_only=True, run=run
@@ -181,13 +200,11 @@ def format_columns(rows: Sequence[tuple[str, str]], widest: int = LINE_WIDTH // 
 
 
 def _format_row(left: str, right: str, width: int) -> str:
-    first, *more = _wrap(right, LINE_WIDTH - width - 4) or [""]
+    # Long words are not broken, so that paths can be copied.
+    first, *more = textwrap.wrap(
+        right, LINE_WIDTH - width - 4, break_long_words=False, break_on_hyphens=False
+    ) or [""]
     below = [f"{'':<{width + 4}}{line}" for line in more]
     if len(left) > width:
         return "\n".join([f"  {left}", f"{'':<{width + 4}}{first}", *below])
     return "\n".join([f"  {left:<{width}}  {first}".rstrip(), *below])
-
-
-def _wrap(text: str, room: int) -> list[str]:
-    """Wrap without breaking long words, so that paths can be copied."""
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)

@@ -64,7 +64,7 @@ class SettingsControl(Protocol):
     async def save_progress(self, level: str) -> None: ...
 
     async def save_home_channel(self, address: Address, name: str) -> None:
-        """Make this chat the default target of its platform."""
+        """Make this chat its platform's home channel."""
         ...
 
     async def describe_changed(self) -> str:
@@ -93,7 +93,7 @@ class ModelOffers(Protocol):
 
 
 class ToolsetControl(Protocol):
-    """The tools of the agent by platform and role."""
+    """The agent's tools by platform and role."""
 
     def offered(self, platform: str, role: Role, session: Session) -> Sequence[ToolSpec]:
         """The tools offered to the session's model."""
@@ -125,7 +125,7 @@ class PlatformState(Struct, frozen=True, kw_only=True):
 
 
 class PlatformControl(Protocol):
-    """The messaging platforms of this gateway."""
+    """This gateway's messaging platforms."""
 
     def states(self) -> Sequence[PlatformState]: ...
 
@@ -134,7 +134,7 @@ class PlatformControl(Protocol):
     def resume(self, name: str) -> None: ...
 
 
-class BackgroundJob(Struct, frozen=True, kw_only=True):
+class BackgroundTask(Struct, frozen=True, kw_only=True):
     """A background process or a subagent."""
 
     name: str
@@ -144,26 +144,24 @@ class BackgroundJob(Struct, frozen=True, kw_only=True):
     activity: str = ""  # its last known activity
 
 
-class BackgroundJobs(Protocol):
-    """The background jobs of sessions."""
-
+class BackgroundTasks(Protocol):
     async def start(self, scope: Scope, prompt: str) -> str:
-        """Run the prompt in its own session and report to the scope; return the job's name.
+        """Run the prompt in its own session and report to the scope; return the task's name.
 
-        Raises `UsageError` when too many jobs are running.
+        Raises `UsageError` if too many tasks are running.
         """
         ...
 
-    async def list_jobs(self, session: Session) -> Sequence[BackgroundJob]: ...
+    async def list_tasks(self, session: Session) -> Sequence[BackgroundTask]: ...
 
     async def end_all(self, session: Session) -> int:
-        """End all jobs of the session; return how many there were."""
+        """End all tasks of the session; return how many there were."""
         ...
 
 
 class SessionHandoff(Protocol):
     async def hand_off(self, session: Session, platform: str) -> str:
-        """Continue the session in the home chat of the platform; return the name of the chat.
+        """Continue the session in the platform's home channel; return its name.
 
         Raises `UsageError`, or `SessionBusy` while a turn is running.
         """
@@ -176,7 +174,7 @@ class RuntimeControl(Protocol):
     def current(self) -> str: ...
 
     async def choose(self, name: str) -> str:
-        """Use it from the next message on; return a text for the user. Raises `UsageError`."""
+        """Use it for the next message; return a text for the user. Raises `UsageError`."""
         ...
 
 
@@ -190,7 +188,7 @@ class SkillSummary(Struct, frozen=True, kw_only=True):
 
 
 class LearningControl(Protocol):
-    """Memory, skills and the changes of both; returned texts are for the user.
+    """Memory, skills and changes to both; returned texts are for the user.
 
     Changes and proposals are named by their id or the end of it. Raises `UsageError`, `NotFound`
     and `Drifted`.
@@ -217,7 +215,7 @@ class LearningControl(Protocol):
     async def undo(self, name: str) -> str: ...
 
     def memory_approval(self) -> bool:
-        """Whether every change of memory needs approval."""
+        """Whether every change to memory needs approval."""
         ...
 
     async def set_memory_approval(self, *, on: bool) -> None: ...
@@ -240,9 +238,7 @@ class LearningControl(Protocol):
         """The skill with a command of that name, or an empty string."""
         ...
 
-    async def skill_instructions(self, name: str, session: str) -> str:
-        """The instructions of a skill."""
-        ...
+    async def skill_instructions(self, name: str, session: str) -> str: ...
 
 
 class ContextUsage(Struct, frozen=True, kw_only=True):
@@ -287,7 +283,7 @@ class InstructionFile(Struct, frozen=True):
 
 class InstructionFiles(Protocol):
     def list_files(self, workspace: str) -> Sequence[InstructionFile]:
-        """The files of the workspace; the first trusted one is used."""
+        """The files in the working directory; the first trusted one is used."""
         ...
 
     def trust(self, workspace: str, name: str) -> InstructionFile:
@@ -296,7 +292,7 @@ class InstructionFiles(Protocol):
 
 
 class McpServerControl(Protocol):
-    """The MCP servers of the profile; `confirms_reload` if the user must confirm a reload."""
+    """The profile's MCP servers; `confirms_reload` if the user must confirm a reload."""
 
     @property
     def confirms_reload(self) -> bool: ...
@@ -324,7 +320,7 @@ class CommandServices(Struct, frozen=True, kw_only=True):
     restart: RestartGateway | None = None
     approvals: ApprovalService | None = None
     checkpoints: Checkpoints | None = None
-    background: BackgroundJobs | None = None
+    background: BackgroundTasks | None = None
     context_window: ContextWindow | None = None
     learning: LearningControl | None = None
     runtimes: RuntimeControl | None = None

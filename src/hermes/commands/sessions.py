@@ -1,7 +1,8 @@
-"""Slash commands that start, stop, rewind, branch and resume sessions."""
+"""Slash commands that start, stop, rewind, branch and resume sessions, also in the background."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from hermes.commands.command import (
     Availability,
@@ -11,15 +12,23 @@ from hermes.commands.command import (
     ResumedReply,
     SubmitReply,
     TextReply,
+    require_service,
 )
 from hermes.commands.surface import BusyMode, dropped_text
 from hermes.kit.text import one_line, parse_count, plural
 from hermes.schema.attachments import typed_parts, typed_text
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Assistant, Message, Text, Trust
-from hermes.schema.scope import Role
+from hermes.schema.scope import Requester, Role, Scope
 from hermes.schema.sessions import Session, SessionChange, SessionFilter, SessionSummary
 from hermes.session.recap import MAX_BYTES, MAX_ROWS, recap
+
+_NO_BACKGROUND = "Background tasks are not available here."
+_MAX_LISTED = 10
+_MAX_SEARCHED = 1000
+_MAX_NAMED = 4
+_CHAT_TURNS = 10
+"""Turns that `/history` shows in a chat by default."""
 
 
 async def _start(context: CommandContext, args: str) -> CommandReply:
@@ -53,8 +62,7 @@ async def _undo(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("/undo takes a number of turns.", hint="For example: /undo 2")
     before = await context.conversation.messages()
     undone = await context.conversation.undo(turns)
-    first = one_line(typed_text(undone[0]), 60)
-    count = len(undone)
+    first, count = one_line(typed_text(undone[0]), 60), len(undone)
     text = f"Undid {plural(count, 'turn')}, starting with “{first}”."
     removed = {row.seq for row in before} - {
         row.seq for row in await context.conversation.messages()
@@ -87,23 +95,17 @@ async def _branch(context: CommandContext, args: str) -> CommandReply:
 
 async def _stop(context: CommandContext, args: str) -> CommandReply:
     stopped = await context.control.stop(args)
-    ended = "" if args else await _end_background(context)
-    dropped = dropped_text(stopped.dropped)
-    if stopped.running and stopped.reports_itself:
-        slow = "Stopping; a process takes a moment to end."
-        notes = [slow if stopped.is_slow else "", f"{dropped}." if stopped.dropped else ""]
-        return TextReply(" ".join(filter(None, [*notes, ended])))
-    if stopped.dropped:
-        return TextReply(f"Stopped. {dropped}. {ended}".strip())
-    if stopped.running:
-        return TextReply(f"Stopped. {ended}".strip())
-    return TextReply(ended or "Nothing is running.")
-
-
-async def _end_background(context: CommandContext) -> str:
-    background = context.services.background
+    background = None if args else context.services.background
     count = await background.end_all(context.conversation.session) if background else 0
-    return f"Ended {plural(count, 'background job')}." if count else ""
+    ended = f"Ended {plural(count, 'background task')}." if count else ""
+    dropped = f"{dropped_text(stopped.dropped)}." if stopped.dropped else ""
+    if stopped.running and stopped.reports_itself:
+        note = "Stopping; a process takes a moment to end." if stopped.is_slow else ""
+    elif stopped.running or stopped.dropped:
+        note = "Stopped."
+    else:
+        return TextReply(ended or "Nothing is running.")
+    return TextReply(" ".join(filter(None, [note, dropped, ended])))
 
 
 async def _queue(context: CommandContext, args: str) -> CommandReply:
@@ -120,65 +122,18 @@ async def _steer(context: CommandContext, args: str) -> CommandReply:
     return SubmitReply((Text(args),), BusyMode.STEER, "Sent to the running turn." if busy else "")
 
 
-COMMANDS = (
-    Command(name="start", summary="Show a greeting.", availability=Availability.CHAT, run=_start),
-    Command(
-        name="new", aliases=("reset",), usage="[title]", summary="Start a new session.", run=_new
-    ),
-    Command(name="retry", summary="Undo the last turn and send its message again.", run=_retry),
-    Command(name="undo", usage="[turns]", summary="Undo the last turns.", run=_undo),
-    Command(name="title", usage="[text]", summary="Show or set this session's title.", run=_title),
-    Command(
-        name="branch",
-        aliases=("fork",),
-        usage="[title]",
-        summary="Continue in a copy of this session.",
-        run=_branch,
-    ),
-    Command(name="stop", summary="Stop the running turn and background jobs.", run=_stop),
-    Command(
-        name="queue",
-        aliases=("q",),
-        usage="<text>",
-        summary="Queue a message for after the running turn.",
-        is_available=lambda context: context.accepts_input_while_busy,
-        run=_queue,
-    ),
-    Command(
-        name="steer",
-        usage="<text>",
-        summary="Send a message to the running turn.",
-        is_available=lambda context: context.accepts_input_while_busy,
-        run=_steer,
-    ),
-)
-
-
-_MAX_LISTED = 10
-_MAX_SEARCHED = 1000
-_MAX_NAMED = 4
-_CHAT_EXCHANGES = 10
-"""Exchanges that `/history` shows in a chat by default."""
-
-
 async def _resume(context: CommandContext, args: str) -> CommandReply:
     if not args:
-        return TextReply(
-            await _session_list(
-                context, "Resume one with: /resume NUMBER, an id, or words of its title"
-            )
-        )
+        hint = "Resume one with: /resume NUMBER, an id, or words from its title"
+        return TextReply(await _session_list(context, hint))
     session = await _find_session(context, args)
     if session.id == context.conversation.session.id:
         raise UsageError("You are already in that session.")
     switched = await context.control.resume_session(session)
     tail = await context.archive.tail(session.id, MAX_ROWS, MAX_BYTES)
-    conversation = context.conversation
-    going_on, ends = (
-        await conversation.is_running(session.id),
-        await conversation.failure_reasons(session.id),
-    )
-    last = recap(tail.rows, 3, running=going_on, partial=tail.more > 0, failures=ends)
+    running = await context.conversation.is_running(session.id)
+    failures = await context.conversation.failure_reasons(session.id)
+    last = recap(tail.rows, 3, running=running, partial=tail.more > 0, failures=failures)
     name = f" “{session.title}”" if session.title else ""
     count = plural(len(tail.rows) + tail.more, "message")
     text = f"Resumed session {session.id}{name}, {count}.{switched.dropped_note}"
@@ -190,9 +145,8 @@ async def _handoff(context: CommandContext, args: str) -> CommandReply:
         raise UsageError(
             "/handoff takes the name of a platform.", hint="For example: /handoff telegram"
         )
-    handoff, conversation = context.services.handoff, context.conversation
-    if handoff is None:
-        raise UsageError("Handoff is not available here.")
+    handoff = require_service(context.services.handoff, "Handoff is not available here.")
+    conversation = context.conversation
     if not conversation.started:
         raise UsageError("The conversation is empty.")
     old = conversation.session
@@ -261,10 +215,10 @@ async def _session_list(context: CommandContext, hint: str) -> str:
 
 
 def _session_line(number: int, summary: SessionSummary, now: datetime) -> str:
-    session = summary.session
-    when = _short_time(summary.last_at, now)
-    count = plural(summary.messages, "message")
-    return f"  {number:>2}  {one_line(_subject(summary), 60)}  ({session.id}, {count}, {when})"
+    local, is_recent = summary.last_at.astimezone(), now - summary.last_at < timedelta(hours=20)
+    when = f"{local:%H:%M}" if is_recent else f"{local:%Y-%m-%d}"
+    about = f"{summary.session.id}, {plural(summary.messages, 'message')}, {when}"
+    return f"  {number:>2}  {one_line(_subject(summary), 60)}  ({about})"
 
 
 def _subject(summary: SessionSummary) -> str:
@@ -272,22 +226,15 @@ def _subject(summary: SessionSummary) -> str:
     return f"“{title}”" if title else summary.preview or "(no text)"
 
 
-def _short_time(at: datetime, now: datetime) -> str:
-    local = at.astimezone()
-    return f"{local:%H:%M}" if now - at < timedelta(hours=20) else f"{local:%Y-%m-%d}"
-
-
 async def _history(context: CommandContext, args: str) -> CommandReply:
-    exchanges = parse_count(args)
-    if args and exchanges is None:
-        raise UsageError("/history takes a number of exchanges.", hint="For example: /history 5")
+    turns = parse_count(args)
+    if args and turns is None:
+        raise UsageError("/history takes a number of turns.", hint="For example: /history 5")
     rows = await context.conversation.messages()
-    exchanges = exchanges or (_CHAT_EXCHANGES if context.in_chat else len(rows))
-    going_on, ends = (
-        await context.conversation.is_running(),
-        await context.conversation.failure_reasons(),
-    )
-    lines = _recap_lines(recap(rows, exchanges, running=going_on, failures=ends), 500)
+    turns = turns or (_CHAT_TURNS if context.in_chat else len(rows))
+    running = await context.conversation.is_running()
+    failures = await context.conversation.failure_reasons()
+    lines = _recap_lines(recap(rows, turns, running=running, failures=failures), 500)
     return TextReply("\n".join(lines) or "The conversation is empty.")
 
 
@@ -299,7 +246,75 @@ def _recap_lines(text: Sequence[tuple[str, str]], width: int) -> list[str]:
     ]
 
 
-SESSION_COMMANDS = (
+async def _background(context: CommandContext, args: str) -> CommandReply:
+    background = require_service(context.services.background, _NO_BACKGROUND)
+    if not args:
+        raise UsageError(
+            "/background needs a prompt.", hint="For example: /background read the new mails"
+        )
+    session, caller = context.conversation.session, context.caller
+    program = context.services.program
+    scope = Scope(
+        profile=program.profile if program is not None else "",
+        session=session.id,
+        run="",
+        workspace=session.cwd,
+        principal=caller.principal,
+        address=caller.address,
+        role=context.role,
+        source=session.source,
+        key=session.key,
+        asker=Requester(user=caller.person.id, name=caller.person.name),
+    )
+    name = await background.start(scope, args)
+    return TextReply(f"Started {name}. It reports when it is done; /agents shows its progress.")
+
+
+async def _agents(context: CommandContext, args: str) -> CommandReply:
+    background = require_service(context.services.background, _NO_BACKGROUND)
+    tasks = await background.list_tasks(context.conversation.session)
+    if not tasks:
+        return TextReply("No background tasks are running.")
+    lines: list[str] = []
+    for task in tasks:
+        state, command = task.state or "running", one_line(task.command, 60)
+        lines.append(f"  {task.name}  {state}  {task.seconds:.0f} s  {command}")
+        if task.activity:
+            lines.append(f"    {one_line(task.activity, 72)}")
+    return TextReply("\n".join([*lines, "/stop ends them."]))
+
+
+_background_command = partial(
+    Command, is_available=lambda context: context.services.background is not None
+)
+_busy_command = partial(Command, is_available=lambda context: context.accepts_input_while_busy)
+
+COMMANDS = (
+    Command(name="start", summary="Show a greeting.", availability=Availability.CHAT, run=_start),
+    Command(
+        name="new", aliases=("reset",), usage="[title]", summary="Start a new session.", run=_new
+    ),
+    Command(name="retry", summary="Undo the last turn and send its message again.", run=_retry),
+    Command(name="undo", usage="[turns]", summary="Undo the last turns.", run=_undo),
+    Command(name="title", usage="[text]", summary="Show or set this session's title.", run=_title),
+    Command(
+        name="branch",
+        aliases=("fork",),
+        usage="[title]",
+        summary="Continue in a copy of this session.",
+        run=_branch,
+    ),
+    Command(name="stop", summary="Stop the running turn and background tasks.", run=_stop),
+    _busy_command(
+        name="queue",
+        aliases=("q",),
+        usage="<text>",
+        summary="Queue a message for after the running turn.",
+        run=_queue,
+    ),
+    _busy_command(
+        name="steer", usage="<text>", summary="Send a message to the running turn.", run=_steer
+    ),
     Command(
         name="resume",
         usage="[number | id | text]",
@@ -310,7 +325,7 @@ SESSION_COMMANDS = (
     Command(
         name="handoff",
         usage="<platform>",
-        summary="Continue this session in the home chat of a platform.",
+        summary="Continue this session in a platform's home channel.",
         availability=Availability.TERMINAL,
         owner_only=True,
         is_available=lambda context: context.services.handoff is not None,
@@ -318,8 +333,23 @@ SESSION_COMMANDS = (
     ),
     Command(
         name="history",
-        usage="[exchanges]",
-        summary="Show the conversation of this session.",
+        usage="[turns]",
+        summary="Show this session's conversation.",
         run=_history,
+    ),
+    _background_command(
+        name="background",
+        aliases=("bg", "btw"),
+        usage="<prompt>",
+        summary="Run a prompt in the background and report the result.",
+        # The rate limit of other users counts messages only.
+        owner_only=True,
+        run=_background,
+    ),
+    _background_command(
+        name="agents",
+        aliases=("tasks", "ps"),
+        summary="List this session's background tasks.",
+        run=_agents,
     ),
 )

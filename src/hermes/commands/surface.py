@@ -61,7 +61,7 @@ def dropped_text(messages: int) -> str:
 
 
 class ConversationControl(Protocol):
-    """Control of the turns and sessions of one conversation."""
+    """Control of one conversation's turns and sessions."""
 
     def activity(self) -> ConversationActivity: ...
 
@@ -70,7 +70,7 @@ class ConversationControl(Protocol):
         ...
 
     async def start_session(self, title: str) -> SwitchedSession:
-        """Replace the current session, and its queued messages, by a new one."""
+        """Replace the current session, and its queued messages, with a new one."""
         ...
 
     async def resume_session(self, session: Session) -> SwitchedSession:
@@ -118,10 +118,8 @@ class TerminalAbility(Enum):
 
     CLEAR = auto()
     COPY = auto()
-    PROGRESS = auto()
-    """Levels of tool progress."""
-    SCREEN = auto()
-    """The actions of `ScreenAction`."""
+    PROGRESS = auto()  # levels of tool progress
+    SCREEN = auto()  # the actions in `ScreenAction`
 
 
 class ScreenAction(StrEnum):

@@ -1,6 +1,7 @@
 """Slash commands that only work in a terminal: screen, clipboard and local files."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hermes.commands.command import (
     ScreenReply,
     SubmitReply,
     TextReply,
+    require_service,
 )
 from hermes.commands.surface import ScreenAction, TerminalAbility
 from hermes.kit.files import write_error_hint
@@ -51,13 +53,13 @@ async def _copy(context: CommandContext, args: str) -> CommandReply:
     if index > len(answers):
         raise UsageError("There are not that many answers.")
     # The terminal does not report whether it did.
-    return TextReply("Sent to the terminal's clipboard.", clip=escape_controls(answers[-index]))
+    return TextReply(
+        "Sent to the terminal's clipboard.", clipboard=escape_controls(answers[-index])
+    )
 
 
 async def _image(context: CommandContext, args: str) -> CommandReply:
-    images = context.services.images
-    if images is None:
-        raise UsageError("Images cannot be sent from here.")
+    images = require_service(context.services.images, "Images cannot be sent from here.")
     path, text = _split_path(args)
     image = await images.load(str(_target_path(context.conversation.session.cwd, path)))
     return SubmitReply((Text(text), image) if text else (image,))
@@ -85,14 +87,15 @@ async def _save(context: CommandContext, args: str) -> CommandReply:
     if not rows:
         raise UsageError("The conversation is empty.")
     path = _target_path(session.cwd, args or f"hermes_{session.id}.json")
-    if path.suffix.lower() not in {".md", ".json"}:
+    suffix = path.suffix.lower()
+    if suffix not in {".md", ".json"}:
         raise UsageError(
             f"/save writes .md and .json files, not {path.name}.",
             hint=f"For .jsonl and .html: hermes sessions export {session.id} -o FILE",
         )
-    if path.suffix.lower() == ".md":
-        ends = await context.conversation.failure_reasons()
-        data = _as_markdown(session.title or session.id, rows, ends).encode()
+    if suffix == ".md":
+        failures = await context.conversation.failure_reasons()
+        data = _as_markdown(session.title or session.id, rows, failures).encode()
     else:
         body = {"session": session, "messages": [row.message for row in rows]}
         data = msgspec.json.format(msgspec.json.encode(body)) + b"\n"
@@ -116,8 +119,8 @@ def _write_new(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def _as_markdown(title: str, rows: Sequence[StoredMessage], ends: Mapping[str, str]) -> str:
-    entries = recap(rows, len(rows), failures=ends)
+def _as_markdown(title: str, rows: Sequence[StoredMessage], failures: Mapping[str, str]) -> str:
+    entries = recap(rows, len(rows), failures=failures)
     sections = [f"## {speaker}\n\n{text}" if speaker else text for speaker, text in entries]
     return "\n\n".join([f"# {title}", *sections]) + "\n"
 
@@ -125,7 +128,11 @@ def _as_markdown(title: str, rows: Sequence[StoredMessage], ends: Mapping[str, s
 async def _verbose(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.PROGRESS)
     settings = context.services.settings
-    level = args.lower() or _next_level(settings.progress() if settings is not None else "")
+    level = args.lower()
+    if not level:
+        current = settings.progress() if settings is not None else ""
+        index = _PROGRESS_LEVELS.index(current) if current in _PROGRESS_LEVELS else -1
+        level = _PROGRESS_LEVELS[(index + 1) % len(_PROGRESS_LEVELS)]
     if level not in _PROGRESS_LEVELS:
         raise UsageError("/verbose takes one of: " + ", ".join(_PROGRESS_LEVELS) + ".")
     if settings is not None:
@@ -138,33 +145,16 @@ async def _redraw(context: CommandContext, args: str) -> CommandReply:
     return ScreenReply(ScreenAction.REDRAW)
 
 
-async def _timestamps(context: CommandContext, args: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.TIMESTAMPS, args)
-
-
-async def _statusbar(context: CommandContext, args: str) -> CommandReply:
-    return _switch_screen(context, ScreenAction.STATUSBAR, args)
-
-
-def _switch_screen(context: CommandContext, what: ScreenAction, args: str) -> CommandReply:
+async def _switch_screen(action: ScreenAction, context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     if args.lower() not in {"", "on", "off"}:
         raise UsageError("Use on, off or nothing to toggle.")
-    return ScreenReply(what, args.lower())
+    return ScreenReply(action, args.lower())
 
 
 async def _prompt(context: CommandContext, args: str) -> CommandReply:
     _require_ability(context, TerminalAbility.SCREEN)
     return ScreenReply(ScreenAction.COMPOSE, args)
-
-
-def _has_screen(context: CommandContext) -> bool:
-    return TerminalAbility.SCREEN in context.caller.abilities
-
-
-def _next_level(level: str) -> str:
-    index = _PROGRESS_LEVELS.index(level) if level in _PROGRESS_LEVELS else -1
-    return _PROGRESS_LEVELS[(index + 1) % len(_PROGRESS_LEVELS)]
 
 
 async def _quit(context: CommandContext, args: str) -> CommandReply:
@@ -179,87 +169,74 @@ async def _quit(context: CommandContext, args: str) -> CommandReply:
     return QuitReply()
 
 
+_terminal_command = partial(Command, availability=Availability.TERMINAL)
+
+
+def _command_with(ability: TerminalAbility) -> "partial[Command]":
+    return partial(
+        _terminal_command, is_available=lambda context: ability in context.caller.abilities
+    )
+
+
+_screen_command = _command_with(TerminalAbility.SCREEN)
+
 COMMANDS = (
-    Command(
+    _command_with(TerminalAbility.CLEAR)(
         name="clear",
         usage="[title]",
         summary="Clear the screen and start a new session.",
-        availability=Availability.TERMINAL,
-        is_available=lambda context: TerminalAbility.CLEAR in context.caller.abilities,
         run=_clear,
     ),
-    Command(
-        name="copy",
-        usage="[number]",
-        summary="Copy the last answer.",
-        availability=Availability.TERMINAL,
-        is_available=lambda context: TerminalAbility.COPY in context.caller.abilities,
-        run=_copy,
+    _command_with(TerminalAbility.COPY)(
+        name="copy", usage="[number]", summary="Copy the last answer.", run=_copy
     ),
-    Command(
+    _terminal_command(
         name="image",
         usage="<path> [text]",
         summary="Send an image, with optional text.",
-        availability=Availability.TERMINAL,
         owner_only=True,
         run=_image,
     ),
-    Command(
+    _terminal_command(
         name="save",
         usage="[path]",
         summary="Save this session to a .md or .json file.",
-        availability=Availability.TERMINAL,
         owner_only=True,
         run=_save,
     ),
-    Command(
+    _command_with(TerminalAbility.PROGRESS)(
         name="verbose",
         usage="[off|new|all|verbose]",
         summary="Change how much tool progress is shown.",
-        availability=Availability.TERMINAL,
-        is_available=lambda context: TerminalAbility.PROGRESS in context.caller.abilities,
         run=_verbose,
     ),
-    Command(
-        name="redraw",
-        summary="Redraw the screen.",
-        availability=Availability.TERMINAL,
-        is_available=_has_screen,
-        run=_redraw,
-    ),
-    Command(
+    _screen_command(name="redraw", summary="Redraw the screen.", run=_redraw),
+    _screen_command(
         name="timestamps",
         aliases=("ts",),
         usage="[on|off]",
         summary="Show or hide timestamps until you quit.",
-        availability=Availability.TERMINAL,
-        is_available=_has_screen,
-        run=_timestamps,
+        run=partial(_switch_screen, ScreenAction.TIMESTAMPS),
     ),
-    Command(
+    _screen_command(
         name="statusbar",
         aliases=("sb",),
         usage="[on|off]",
         summary="Show or hide the status bar until you quit.",
-        availability=Availability.TERMINAL,
-        is_available=_has_screen,
-        run=_statusbar,
+        run=partial(_switch_screen, ScreenAction.STATUSBAR),
     ),
-    Command(
+    _screen_command(
         name="prompt",
         aliases=("compose",),
         usage="[text]",
         summary="Write a message in your editor.",
-        availability=Availability.TERMINAL,
-        is_available=_has_screen,
         run=_prompt,
     ),
-    Command(
+    _terminal_command(
         name="quit",
         aliases=("exit",),
         usage="[--delete]",
         summary="Quit; --delete also deletes this session.",
-        availability=Availability.TERMINAL,
         run=_quit,
     ),
 )

@@ -1,8 +1,8 @@
 """Replace or drop the credentials that a cloned profile must not share with the original.
 
-Keys of models and tools are copied. Credentials for access to the profile itself (API key, webhook
-secrets, dashboard password) are regenerated or dropped, so that they can be changed for each
-profile. A bot or mailbox can be served by one profile only, so its token is dropped.
+Model and tool keys are copied. Credentials for access to the profile itself (API key, webhook
+secrets, dashboard password) are regenerated or dropped, so that each profile has its own. A bot or
+mailbox can be served by one profile only, so its token is dropped.
 """
 
 import secrets
@@ -30,7 +30,7 @@ _REGENERATED: Mapping[str, tuple[str, ...]] = {
 _SHARED_PLATFORMS = {"hass", "homeassistant"}
 """Their token also belongs to a service that tools use."""
 _OUTGOING_TABLES = {"model_routes"}
-"""Tables of a platform with keys for outgoing requests."""
+"""Platform tables with keys for outgoing requests."""
 _NO_SECRET = "INSECURE_NO_AUTH"  # noqa: S105 - means no secret
 
 _ACCOUNT_VARIABLES = frozenset(
@@ -56,7 +56,7 @@ class ProfileCredentials(Struct, frozen=True, kw_only=True):
 
 
 def profile_credentials(home: Path, *, everything: bool = False) -> ProfileCredentials:
-    """Find the credentials of a home. Raises `ConfigError` if its files cannot be read.
+    """Find a home's credentials. Raises `ConfigError` if its files cannot be read.
 
     `everything` is for a clone of the whole home, which has more files.
     """

@@ -22,7 +22,7 @@ _NEWLINE = re.compile(r"\r\n|\n|\r")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "$": "$", "`": "`"}
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
+class Assignment(Struct, frozen=True):
     """One `NAME=value` with the offsets of the entry and of the value including quotes."""
 
     name: str
@@ -52,8 +52,7 @@ def parse_dotenv(text: str, source: str = ".env") -> list[Assignment]:
 
 def read_dotenv(path: Path) -> dict[str, str]:
     """The variables of the file; empty if it does not exist."""
-    text = read_text(path)
-    return {entry.name: entry.value for entry in parse_dotenv(text, str(path))}
+    return {entry.name: entry.value for entry in parse_dotenv(read_text(path), str(path))}
 
 
 def profile_env(path: Path, process: Env) -> Env:
@@ -70,10 +69,10 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: byte {error.start} is not UTF-8 text",
-            hint=f"Save it as UTF-8, or {_move_away_hint(path)}",
+            hint=f"Save it as UTF-8, or move it away: mv {path} {path}.old",
         ) from error
     except OSError as error:
-        hint = f"Make it a file that you may read, or {_move_away_hint(path)}"
+        hint = f"Make it a file that you may read, or move it away: mv {path} {path}.old"
         raise file_error(error, f"{path} cannot be read: {error.strerror}", hint) from error
 
 
@@ -81,11 +80,11 @@ def with_variable(text: str, name: str, value: str, source: str = ".env") -> str
     """Return the text with `name` set, in place or on a new line at the end."""
     if not VARIABLE_NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is not a valid variable name",
+            f"{name!r} is not a valid variable name.",
             hint="Use letters, digits and underscores, not beginning with a digit.",
         )
     if "\0" in value:
-        raise ConfigError(f"The value for {name} contains a null byte")
+        raise ConfigError(f"The value for {name} contains a null byte.")
     same = [entry for entry in parse_dotenv(text, source) if entry.name == name]
     if same:
         last = same[-1]
@@ -133,15 +132,7 @@ def _assignment(text: str, at: int, line: int, source: str) -> Assignment:
             f"{source}, line {line}: the value of {name} goes on after its closing quote",
             hint=r"Write \" for a quote inside double quotes, or remove what follows.",
         )
-    return Assignment(
-        name=name,
-        value=value,
-        line=line,
-        start=at,
-        end=end,
-        value_start=begin,
-        value_end=value_end,
-    )
+    return Assignment(name, value, line, at, end, begin, value_end)
 
 
 def _value(text: str, at: int, what: str) -> tuple[str, int]:
@@ -166,7 +157,3 @@ def _line_end(text: str, at: int) -> int:
 def _newline_end(text: str, at: int) -> int:
     newline = _NEWLINE.match(text, at)
     return newline.end() if newline else at
-
-
-def _move_away_hint(path: Path) -> str:
-    return f"move it away: mv {path} {path}.old"

@@ -30,14 +30,24 @@ from hermes.config.values import (
     remove_value,
     set_value,
 )
+from hermes.config.yaml_edit import (
+    remove_by_round_trip,
+    remove_from_text,
+    set_by_round_trip,
+    set_in_text,
+)
 from hermes.config.yaml_parser import read_yaml
-from hermes.config.yaml_splice import remove_from_text, set_in_text
 from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic, write_error_hint
 
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _MAX_DIGITS = 100
 _LITERALS: Mapping[str, object] = {"true": True, "false": False, "null": None}
+
+PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
+_PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
+_ADDRESS_PROVIDERS = {"", "auto", "custom"}
+"""Providers that are defined by the address alone."""
 
 
 class EditResult(Struct, frozen=True, kw_only=True):
@@ -83,7 +93,7 @@ def unset_setting(home: Home, env: Mapping[str, str], name: str) -> EditResult:
         document = _document(old, home.config)
         found, value = find_value(document, path)
         if not found:
-            raise UsageError(f"{format_path(path)} is not set in {home.config}")
+            raise UsageError(f"{format_path(path)} is not set in {home.config}.")
         stale = stale_settings(document, path, None)
         replace_config(home, env, old, without_settings(old, home.config, (path, *stale)))
     return EditResult(path=path, value=value, removed=stale)
@@ -113,12 +123,8 @@ def change_settings(
 
 def _with_setting(text: str, file: Path, path: KeyPath, value: object) -> str:
     expected = set_value(deepcopy(_document(text, file)), path, value)
-    return _first_correct(
-        expected,
-        file,
-        lambda: set_in_text(text, path, value),
-        lambda: _set_by_round_trip(text, path, value),
-    )
+    methods = [partial(method, text, path, value) for method in (set_in_text, set_by_round_trip)]
+    return _first_correct(expected, file, methods)
 
 
 def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
@@ -126,11 +132,9 @@ def without_settings(text: str, file: Path, paths: Sequence[KeyPath]) -> str:
     for path in paths:
         document = _document(text, file)
         if find_value(document, path)[0]:
-            methods = (
-                partial(remove_from_text, text, path),
-                partial(_remove_by_round_trip, text, path),
-            )
-            text = _first_correct(remove_value(deepcopy(document), path), file, *methods)
+            expected = remove_value(deepcopy(document), path)
+            ways = (remove_from_text, remove_by_round_trip)
+            text = _first_correct(expected, file, [partial(method, text, path) for method in ways])
     return text
 
 
@@ -151,7 +155,7 @@ def replace_whole_config(home: Home, old: str, new: str) -> None:
     """Write checked text, unless the file has changed since `old` was read."""
     with _locked_config(home) as current:
         if current != old:
-            raise ConfigError(f"{home.config} was changed by another process meanwhile")
+            raise ConfigError(f"{home.config} was changed by another process meanwhile.")
         _write(home.config, new)
 
 
@@ -194,7 +198,7 @@ def _parse_yaml(bare: str, text: str) -> object:
             raise UsageError(str(error), hint=error.hint) from error
         if bare[0] in "[{":
             raise UsageError(
-                f"{text!r} is not a valid list or mapping",
+                f"{text!r} is not a valid list or mapping.",
                 hint="Quote it to set it as text, or close the bracket.",
             ) from error
         return text
@@ -230,7 +234,7 @@ def _overlaps(warned: KeyPath, path: KeyPath) -> bool:
 
 @contextmanager
 def _locked_config(home: Home) -> Generator[str]:
-    """One writer at a time; the folder itself is locked, so no lock file remains."""
+    """One writer at a time; the directory itself is locked, so no lock file remains."""
     ensure_home(home)
     folder = os.open(home.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -241,23 +245,10 @@ def _locked_config(home: Home) -> Generator[str]:
 
 
 def _document(text: str, file: Path) -> object:
-    value, _ = read_yaml(text, file)
-    return value
+    return read_yaml(text, file)[0]
 
 
-def _set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
-    from hermes.config.yaml_round_trip import set_by_round_trip  # noqa: PLC0415 - slow to import, rarely needed
-
-    return set_by_round_trip(text, path, value)
-
-
-def _remove_by_round_trip(text: str, path: KeyPath) -> str:
-    from hermes.config.yaml_round_trip import remove_by_round_trip  # noqa: PLC0415 - as above
-
-    return remove_by_round_trip(text, path)
-
-
-def _first_correct(expected: object, file: Path, *methods: Callable[[], str]) -> str:
+def _first_correct(expected: object, file: Path, methods: Sequence[Callable[[], str]]) -> str:
     """The first text that parses to the expected document."""
     for method in methods:
         try:
@@ -267,7 +258,7 @@ def _first_correct(expected: object, file: Path, *methods: Callable[[], str]) ->
         except (UnsupportedEdit, ConfigError):
             continue
     raise ConfigError(
-        f"{file} cannot be changed safely from here",
+        f"{file} cannot be changed safely from here.",
         hint="Change it by hand with: hermes config edit (anchors and merge keys such as "
         "`<<: *name` may be the cause)",
     )
@@ -286,31 +277,23 @@ def _write(path: Path, text: str, *, mode: int | None = None) -> None:
         private = mode if mode is not None or path.exists() else 0o600
         write_atomic(path, text.encode(), mode=private)
     except UnicodeEncodeError as error:
-        raise UsageError("The value cannot be stored as UTF-8") from error
+        raise UsageError("The value cannot be stored as UTF-8.") from error
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written: {error.strerror}",
+            f"{path} cannot be written: {error.strerror}.",
             hint=write_error_hint(error, "Check its permissions.") + " The old file is unchanged.",
         ) from error
-
-
-PROVIDER_KEY, ADDRESS_KEY, API_KEY_KEY = "provider", "base_url", "api_key"
-_PROVIDER_FIELDS = (ADDRESS_KEY, API_KEY_KEY, "key_env", "api_mode")
-_ADDRESS_PROVIDERS = {"", "auto", "custom"}
-"""Providers that are defined by the address alone."""
 
 
 def stale_settings(document: object, path: KeyPath, value: object) -> tuple[KeyPath, ...]:
     """Settings next to `path` that become stale if it gets this value; None unsets it."""
     section = _section(document, path)
     new = str(value or "").strip()
-    match path[-1] if section else None:
-        case "provider":
-            names = _stale_after_provider(section, new.lower())
-        case "base_url":
-            names = _stale_after_address(section, new)
-        case _:
-            names = ()
+    names: tuple[str, ...] = ()
+    if path[-1] == PROVIDER_KEY:
+        names = _stale_after_provider(section, new.lower())
+    elif path[-1] == ADDRESS_KEY:
+        names = _stale_after_address(section, new)
     return tuple((*path[:-1], name) for name in names if name in section)
 
 
@@ -326,29 +309,22 @@ def exposed_key(document: object, path: KeyPath) -> str:
 def _stale_after_provider(section: Mapping[str, object], new: str) -> tuple[str, ...]:
     old = _text(section, PROVIDER_KEY).lower()
     address = _text(section, ADDRESS_KEY)
-    if old == new:
-        return ()
-    if new in _ADDRESS_PROVIDERS and address:
-        return ()
-    if old in {"", "auto"} and not address:
-        # A key without an address belongs to the new provider; one with an address is tied to it.
-        return ()
-    return _PROVIDER_FIELDS
+    # A key without an address belongs to the new provider; one with an address is tied to it.
+    unbound = old in {"", "auto"} and not address
+    kept = old == new or unbound or (new in _ADDRESS_PROVIDERS and address)
+    return () if kept else _PROVIDER_FIELDS
 
 
 def _stale_after_address(section: Mapping[str, object], new: str) -> tuple[str, ...]:
     old = _text(section, ADDRESS_KEY)
-    uses_default_address = (
-        not old and _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
-    )
-    moved = _host(old) != _host(new) if old else uses_default_address and bool(new)
+    has_default_address = _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
+    moved = _host(old) != _host(new) if old else has_default_address and bool(new)
     return (API_KEY_KEY,) if moved else ()
 
 
 def _section(document: object, path: KeyPath) -> Mapping[str, object]:
-    found, section = find_value(document, path[:-1])
-    inside = as_mapping(section) if found else None
-    return {str(name): value for name, value in (inside or {}).items()}
+    _, section = find_value(document, path[:-1])
+    return {str(name): value for name, value in (as_mapping(section) or {}).items()}
 
 
 def _text(section: Mapping[str, object], name: str) -> str:

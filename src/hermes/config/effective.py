@@ -1,4 +1,4 @@
-"""The effective settings as plain values: defaults, the file's settings and unknown keys."""
+"""The effective settings as plain values, with secrets masked where they are shown."""
 
 from collections.abc import Iterator, Mapping
 
@@ -19,8 +19,14 @@ from hermes.config.variables import (
 )
 from hermes.kit.redact import MASK, Redactor
 
+_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
+_FREE_MAPS = ("env", "environment", "headers", "cookies")
+"""Suffixes of settings with free-form variables or headers."""
+_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
+
 
 def load_effective(home: Home, env: Mapping[str, str]) -> object:
+    """The defaults, the file's settings and its unknown keys."""
     loaded = load_config(home, env)
     return _with_unknown_keys(msgspec.to_builtins(loaded.config), dict(loaded.raw))
 
@@ -35,7 +41,7 @@ def effective_value(settings: object, name: str) -> tuple[bool, object]:
 
 
 def _with_unknown_keys(known: object, raw: object) -> object:
-    """Add unknown keys of the file to the known settings."""
+    """Add the file's unknown keys to the known settings."""
     settings, given = as_mapping(known), as_mapping(raw)
     if settings is None or given is None:
         return known
@@ -59,12 +65,6 @@ def as_yaml(value: object) -> str:
 
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return text.removesuffix("...\n").rstrip("\n")
-
-
-_KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
-_FREE_MAPS = ("env", "environment", "headers", "cookies")
-"""Suffixes of settings with free-form variables or headers."""
-_HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
 def mask_secrets(
@@ -116,9 +116,7 @@ def _is_harmless(name: str) -> bool:
 
 
 def _is_secret_setting(name: str) -> bool:
-    small = name.lower()
-    if small in _KEY_LOCATIONS:
+    if name.lower() in _KEY_LOCATIONS:
         return False
-    if small == "password_hash":
-        return True
-    return is_secret(name) if name.isupper() else is_secret_name(name)
+    named_as_secret = is_secret(name) if name.isupper() else is_secret_name(name)
+    return named_as_secret or name.lower() == "password_hash"

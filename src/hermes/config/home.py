@@ -18,20 +18,23 @@ DEFAULT_PROFILE = "default"
 RESERVED_NAMES = frozenset({"hermes", DEFAULT_PROFILE, "test", "tmp", "root", "sudo"})
 
 INITIAL_FOLDERS = (
-    "memories",
-    "sessions",
-    "skills",
-    "skins",
-    "logs",
-    "plans",
-    "workspace",
-    "cron",
-    "home",
-)
+    "memories", "sessions", "skills", "skins", "logs", "plans", "workspace", "cron", "home",
+)  # fmt: skip
 
 _OTHER_HOME_HINT = "use another home: export HERMES_HOME=DIRECTORY"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+class _HomePath:
+    """A path in the home, or with `shared` in the root of all profiles."""
+
+    def __init__(self, name: str, *, shared: bool = False) -> None:
+        self._name = name
+        self._shared = shared
+
+    def __get__(self, home: "Home", owner: type["Home"]) -> Path:
+        return (home.root if self._shared else home.path) / self._name
 
 
 class Home(Struct, frozen=True):
@@ -41,136 +44,48 @@ class Home(Struct, frozen=True):
     path: Path
     profile: str = DEFAULT_PROFILE
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def dotenv(self) -> Path:
-        return self.path / ".env"
-
-    @property
-    def auth(self) -> Path:
-        return self.path / "auth.json"
-
-    @property
-    def soul(self) -> Path:
-        return self.path / "SOUL.md"
-
-    @property
-    def memories(self) -> Path:
-        return self.path / "memories"
-
-    @property
-    def skills(self) -> Path:
-        return self.path / "skills"
-
-    @property
-    def state_db(self) -> Path:
-        return self.path / "state.db"
-
-    @property
-    def sessions(self) -> Path:
-        return self.path / "sessions"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def cache(self) -> Path:
-        return self.path / "cache"
-
-    @property
-    def cron(self) -> Path:
-        return self.path / "cron"
-
-    @property
-    def plugins(self) -> Path:
-        return self.path / "plugins"
-
-    @property
-    def hooks(self) -> Path:
-        return self.path / "hooks"
-
-    @property
-    def shell_hooks(self) -> Path:
-        """Approved shell hooks."""
-        return self.path / "shell-hooks-allowlist.json"
-
-    @property
-    def mcp_acting_tools(self) -> Path:
-        """Tools of MCP servers that are known to have effects."""
-        return self.path / "mcp-acting.json"
-
-    @property
-    def gateway(self) -> Path:
-        return self.path / "gateway"
-
-    @property
-    def gateway_pid(self) -> Path:
-        return self.path / "gateway.pid"
-
-    @property
-    def gateway_lock(self) -> Path:
-        return self.path / "gateway.lock"
-
-    @property
-    def gateway_state(self) -> Path:
-        return self.path / "gateway_state.json"
-
-    @property
-    def channel_directory(self) -> Path:
-        return self.path / "channel_directory.json"
-
-    @property
-    def webhook_subscriptions(self) -> Path:
-        return self.path / "webhook_subscriptions.json"
-
-    @property
-    def processes(self) -> Path:
-        return self.path / "processes.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def sandboxes(self) -> Path:
-        return self.path / "sandboxes"
-
-    @property
-    def bin(self) -> Path:
-        return self.path / "bin"
-
-    @property
-    def workspace(self) -> Path:
-        return self.path / "workspace"
+    config = _HomePath("config.yaml")
+    dotenv = _HomePath(".env")
+    auth = _HomePath("auth.json")
+    soul = _HomePath("SOUL.md")
+    memories = _HomePath("memories")
+    skills = _HomePath("skills")
+    state_db = _HomePath("state.db")
+    sessions = _HomePath("sessions")
+    logs = _HomePath("logs")
+    cache = _HomePath("cache")
+    cron = _HomePath("cron")
+    plugins = _HomePath("plugins")
+    hooks = _HomePath("hooks")
+    shell_hooks = _HomePath("shell-hooks-allowlist.json")
+    mcp_acting_tools = _HomePath("mcp-acting.json")
+    """Tools of MCP servers that are known to have effects."""
+    gateway = _HomePath("gateway")
+    gateway_pid = _HomePath("gateway.pid")
+    gateway_lock = _HomePath("gateway.lock")
+    gateway_state = _HomePath("gateway_state.json")
+    channel_directory = _HomePath("channel_directory.json")
+    webhook_subscriptions = _HomePath("webhook_subscriptions.json")
+    processes = _HomePath("processes.json")
+    checkpoints = _HomePath("checkpoints")
+    sandboxes = _HomePath("sandboxes")
+    bin = _HomePath("bin")
+    workspace = _HomePath("workspace")
+    kanban_db = _HomePath("kanban.db", shared=True)
+    kanban = _HomePath("kanban", shared=True)
+    profiles = _HomePath("profiles", shared=True)
+    active_profile = _HomePath("active_profile", shared=True)
+    """File with the name of the active profile."""
 
     @property
     def pairing(self) -> Path:
-        """The legacy folder as long as it is not empty."""
+        """The legacy directory as long as it is not empty."""
         old = self.path / "pairing"
-        return old if _has_entries(old) else self.path / "platforms" / "pairing"
-
-    @property
-    def kanban_db(self) -> Path:
-        """Shared by all profiles."""
-        return self.root / "kanban.db"
-
-    @property
-    def kanban(self) -> Path:
-        """Shared by all profiles."""
-        return self.root / "kanban"
-
-    @property
-    def profiles(self) -> Path:
-        return self.root / "profiles"
-
-    @property
-    def active_profile(self) -> Path:
-        """File with the name of the active profile."""
-        return self.root / "active_profile"
+        try:
+            has_entries = next(old.iterdir(), None) is not None
+        except OSError:
+            has_entries = False
+        return old if has_entries else self.path / "platforms" / "pairing"
 
 
 def hermes_root(env: Mapping[str, str]) -> Path:
@@ -187,17 +102,15 @@ def resolve_home(env: Mapping[str, str], profile: str | None = None) -> Home:
     runs this command, the one chosen with `hermes profile use`, the root itself.
     """
     root, implied = hermes_root(env), _root_and_profile(env)[1]
-    if profile is not None:
-        return profile_home(root, profile)
-    if implied is not None:
-        return profile_home(root, implied)
-    if env.get("HERMES_SESSION_PROFILE") == DEFAULT_PROFILE:
-        return profile_home(root, DEFAULT_PROFILE)
-    return profile_home(root, active_profile_name(root))
+    chosen = profile if profile is not None else implied
+    if chosen is None:
+        is_default = env.get("HERMES_SESSION_PROFILE") == DEFAULT_PROFILE
+        chosen = DEFAULT_PROFILE if is_default else active_profile_name(root)
+    return profile_home(root, chosen)
 
 
 def profile_home(root: Path, profile: str) -> Home:
-    """The home of an existing profile. Raises `ConfigError` with the known names."""
+    """An existing profile's home. Raises `ConfigError` with the known names."""
     if profile == DEFAULT_PROFILE:
         return Home(root, root)
     if not _NAME.fullmatch(profile):
@@ -207,10 +120,9 @@ def profile_home(root: Path, profile: str) -> Home:
         from hermes.kit.text import did_you_mean  # noqa: PLC0415 - only needed for mistakes
 
         names = [DEFAULT_PROFILE, *named_profiles(root)]
-        suggestion = did_you_mean(profile, names)
         raise ConfigError(
-            f"No profile named {profile!r}; known profiles: {', '.join(names)}",
-            hint=suggestion or f"Create it with: hermes profile create {profile}",
+            f"Unknown profile: {profile}. Known profiles: {', '.join(names)}.",
+            hint=did_you_mean(profile, names) or f"Create it with: hermes profile create {profile}",
         )
     _check_folder(path, f"the home of profile {profile!r}")
     return Home(root, path, profile)
@@ -240,8 +152,8 @@ def active_profile_name(root: Path) -> str:
         return DEFAULT_PROFILE
     if not _NAME.fullmatch(name) or not (root / "profiles" / name).is_dir():
         raise ConfigError(
-            f"{path} chooses the profile {name[:64]!r}, which does not exist; known profiles: "
-            + ", ".join([DEFAULT_PROFILE, *named_profiles(root)]),
+            f"{path} chooses the profile {name[:64]!r}, which does not exist. Known profiles: "
+            f"{', '.join([DEFAULT_PROFILE, *named_profiles(root)])}.",
             hint="Choose another one with: hermes profile use NAME",
         )
     return name
@@ -252,43 +164,36 @@ def check_new_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise profile_name_error(name)
     if name in RESERVED_NAMES:
-        raise UsageError(f"The name {name!r} is reserved", hint="Choose another name.")
+        raise UsageError(f"The name {name!r} is reserved.", hint="Choose another name.")
 
 
 def profile_name_error(name: str) -> UsageError:
     return UsageError(
-        f"{name!r} is not a valid profile name",
+        f"{name!r} is not a valid profile name.",
         hint="Use up to 64 lowercase letters, digits, - and _, starting with a letter or digit.",
     )
 
 
 def ensure_home(home: Home) -> None:
-    """Create the files and folders of a first run; existing ones are kept."""
-    hint = f"Make it yours, or {_OTHER_HOME_HINT}"
+    """Create the files and directories of a first run; existing ones are kept."""
+    hint = f"Make sure that you own it, or {_OTHER_HOME_HINT}"
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in INITIAL_FOLDERS:
             (home.path / name).mkdir(mode=0o700, exist_ok=True)
-        _write_if_missing(home.soul, (Path(__file__).parent / "soul.md").read_bytes())
+        if not home.soul.is_symlink() and not home.soul.exists():
+            # Atomically: on a full disk an empty file would remain and count as the user's own.
+            write_atomic(home.soul, Path(__file__).with_name("soul.md").read_bytes())
     except OSError as error:
         message = f"{error.filename or home.path} cannot be created: {error.strerror}"
         raise file_error(error, message, hint) from error
-    if not os.access(home.path, os.W_OK):
-        raise _not_writable(home.path, hint)
-
-
-def _not_writable(path: Path, hint: str) -> ConfigError:
-    """Distinguish a read-only file system, as after a disk error, from missing permissions."""
-    if os.statvfs(path).f_flag & os.ST_RDONLY:
-        error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return file_error(error, f"{path} cannot be written: {error.strerror}", hint)
-    return ConfigError(f"{path} cannot be written by you", hint=hint)
-
-
-def _write_if_missing(path: Path, data: bytes) -> None:
-    # Atomically: on a full disk an empty file would remain and count as the user's own.
-    if not path.is_symlink() and not path.exists():
-        write_atomic(path, data)
+    if os.access(home.path, os.W_OK):
+        return
+    if os.statvfs(home.path).f_flag & os.ST_RDONLY:
+        # Read-only after a disk error, which is not a matter of permissions.
+        error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(home.path))
+        raise file_error(error, f"{home.path} cannot be written: {error.strerror}", hint)
+    raise ConfigError(f"{home.path} cannot be written by you.", hint=hint)
 
 
 def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
@@ -315,22 +220,14 @@ def user_home(env: Mapping[str, str]) -> Path:
 
 
 def _check_folder(path: Path, what: str) -> None:
-    """Raise `ConfigError` if the folder exists but is unusable."""
-    hint = f"Make it a directory of yours, or {_OTHER_HOME_HINT}"
+    """Raise `ConfigError` if the directory exists but is unusable."""
+    hint = f"Make it a directory that you own, or {_OTHER_HOME_HINT}"
     try:
         is_folder = path.is_dir()
         if not is_folder and (path.is_symlink() or path.exists()):
-            raise ConfigError(f"{path}, {what}, is not a directory", hint=hint)
+            raise ConfigError(f"{path}, {what}, is not a directory.", hint=hint)
     except OSError as error:
         message = f"{path}, {what}, cannot be used: {error.strerror}"
         raise file_error(error, message, hint) from error
     if is_folder and not os.access(path, os.R_OK | os.X_OK):
-        raise ConfigError(f"{path}, {what}, cannot be read by you", hint=hint)
-
-
-def _has_entries(path: Path) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return any(True for _ in entries)
-    except OSError:
-        return False
+        raise ConfigError(f"{path}, {what}, cannot be read by you.", hint=hint)

@@ -53,14 +53,11 @@ def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
     try:
         _, problems = inspect_config(read_text(home.config), home.config, env)
     except ConfigError as error:
-        return [
-            Problem(
-                severity=Severity.ERROR,
-                file=home.config,
-                message=str(error).removeprefix(f"{home.config}: "),
-                hint=error.hint,
-            )
-        ]
+        message = str(error).removeprefix(f"{home.config}: ")
+        problem = Problem(
+            severity=Severity.ERROR, file=home.config, message=message, hint=error.hint
+        )
+        return [problem]
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
@@ -85,8 +82,10 @@ def _inspect(
             hint="Write sections such as `agent:` with their settings below: hermes config edit",
         )
     findings: list[Finding] = []
-    raw = _expanded(given, env, findings) if "${" in text else _with_text_keys(given)
-    config = _converted(with_env_overrides(raw, env), findings)
+    raw = {str(key): value for key, value in given.items()}
+    if "${" in text:
+        raw = _expanded(raw, env, findings)
+    config = _converted(with_env_settings(raw, env), findings)
     findings += unknown_keys(raw, Config() if config is None else config)
     problems = _with_positions(findings, text, file, suspicious) if findings or suspicious else []
     if config is None:
@@ -103,12 +102,8 @@ def _read(text: str, file: Path) -> tuple[object, bool]:
     return read_yaml(text, file)
 
 
-def _with_text_keys(given: dict[object, object]) -> dict[str, object]:
-    return {str(key): value for key, value in given.items()}
-
-
 def _expanded(
-    given: dict[object, object], env: Mapping[str, str], findings: list[Finding]
+    raw: dict[str, object], env: Mapping[str, str], findings: list[Finding]
 ) -> dict[str, object]:
     def missing(path: KeyPath, name: str) -> None:
         findings.append(
@@ -120,10 +115,7 @@ def _expanded(
             )
         )
 
-    return {
-        str(key): expand_references(value, env, missing, (str(key),))
-        for key, value in given.items()
-    }
+    return {key: expand_references(value, env, missing, (key,)) for key, value in raw.items()}
 
 
 def _converted(raw: dict[str, object], findings: list[Finding]) -> Config | None:
@@ -144,36 +136,27 @@ def _with_positions(
     from hermes.config.yaml_parser import key_positions, nearest_position, repeated_keys  # noqa: PLC0415 - only needed for problems
 
     positions = key_positions(text)
-    problems = [
-        Problem(
+    variables = {path: name for name, path in ENV_SETTINGS.items() if path not in positions}
+
+    def problem(finding: Finding, position: tuple[int, int]) -> Problem:
+        variable = variables.get(finding.path)
+        return Problem(
             severity=finding.severity,
             file=file,
             path=finding.path,
-            line=nearest_position(positions, finding.path)[0],
-            column=nearest_position(positions, finding.path)[1],
-            message=finding.message + _env_override_note(finding.path, positions),
+            line=position[0],
+            column=position[1],
+            message=finding.message + (f" (from the variable {variable})" if variable else ""),
             hint=finding.hint,
         )
-        for finding in findings
-    ]
-    for path, (line, column) in repeated_keys(text) if suspicious else ():
-        problems.append(
-            Problem(
-                severity=Severity.WARNING,
-                file=file,
-                path=path,
-                line=line,
-                column=column,
-                message="defined twice; the first value is ignored",
-                hint=f"Merge both into one {format_path(path)}.",
-            )
-        )
+
+    problems = [problem(one, nearest_position(positions, one.path)) for one in findings]
+    for path, position in repeated_keys(text) if suspicious else ():
+        message = "defined twice; the first value is ignored"
+        hint = f"Merge both into one {format_path(path)}."
+        twice = Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
+        problems.append(problem(twice, position))
     return problems
-
-
-def _env_override_note(path: KeyPath, positions: Mapping[KeyPath, object]) -> str:
-    name = env_override_of(path)
-    return f" (from the variable {name})" if name and path not in positions else ""
 
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -229,7 +212,7 @@ _TERMINAL_KEYS = (
     *("ssh_host", "ssh_user", "ssh_port", "ssh_key"),
 )
 
-ENV_OVERRIDES: Mapping[str, KeyPath] = {
+ENV_SETTINGS: Mapping[str, KeyPath] = {
     "HERMES_TIMEZONE": ("timezone",),
     "HERMES_MAX_ITERATIONS": ("agent", "max_turns"),
     "HERMES_AGENT_TIMEOUT": ("agent", "gateway_timeout"),
@@ -244,28 +227,20 @@ ENV_OVERRIDES: Mapping[str, KeyPath] = {
 }
 
 
-def with_env_overrides(raw: dict[str, object], env: Mapping[str, str]) -> dict[str, object]:
+def with_env_settings(raw: dict[str, object], env: Mapping[str, str]) -> dict[str, object]:
     """Add settings from the environment; those in the file win."""
     merged = dict(raw)
-    for name, path in ENV_OVERRIDES.items():
-        value = env.get(name)
-        if value:
+    for name, path in ENV_SETTINGS.items():
+        if value := env.get(name):
             _set_missing(merged, path, value)
     return merged
 
 
-def env_override_of(path: KeyPath) -> str:
-    """The variable that overrides this setting, or an empty string."""
-    return next((name for name, other in ENV_OVERRIDES.items() if other == path), "")
-
-
 def _set_missing(merged: dict[str, object], path: KeyPath, value: str) -> None:
-    if len(path) == 1:
-        merged.setdefault(str(path[0]), value)
+    section, *keys = map(str, path)
+    if not keys:
+        merged.setdefault(section, value)
         return
-    section, key = str(path[0]), str(path[1])
-    section_value = merged.get(section)
-    if section_value is None:
-        merged[section] = {key: value}
-    elif isinstance(section_value, dict) and key not in section_value:
-        merged[section] = {**section_value, key: value}
+    given = as_mapping({} if merged.get(section) is None else merged[section])
+    if given is not None and keys[0] not in given:
+        merged[section] = {**given, keys[0]: value}

@@ -25,13 +25,8 @@ from hermes.kit.errors import ConfigError, UsageError
 from hermes.kit.files import write_atomic
 
 CLONED_FILES = (
-    "config.yaml",
-    ".env",
-    "SOUL.md",
-    "skills",
-    "memories/MEMORY.md",
-    "memories/USER.md",
-)
+    "config.yaml", ".env", "SOUL.md", "skills", "memories/MEMORY.md", "memories/USER.md",
+)  # fmt: skip
 
 NEVER_CLONED = (
     *("profiles", "active_profile", "kanban", "hermes-agent", "local-model"),
@@ -63,17 +58,14 @@ def get_active_profile_name(env: Mapping[str, str], profile: str | None = None) 
 def list_profiles(root: Path) -> list[ProfileInfo]:
     """The default profile, then the others by name."""
     chosen = _active_or_default(root)
-    return [
-        ProfileInfo(name, path, name == chosen)
-        for name, path in [(DEFAULT_PROFILE, root), *_named(root)]
-    ]
+    return [ProfileInfo(name, path, name == chosen) for name, path in _all_profiles(root)]
 
 
 def profiles_to_serve(multiplex: bool, home: Home) -> list[tuple[str, Path]]:
-    """The profiles that a gateway serves: its own, or with `multiplex` all of them."""
+    """The profiles that a gateway serves: its own, or all of them with `multiplex`."""
     if not multiplex:
         return [(home.profile, home.path)]
-    return [(DEFAULT_PROFILE, home.root), *_named(home.root)]
+    return _all_profiles(home.root)
 
 
 def use_profile(root: Path, name: str) -> Home:
@@ -97,14 +89,17 @@ def create_profile(
     check_new_name(name)
     path = root / "profiles" / name
     if os.path.lexists(path):
-        raise UsageError(f"A profile named {name!r} already exists: {path}")
+        raise UsageError(f"A profile named {name!r} already exists: {path}.")
     with _file_errors_named("created", name):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=".new-"))
         try:
             if clone is not None:
+                from hermes.config.clone_credentials import replace_credentials  # noqa: PLC0415 - loads YAML
+
                 _copy_all(clone, staging) if everything else _copy_chosen(clone, staging)
-                _replace_credentials(staging, clone.path)
+                _restrict_secrets(staging)
+                replace_credentials(staging, clone.path)
             ensure_home(Home(root, staging, name))
             staging.rename(path)
         except BaseException:
@@ -117,7 +112,8 @@ def delete_profile(root: Path, name: str) -> Path:
     """Delete a profile; if it was active, the default becomes active."""
     path = _named_profile_folder(root, name, "deleted")
     with _file_errors_named("deleted", name):
-        _forget_choice(root, name)
+        if _active_or_default(root) == name:
+            Home(root, root).active_profile.unlink(missing_ok=True)
         trash = Path(tempfile.mkdtemp(dir=path.parent, prefix=".deleted-"))
         path.rename(trash / name)
         for leftover in path.parent.glob(".deleted-*"):
@@ -131,7 +127,7 @@ def rename_profile(root: Path, old: str, new: str) -> Home:
     check_new_name(new)
     target = path.with_name(new)
     if os.path.lexists(target):
-        raise UsageError(f"A profile named {new!r} already exists: {target}")
+        raise UsageError(f"A profile named {new!r} already exists: {target}.")
     chosen = _active_or_default(root) == old
     with _file_errors_named("renamed", old):
         path.rename(target)
@@ -144,13 +140,14 @@ def _file_errors_named(done: str, name: str) -> Generator[None]:
         yield
     except OSError as error:
         raise ConfigError(
-            f"The profile {name!r} could not be {done}: {error}",
+            f"The profile {name!r} could not be {done}: {error}.",
             hint="Check permissions and free space in the Hermes home.",
         ) from error
 
 
-def _named(root: Path) -> list[tuple[str, Path]]:
-    return [(name, root / "profiles" / name) for name in named_profiles(root)]
+def _all_profiles(root: Path) -> list[tuple[str, Path]]:
+    named = [(name, root / "profiles" / name) for name in named_profiles(root)]
+    return [(DEFAULT_PROFILE, root), *named]
 
 
 def _active_or_default(root: Path) -> str:
@@ -161,18 +158,13 @@ def _active_or_default(root: Path) -> str:
         return DEFAULT_PROFILE
 
 
-def _forget_choice(root: Path, name: str) -> None:
-    if _active_or_default(root) == name:
-        Home(root, root).active_profile.unlink(missing_ok=True)
-
-
 def _named_profile_folder(root: Path, name: str, done: str) -> Path:
     if name == DEFAULT_PROFILE:
-        raise UsageError(f"The default profile is the home itself and cannot be {done}")
+        raise UsageError(f"The default profile is the home itself and cannot be {done}.")
     path = profile_home(root, name).path
     if path.is_symlink():
         raise UsageError(
-            f"{path} is a symbolic link and cannot be {done}",
+            f"{path} is a symbolic link and cannot be {done}.",
             hint="Change the link and its target by hand.",
         )
     return path
@@ -186,7 +178,6 @@ def _copy_chosen(source: Home, target: Path) -> None:
         elif origin.is_file():
             copy.parent.mkdir(mode=0o700, exist_ok=True)
             shutil.copy2(origin, copy)
-    _restrict_secrets(target)
 
 
 def _copy_all(source: Home, target: Path) -> None:
@@ -201,13 +192,6 @@ def _copy_all(source: Home, target: Path) -> None:
             (target / name).unlink()
             shutil.copy2(source.path / name, target / name)
     target.chmod(0o700)
-    _restrict_secrets(target)
-
-
-def _replace_credentials(target: Path, original: Path) -> None:
-    from hermes.config.clone_credentials import replace_credentials  # noqa: PLC0415 - loads YAML
-
-    replace_credentials(target, original)
 
 
 def _restrict_secrets(target: Path) -> None:
@@ -228,6 +212,6 @@ def _matching(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
 
 
 def _is_copyable(path: Path) -> bool:
-    """Only files, folders and links; sockets and pipes are not copied."""
+    """Whether it is a file, directory or link; sockets and pipes are not copied."""
     mode = path.lstat().st_mode
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)

@@ -1,6 +1,7 @@
-"""Convert settings leniently and report precise errors; used if the fast conversion fails."""
+"""Convert settings leniently and report precise errors, if the fast conversion fails."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date
 
 from msgspec import inspect
@@ -11,7 +12,6 @@ from hermes.config.values import KeyPath, as_list, as_mapping, describe_value
 
 TRUE_WORDS = frozenset({"true", "yes", "on", "y", "1"})
 FALSE_WORDS = frozenset({"false", "no", "off", "n", "0", ""})
-
 
 _TYPE_NAMES: Mapping[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
@@ -66,16 +66,10 @@ class SettingsRepair:
             raise self._wrong(value, kind, path)
         repaired: dict[str, object] = {}
         for field in kind.fields:
-            item = given.get(field.encode_name)
-            if item is None and not _takes_none(field.type):
-                continue
-            if field.encode_name in given:
-                try:
-                    repaired[field.encode_name] = self._value(
-                        item, field.type, (*path, field.encode_name)
-                    )
-                except _Unusable:
-                    continue
+            name = field.encode_name
+            if name in given and (given[name] is not None or _takes_none(field.type)):
+                with suppress(_Unusable):
+                    repaired[name] = self._value(given[name], field.type, (*path, name))
         return repaired
 
     def _dict(self, value: object, kind: inspect.DictType, path: KeyPath) -> object:
@@ -85,17 +79,12 @@ class SettingsRepair:
         repaired: dict[str, object] = {}
         for key, item in given.items():
             name = _text_of(key)
-            try:
-                repaired[name] = self._entry(item, kind.value_type, (*path, name))
-            except _Unusable:
-                continue
+            # A key without a value is an entry with all defaults.
+            is_empty = item is None and isinstance(kind.value_type, inspect.StructType)
+            with suppress(_Unusable):
+                entry: object = {} if is_empty else item
+                repaired[name] = self._value(entry, kind.value_type, (*path, name))
         return repaired
-
-    def _entry(self, item: object, kind: inspect.Type, path: KeyPath) -> object:
-        """A key without a value is an entry with all defaults."""
-        if item is None and isinstance(kind, inspect.StructType):
-            return self._struct({}, kind, path)
-        return self._value(item, kind, path)
 
     def _tuple(self, value: object, kind: inspect.VarTupleType, path: KeyPath) -> object:
         given = as_list(value)
@@ -105,16 +94,14 @@ class SettingsRepair:
             raise self._wrong(value, kind, path)
         repaired: list[object] = []
         for index, item in enumerate(given):
-            try:
+            with suppress(_Unusable):
                 repaired.append(self._value(item, kind.item_type, (*path, index)))
-            except _Unusable:
-                continue
         return repaired
 
     def _union(self, value: object, kind: inspect.UnionType, path: KeyPath) -> object:
         if value is None and _takes_none(kind):
             return None
-        exact = [member for member in kind.types if _is_exact(value, member)]
+        exact = [one for one in kind.types if type(value) in _EXACT_TYPES.get(type(one), ())]
         if exact:
             return self._value(value, exact[0], path)
         for member in kind.types:
@@ -134,13 +121,8 @@ class SettingsRepair:
         return repaired
 
     def _wrong(self, value: object, kind: inspect.Type, path: KeyPath) -> _Unusable:
-        self.findings.append(
-            Finding(
-                severity=Severity.ERROR,
-                path=path,
-                message=f"expected {describe_type(kind)}, found {describe_value(value)}",
-            )
-        )
+        message = f"expected {describe_type(kind)}, found {describe_value(value)}"
+        self.findings.append(Finding(severity=Severity.ERROR, path=path, message=message))
         return _Unusable()
 
 
@@ -214,10 +196,6 @@ def _takes_none(kind: inspect.Type) -> bool:
     if isinstance(kind, inspect.UnionType):
         return any(isinstance(member, inspect.NoneType) for member in kind.types)
     return isinstance(kind, inspect.CustomType)
-
-
-def _is_exact(value: object, kind: inspect.Type) -> bool:
-    return type(value) in _EXACT_TYPES.get(type(kind), ())
 
 
 def _coerced(value: object, kind: inspect.Type) -> object | None:

@@ -1,4 +1,4 @@
-"""Warn about unknown keys, with a suggestion."""
+"""Warn about unknown and unused settings, and find those that differ from the defaults."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,9 +13,11 @@ from hermes.config.sections.models import Model
 from hermes.config.values import KeyPath, as_list, as_mapping, format_path
 
 NO_SUCH_SETTING = "unknown setting"
+UNUSED = "not used in this version"
+WILDCARD = "*"
 
 MAX_SUGGESTIONS = 20
-"""Limit of suggestions, which are slow to compute."""
+"""Suggestions are slow to compute."""
 
 LIKELY_TYPO = 0.85
 """Similarity to a known key that counts as a typo in sections that allow unknown keys."""
@@ -23,28 +25,24 @@ LIKELY_TYPO = 0.85
 
 def unknown_keys(raw: Mapping[str, object], config: Config) -> list[Finding]:
     """One warning per unknown key; the keys stay in the file and in `LoadedConfig.raw`."""
-    return [
-        Finding(
-            severity=Severity.WARNING,
-            path=path,
-            message=_unknown_message(path, siblings)
-            if number < MAX_SUGGESTIONS
-            else NO_SUCH_SETTING,
-            hint=removal_hint(path),
-        )
-        for number, (path, siblings) in enumerate(_unknown(raw, config, ()))
-    ]
+    findings: list[Finding] = []
+    for number, (path, siblings) in enumerate(_unknown(raw, config, ())):
+        suggestion = suggested_setting(path, siblings) if number < MAX_SUGGESTIONS else ""
+        did_you_mean = f"; did you mean {suggestion}?" if suggestion else ""
+        findings.append(_warning(path, NO_SUCH_SETTING + did_you_mean))
+    return findings
 
 
-def removal_hint(path: KeyPath) -> str:
-    """How to remove a setting without effect."""
+def _warning(path: KeyPath, message: str) -> Finding:
+    """A warning about a setting without effect, and how to remove it."""
     from shlex import quote  # noqa: PLC0415 - only needed for mistakes
 
     from hermes.config.variables import is_variable  # noqa: PLC0415 - only needed for mistakes
 
     key = format_path(path)
     command = "hermes config edit" if is_variable(key) else f"hermes config unset {quote(key)}"
-    return f"It has no effect; remove it with: {command}"
+    hint = f"It has no effect; remove it with: {command}"
+    return Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
 
 def suggested_setting(path: KeyPath, siblings: Iterable[str] = ()) -> str:
@@ -88,11 +86,6 @@ def _nearest(name: str, names: Iterable[str], cutoff: float) -> str:
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
-def _unknown_message(path: KeyPath, siblings: Iterable[str]) -> str:
-    suggestion = suggested_setting(path, siblings)
-    return f"unknown setting; did you mean {suggestion}?" if suggestion else NO_SUCH_SETTING
-
-
 def setting_names() -> Iterator[str]:
     """The full names of all settings that are not sections."""
     return (name for name, value in _with_values(Config(), ()) if not isinstance(value, Struct))
@@ -106,27 +99,15 @@ def _with_values(value: Struct, path: KeyPath) -> Iterator[tuple[str, object]]:
             yield from _with_values(inside, (*path, encoded))
 
 
-WILDCARD = "*"
-UNUSED = "not used in this version"
-
-
 def unused_names() -> frozenset[str]:
-    return frozenset(Path(__file__).with_name("idle.txt").read_text(encoding="utf-8").split())
+    """Settings accepted for compatibility but without effect; `*` stands for any key."""
+    return frozenset(Path(__file__).with_name("unused_settings.txt").read_text("utf-8").split())
 
 
 def unused_settings(raw: Mapping[str, object]) -> list[Finding]:
     """A warning for each unused setting that differs from its default."""
-    names = unused_names()
-    paths = _unused_paths(changed_settings(raw), (), (), names)
-    return [
-        Finding(
-            severity=Severity.WARNING,
-            path=path,
-            message=UNUSED,
-            hint=removal_hint(path),
-        )
-        for path in paths
-    ]
+    paths = _unused_paths(changed_settings(raw), (), (), unused_names())
+    return [_warning(path, UNUSED) for path in paths]
 
 
 def _unused_paths(

@@ -1,4 +1,4 @@
-"""Type checks and descriptions of YAML values."""
+"""Plain settings: their types, key paths such as `list[0].name`, and values at a path."""
 
 import re
 from typing import TypeAlias, cast
@@ -46,32 +46,14 @@ def parse_path(text: str) -> KeyPath:
     while at < len(text):
         step = _STEP.match(text, at)
         if step is None or (step["index"] is None and bool(step["dot"]) != bool(path)):
-            raise UsageError(
-                f"{text!r} is not the name of a setting",
-                hint='Separate keys with dots: agent.max_turns, providers."a.b".model, list[0]',
-            )
+            hint = 'Separate keys with dots: agent.max_turns, providers."a.b".model, list[0]'
+            raise UsageError(f"{text!r} is not the name of a setting.", hint=hint)
         path.append(_key(step))
         at = step.end()
     if not path or isinstance(path[0], int):
-        raise UsageError(
-            f"{text!r} is not the name of a setting", hint="Give a name such as agent.max_turns."
-        )
+        hint = "Give a name such as agent.max_turns."
+        raise UsageError(f"{text!r} is not the name of a setting.", hint=hint)
     return tuple(path)
-
-
-def format_path(path: KeyPath) -> str:
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-            continue
-        name = step if _PLAIN.fullmatch(step) else _quoted(step)
-        text += f".{name}" if text else name
-    return text
-
-
-def _quoted(step: str) -> str:
-    return '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _key(step: re.Match[str]) -> str | int:
@@ -80,6 +62,18 @@ def _key(step: re.Match[str]) -> str | int:
     if step["quoted"] is not None:
         return re.sub(r"\\(.)", r"\1", step["quoted"])
     return int(step["plain"]) if step["dot"] and step["plain"].isdecimal() else step["plain"]
+
+
+def format_path(path: KeyPath) -> str:
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+            continue
+        quoted = '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        name = step if _PLAIN.fullmatch(step) else quoted
+        text += f".{name}" if text else name
+    return text
 
 
 class UnsupportedEdit(Exception):
@@ -94,7 +88,7 @@ def set_value(document: object, path: KeyPath, value: object) -> object:
     for depth, name in enumerate(path[:-1]):
         inside = _get(parent, name, path[:depth])
         if inside is None:
-            inside = _new_section(path[depth + 1])
+            inside = cast("object", [] if path[depth + 1] == 0 else {})
             _put(parent, name, inside, path[:depth])
         parent = inside
     _put(parent, path[-1], value, path[:-1])
@@ -117,27 +111,18 @@ def find_value(document: object, path: KeyPath) -> tuple[bool, object]:
     """Whether the setting exists, and its value."""
     value = document
     for name in path:
-        if isinstance(value, dict):
-            mapping = cast("dict[object, object]", value)
-            if name not in mapping and isinstance(name, int):
-                name = str(name)  # noqa: PLW2901 - a numeric key
-            if name not in mapping:
+        if (mapping := as_mapping(value)) is not None:
+            # A number may be a key.
+            key = name if name in mapping else str(name)
+            if key not in mapping:
                 return False, None
-            value = mapping[name]
-        elif isinstance(value, list | tuple):
-            entries = cast("list[object]", value)
-            if not isinstance(name, int) or name >= len(entries):
+            value = mapping[key]
+        else:
+            entries = as_list(value)
+            if entries is None or not isinstance(name, int) or name >= len(entries):
                 return False, None
             value = entries[name]
-        else:
-            return False, None
     return True, value
-
-
-def _new_section(first: str | int) -> object:
-    entries: list[object] = []
-    mapping: dict[object, object] = {}
-    return entries if first == 0 else mapping
 
 
 def _get(parent: object, name: str | int, at: KeyPath) -> object:
@@ -148,12 +133,10 @@ def _get(parent: object, name: str | int, at: KeyPath) -> object:
 
 def _put(parent: object, name: str | int, value: object, at: KeyPath) -> None:
     _check(parent, name, at)
-    if isinstance(parent, dict):
-        mapping = cast("dict[object, object]", parent)
+    if (mapping := as_mapping(parent)) is not None:
         mapping[name if name in mapping else str(name)] = value
         return
-    entries = cast("list[object]", parent)
-    index = int(name)
+    entries, index = cast("list[object]", parent), int(name)
     if index == len(entries):
         entries.append(value)
     else:
@@ -161,8 +144,7 @@ def _put(parent: object, name: str | int, value: object, at: KeyPath) -> None:
 
 
 def _drop(parent: object, name: str | int) -> None:
-    if isinstance(parent, dict):
-        mapping = cast("dict[object, object]", parent)
+    if (mapping := as_mapping(parent)) is not None:
         del mapping[name if name in mapping else str(name)]
     else:
         del cast("list[object]", parent)[int(name)]
@@ -174,12 +156,12 @@ def _check(parent: object, name: str | int, at: KeyPath) -> None:
         return
     if not isinstance(parent, list):
         raise UsageError(
-            f"{where} is {describe_value(parent)}, so {name!r} cannot be set in it",
+            f"{where} is {describe_value(parent)}, so {name!r} cannot be set in it.",
             hint=f"Unset it first with: hermes config unset {where}",
         )
     length = len(cast("list[object]", parent))
     if not isinstance(name, int) or name > length:
         raise UsageError(
-            f"{where} has {length} entries; {name!r} is not a valid index",
+            f"{where} has {length} entries; {name!r} is not a valid index.",
             hint=f"Use {where}[{length}] to add an entry at the end.",
         )

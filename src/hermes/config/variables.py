@@ -27,58 +27,51 @@ class Variable(Struct, frozen=True):
     url: str = ""
 
 
-class _Service(Struct, frozen=True):
-    """A provider with `_API_KEY` and `_BASE_URL` variables."""
-
-    prefix: str
-    label: str
-    url: str = ""
-
-
-_SERVICES = (
-    _Service("OPENROUTER", "OpenRouter", "https://openrouter.ai/keys"),
-    _Service("ANTHROPIC", "Anthropic", "https://console.anthropic.com/settings/keys"),
-    _Service("OPENAI", "OpenAI", "https://platform.openai.com/api-keys"),
-    _Service("GOOGLE", "Google AI Studio", "https://aistudio.google.com/app/apikey"),
-    _Service("GEMINI", "Gemini", "https://aistudio.google.com/app/apikey"),
-    _Service("XAI", "xAI", "https://console.x.ai"),
-    _Service("GLM", "Z.AI (GLM)", "https://z.ai/manage-apikey/apikey-list"),
-    _Service("KIMI", "Kimi (Moonshot)", "https://platform.moonshot.ai/console/api-keys"),
-    _Service("MINIMAX", "MiniMax", "https://platform.minimax.io"),
-    _Service("DEEPSEEK", "DeepSeek", "https://platform.deepseek.com/api_keys"),
-    _Service("DASHSCOPE", "Alibaba DashScope (Qwen)", "https://bailian.console.alibabacloud.com"),
-    _Service("NVIDIA", "NVIDIA NIM", "https://build.nvidia.com"),
-    _Service("LM", "LM Studio or another local server"),
-    _Service("OLLAMA", "Ollama", "https://ollama.com/settings/keys"),
-    _Service("AZURE_FOUNDRY", "Azure AI Foundry", "https://ai.azure.com"),
-    _Service("MISTRAL", "Mistral", "https://console.mistral.ai/api-keys"),
-    _Service("GROQ", "Groq", "https://console.groq.com/keys"),
-    _Service("TOGETHER", "Together AI", "https://api.together.ai/settings/api-keys"),
-    _Service("FIREWORKS", "Fireworks AI", "https://fireworks.ai/account/api-keys"),
-    _Service("CEREBRAS", "Cerebras", "https://cloud.cerebras.ai"),
-    _Service("DEEPINFRA", "DeepInfra", "https://deepinfra.com/dash/api_keys"),
-    _Service("ARCEE", "Arcee AI"),
-    _Service("XIAOMI", "Xiaomi MiMo"),
-    _Service("KILOCODE", "Kilo Code"),
-    _Service("OPENCODE_ZEN", "OpenCode Zen"),
-    _Service("OPENCODE_GO", "OpenCode Go"),
-    _Service("AI_GATEWAY", "Vercel AI Gateway"),
-    _Service("NOUS", "Nous"),
+_SERVICES: tuple[tuple[str, str, str], ...] = (
+    ("OPENROUTER", "OpenRouter", "https://openrouter.ai/keys"),
+    ("ANTHROPIC", "Anthropic", "https://console.anthropic.com/settings/keys"),
+    ("OPENAI", "OpenAI", "https://platform.openai.com/api-keys"),
+    ("GOOGLE", "Google AI Studio", "https://aistudio.google.com/app/apikey"),
+    ("GEMINI", "Gemini", "https://aistudio.google.com/app/apikey"),
+    ("XAI", "xAI", "https://console.x.ai"),
+    ("GLM", "Z.AI (GLM)", "https://z.ai/manage-apikey/apikey-list"),
+    ("KIMI", "Kimi (Moonshot)", "https://platform.moonshot.ai/console/api-keys"),
+    ("MINIMAX", "MiniMax", "https://platform.minimax.io"),
+    ("DEEPSEEK", "DeepSeek", "https://platform.deepseek.com/api_keys"),
+    ("DASHSCOPE", "Alibaba DashScope (Qwen)", "https://bailian.console.alibabacloud.com"),
+    ("NVIDIA", "NVIDIA NIM", "https://build.nvidia.com"),
+    ("LM", "LM Studio or another local server", ""),
+    ("OLLAMA", "Ollama", "https://ollama.com/settings/keys"),
+    ("AZURE_FOUNDRY", "Azure AI Foundry", "https://ai.azure.com"),
+    ("MISTRAL", "Mistral", "https://console.mistral.ai/api-keys"),
+    ("GROQ", "Groq", "https://console.groq.com/keys"),
+    ("TOGETHER", "Together AI", "https://api.together.ai/settings/api-keys"),
+    ("FIREWORKS", "Fireworks AI", "https://fireworks.ai/account/api-keys"),
+    ("CEREBRAS", "Cerebras", "https://cloud.cerebras.ai"),
+    ("DEEPINFRA", "DeepInfra", "https://deepinfra.com/dash/api_keys"),
+    ("ARCEE", "Arcee AI", ""),
+    ("XIAOMI", "Xiaomi MiMo", ""),
+    ("KILOCODE", "Kilo Code", ""),
+    ("OPENCODE_ZEN", "OpenCode Zen", ""),
+    ("OPENCODE_GO", "OpenCode Go", ""),
+    ("AI_GATEWAY", "Vercel AI Gateway", ""),
+    ("NOUS", "Nous", ""),
 )
+"""Providers with `_API_KEY` and `_BASE_URL` variables: prefix, label, where to get a key."""
 
 _OTHER_PROVIDERS = (
-    ("ANTHROPIC_TOKEN", "Token for Anthropic in place of a key", True),
-    ("CLAUDE_CODE_OAUTH_TOKEN", "Token of a Claude subscription", True),
+    ("ANTHROPIC_TOKEN", "Token for Anthropic instead of a key", True),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "Claude subscription token", True),
     ("HF_TOKEN", "Token for Hugging Face inference", True),
-    ("HF_BASE_URL", "Another address for Hugging Face inference", False),
+    ("HF_BASE_URL", "Custom address for Hugging Face inference", False),
     ("OLLAMA_HOST", "Where the Ollama server listens", False),
     ("AWS_ACCESS_KEY_ID", "Access key for Amazon Bedrock", True),
     ("AWS_SECRET_ACCESS_KEY", "Secret key for Amazon Bedrock", True),
     ("AWS_SESSION_TOKEN", "Session token for Amazon Bedrock", True),
     ("AWS_BEARER_TOKEN_BEDROCK", "Bearer token for Amazon Bedrock", True),
-    ("AWS_REGION", "Region of Amazon Bedrock", False),
-    ("AWS_PROFILE", "Named profile of the AWS credentials", False),
-    ("AZURE_FOUNDRY_ENDPOINT", "Endpoint of the Azure AI Foundry resource", False),
+    ("AWS_REGION", "Amazon Bedrock region", False),
+    ("AWS_PROFILE", "Named AWS credentials profile", False),
+    ("AZURE_FOUNDRY_ENDPOINT", "Azure AI Foundry resource endpoint", False),
     ("GOOGLE_APPLICATION_CREDENTIALS", "File with the service account for Vertex AI", False),
     ("GOOGLE_CLOUD_PROJECT", "Project for Vertex AI", False),
     ("GOOGLE_CLOUD_LOCATION", "Region for Vertex AI", False),
@@ -93,15 +86,15 @@ _TOOLS = (
     ("PARALLEL_API_KEY", "Web search with Parallel", True, "https://platform.parallel.ai"),
     ("BRAVE_SEARCH_API_KEY", "Web search with Brave", True, "https://api-dashboard.search.brave.com"),
     ("SEARXNG_URL", "Address of your own SearXNG", False, ""),
-    ("BROWSERBASE_API_KEY", "Cloud browser of Browserbase", True, "https://www.browserbase.com"),
+    ("BROWSERBASE_API_KEY", "Browserbase cloud browser", True, "https://www.browserbase.com"),
     ("BROWSERBASE_PROJECT_ID", "Project at Browserbase", False, ""),
     ("BROWSERBASE_PROXIES", "Whether Browserbase uses its proxies", False, ""),
-    ("BROWSERBASE_ADVANCED_STEALTH", "Whether Browserbase hides harder", False, ""),
-    ("BROWSER_USE_API_KEY", "Cloud browser of Browser Use", True, "https://cloud.browser-use.com"),
+    ("BROWSERBASE_ADVANCED_STEALTH", "Whether Browserbase uses advanced stealth", False, ""),
+    ("BROWSER_USE_API_KEY", "Browser Use cloud browser", True, "https://cloud.browser-use.com"),
     ("CAMOFOX_URL", "Address of a Camofox browser", False, ""),
     ("FAL_KEY", "Images and videos with fal", True, "https://fal.ai/dashboard/keys"),
-    ("ELEVENLABS_API_KEY", "Voices of ElevenLabs", True, "https://elevenlabs.io/app/settings/api-keys"),
-    ("VOICE_TOOLS_OPENAI_KEY", "OpenAI key for speech alone", True, "https://platform.openai.com/api-keys"),
+    ("ELEVENLABS_API_KEY", "ElevenLabs voices", True, "https://elevenlabs.io/app/settings/api-keys"),
+    ("VOICE_TOOLS_OPENAI_KEY", "OpenAI key for speech only", True, "https://platform.openai.com/api-keys"),
     ("GITHUB_TOKEN", "Access to GitHub, for skills and repositories", True, "https://github.com/settings/tokens"),
     ("HONCHO_API_KEY", "Memory in Honcho", True, "https://app.honcho.dev"),
     ("HONCHO_BASE_URL", "Address of your own Honcho", False, ""),
@@ -114,14 +107,14 @@ _TOOLS = (
     ("RETAINDB_API_KEY", "Memory in RetainDB", True, ""),
     ("LANGFUSE_PUBLIC_KEY", "Traces to Langfuse, public key", False, "https://cloud.langfuse.com"),
     ("LANGFUSE_SECRET_KEY", "Traces to Langfuse, secret key", True, "https://cloud.langfuse.com"),
-    ("DAYTONA_API_KEY", "Sandboxes of Daytona", True, "https://app.daytona.io"),
-    ("MODAL_TOKEN_ID", "Sandboxes of Modal, token id", True, "https://modal.com/settings/tokens"),
-    ("MODAL_TOKEN_SECRET", "Sandboxes of Modal, token secret", True, "https://modal.com/settings/tokens"),
+    ("DAYTONA_API_KEY", "Daytona sandboxes", True, "https://app.daytona.io"),
+    ("MODAL_TOKEN_ID", "Modal sandboxes, token id", True, "https://modal.com/settings/tokens"),
+    ("MODAL_TOKEN_SECRET", "Modal sandboxes, token secret", True, "https://modal.com/settings/tokens"),
 )  # fmt: skip
 
 _GATEWAY = (
     ("GATEWAY_ALLOW_ALL_USERS", "Whether anyone may talk to the agent on any platform", False),
-    ("GATEWAY_PROXY_URL", "Address of another Hermes that runs the turns of this gateway", False),
+    ("GATEWAY_PROXY_URL", "Address of another Hermes that runs this gateway's turns", False),
     ("GATEWAY_PROXY_KEY", "Key for the Hermes at GATEWAY_PROXY_URL", True),
     ("API_SERVER_ENABLED", "Whether the gateway serves the OpenAI-compatible API", False),
     ("API_SERVER_KEY", "Key that callers of the API must present, 16 characters or more", True),
@@ -129,8 +122,12 @@ _GATEWAY = (
     ("API_SERVER_PORT", "Port the API listens on", False),
     ("API_SERVER_MODEL_NAME", "Name under which the API offers the agent", False),
     ("API_SERVER_CORS_ORIGINS", "Web origins that may call the API, comma-separated", False),
-    ("API_SERVER_ALLOWED_HOSTS", "Further names that the API answers to, comma-separated", False),
-    ("WEBHOOK_ENABLED", "Whether the gateway takes webhooks", False),
+    (
+        "API_SERVER_ALLOWED_HOSTS",
+        "Other host names that the API answers to, comma-separated",
+        False,
+    ),
+    ("WEBHOOK_ENABLED", "Whether the gateway accepts webhooks", False),
     ("WEBHOOK_PORT", "Port the webhooks arrive on", False),
     ("WEBHOOK_SECRET", "Secret with which webhooks are signed", True),
 )
@@ -142,19 +139,23 @@ _SETTINGS = (
     ("HERMES_EPHEMERAL_SYSTEM_PROMPT", "Text added to the system prompt and never stored", False),
     ("HERMES_INFERENCE_MODEL", "Model to use when none is configured", False),
     ("HERMES_INFERENCE_PROVIDER", "Provider to use when none is configured", False),
-    ("HERMES_MAX_ITERATIONS", "Most model calls in one turn", False),
+    ("HERMES_MAX_ITERATIONS", "Maximum number of model calls in one turn", False),
     ("HERMES_TIMEZONE", "Time zone, such as Europe/Berlin", False),
     ("HERMES_YOLO_MODE", "Whether commands run without asking", False),
     ("HERMES_CRON_TIMEOUT", "Seconds a cron job may be idle", False),
     ("HERMES_AGENT_TIMEOUT", "Seconds a turn in a chat may be idle", False),
-    ("HERMES_ACCEPT_HOOKS", "Whether shell hooks run without asking first", False),
+    ("HERMES_ACCEPT_HOOKS", "Whether shell hooks run without asking", False),
     ("HERMES_GATEWAY_BUSY_INPUT_MODE", "What a message does to a running turn", False),
     ("HERMES_GATEWAY_BUSY_ACK_ENABLED", "Whether a message to a busy agent is acknowledged", False),
     ("HERMES_BACKGROUND_NOTIFICATIONS", "Which finished background processes are reported", False),
-    ("HERMES_RESTART_DRAIN_TIMEOUT", "Seconds that running turns get before a restart", False),
+    (
+        "HERMES_RESTART_DRAIN_TIMEOUT",
+        "Seconds for running turns to finish before a restart",
+        False,
+    ),
     ("HERMES_REDACT_SECRETS", "Whether secrets are masked in logs and tool output", False),
     ("HERMES_ENABLE_PROJECT_PLUGINS", "Whether plugins in ./.hermes/plugins are loaded", False),
-    ("CODEX_PATH", "The codex program, where it is not on the PATH", False),
+    ("CODEX_PATH", "The codex program, if it is not on the PATH", False),
     ("CODEX_HOME", "Directory of codex's own settings and threads", False),
     ("TERMINAL_ENV", "Where commands run: local, docker, ssh, …", False),
     ("TERMINAL_CWD", "Directory in which commands run", False),
@@ -162,39 +163,31 @@ _SETTINGS = (
 )
 
 _PLATFORM_VARIABLES = (
-    ("ALLOWED_USERS", "Who may talk to the agent on {}, ids comma-separated", False),
-    ("ALLOW_ALL_USERS", "Whether anyone may talk to the agent on {}", False),
-    ("ALLOW_BOTS", "Whether other bots may talk to the agent on {}", False),
-    ("HOME_CHANNEL", "Default chat on {} for outgoing messages", False),
-    ("HOME_CHANNEL_NAME", "Name of the home chat on {}", False),
+    ("ALLOWED_USERS", "Who may talk to the agent on {}, ids comma-separated"),
+    ("ALLOW_ALL_USERS", "Whether anyone may talk to the agent on {}"),
+    ("ALLOW_BOTS", "Whether other bots may talk to the agent on {}"),
+    ("HOME_CHANNEL", "Home channel on {}, the default for outgoing messages"),
+    ("HOME_CHANNEL_NAME", "Name of the home channel on {}"),
 )
 
 
 def _all() -> Iterator[Variable]:
-    for service in _SERVICES:
-        label = service.label
-        yield Variable(
-            f"{service.prefix}_API_KEY", f"Key for {label}", Category.PROVIDER, True, service.url
-        )
-        yield Variable(
-            f"{service.prefix}_BASE_URL", f"Another address for {label}", Category.PROVIDER
-        )
+    for prefix, label, url in _SERVICES:
+        yield Variable(f"{prefix}_API_KEY", f"Key for {label}", Category.PROVIDER, True, url)
+        yield Variable(f"{prefix}_BASE_URL", f"Custom address for {label}", Category.PROVIDER)
     for name, description, secret in _OTHER_PROVIDERS:
         yield Variable(name, description, Category.PROVIDER, secret)
     for name, description, secret, url in _TOOLS:
         yield Variable(name, description, Category.TOOL, secret, url)
     for platform in PLATFORMS:
-        for suffix, description, secret in platform.variables:
+        prefix, label = platform.prefix, platform.label
+        for suffix, text, secret in platform.variables:
+            url = platform.url if secret else ""
             yield Variable(
-                f"{platform.prefix}_{suffix}",
-                f"{platform.label}: {description}",
-                Category.MESSAGING,
-                secret,
-                platform.url if secret else "",
+                f"{prefix}_{suffix}", f"{label}: {text}", Category.MESSAGING, secret, url
             )
-        for suffix, description, secret in _PLATFORM_VARIABLES:
-            text = description.format(platform.label)
-            yield Variable(f"{platform.prefix}_{suffix}", text, Category.MESSAGING, secret)
+        for suffix, text in _PLATFORM_VARIABLES:
+            yield Variable(f"{prefix}_{suffix}", text.format(label), Category.MESSAGING)
     for name, description, secret in _GATEWAY:
         yield Variable(name, description, Category.MESSAGING, secret)
     for name, description, secret in _SETTINGS:
@@ -220,26 +213,22 @@ _ORDINARY_ENDINGS = (
     "_DIR", "_ENABLED", "_HOST", "_LEVEL", "_MODE", "_MODEL", "_PATH", "_PORT", "_PROXY",
     "_REGION", "_TIMEOUT",
 )  # fmt: skip
+_WORD_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]")
 _TRIVIAL = re.compile(
     r"\W*[A-Za-z]{0,12}\W*|[\d.,:+-]*|[~.]{0,2}/[\w./ -]*|https?://[\w.-]+(:\d+)?/?"
 )
-"""A word, number, path or host: masking these would garble all output."""
+"""A word, number, path or host; masking these would garble all output."""
 
 
 def is_variable(name: str) -> bool:
-    """Whether this names an environment variable rather than a setting of config.yaml."""
+    """Whether this names an environment variable rather than a setting in config.yaml."""
     return name in VARIABLES or (name.isupper() and is_secret_name(name))
 
 
 def is_secret_name(name: str) -> bool:
     """Whether the name looks like that of a secret: `X_API_KEY`, `x-api-key`, `apiKey_2`."""
-    words = _CAMEL.sub("_", name).upper()
-    folded = _FOLDED.sub("_", words).rstrip("0123456789").removesuffix("_")
+    folded = _WORD_BREAK.sub("_", name).upper().rstrip("0123456789").removesuffix("_")
     return folded in _SECRET_NAMES or folded.endswith(_SECRET_ENDINGS)
-
-
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_FOLDED = re.compile(r"[-.\s]")
 
 
 def is_secret(name: str) -> bool:
@@ -274,13 +263,13 @@ def secret_values(env: Mapping[str, str]) -> list[str]:
     harmless or the value is trivial.
     """
     own = env.profile_names if isinstance(env, Env) else ()
-    found: list[str] = []
-    for name, value in env.items():
-        if is_secret(name) or (
-            name in own and not is_harmless(name) and not is_trivial_value(value)
-        ):
-            found += secret_parts(value)
-    return found
+    return [
+        part
+        for name, value in env.items()
+        if is_secret(name)
+        or (name in own and not is_harmless(name) and not is_trivial_value(value))
+        for part in secret_parts(value)
+    ]
 
 
 def is_trivial_value(value: str) -> bool:

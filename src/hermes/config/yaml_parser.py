@@ -10,6 +10,9 @@ from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.values import KeyPath
 from hermes.kit.errors import ConfigError
 
+Position: TypeAlias = tuple[int, int]
+"""Line and column, starting at one; zero if unknown."""
+
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
 """Counted with aliases expanded; a long text counts as several."""
@@ -34,13 +37,12 @@ def check_limits(events: Iterable[yaml.Event], file: Path) -> None:
             values = _alias_values(event, named, open_collections, file)
         elif isinstance(event, yaml.ScalarEvent):
             values = 1 + len(event.value) // _CHARACTERS_PER_VALUE
-            _remember_anchor(event.anchor, values, named)
+            named[event.anchor or ""] = values
         elif isinstance(event, yaml.CollectionStartEvent):
             open_collections.append(_Collection(event.anchor))
         elif isinstance(event, yaml.CollectionEndEvent):
             closed = open_collections.pop()
-            values = closed.values
-            _remember_anchor(closed.anchor, values, named)
+            values = named[closed.anchor or ""] = closed.values
         open_collections[-1].values += values
         if len(open_collections) > MAX_DEPTH + 1:
             raise _limit_error(event, file, f"nested more than {MAX_DEPTH} levels deep")
@@ -49,18 +51,13 @@ def check_limits(events: Iterable[yaml.Event], file: Path) -> None:
             raise _limit_error(event, file, what)
 
 
-def _remember_anchor(anchor: str | None, values: int, named: dict[str, int]) -> None:
-    if anchor:
-        named[anchor] = values
-
-
 def _alias_values(
     alias: yaml.AliasEvent,
     named: dict[str, int],
     open_collections: Sequence[_Collection],
     file: Path,
 ) -> int:
-    """Number of values the alias expands to; the parser reports unknown aliases."""
+    """The number of values the alias expands to; the parser reports unknown aliases."""
     if any(collection.anchor == alias.anchor for collection in open_collections):
         what = f"endless nesting: *{alias.anchor} is inside &{alias.anchor}"
         raise _limit_error(alias, file, what)
@@ -69,13 +66,14 @@ def _alias_values(
 
 def _limit_error(event: yaml.Event, file: Path, what: str) -> ConfigError:
     mark = event.start_mark
+    position = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+    return _error_at(position, file, what, "Shorten it or reduce the nesting.")
+
+
+def _error_at(position: Position, file: Path, message: str, hint: str) -> ConfigError:
+    line, column = position
     problem = Problem(
-        severity=Severity.ERROR,
-        file=file,
-        line=mark.line + 1 if mark else 0,
-        column=mark.column + 1 if mark else 0,
-        message=what,
-        hint="Shorten it or reduce the nesting.",
+        severity=Severity.ERROR, file=file, line=line, column=column, message=message, hint=hint
     )
     return as_error([problem])
 
@@ -149,7 +147,6 @@ def read_yaml(text: str, file: Path) -> tuple[object, bool]:
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """The parser's events."""
     parser = cast("_Parser", Loader(text))
     while parser.check_event():
         yield parser.get_event()
@@ -170,44 +167,25 @@ def _syntax_error(error: yaml.YAMLError, text: str, file: Path) -> ConfigError:
         if error.context and error.context_mark and error.context_mark.line + 1 != line:
             message += f" ({error.context} in line {error.context_mark.line + 1})"
     elif isinstance(error, yaml.reader.ReaderError):
-        line, column = _position_of(text, error.position)
-        message = f"the character U+{_code(error.character):04X} is not allowed"
+        before, bad = text[: error.position], error.character
+        line = before.count("\n") + 1
+        column = error.position - before.rfind("\n")
+        code = bad if isinstance(bad, int) else ord(bad)
+        message = f"the character U+{code:04X} is not allowed"
     hint = next((advice for part, advice in YAML_HINTS.items() if part in message), "")
-    problem = Problem(
-        severity=Severity.ERROR,
-        file=file,
-        line=line,
-        column=column,
-        message=f"invalid YAML: {message}",
-        hint=hint,
-    )
-    return as_error([problem])
-
-
-def _code(character: str | bytes | int) -> int:
-    return character if isinstance(character, int) else ord(character)
-
-
-def _position_of(text: str, position: int) -> tuple[int, int]:
-    before = text[:position]
-    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
-
-
-Position: TypeAlias = tuple[int, int]
+    return _error_at((line, column), file, f"invalid YAML: {message}", hint)
 
 
 def key_positions(text: str) -> dict[KeyPath, Position]:
     """Line and column of every key and list entry, starting at one."""
     root = compose_nodes(text)
-    return {path: collection for path, collection, _ in _walk(root, ())} if root else {}
+    return {path: position for path, position, _ in _walk(root, ())} if root else {}
 
 
 def repeated_keys(text: str) -> list[tuple[KeyPath, Position]]:
     """Duplicate keys, of which YAML silently drops the first."""
     root = compose_nodes(text)
-    return (
-        [(path, collection) for path, collection, again in _walk(root, ()) if again] if root else []
-    )
+    return [(path, position) for path, position, again in _walk(root, ()) if again] if root else []
 
 
 def nearest_position(found: dict[KeyPath, Position], path: KeyPath) -> Position:

@@ -84,15 +84,15 @@ class _TerminalFacts:
 
 def _wire_reply(reply: commands.CommandReply) -> CommandReply:
     match reply:
-        case commands.TextReply(text=text, clear=clear, clip=clip, undone=undone):
-            return TextReply(text, clear, clip, undone)
-        case commands.ResumedReply(told=told, recap=recap):
-            return ResumedReply(told, recap)
-        case commands.SubmitReply(parts=parts, told=told, undone=undone):
-            return SubmitReply(parts, told, undone)
+        case commands.TextReply(text=text, clear=clear, clipboard=clipboard, undone=undone):
+            return TextReply(text, clear, clipboard, undone)
+        case commands.ResumedReply(message=message, recap=recap):
+            return ResumedReply(message, recap)
+        case commands.SubmitReply(parts=parts, notice=notice, undone=undone):
+            return SubmitReply(parts, notice, undone)
         case commands.QuitReply():
             return QuitReply()
-        case commands.ScreenReply(what=what, words=words):
-            return ScreenReply(what, words)
+        case commands.ScreenReply(action=action, argument=argument):
+            return ScreenReply(action, argument)
         case _:
             assert_never(reply)

@@ -176,7 +176,7 @@ async def test_reasoning_is_returned_where_supported(tmp_path: Path) -> None:
 
 async def test_response_is_rejected_when_full(tmp_path: Path) -> None:
     async with (
-        api_harness(tmp_path, SCRIPT, settings=api_settings(most=1)) as harness,
+        api_harness(tmp_path, SCRIPT, settings=api_settings(max_turns=1)) as harness,
         anyio.create_task_group() as group,
     ):
 

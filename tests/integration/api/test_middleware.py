@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hermes.api.context import ApiLimits
-from hermes.api.middleware import MAX_LOGGED_REFUSALS, SECURITY_HEADERS
+from hermes.api.middleware import MAX_LOGGED_REJECTIONS, SECURITY_HEADERS
 from hermes.api.server import MAX_REJECTED
 from hermes.testing.clock import FakeClock
 from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_settings
@@ -63,10 +63,10 @@ async def test_rejected_keys_are_logged_without_the_key_and_limited(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with api_harness(tmp_path) as harness:
-        for _ in range(MAX_LOGGED_REFUSALS + 5):
+        for _ in range(MAX_LOGGED_REJECTIONS + 5):
             await harness.ask("GET", "/v1/models", key="wrong-key-0123456789")
     response = [one for one in caplog.records if "invalid API key" in one.getMessage()]
-    assert [one.levelname for one in response] == ["WARNING"] * MAX_LOGGED_REFUSALS
+    assert [one.levelname for one in response] == ["WARNING"] * MAX_LOGGED_REJECTIONS
     assert "'GET /v1/models'" in response[0].getMessage()
     assert "wrong-key" not in caplog.text
 
@@ -375,7 +375,7 @@ async def test_body_size_is_limited(tmp_path: Path) -> None:
 
 
 async def test_turn_limit_and_draining_server(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, settings=api_settings(most=1)) as harness:
+    async with api_harness(tmp_path, settings=api_settings(max_turns=1)) as harness:
         slot = harness.server.turn_gate.take()
         response = await harness.chat({"messages": [{"role": "user", "content": "hi"}]})
         await check_error(response, 429, "rate_limit_exceeded")

@@ -149,7 +149,7 @@ TURN = msgspec.json.encode({"stream": True, "messages": [{"role": "user", "conte
 
 async def test_profile_key_is_limited_to_its_share_of_turns(tmp_path: Path) -> None:
     hanging = [Reply(text="never", fault=Fault("hang"))] * 2
-    given, limits = api_settings(most=4), ApiLimits(drain=0.05)
+    given, limits = api_settings(max_turns=4), ApiLimits(drain=0.05)
     async with (
         api_harness(
             tmp_path / "home", Script(replies=hanging), settings=given, limits=limits

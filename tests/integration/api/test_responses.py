@@ -288,7 +288,7 @@ BAD: list[tuple[dict[str, object], int]] = [
 
 
 async def test_invalid_response_request_stores_nothing(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT, settings=api_settings(most=1)) as harness:
+    async with api_harness(tmp_path, SCRIPT, settings=api_settings(max_turns=1)) as harness:
         for body, status in BAD:
             assert (await create(harness, body, status)).code, body
         for method in ("GET", "DELETE"):

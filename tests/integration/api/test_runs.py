@@ -222,7 +222,7 @@ async def test_run_in_a_busy_session_is_rejected_without_trace(tmp_path: Path):
 
 
 async def test_run_limit(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT, settings=api_settings(most=1)) as harness:
+    async with api_harness(tmp_path, SCRIPT, settings=api_settings(max_turns=1)) as harness:
         run = await start_run(harness, "hang")
         response = await post_json(harness, "/v1/runs", {"input": "x"}, 429)
         assert response.headers["retry-after"] == "1"

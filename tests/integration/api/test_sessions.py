@@ -236,7 +236,7 @@ async def test_failed_turn_is_reported(tmp_path: Path):
 
 
 async def test_turns_are_limited_per_session_and_in_total(tmp_path: Path):
-    async with api_harness(tmp_path, SCRIPT, settings=api_settings(most=2)) as harness:
+    async with api_harness(tmp_path, SCRIPT, settings=api_settings(max_turns=2)) as harness:
         name = await create_session(harness)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as group:

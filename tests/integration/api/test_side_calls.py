@@ -147,7 +147,7 @@ async def test_side_call_outcomes(tmp_path: Path) -> None:
 
 
 async def test_side_call_needs_a_slot_and_the_key(tmp_path: Path) -> None:
-    async with api_harness(tmp_path, SCRIPT, settings=api_settings(most=1)) as harness:
+    async with api_harness(tmp_path, SCRIPT, settings=api_settings(max_turns=1)) as harness:
         with harness.server.turn_gate.take():
             response = await harness.chat(side_call_body())
             assert (response.status, response.code) == (429, "rate_limit_exceeded")

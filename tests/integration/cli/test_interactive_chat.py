@@ -125,17 +125,17 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
         wanted = "new resume retry undo model status usage stop help quit"
         assert named >= {f"/{name}" for name in wanted.split()}
         status = say(child, "/status")
-        assert re.search(rf"folder +{hermes.work}", status)
+        assert re.search(rf"directory +{hermes.work}", status)
         assert re.search(r"messages +2", status)
         assert "openai/mock: 1 call, 10 tokens in, 5 out" in say(child, "/usage")
         assert say(child, "/stop") == "Nothing is running."
         assert say(child, "/model").startswith("The model is openai/mock.")
-        assert say(child, "/model other --force").startswith("Using openai/other ")
+        assert say(child, "/model other --force").startswith("Using openai/other, ")
         assert say(child, "/retry") == "> hello COMMANDS\nPlain answer."
         assert [one["model"] for one in model.requests("hello COMMANDS")] == ["mock", "other"]
         assert "hello COMMANDS" in say(child, "/undo")
         assert say(child, "/history") == "The conversation is empty."
-        assert "Unknown command /frob" in say(child, "/frob")
+        assert "Unknown command: /frob" in say(child, "/frob")
         assert "Did you mean /model?" in say(child, "/modl")
         assert say(child, "/etc/hosts is a path") == "Plain answer."
         child.sendline("/quit")

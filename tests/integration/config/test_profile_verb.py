@@ -62,7 +62,7 @@ def test_unknown_profile_lists_the_others(root):
     hermes(root, "profile", "create", "work")
     done = hermes(root, "-p", "wrok", "config", "path")
     assert (done.returncode, done.stdout) == (78, "")
-    assert "known profiles: default, work" in done.stderr
+    assert "Known profiles: default, work" in done.stderr
     assert "Did you mean work?" in done.stderr
 
 

@@ -196,7 +196,7 @@ def test_commands_are_answered_by_kind(open_client: Opener) -> None:
         assert client.command("/retry") == SubmitReply((Text("before the commands"),), undone=1)
         assert client.command("/etc/hosts is a file") == NotACommand()
         assert client.command("/quit") == QuitReply()
-        with pytest.raises(UsageError, match="Unknown command /frob") as caught:
+        with pytest.raises(UsageError, match="Unknown command: /frob") as caught:
             client.command("/frob")
         assert caught.value.hint
         before = client.state.session

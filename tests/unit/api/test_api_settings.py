@@ -42,7 +42,7 @@ def test_file_wins_over_variables() -> None:
     listed = config(extra={"allowed_hosts": ["box.lan"], "key": KEY})
     assert read_settings(listed, env).allowed_hosts == ("box.lan",)
     assert read_settings(config(extra={"port": 7000, "key": KEY + "x"}), env).port == 7000
-    assert read.most == 10
+    assert read.max_turns == 10
 
 
 def test_enabled_by_file_or_variable() -> None:

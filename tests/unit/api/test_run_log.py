@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hermes.api.run_event_writer import interrupted_end
 from hermes.api.run_log import (
     INTERRUPTED_GAP,
     MAX_BUFFERED,
     MAX_PENDING,
     MAX_PENDING_BYTES,
     RunLog,
-    interrupted_end,
     replay,
 )
 from hermes.ports.journal import RunRecord, RunStatus
@@ -142,7 +142,7 @@ async def test_end_of_interrupted_run_is_numbered_beyond_all_published_events(tm
             await log.write_delta("message.delta", b'"x"')
         published = [event.seq for event in await anext(log.follow(0))]
         record = await store.journal.get("run_1", OWNER)
-        await store.commit(interrupted_end(record, b"{}", "run.failed", b"{}", clock))
+        await store.commit(interrupted_end(record, clock))
         assert await stored_numbers(store, published[-1]) == [INTERRUPTED_GAP]
         assert (await store.journal.get("run_1", OWNER)).status is RunStatus.FAILED
 

@@ -94,13 +94,13 @@ async def test_delegated_tasks_are_listed_and_ended(tmp_path: Path) -> None:
         background = command_services(app).background
         assert background is not None
         name = await app.delegations.dispatch(scope, [Task(goal="count"), Task(goal="sort")])
-        found = await background.list_jobs(structs.replace(session, id="s-2"))
+        found = await background.list_tasks(structs.replace(session, id="s-2"))
         assert [one.name for one in found] == [f"{name} [1]", f"{name} [2]"]
         assert [one.command for one in found] == ["count", "sort"]
         assert all(one.activity for one in found)
         assert await background.end_all(session) == 1
         with anyio.fail_after(60):
-            while await background.list_jobs(session):
+            while await background.list_tasks(session):
                 await anyio.lowlevel.checkpoint()
 
 

@@ -9,11 +9,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_background_jobs_are_listed_and_stopped(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
-        assert await harness.run_text("/ps") == "No background jobs are running."
+        assert await harness.run_text("/ps") == "No background tasks are running."
         harness.fake_services.running_processes += ["proc_1", "proc_2"]
         assert await harness.run_text("/agents") == (
             "  proc_1  running  3 s  sleep 9\n  proc_2  running  3 s  sleep 9\n/stop ends them."
         )
         assert await harness.run_text("/stop run-of-another") == "Nothing is running."
-        assert await harness.run_text("/stop") == "Ended 2 background jobs."
+        assert await harness.run_text("/stop") == "Ended 2 background tasks."
         assert await harness.run_text("/stop") == "Nothing is running."

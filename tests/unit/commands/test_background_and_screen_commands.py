@@ -100,7 +100,7 @@ async def test_reload_skills_refreshes_the_prompt(tmp_path: Path) -> None:
         await harness.conversation.submit("one")
         assert harness.conversation.conversation.session.system
         text = await harness.run_text("/reload-skills")
-        assert text.endswith("skills loaded, listed for the model from the next turn on.")
+        assert text.endswith("skills; the model sees them in the next turn.")
         assert harness.conversation.conversation.session.system == ""
 
 

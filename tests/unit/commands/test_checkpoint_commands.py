@@ -43,7 +43,7 @@ async def test_rollback_restores_files_and_conversation(tmp_path: Path) -> None:
         text = await harness.run_text("/rollback 1")
         assert text == (
             "Restored 2 files, removed 1 newer file. Undid 2 turns. "
-            "/rollback 1 undoes the change of the files."
+            "/rollback 1 undoes the change to the files."
         )
         assert await harness.texts() == ["one", "1"]
         assert [one.id for one in checkpoints.restored] == ["cp_0"]

@@ -33,7 +33,7 @@ async def test_unknown_command_suggests_the_nearest(tmp_path: Path) -> None:
     async with desk(tmp_path) as harness:
         with pytest.raises(UsageError) as unknown:
             await harness.run("/stauts now")
-        assert str(unknown.value) == "Unknown command /stauts."
+        assert str(unknown.value) == "Unknown command: /stauts."
         assert unknown.value.hint == "Did you mean /status?"
 
 
@@ -75,7 +75,7 @@ async def test_resume(tmp_path: Path) -> None:
         assert harness.conversation.conversation.session.id == first
         listed, hint = (await harness.run_text("/resume")).splitlines()
         assert listed.startswith(f"   1  two  ({second}, 2 messages, ")
-        assert hint == "Resume one with: /resume NUMBER, an id, or words of its title"
+        assert hint == "Resume one with: /resume NUMBER, an id, or words from its title"
         assert second in await harness.run_text("/sessions")
         assert "Resumed session" in await harness.run_text("/resume 1")
         assert harness.conversation.conversation.session.id == second
@@ -204,7 +204,7 @@ async def test_model(tmp_path: Path, line: str, chosen: tuple[str, str | None, b
             "  big --provider here",
             "  small",
         ]
-        assert "/big from the next message on" in await harness.run_text(line)
+        assert "/big, starting with the next message" in await harness.run_text(line)
         assert harness.models.chosen == [chosen[:2]]
         assert harness.models.kept == (["big"] if chosen[2] else [])
         assert "big" in await harness.run_text("/model")
@@ -219,16 +219,16 @@ async def test_unlisted_model_is_refused_unless_forced(tmp_path: Path) -> None:
         assert not harness.models.chosen
         assert (
             await harness.run_text("/model big-one")
-            == "Using scripted/big-one from the next message on."
+            == "Using scripted/big-one, starting with the next message."
         )
         forced = await harness.run_text("/model big-on --force")
-        assert forced == "Using scripted/big-on from the next message on."
+        assert forced == "Using scripted/big-on, starting with the next message."
 
 
 async def test_unverifiable_model_is_accepted_with_a_warning(tmp_path: Path) -> None:
     async with desk(tmp_path) as harness:
         assert (await harness.run_text("/model big")).splitlines() == [
-            "Using scripted/big from the next message on.",
+            "Using scripted/big, starting with the next message.",
             "warning: big could not be checked (no list); to check it later: hermes doctor",
         ]
 
@@ -248,7 +248,7 @@ async def test_status(tmp_path: Path) -> None:
         lines = (await harness.run_text("/status")).splitlines()
         facts = dict(line.split(maxsplit=1) for line in lines)
         assert facts["session"] == f"{harness.conversation.conversation.session.id} “Cats”"
-        assert (facts["messages"], facts["model"], facts["folder"]) == ("2", "scripted", "/work")
+        assert (facts["messages"], facts["model"], facts["directory"]) == ("2", "scripted", "/work")
         assert facts["profile"] == "default"
 
 

@@ -180,7 +180,7 @@ async def test_command_takes_precedence_over_skill(tmp_path: Path) -> None:
             "help", text, "", Authorship(author=Author.PERSON)
         )
         assert "/memory" in await harness.run_text("/help")
-        with pytest.raises(UsageError, match="Unknown command /nothing"):
+        with pytest.raises(UsageError, match="Unknown command: /nothing"):
             await harness.run("/nothing")
 
 

@@ -92,7 +92,7 @@ async def test_reasoning(tmp_path: Path) -> None:
         assert "effort: medium" in await harness.run_text("/reasoning")
         assert (
             await harness.run_text("/reasoning HIGH")
-            == "Reasoning effort high from the next message on."
+            == "Reasoning effort high, starting with the next message."
         )
         await harness.conversation.submit("one")
         assert harness.conversation.conversation.session.effort == "high"
@@ -114,13 +114,13 @@ async def test_personality(tmp_path: Path) -> None:
         assert harness.conversation.conversation.session.system
         assert (
             await harness.run_text("/personality Pirate")
-            == "Personality pirate from the next message on."
+            == "Personality pirate, starting with the next message."
         )
         session = harness.conversation.conversation.session
         assert (session.personality, session.system) == ("pirate", "")
         assert (
             await harness.run_text("/personality none")
-            == "No personality from the next message on."
+            == "No personality, starting with the next message."
         )
         assert harness.conversation.conversation.session.personality == "none"
         with pytest.raises(UsageError):
@@ -153,10 +153,10 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
         await harness.conversation.submit("one")
         await harness.conversation.submit("two", EventRecorder())
         assert await harness.run("/copy") == TextReply(
-            "Sent to the terminal's clipboard.", clip="second"
+            "Sent to the terminal's clipboard.", clipboard="second"
         )
         assert await harness.run("/copy 2") == TextReply(
-            "Sent to the terminal's clipboard.", clip="first"
+            "Sent to the terminal's clipboard.", clipboard="first"
         )
         for line in ("/copy 3", "/copy 0", "/copy x"):
             with pytest.raises(UsageError):
@@ -176,7 +176,7 @@ async def test_clear_and_copy(tmp_path: Path) -> None:
 async def test_copied_text_cannot_end_a_bracketed_paste(tmp_path: Path) -> None:
     async with command_harness(tmp_path, answer_script("a\tb\n\x1b[201~rm -rf ~\r")) as harness:
         await harness.conversation.submit("one")
-        text = TextReply("Sent to the terminal's clipboard.", clip="a\tb\n␛[201~rm -rf ~␍")
+        text = TextReply("Sent to the terminal's clipboard.", clipboard="a\tb\n␛[201~rm -rf ~␍")
         assert await harness.run("/copy") == text
 
 
@@ -311,7 +311,8 @@ async def test_sethome_and_restart_from_a_chat(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         harness.as_chat()
         assert (
-            await harness.run_text("/set_home Kitchen") == "This chat is now the home chat of fake."
+            await harness.run_text("/set_home Kitchen")
+            == "This chat is now the home channel on fake."
         )
         assert harness.fake_services.saved == [(Address("fake", "1"), "Kitchen")]
         assert (await harness.run_text("/restart")).startswith("Restarting.")

@@ -16,7 +16,7 @@ from hermes.config.editor import (
 )
 from hermes.config.home import Home
 from hermes.config.values import UnsupportedEdit, format_path, remove_value, set_value
-from hermes.config.yaml_splice import remove_from_text, render_inline, set_in_text
+from hermes.config.yaml_edit import remove_from_text, render_inline, set_in_text
 from hermes.kit.errors import ConfigError, UsageError
 
 FULL = (Path(__file__).parent / "data" / "full.yaml").read_text()
@@ -204,9 +204,13 @@ def test_an_unknown_setting_is_set_by_force_with_a_warning(home):
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        ("timezone: UTC\n", "timezone.x", "timezone is the text 'UTC', so 'x' cannot be set in it"),
-        ("toolsets: [a]\n", "toolsets[3]", "toolsets has 1 entries; 3 is not a valid index"),
-        ("toolsets: [a]\n", "toolsets.x", "toolsets has 1 entries; 'x' is not a valid index"),
+        (
+            "timezone: UTC\n",
+            "timezone.x",
+            "timezone is the text 'UTC', so 'x' cannot be set in it.",
+        ),
+        ("toolsets: [a]\n", "toolsets[3]", "toolsets has 1 entries; 3 is not a valid index."),
+        ("toolsets: [a]\n", "toolsets.x", "toolsets has 1 entries; 'x' is not a valid index."),
     ],
 )
 def test_invalid_path_is_explained(home, text, name, message):

@@ -188,7 +188,7 @@ def test_list_marks_the_active_profile(home):
 
 
 def test_only_an_existing_profile_can_be_used(home):
-    with pytest.raises(ConfigError, match="No profile named"):
+    with pytest.raises(ConfigError, match="Unknown profile"):
         use_profile(home.root, "gone")
     assert active_profile_name(home.root) == "default"
 

@@ -119,7 +119,7 @@ async def test_duplicate_command_runs_once(tmp_path: Path) -> None:
 async def test_unknown_command_is_reported(tmp_path: Path) -> None:
     async with gateway_harness(tmp_path) as harness:
         await harness.channel.say("/stpo")
-        await harness.wait_for_posts("Unknown command /stpo. Did you mean /stop?")
+        await harness.wait_for_posts("Unknown command: /stpo. Did you mean /stop?")
         await harness.channel.say("/etc/hosts is a file")
         await wait_until(lambda: harness.channel.texts_in("1")[-1] == "re: /etc/hosts is a file")
 

@@ -18,7 +18,7 @@ from hermes.config.sections import (
 
 
 class Agent(Struct, frozen=True, kw_only=True):
-    """Budget, timeouts and prompt of a turn."""
+    """A turn's budget, timeouts and prompt."""
 
     max_turns: Count = 90
     gateway_timeout: Seconds = 1800
@@ -53,9 +53,10 @@ class Terminal(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """Where commands run. `ssh_*` and the images matter only to the backend they name.
 
     `auto` is the strongest sandbox available on this machine; `backend_by_platform` names
-    another backend for some channels, such as `docker` for `telegram`. `network` says whether
-    commands have it unasked, `network_by_platform` the same for some channels. `unix_sockets`
-    lets commands use Unix sockets, also those of other programs that bubblewrap does not hide.
+    another backend for some platforms, such as `docker` for `telegram`. With `network`, commands
+    have network access without asking; `network_by_platform` sets it for some platforms.
+    `unix_sockets` lets commands use Unix sockets, including those of other programs that
+    bubblewrap does not hide.
     """
 
     backend: str = "auto"
@@ -152,10 +153,10 @@ class ToolLoopGuardrails(Struct, frozen=True, kw_only=True):
 
 
 class ToolSearch(Struct, frozen=True, kw_only=True):
-    """When tools of servers and plugins are found by search instead of listed in every request.
+    """When server and plugin tools are found by search instead of listed in every request.
 
-    `auto`: when they would take more than `threshold_pct` of the window, or all tools together
-    more than `max_bytes` of a request.
+    `auto`: if they would take more than `threshold_pct` of the context window, or all tools
+    together more than `max_bytes` of a request.
     """
 
     enabled: BoolOrMode = "auto"
@@ -286,7 +287,7 @@ class McpSampling(Struct, frozen=True, kw_only=True):
 class McpServer(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     """An MCP server: a command to start, or a URL to call.
 
-    `sandbox` runs the command in the sandbox of the agent's commands.
+    `sandbox` runs the command in the same sandbox as the agent's commands.
     """
 
     enabled: bool = True

@@ -22,7 +22,7 @@ class RuntimeFooter(Struct, frozen=True, kw_only=True):
 
 
 class DisplayPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Display settings of one platform."""
+    """Display settings for one platform."""
 
     streaming: bool | None = None
     tool_progress: BoolOrMode | None = None
@@ -74,7 +74,7 @@ class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 class Approvals(Struct, frozen=True, kw_only=True):
     """Approval of commands that leave the sandbox.
 
-    With `members`, members may answer their own requests; else only owners can.
+    With `members`, members may answer their own requests; without it only owners can.
     """
 
     mode: Literal["manual", "smart", "off"] = "smart"

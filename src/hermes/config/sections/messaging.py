@@ -51,7 +51,7 @@ class RestartLoopGuard(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class RespawnStorm(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """Limit of starts per time."""
+    """Limit on the number of starts within a time window."""
 
     enabled: bool = True
     max_starts: Count = 5
@@ -149,7 +149,7 @@ class Platform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
 
 
 class ChatPlatform(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
-    """A platform's section at the root of the file: behaviour in groups."""
+    """A platform's section at the root of the file: its behavior in groups."""
 
     require_mention: bool | None = None
     free_response_channels: NameList = ()

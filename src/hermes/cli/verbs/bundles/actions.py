@@ -110,9 +110,9 @@ def _delete(action: _BundlesAction) -> None:
 
 
 def _name_in_use(action: _BundlesAction, name: str) -> str:
-    from hermes.commands.catalog import COMMANDS
+    from hermes.commands.registry import standard_commands
 
-    if any(name in {one.name, *one.aliases} for one in COMMANDS):
+    if name in standard_commands().names:
         return "is a command"
     return "is a skill" if action.catalog.find(name) is not None else ""
 

@@ -1,16 +1,16 @@
-"""Change one setting in YAML text in place, leaving every other byte as it is.
+"""Change one setting in YAML text: in place, or by rewriting the document with its comments.
 
-Raises `UnsupportedEdit` if that is not possible; the caller then rewrites the document, and
-verifies the result of both.
+Each way raises `UnsupportedEdit` if it is not possible; the caller verifies the result.
 """
 
 import re
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Protocol, cast
 
 import yaml
 
-from hermes.config.values import KeyPath, UnsupportedEdit
+from hermes.config.values import KeyPath, UnsupportedEdit, remove_value, set_value
 from hermes.config.yaml_parser import compose_nodes
 
 
@@ -115,7 +115,7 @@ def _add(text: str, trail: list[_Step], rest: KeyPath, value: object, newline: s
     if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.flow_style:
         return _add_in_brackets(text, node, rest, value)
     if isinstance(node, yaml.MappingNode):
-        lines = _lines(rest, value, _first_key(node).start_mark.column, newline)
+        lines = _lines(rest, value, _pairs(node)[0][0].start_mark.column, newline)
     elif isinstance(node, yaml.SequenceNode):
         dash = " " * node.start_mark.column + "- "
         lines = dash + render_inline(_nested(rest[1:], value)) + newline
@@ -164,7 +164,9 @@ def _without_flow_entry(text: str, step: _Step, siblings: list[_Step]) -> str:
     else:
         raise UnsupportedEdit
     if "#" in text[start:end]:
-        start, end = starts[index], _after_comma(text, _value_end(text, step))
+        start, end = starts[index], _value_end(text, step)
+        comma = re.compile(r"[ \t]*,[ \t]*").match(text, end)
+        end = comma.end() if comma else end
     return text[:start] + text[end:]
 
 
@@ -226,10 +228,6 @@ def _entries(node: yaml.SequenceNode) -> Sequence[yaml.Node]:
     return cast("list[yaml.Node]", node.value)
 
 
-def _first_key(node: yaml.MappingNode) -> yaml.Node:
-    return _pairs(node)[0][0]
-
-
 def _start(node: yaml.Node) -> int:
     return node.start_mark.index
 
@@ -245,11 +243,6 @@ def _after_colon(text: str, key: yaml.Node) -> int:
     return colon.end()
 
 
-def _after_comma(text: str, at: int) -> int:
-    comma = re.compile(r"[ \t]*,[ \t]*").match(text, at)
-    return comma.end() if comma else at
-
-
 def _next_line(text: str, at: int) -> int:
     newline = text.find("\n", at)
     return newline + 1 if newline >= 0 else len(text)
@@ -257,3 +250,53 @@ def _next_line(text: str, at: int) -> int:
 
 def _at_line_end(text: str, newline: str) -> str:
     return text if not text or text.endswith("\n") else text + newline
+
+
+_SECTION = r"[^\s#-][^#\n]*:[ \t]*(?:[&!]\S++[ \t]*+)*+(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*"
+_NESTED_KEY = re.compile(rf"(?m)^{_SECTION}( +)[^\s#-]")
+_NESTED_DASH = re.compile(rf"(?m)^( *){_SECTION}( *)- ")
+
+
+class _RoundTripYaml(Protocol):
+    """The part of ruamel.yaml that is used here; it ships no types."""
+
+    preserve_quotes: bool
+    width: int
+
+    def load(self, stream: str) -> object: ...
+    def dump(self, data: object, stream: StringIO) -> None: ...
+    def indent(self, mapping: int, sequence: int, offset: int) -> None: ...
+
+
+def set_by_round_trip(text: str, path: KeyPath, value: object) -> str:
+    """Return the text with the setting at `path` set."""
+    return _round_trip(text, lambda document: set_value(document, path, value))
+
+
+def remove_by_round_trip(text: str, path: KeyPath) -> str:
+    """Return the text without the setting at `path`."""
+    try:
+        return _round_trip(text, lambda document: remove_value(document, path))
+    except KeyError as error:
+        # ruamel cannot delete from a mapping that a merge key (`<<: *name`) refers to.
+        raise UnsupportedEdit from error
+
+
+def _round_trip(text: str, change: Callable[[object], object]) -> str:
+    """Keep the indentation of the text, and never fold lines."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, rarely needed
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415 - as above
+
+    round_trip = cast("_RoundTripYaml", YAML())
+    round_trip.preserve_quotes = True
+    round_trip.width = 1 << 30
+    key, dash = _NESTED_KEY.search(text), _NESTED_DASH.search(text)
+    offset = len(dash[2]) - len(dash[1]) if dash else 0
+    round_trip.indent(mapping=len(key[1]) if key else 2, sequence=offset + 2, offset=offset)
+    try:
+        document = round_trip.load(text)
+    except YAMLError as error:
+        raise UnsupportedEdit from error
+    stream = StringIO()
+    round_trip.dump(change(document), stream)
+    return stream.getvalue()
