@@ -88,7 +88,7 @@ class Journal(Protocol):
     async def by_key(self, key: str, principal: str) -> RunRecord | None: ...
 
     async def withdraw(self, run: str) -> None:
-        """Remove a run that was refused before it started."""
+        """Remove a run that was rejected before it started."""
         ...
 
     async def get(self, run: str, principal: str) -> RunRecord:

@@ -24,22 +24,9 @@ from hermes.schema.tools import ToolSpec
 TEST_TIMEOUT = 60.0
 MAX_BYTES = 2_000
 KEYWORDS = {
-    "type",
-    "properties",
-    "required",
-    "items",
-    "enum",
-    "description",
-    "minimum",
-    "maximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "pattern",
-    "anyOf",
-    "additionalProperties",
-}
+    "type", "properties", "required", "items", "enum", "description", "minimum", "maximum",
+    "minLength", "maxLength", "minItems", "maxItems", "pattern", "anyOf", "additionalProperties",
+}  # fmt: skip
 TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 WRONG_VALUES: dict[str, object] = {
     "string": {"an": "object"},
