@@ -92,7 +92,7 @@ class Journal(Protocol):
         ...
 
     async def get(self, run: str, principal: str) -> RunRecord:
-        """Raises `NotFound`, also for another principal's run."""
+        """Raises `NotFound`, even for another principal's run."""
         ...
 
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
@@ -110,7 +110,7 @@ class Journal(Protocol):
 
 class Responses(Protocol):
     async def get(self, response: str, principal: str) -> StoredResponse:
-        """Raises `NotFound`, also for another principal's response."""
+        """Raises `NotFound`, even for another principal's response."""
         ...
 
     async def latest(self, conversation: str, principal: str) -> StoredResponse | None: ...

@@ -128,7 +128,7 @@ class TranscriptContract:
             await archive.get("s1")
         assert list(await archive.search("hello")) == []
 
-    async def test_message_that_cannot_be_decoded_is_refused(
+    async def test_message_that_cannot_be_decoded_is_rejected(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
