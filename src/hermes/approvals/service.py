@@ -277,7 +277,7 @@ class ApprovalService:
         waiting = await self._approvals(answerer)
         chosen = [one for one in waiting if matches_id(one.question, question)]
         if not chosen:
-            latest = await self._latest(answerer, question, QuestionKind.APPROVAL)
+            latest = await self._latest_approval(answerer, question)
             other = [one for one in waiting if latest is None and may_answer(answerer, one)]
             late = messages.late_message(latest, self._clock)
             return AnswerResult(messages.several_message(other) if other else late)
@@ -397,11 +397,9 @@ class ApprovalService:
             one for one in await self.pending(who) if one.question.kind is QuestionKind.APPROVAL
         ]
 
-    async def _latest(
-        self, who: Answerer, question: str, kind: QuestionKind
-    ) -> QuestionRecord | None:
+    async def _latest_approval(self, who: Answerer, question: str) -> QuestionRecord | None:
         rows = await self._rows.session_questions(who.session) if who.session else ()
-        asked = [one for one in rows if one.question.kind is kind]
+        asked = [one for one in rows if one.question.kind is QuestionKind.APPROVAL]
         named = [one for one in asked if matches_id(one.question, question)]
         if named or not question:
             return named[-1] if named else None
@@ -412,25 +410,22 @@ class ApprovalService:
     ) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
-        done = await self._rows.update(row, after, *self._grant_writes(row, who, choice))
+        done = await self._rows.update(row, after, *self._saved_approval_writes(row, who, choice))
         if done:
             self._waiting.wake(row.question.id)
         return done
 
-    def _grant_writes(
+    def _saved_approval_writes(
         self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None
     ) -> list[PutRecord]:
-        lasting = (
-            choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
-            and choice in row.question.choices
-        )
-        if not lasting or row.wish is None:
+        lasting = choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
+        if not lasting or choice not in row.question.choices or row.wish is None:
             return []
         session = row.question.session if choice is ApprovalChoice.SESSION else ""
-        grant = make_saved_approval(
+        saved = make_saved_approval(
             row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
         )
-        return [self._rows.saved_approval_write(grant)]
+        return [self._rows.saved_approval_write(saved)]
 
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:
