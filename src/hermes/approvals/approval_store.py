@@ -1,4 +1,4 @@
-"""Store questions, grants and /yolo as records that survive a restart."""
+"""Store questions, saved approvals and /yolo as records that survive a restart."""
 
 import hashlib
 from collections.abc import Sequence
@@ -75,12 +75,8 @@ class ApprovalStore:
         found = await self._store.records.get(QUESTION_KIND, identity)
         return found and _decode_question(found)
 
-    async def session_questions(
-        self, session: str, *, only_open: bool = False
-    ) -> Sequence[QuestionRecord]:
-        found = await self._store.records.find(
-            QUESTION_KIND, session=session, only_open=only_open, limit=100
-        )
+    async def session_questions(self, session: str) -> Sequence[QuestionRecord]:
+        found = await self._store.records.find(QUESTION_KIND, session=session, limit=100)
         return [_decode_question(one) for one in found]
 
     async def count_denied(self, session: str, run: str) -> int:
@@ -106,9 +102,7 @@ class ApprovalStore:
 
     async def is_resumable(self, row: QuestionRecord) -> bool:
         """Whether its turn resumes after a restart: the message that began it is still queued."""
-        if not row.call or not row.key:
-            return False
-        return row.key in await self._store.queues.topics(INBOX)
+        return bool(row.call and row.key) and row.key in await self._store.queues.topics(INBOX)
 
     async def update(
         self,
@@ -138,25 +132,25 @@ class ApprovalStore:
             return False
         return True
 
-    def saved_approval_write(self, grant: SavedApproval) -> PutRecord:
-        return PutRecord(self._grant(grant, "given"), expected_state="")
+    def saved_approval_write(self, saved: SavedApproval) -> PutRecord:
+        return PutRecord(self._saved_record(saved, "given"), expected_state="")
 
-    def _grant(self, grant: SavedApproval, state: str) -> StateRecord:
+    def _saved_record(self, saved: SavedApproval, state: str) -> StateRecord:
         return StateRecord(
             kind=GRANT_KIND,
-            id=grant.id,
-            session=grant.session,
+            id=saved.id,
+            session=saved.session,
             state=state,
             at=self._clock.now(),
-            body=Raw(msgspec.json.encode(grant)),
+            body=Raw(msgspec.json.encode(saved)),
             open=state == "given",
         )
 
     async def saved_approvals(self, session: str | None = None) -> Sequence[SavedApproval]:
-        """Return all grants, or those that apply to a session."""
+        """Return all of them, or those that apply to a session."""
         found = await self._store.records.find(GRANT_KIND, only_open=True)
-        grants = [msgspec.json.decode(one.body, type=SavedApproval) for one in found]
-        return [one for one in grants if session is None or one.session in {"", session}]
+        saved = [msgspec.json.decode(one.body, type=SavedApproval) for one in found]
+        return [one for one in saved if session is None or one.session in {"", session}]
 
     async def revoke(self, identity: str) -> SavedApproval:
         """Revoke by id or the end of one. Raises `NotFound`."""
@@ -164,11 +158,12 @@ class ApprovalStore:
             one for one in await self.saved_approvals() if one.id.endswith(identity) and identity
         ]
         if len(found) != 1:
-            problem = "More than one grant matches" if found else "No grant matches"
-            raise NotFound(f"{problem} {identity!r}.", hint="/approvals lists them.")
-        await self._store.commit(
-            PutRecord(self._grant(found[0], "revoked"), expected_state="given")
-        )
+            number = "More than one" if found else "No"
+            raise NotFound(
+                f"{number} saved approval matches {identity!r}.", hint="/approvals lists them."
+            )
+        revoked = self._saved_record(found[0], "revoked")
+        await self._store.commit(PutRecord(revoked, expected_state="given"))
         return found[0]
 
     async def yolo(self, session: str) -> bool:

@@ -44,11 +44,11 @@ _OTHER_WORDS = frozenset({
 })  # fmt: skip
 """Ordinary words that are one letter away from a deciding one."""
 RUN_WAITS_ALREADY = (
-    "Not done: another request of this turn is waiting for the owner, who is asked one thing at a "
-    "time. Wait for that answer, then ask again."
+    "Not done: another approval request of this turn is pending, and the owner is asked one thing "
+    "at a time. Wait for that answer, then ask again."
 )
 TOO_MANY_WAITING = (
-    "Not done: this person already has the maximum number of requests waiting for the owner. "
+    "Not done: this person already has the maximum number of requests pending with the owner. "
     "Go on without it, and say what you wanted to do."
 )
 FILE_CHANGED = (
@@ -59,14 +59,14 @@ NOT_RUN = "Not run: the turn was interrupted while waiting for a person. Nothing
 NOTHING_PENDING = "There is nothing to approve or answer here."
 ASKED_ELSEWHERE = "Nothing decided: this question was asked in another chat. Answer it there."
 
+NOT_ALLOWED = "Only the owner or the person who asked can answer this."
+
 _RESULT_TEXT = {
     ApprovalChoice.ONCE: "Allowed once",
     ApprovalChoice.SESSION: "Allowed for this session",
     ApprovalChoice.ALWAYS: "Always allowed",
     ApprovalChoice.DENY: "Denied",
 }
-
-
 _APPROVED_TEXT = {
     ApprovalChoice.ONCE: "A person allowed it once.",
     ApprovalChoice.SESSION: "A person allowed it for this session.",
@@ -90,9 +90,7 @@ def is_misspelled_choice(text: str) -> bool:
     word = text.strip().strip(".!").lower()
     if choice_of_word(word) is not None or not 3 <= len(word) <= 12 or not word.isalpha():
         return False
-    if word in _OTHER_WORDS:
-        return False
-    return any(_is_one_typo(word, known) for known in _CHOICE_WORDS)
+    return word not in _OTHER_WORDS and any(_is_one_typo(word, known) for known in _CHOICE_WORDS)
 
 
 def _is_one_typo(word: str, known: str) -> bool:
@@ -191,27 +189,26 @@ def question_text(question: Question, seconds: float, *, forwarded: bool = False
         return "\n".join(filter(None, [question.text, *lines, how]))
     shown = show_invisible(question.subject)
     ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`+", shown)), default=0))
-    more = (
-        [f"Reason: {show_invisible_line(question.reason, MAX_REASON)}"] if question.reason else []
-    )
+    lines = [show_invisible(question.text), ticks, shown, ticks]
+    if question.reason:
+        lines.append(f"Reason: {show_invisible_line(question.reason, MAX_REASON)}")
     if question.origin:
-        more.append(f"Asked by: {show_invisible_line(question.origin, 3 * MAX_NAME)}")
+        lines.append(f"Asked by: {show_invisible_line(question.origin, 3 * MAX_NAME)}")
+    return "\n".join([*lines, _how_to_answer(question, _duration(seconds), forwarded=forwarded)])
+
+
+def _how_to_answer(question: Question, time: str, *, forwarded: bool) -> str:
     if question.elsewhere and not forwarded:
-        how = f"Only the owner can allow this. I have asked, and wait up to {_duration(seconds)}."
-        return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
+        return f"Only the owner can allow this. I have asked, and wait up to {time}."
     name = f" {short_id(question)}" if forwarded else ""
     lasting = " [session|always]" if ApprovalChoice.ALWAYS in question.choices else ""
     ways = f"/approve{name}{lasting} or /deny{name} [reason]"
-    how = (
-        f"{ways}, or reply yes or no. Auto-denied in {_duration(seconds)}. "
-        f"Id: {short_id(question)}."
+    if not forwarded:
+        return f"{ways}, or reply yes or no. Auto-denied in {time}. Id: {short_id(question)}."
+    return (
+        f"{ways}, or yes{name} or no{name}. Auto-denied in {time}. Someone else asked for this: "
+        "include the id, or reply to this message."
     )
-    if forwarded:
-        how = (
-            f"{ways}, or yes{name} or no{name}. Auto-denied in {_duration(seconds)}. Someone else "
-            "asked for this: include the id, or reply to this message."
-        )
-    return "\n".join([show_invisible(question.text), ticks, shown, ticks, *more, how])
 
 
 def _duration(seconds: float) -> str:
@@ -240,15 +237,14 @@ def several_message(asked: Sequence[QuestionRecord]) -> str:
         f"{short_id(one.question)}  {one.question.origin}: {_subject_line(one)}" for one in asked
     ]
     first = short_id(asked[0].question)
-    how = f"For example: /approve {first}, /deny {first}, or /approve all."
+    how = f"For example: /approve {first}, or /deny {first}."
     if all(one.question.elsewhere for one in asked):
         text = "Nothing decided: someone else asked for this. Name the request by its id:"
-        how = f"For example: /approve {first}, or /deny {first}."
     elif len(asked) == 1:
-        text = "Nothing decided: name the waiting request by its id:"
-        how = f"For example: /approve {first}, or /deny {first}."
+        text = "Nothing decided: name the pending request by its id:"
     else:
-        text = "Nothing decided: several requests are waiting. Name one by its id:"
+        text = "Nothing decided: several requests are pending. Name one by its id:"
+        how = f"For example: /approve {first}, /deny {first}, or /approve all."
     return "\n".join([text, *lines, how])
 
 
@@ -260,15 +256,13 @@ def late_message(latest: QuestionRecord | None, clock: Clock) -> str:
     """Reply to an answer for a question that is closed or does not exist."""
     if latest is None:
         return NOTHING_PENDING
-    match latest.state:
-        case state if state in {ANSWERED, USED}:
-            return f"Already answered: {latest.answer or latest.words}."
-        case state if state == OPEN and is_awaited(latest, clock):
-            return ASKED_ELSEWHERE
-        case state if state in {LAPSED, OPEN}:
-            return "Too late: the request timed out and was denied."
-        case _:
-            return NOTHING_PENDING
+    if latest.state in {ANSWERED, USED}:
+        return f"Already answered: {latest.answer or latest.words}."
+    if latest.state == OPEN and is_awaited(latest, clock):
+        return ASKED_ELSEWHERE
+    if latest.state in {LAPSED, OPEN}:
+        return "Too late: the request timed out and was denied."
+    return NOTHING_PENDING
 
 
 def interrupted_message(row: QuestionRecord) -> str:
@@ -281,10 +275,6 @@ def interrupted_message(row: QuestionRecord) -> str:
     if row.state == USED:
         return decision_of(row, 0.0).why if row.answer == ApprovalChoice.DENY else ""
     return NOT_RUN
-
-
-def not_allowed_message(asked: QuestionRecord) -> str:
-    return "Only the owner or the person who asked can answer this."
 
 
 def decision_of(row: QuestionRecord | None, seconds: float) -> Decision:

@@ -84,16 +84,14 @@ def apply_policy(
     rules: ApprovalRules, request: ApprovalRequest, scope: Scope, standing: StandingApprovals
 ) -> PolicyDecision:
     whole = _analyze(rules, request)
-    if refusal := _denial(rules, request, scope, whole):
-        return Denied(refusal)
+    if denial := _denial(rules, request, scope, whole):
+        return Denied(denial)
     if request.reaching is Isolation.INSIDE or _is_auto_approved(rules, scope, standing):
         return Allowed()
-    if _is_granted(rules, request, standing.saved):
+    if _is_saved(rules, request, standing.saved):
         return Allowed()
     why = _approval_reason(rules, request, whole)
-    if not why:
-        return Allowed()
-    return _decide_or_ask(rules, request, scope, why)
+    return _decide_or_ask(rules, request, scope, why) if why else Allowed()
 
 
 def _analyze(rules: ApprovalRules, request: ApprovalRequest) -> "CommandAnalysis | None":
@@ -118,26 +116,21 @@ def _shell_context(rules: ApprovalRules, request: ApprovalRequest) -> "ShellCont
 def _denial(
     rules: ApprovalRules, request: ApprovalRequest, scope: Scope, whole: "CommandAnalysis | None"
 ) -> str:
-    if reason := _hard_denial(whole, rules):
-        return f"Refused: {reason}. This can never be allowed; find another way to the goal."
+    if whole:
+        from hermes.approvals.shell.hard_deny import hard_deny_reason  # noqa: PLC0415 - only for commands
+
+        if reason := hard_deny_reason(whole, [rules.home]):
+            return f"Denied: {reason}. This can never be allowed; find another way to the goal."
     if whole and whole.too_long and request.reaching is not Isolation.INSIDE:
-        return "Refused: it is too long to check. Write it to a file, and run that in steps."
+        return "Denied: it is too long to check. Write it to a file, and run that in steps."
     if rule := _matching_deny_rule(rules.deny, request, whole):
         return (
-            f"Refused: the owner's settings forbid it (approvals.deny: {rule}). "
+            f"Denied: the owner's settings forbid it (approvals.deny: {rule}). "
             "Do not try it in another form."
         )
     if scope.role is Role.GUEST and leaves_sandbox(request):
-        return "Refused: guests may not do this. Say so, and go on without it."
+        return "Denied: guests may not do this. Say so, and go on without it."
     return ""
-
-
-def _hard_denial(whole: "CommandAnalysis | None", rules: ApprovalRules) -> str:
-    if whole is None:
-        return ""
-    from hermes.approvals.shell.hard_deny import hard_deny_reason  # noqa: PLC0415 - only for commands
-
-    return hard_deny_reason(whole, [rules.home])
 
 
 def _matching_deny_rule(
@@ -164,11 +157,11 @@ def _is_auto_approved(rules: ApprovalRules, scope: Scope, standing: StandingAppr
     return rules.members and (rules.yolo or scope.yolo or standing.yolo)
 
 
-def _is_granted(
-    rules: ApprovalRules, request: ApprovalRequest, grants: Sequence[SavedApproval]
+def _is_saved(
+    rules: ApprovalRules, request: ApprovalRequest, saved: Sequence[SavedApproval]
 ) -> bool:
     counting = [
-        one for one in grants if not (request.foreign and leaves_sandbox(request) and one.session)
+        one for one in saved if not (request.foreign and leaves_sandbox(request) and one.session)
     ]
     if any(one.covers(request) for one in counting):
         return True

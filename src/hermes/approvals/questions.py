@@ -30,6 +30,13 @@ from hermes.schema.errors import StoreError
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
+POLL_INTERVAL = 2.0
+"""Seconds between checks of the stored question: another process may have taken the answer."""
+MAX_PER_RUN = 1
+MAX_PER_PERSON = 3
+"""How many requests may wait for the owner; further ones are rejected until one is answered."""
+log = logging.getLogger(__name__)
+
 
 class Answerer(Struct, frozen=True, kw_only=True):
     """The person answering and the session or owner address they answer in."""
@@ -48,7 +55,7 @@ class QuestionForwarder(Protocol):
         ...
 
     async def forward(self, question: str, address: Address, text: str) -> None:
-        """Send the question of that id once, also across restarts."""
+        """Send the question of that id once, even across restarts."""
         ...
 
 
@@ -128,17 +135,10 @@ def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[Qu
 
 def request_digest(scope: Scope, request: ApprovalRequest) -> str:
     """Identify the same request by the same person in the same circumstances."""
-    what = (
-        request.tool,
-        request.action,
-        request.target,
-        request.detail,
-        request.reaching,
-        request.folder,
-    )
-    lasting = (request.kind, request.seal)
-    whose = (scope.principal, scope.role.value, "foreign" if request.foreign else "")
-    return digest_of("wish", *what, *lasting, *whose)
+    one = request
+    what = (one.tool, one.action, one.target, one.detail, one.reaching, one.folder)
+    whose = (scope.principal, scope.role.value, "foreign" if one.foreign else "")
+    return digest_of("wish", *what, one.kind, one.seal, *whose)
 
 
 def chosen_answer(question: Question, words: str) -> str:
@@ -147,17 +147,6 @@ def chosen_answer(question: Question, words: str) -> str:
     if number.isdecimal() and 1 <= int(number) <= len(question.choices):
         return question.choices[int(number) - 1]
     return words.strip()
-
-
-log = logging.getLogger(__name__)
-
-POLL_INTERVAL = 2.0
-"""Seconds between checks of the stored question: another process may have taken the answer."""
-
-
-MAX_PER_RUN = 1
-MAX_PER_PERSON = 3
-"""How many requests may wait for the owner; further ones are rejected until one is answered."""
 
 
 class ForwardedQuestions:
@@ -173,11 +162,10 @@ class ForwardedQuestions:
 
     async def owner_chat(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
         """Where a member's question can be forwarded to the owner; guests' questions never are."""
-        forwarder = self._forwarder
         asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
-        if forwarder is None or not asks:
+        if self._forwarder is None or not asks:
             return None
-        home = await anyio.to_thread.run_sync(forwarder.owner_chat, scope)
+        home = await anyio.to_thread.run_sync(self._forwarder.owner_chat, scope)
         return None if home == scope.address else home
 
     @asynccontextmanager
@@ -227,10 +215,10 @@ def _limit_reason(waiting: Sequence[QuestionRecord], asked: QuestionRecord) -> s
 class QuestionWaiter:
     """Waits for the answers to this process's questions."""
 
-    def __init__(self, rows: ApprovalStore, clock: Clock, carrying: ForwardedQuestions) -> None:
+    def __init__(self, rows: ApprovalStore, clock: Clock, forwarded: ForwardedQuestions) -> None:
         self._rows = rows
         self._clock = clock
-        self._forwarded = carrying
+        self._forwarded = forwarded
         self._waiting: dict[str, anyio.Event] = {}
         self._expected: dict[str, QuestionRecord] = {}
         """By call: questions that a resumed turn is about to ask again."""
@@ -260,10 +248,8 @@ class QuestionWaiter:
                 await self._rows.lapse(row)
             if row.call:
                 results[row.call] = messages.interrupted_message(row)
-        return RecoveredQuestions(
-            waiting=frozenset(waiting),
-            results={one: results[one] for one in results if results[one]},
-        )
+        known = {call: text for call, text in results.items() if text}
+        return RecoveredQuestions(waiting=frozenset(waiting), results=known)
 
     async def _expect(self, row: QuestionRecord) -> None:
         """Take over the question, so that its answer reaches this process without a gap."""
@@ -275,9 +261,9 @@ class QuestionWaiter:
 
     async def turn_ended(self, session: str) -> None:
         """Close what a finished turn expected and did not ask again."""
-        found = [one for one in self._expected.values() if one.question.session == session]
-        for row in found:
-            await self.drop_expected(row.call)
+        for row in list(self._expected.values()):
+            if row.question.session == session:
+                await self.drop_expected(row.call)
 
     async def drop_expected(self, call: str) -> None:
         """Close the question of a call that was decided without it."""

@@ -21,34 +21,11 @@ _COMMAND = re.compile(
     r"(?:&&|\|\||;(?!;)|\||\n+|$)\s*"
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_KEYWORDS = frozenset(
-    {
-        "if",
-        "then",
-        "else",
-        "elif",
-        "fi",
-        "for",
-        "while",
-        "until",
-        "do",
-        "done",
-        "case",
-        "esac",
-        "in",
-        "function",
-        "select",
-        "time",
-        "coproc",
-        "eval",
-        "exec",
-        "source",
-        ".",
-        "command",
-        "builtin",
-        "alias",
-    }
-)
+_KEYWORDS = frozenset({
+    "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "in",
+    "function", "select", "time", "coproc", "eval", "exec", "source", ".", "command", "builtin",
+    "alias",
+})  # fmt: skip
 
 
 def simple_argv(text: str) -> tuple[str, ...] | None:
@@ -131,20 +108,15 @@ class SavedApproval(Struct, frozen=True, kw_only=True):
         return "\n".join(filter(None, [" ".join(self.argv), self.action]))
 
     def covers(self, request: ApprovalRequest) -> bool:
-        if (self.tool, self.reaching, self.folder) != (
-            request.tool,
-            request.reaching,
-            request.folder,
-        ):
-            return False
-        if self.seal != request.seal or self.action != _granted_action(request):
-            return False
-        if not can_be_saved(request):
+        saved = (self.tool, self.reaching, self.folder, self.seal, self.action)
+        action = _saved_action(request)
+        asked = (request.tool, request.reaching, request.folder, request.seal, action)
+        if saved != asked or not can_be_saved(request):
             return False
         return self.argv == simple_argv(request.action) if request.shell else bool(self.action)
 
 
-def _granted_action(request: ApprovalRequest) -> str:
+def _saved_action(request: ApprovalRequest) -> str:
     return request.detail if request.shell else request.kind or request.action
 
 
@@ -182,14 +154,14 @@ def unsealed_runner(request: ApprovalRequest) -> str:
 def make_saved_approval(
     request: ApprovalRequest, identity: str, *, session: str, by: str, answered_by: str = ""
 ) -> SavedApproval:
-    """Build the grant for a request for which `can_be_saved` holds."""
+    """Save the approval of a request for which `can_be_saved` holds."""
     argv = simple_argv(request.action) if request.shell else ()
     return SavedApproval(
         id=identity,
         tool=request.tool,
         reaching=request.reaching,
         argv=argv or (),
-        action=_granted_action(request),
+        action=_saved_action(request),
         folder=request.folder,
         seal=request.seal,
         session=session,

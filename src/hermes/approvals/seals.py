@@ -1,4 +1,4 @@
-"""Fingerprint the files a command names, so that a grant lapses when one of them changes."""
+"""Fingerprint the files a command names, since a saved approval lapses when one changes."""
 
 import hashlib
 import os

@@ -1,6 +1,6 @@
 """Decide whether a tool call may run: policy rules, then a model's opinion, then a person.
 
-A question is stored before it is shown. Its answer reaches the waiting turn, also after a
+A question is stored before it is shown. Its answer reaches the waiting turn, even after a
 restart, and counts once.
 """
 
@@ -72,8 +72,8 @@ class QuestionTimeouts(Struct, frozen=True, kw_only=True):
 class AnswerResult(Struct, frozen=True):
     """The reply to an answer, and how many questions it settled.
 
-    `news` is set when the text answered a clarification that is already closed: a chat then
-    treats the text as a new message.
+    `is_new_message` is set when the text answered a clarification that is already closed: a chat
+    then treats the text as a new message.
     """
 
     message: str
@@ -173,9 +173,9 @@ class ApprovalService:
         return row.words if row is not None else None
 
     async def _standing(self, scope: Scope) -> StandingApprovals:
-        grants = await self._rows.saved_approvals(scope.session)
+        saved = await self._rows.saved_approvals(scope.session)
         owner = scope.role is Role.OWNER
-        own = [one for one in grants if (one.is_from_owner if owner else one.by == scope.principal)]
+        own = [one for one in saved if (one.is_from_owner if owner else one.by == scope.principal)]
         return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
@@ -213,14 +213,11 @@ class ApprovalService:
     def _request(
         self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, home: Address | None
     ) -> QuestionRecord:
-        lasting = (
-            tuple(ApprovalChoice)
-            if can_be_saved(request)
-            else (ApprovalChoice.ONCE, ApprovalChoice.DENY)
-        )
+        once = (ApprovalChoice.ONCE, ApprovalChoice.DENY)
+        choices = tuple(ApprovalChoice) if can_be_saved(request) else once
         text = messages.approval_prompt(request, doubt.why)
         question = structs.replace(
-            self._question(scope, QuestionKind.APPROVAL, text, lasting),
+            self._question(scope, QuestionKind.APPROVAL, text, choices),
             subject=messages.request_subject(request),
             reason=messages.request_reason(request),
             asked=OWNER if doubt.owner_only else scope.principal,
@@ -280,22 +277,22 @@ class ApprovalService:
         waiting = await self._approvals(answerer)
         chosen = [one for one in waiting if matches_id(one.question, question)]
         if not chosen:
-            latest = await self._latest(answerer, question, QuestionKind.APPROVAL)
+            latest = await self._latest_approval(answerer, question)
             other = [one for one in waiting if latest is None and may_answer(answerer, one)]
             late = messages.late_message(latest, self._clock)
             return AnswerResult(messages.several_message(other) if other else late)
         own = [one for one in chosen if may_answer(answerer, one)]
         if not own:
-            return AnswerResult(messages.not_allowed_message(chosen[0]))
+            return AnswerResult(messages.NOT_ALLOWED)
         targets = answerable_without_id(own, choice, everything=everything) if not question else own
         if not targets or (len(targets) > 1 and not everything):
             return AnswerResult(messages.several_message(own))
         result = await self._settle_all(targets, answerer, choice, words)
         remaining = [one for one in own if one not in targets]
-        return (
-            AnswerResult(f"{result.message}\n{messages.several_message(remaining)}", result.count)
-            if remaining
-            else result
+        if not remaining:
+            return result
+        return AnswerResult(
+            f"{result.message}\n{messages.several_message(remaining)}", result.count
         )
 
     async def _settle_all(
@@ -400,11 +397,9 @@ class ApprovalService:
             one for one in await self.pending(who) if one.question.kind is QuestionKind.APPROVAL
         ]
 
-    async def _latest(
-        self, who: Answerer, question: str, kind: QuestionKind
-    ) -> QuestionRecord | None:
+    async def _latest_approval(self, who: Answerer, question: str) -> QuestionRecord | None:
         rows = await self._rows.session_questions(who.session) if who.session else ()
-        asked = [one for one in rows if one.question.kind is kind]
+        asked = [one for one in rows if one.question.kind is QuestionKind.APPROVAL]
         named = [one for one in asked if matches_id(one.question, question)]
         if named or not question:
             return named[-1] if named else None
@@ -415,25 +410,22 @@ class ApprovalService:
     ) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(row, state=ANSWERED, answer=answer, words=words, by=who.principal)
-        done = await self._rows.update(row, after, *self._grant_writes(row, who, choice))
+        done = await self._rows.update(row, after, *self._saved_approval_writes(row, who, choice))
         if done:
             self._waiting.wake(row.question.id)
         return done
 
-    def _grant_writes(
+    def _saved_approval_writes(
         self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None
     ) -> list[PutRecord]:
-        lasting = (
-            choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
-            and choice in row.question.choices
-        )
-        if not lasting or row.wish is None:
+        lasting = choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
+        if not lasting or choice not in row.question.choices or row.wish is None:
             return []
         session = row.question.session if choice is ApprovalChoice.SESSION else ""
-        grant = make_saved_approval(
+        saved = make_saved_approval(
             row.wish, new_id("grant"), session=session, by=row.principal, answered_by=who.principal
         )
-        return [self._rows.saved_approval_write(grant)]
+        return [self._rows.saved_approval_write(saved)]
 
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:

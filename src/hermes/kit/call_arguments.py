@@ -1,7 +1,7 @@
-"""The arguments of a call as somebody else wrote them down: read once, and written anew by us.
+"""Parse tool call arguments from outside and encode them again.
 
-What is passed on unread can hold a second call, a line break or a number that nobody can
-read, and whoever writes it into a larger text or a row makes that unreadable with it.
+Arguments passed on unparsed could contain a second call, a line break or an invalid number, and
+corrupt the message or row they become part of.
 """
 
 import msgspec
@@ -11,9 +11,9 @@ NO_ARGUMENTS = Raw(b"{}")
 
 
 def parse_arguments(written: Raw) -> tuple[Raw, str]:
-    """Valid JSON, or empty JSON and the original text.
+    """Return valid JSON, or an empty object and the original text.
 
-    Some models write the arguments as text that holds JSON, or null for none.
+    Some models write the arguments as a string that contains JSON, or as null.
     """
     try:
         found: object = msgspec.json.decode(written)

@@ -1,6 +1,6 @@
-"""Named places on the way of a message where a test may step in; otherwise they are nothing.
+"""Named places in the message path where a test can interrupt; otherwise they do nothing.
 
-Only the testing package steps in. No setting and no variable of the environment can.
+Only the testing package activates them; no setting or environment variable can.
 """
 
 from collections.abc import Callable, Generator

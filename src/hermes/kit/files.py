@@ -1,4 +1,4 @@
-"""Atomic file writes, safe reads and file locks."""
+"""Files: atomic writes, safe reads, locks, errors and types."""
 
 import errno
 import fcntl
@@ -14,12 +14,27 @@ from hermes.kit.errors import ConfigError, TemporaryError
 
 MAX_SMALL_FILE = 1024 * 1024
 """Size limit of files written by hand."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+_DISK_TROUBLE = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV})
+_CONTENTION = frozenset({errno.EBUSY, errno.ENOLCK, errno.ETIMEDOUT, errno.EADDRINUSE})
+TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
+"""Error numbers that are temporary and not caused by settings."""
+MAX_IMAGE_BYTES = 20_000_000
+"""Bytes; images are sent to the model whole, as base64."""
+_IMAGE_TYPES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+_OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pptx": "pptx"}
 
 
 def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
-    """All of a file. Raises `OSError` for what is none (a pipe, a device) or is larger.
+    """Read a whole file. Raises `OSError` for a pipe or a device, and above the limit.
 
-    Opening a pipe waits for its other end, and a device may never end: neither happens here.
+    Opening a pipe would wait for its other end, and reading a device might never end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -37,14 +52,6 @@ def read_regular_file(path: Path, limit: int = MAX_SMALL_FILE) -> bytes:
     return data
 
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
-_DISK_TROUBLE = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV})
-_CONTENTION = frozenset({errno.EBUSY, errno.ENOLCK, errno.ETIMEDOUT, errno.EADDRINUSE})
-TEMPORARY = FULL | _SHORTAGE | _DISK_TROUBLE | _CONTENTION
-"""Error numbers that are temporary and not caused by settings."""
-
-
 def write_error_hint(error: OSError, default: str = "") -> str:
     """A hint for a file that could not be written."""
     if error.errno in FULL:
@@ -53,13 +60,13 @@ def write_error_hint(error: OSError, default: str = "") -> str:
 
 
 def file_error(error: OSError, message: str, hint: str = "") -> ConfigError:
-    """A `TemporaryError` for temporary causes such as a full disk, else a `ConfigError`."""
+    """A `TemporaryError` for temporary causes such as a full disk; otherwise a `ConfigError`."""
     if error.errno not in TEMPORARY:
         return ConfigError(message, hint=hint)
     if error.errno in _DISK_TROUBLE:
         hint = "Check for disk errors (dmesg) and that it is mounted read-write (findmnt)."
     elif error.errno in _SHORTAGE:
-        hint = "The machine is short of memory or open files; end something, then try again."
+        hint = "The machine is short of memory or open files; close other programs, then try again."
     else:
         hint = "Try again later."
     return TemporaryError(message, hint=write_error_hint(error, hint))
@@ -132,9 +139,9 @@ def _is_still_at(file: FileIO, path: Path) -> bool:
 
 
 def surplus_files(files: Iterable[Path], max_files: int, max_bytes: int) -> Iterator[Path]:
-    """All but the newest `most` files, and of those all that are too large together.
+    """All but the newest files, at most `max_files` with `max_bytes` in total.
 
-    The newest file always stays: somebody was just told its name.
+    The newest file always stays, because its name was just given to someone.
     """
     dated: list[tuple[int, str, int, Path]] = []
     for file in files:
@@ -148,25 +155,11 @@ def surplus_files(files: Iterable[Path], max_files: int, max_bytes: int) -> Iter
             yield file
 
 
-MAX_IMAGE_BYTES = 20_000_000
-"""Bytes; images are sent to the model whole, as base64."""
-
-_IMAGE_TYPES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-
-
 def image_type(data: bytes) -> str | None:
     """The media type by the first 12 bytes."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _IMAGE_TYPES.items() if data.startswith(start)), None)
-
-
-_OFFICE = {".docx": "docx", ".docm": "docx", ".xlsx": "xlsx", ".xlsm": "xlsx", ".pptx": "pptx"}
 
 
 def document_type(path: PurePath, head: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Parse the host of an HTTP request strictly."""
+"""Parse the hosts of HTTP requests and URLs strictly, and tell public ones from local ones."""
 
 import re
 import socket
@@ -7,18 +7,28 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+Ip: TypeAlias = IPv4Address | IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, as text."""
+
+_LOCAL_DOMAINS = ("localhost", "localdomain", "local", "internal", "lan", "home", "intranet")
+_NON_PUBLIC_NETWORKS = tuple(map(ip_network, (
+    "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "::ffff:0:0:0/96", "3fff::/20",
+    "5f00::/16", "192.0.0.0/24",
+)))  # fmt: skip
+"""Translated, retired or reserved addresses that Python counts as public."""
 _PORT = r"(?::([0-9]{0,5}))?"
 _NAME = re.compile(
     r"([a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*)\.?" + _PORT
 )
 _BRACKETED = re.compile(r"\[([0-9a-f:.]+)\]" + _PORT)
 _LAST_PORT = 65535
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 def parse_host(given: str) -> str | None:
     """The host in lower case without port and brackets; None if invalid."""
-    small = given.lower() if given.isascii() and len(given) <= _LONGEST else ""
+    small = given.lower() if given.isascii() and len(given) <= _MAX_LENGTH else ""
     found = _NAME.fullmatch(small) or _BRACKETED.fullmatch(small)
     if found is None or int(found[2] or 0) > _LAST_PORT:
         return None
@@ -44,23 +54,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-Ip: TypeAlias = IPv4Address | IPv6Address
-Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host, as text."""
-
-_LOCAL_DOMAINS = ("localhost", "localdomain", "local", "internal", "lan", "home", "intranet")
-_NON_PUBLIC_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            "64:ff9b::/96", "64:ff9b:1::/48", "fec0::/10", "::/96", "::ffff:0:0:0/96",
-            "3fff::/20", "5f00::/16", "192.0.0.0/24",
-        ),
-    )
-)  # fmt: skip
-"""Translated, retired or reserved addresses that Python counts as public."""
 
 
 def parse_http_url(url: str) -> SplitResult | None:
@@ -109,6 +102,3 @@ def parse_ip(host: str) -> Ip | None:
         return IPv4Address(socket.inet_aton(host))
     except OSError:
         return None
-
-
-__all__ = ["Ip", "Resolve", "is_public", "is_public_url", "parse_http_url", "parse_ip"]

@@ -1,7 +1,7 @@
-"""The words of a web page, without what only a browser needs.
+"""Extract the visible text of a web page.
 
-Whoever wrote the page may mean harm, so it is read from front to back once, however it is
-built: each step begins where the last one ended, and what is never closed ends the page.
+The page may be malicious, so it is read once, front to back: each step begins where the previous
+one ended, and an unclosed element extends to the end of the page.
 """
 
 import re
@@ -62,7 +62,7 @@ def _opened(html: str, start: int, words: "_TextBuilder") -> int:
     """Return the position after the tag, and after its content if that is not markup."""
     tag, end = _name(html, start + 1), _tag_end(html, start)
     if html[end - 2 : end] == "/>":
-        words.alone(tag)
+        words.add_break(tag)
         return end
     words.begin(tag)
     if tag not in _ENDS:
@@ -80,10 +80,10 @@ def _name(html: str, start: int) -> str:
 
 
 def _tag_end(html: str, start: int) -> int:
-    """Behind its `>`, which may also stand in a value.
+    """Return the position after the tag's `>`; a `>` inside a quoted value does not end it.
 
-    A value that is never closed is none. That is found out once for each kind of quote: there
-    is no other of its kind behind it.
+    A value whose quote is never closed counts as unquoted. The search for that quote is repeated
+    at most once for each kind: there is no other one after it.
     """
     position = start
     while found := _ATTRIBUTE_OR_END.search(html, position):
@@ -120,11 +120,11 @@ class _TextBuilder:
             self._silent.append(tag)
             self._times[tag] += 1
         else:
-            self.alone(tag)
+            self.add_break(tag)
         self._as_written += tag == "pre"
 
-    def alone(self, tag: str) -> None:
-        """A void element."""
+    def add_break(self, tag: str) -> None:
+        """Add what separates the element from the text before it."""
         if tag in _HEADINGS:
             self.pieces.append(f"\n\n{_HEADINGS[tag]}")
         elif tag == "li":

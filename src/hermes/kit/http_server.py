@@ -1,4 +1,4 @@
-"""Limit the open connections of a server; connections without a request are closed first."""
+"""HTTP servers: limit their connections, shut them down, and explain why they cannot listen."""
 
 import asyncio
 import errno
@@ -19,6 +19,10 @@ ACCEPT_BATCH = 64
 """Connections accepted from the kernel in one batch."""
 BACKLOG = 1024
 """Length of the kernel's accept queue."""
+LOOP_ROUNDS = 5
+"""Loop iterations after which new connections are known and closed ones are released."""
+ADDRESS_IN_USE = "another program is already listening there"
+_LAST_PORT = 65535
 
 
 class Connection(Protocol):
@@ -31,9 +35,9 @@ class Connection(Protocol):
 class Connections:
     """Each is silent until its first request, then busy, and idle between two requests.
 
-    When there are `most`, a new one takes the place of another, always the oldest: an idle one
-    that was never `trusted`, else a silent one if those have more than half of the room, else an
-    idle one, else a silent one. Busy ones keep their place.
+    At the `limit`, a new one replaces another, always the oldest of its kind. These are tried in
+    order: an idle one that was never trusted; a silent one, if more than half are silent; an idle
+    one; a silent one. Busy ones keep their place.
     """
 
     def __init__(self, limit: int) -> None:
@@ -93,10 +97,10 @@ class Connections:
         return known
 
     def _oldest_silent(self) -> Connection | None:
-        """Close the oldest silent connection without pending data, if any."""
+        """The oldest silent connection, if possible one without pending data."""
         opened = [one for one in self._silent if one.transport is not None]
-        unheard = (one for one in opened if not _has_data(one.transport))
-        return next(unheard, None) or next(iter(opened), None)
+        without_data = (one for one in opened if not _has_data(one.transport))
+        return next(without_data, None) or next(iter(opened), None)
 
 
 def _has_data(transport: asyncio.BaseTransport | None) -> bool:
@@ -124,10 +128,6 @@ def extend_backlog(sockets: Iterable[socket.socket]) -> None:
             same.listen(BACKLOG)
 
 
-LOOP_ROUNDS = 5
-"""Loop iterations after which new connections are known and closed ones are released."""
-
-
 class Site(Protocol):
     async def stop(self) -> None: ...
 
@@ -152,10 +152,6 @@ async def shut_down_server(runner: Runner) -> None:
 async def _rounds() -> None:
     for _ in range(LOOP_ROUNDS):
         await asyncio.sleep(0)
-
-
-ADDRESS_IN_USE = "another program is already listening there"
-_LAST_PORT = 65535
 
 
 def listen_error(platform: str, host: str, port: int, error: OSError) -> ConfigError:

@@ -19,10 +19,7 @@ def new_holder_id() -> str:
 
 def is_surely_dead(holder: str) -> bool:
     """Whether the process ran on this machine and is gone; False if unknown."""
-    host, _, rest = holder.partition("/")
-    place, _, rest = rest.partition("/")
-    pid, _, rest = rest.partition("/")
-    start, _, _ = rest.partition("/")
+    host, place, pid, start, *_ = [*holder.split("/"), "", "", ""]
     boot, _, pids = place.partition(".")
     if host != socket.gethostname() or not pid.isdecimal():
         return False
@@ -70,5 +67,5 @@ def pid_exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True

@@ -58,7 +58,7 @@ _SHAPES: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 class Redactor:
-    """Masks every known value, also as URL, JSON, hex or base64 carry it, and known key shapes.
+    """Masks known values, as they are or encoded for URLs, JSON, hex or base64, and key formats.
 
     Each form and each shape's mark is searched as a plain substring first, so that
     a long text without secrets costs little; patterns are compiled when first needed.

@@ -57,7 +57,7 @@ class SseReader:
         return [] if event is None else [event]
 
     def _plain_line_ends(self, data: bytes) -> bytes:
-        """Normalize CR and CRLF to LF, also when split between two reads."""
+        """Normalize CR and CRLF to LF, even when split between two reads."""
         if self._held_cr:
             data = b"\r" + data
         self._held_cr = data.endswith(b"\r")

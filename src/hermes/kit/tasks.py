@@ -1,15 +1,21 @@
-"""Task groups bound to a block."""
+"""Task groups bound to a block, and timeouts on an injectable clock."""
 
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from hermes.kit.clock import Clock
+
+T = TypeVar("T")
+
+
+class DeadlineExceeded(TimeoutError):
+    """The work did not finish in time and was cancelled."""
 
 
 @asynccontextmanager
@@ -38,31 +44,17 @@ def cancelled_from_outside() -> bool:
     )
 
 
-T = TypeVar("T")
-
-
-class DeadlineExceeded(TimeoutError):
-    """The work did not finish in time and was cancelled."""
-
-
 async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
     """Return the work's value. Raises `DeadlineExceeded`, or what the work raises."""
     values: list[T] = []
-    errors: list[Exception] = []
-    async with anyio.create_task_group() as group:
+    async with background_tasks() as group:
 
         async def watch() -> None:
             await clock.sleep(seconds)
             group.cancel_scope.cancel()
 
         group.start_soon(watch)
-        try:
-            values.append(await work())
-        except Exception as error:  # noqa: BLE001 - re-raised outside the task group
-            errors.append(error)
-        group.cancel_scope.cancel()
-    if errors:
-        raise errors[0]
+        values.append(await work())
     if not values:
         raise DeadlineExceeded(f"It took longer than {seconds:g} seconds.")
     return values[0]
@@ -70,13 +62,6 @@ async def run_with_timeout(clock: Clock, seconds: float, work: Callable[[], Awai
 
 async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
     """Sleep until the time is up or the event is set; return whether it is set."""
-    async with anyio.create_task_group() as group:
-
-        async def watch() -> None:
-            await clock.sleep(seconds)
-            group.cancel_scope.cancel()
-
-        group.start_soon(watch)
-        await event.wait()
-        group.cancel_scope.cancel()
+    with suppress(DeadlineExceeded):
+        await run_with_timeout(clock, seconds, event.wait)
     return event.is_set()

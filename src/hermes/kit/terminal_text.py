@@ -35,9 +35,9 @@ _GAP = re.compile(r" {40,}|\t{8,}|\n(?:[ \t]*\n){4,}")
 
 
 def show_invisible(text: str) -> str:
-    """Write out invisible characters and name wide gaps.
+    """Write out invisible characters and name wide gaps, for what a person decides about.
 
-    For what a person decides about: done twice, it gives the same.
+    Applying it twice changes nothing more.
     """
     if not _SEEN.fullmatch(text):
         text = "".join(_written_out(text))
@@ -59,10 +59,10 @@ _DISTINCT_SCRIPTS = frozenset({
 
 
 def show_lookalikes(text: str, *, addresses: bool = False) -> str:
-    """As `visible`; also letters that pass for those of another script are written out.
+    """Like `show_invisible`, and also write out letters that imitate another script.
 
-    Those are the fewer ones in a word that mixes scripts. For commands, paths and hosts, where a
-    letter that looks the same means another thing; of `addresses`, for these alone in a text.
+    In a word that mixes scripts, these are the letters of the rarer scripts. Meant for commands,
+    paths and hosts; with `addresses`, only addresses within the text are changed.
     """
     text = show_invisible(text)
     if text.isascii():
@@ -175,6 +175,3 @@ def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-__all__ = ["display_width", "escape_controls", "fit", "pad", "single_line"]

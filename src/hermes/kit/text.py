@@ -8,6 +8,8 @@ _NEAR = 0.65
 
 HEAD = 0.4
 """Share of the head when the middle is cut; the tail is more informative."""
+_MAX_DIGITS = 9
+"""Longer numbers are rejected."""
 
 
 def one_line(text: str, width: int) -> str:
@@ -53,10 +55,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question with the most similar known name, or an empty string."""
     near = similar_names(name, known)
     return f"Did you mean {near[0]}?" if near else ""
-
-
-_MAX_DIGITS = 9
-"""Longer numbers are rejected."""
 
 
 def parse_count(words: str) -> int | None:

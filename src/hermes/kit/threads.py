@@ -19,14 +19,14 @@ class Closed(Exception):
 class Job(Generic[T]):
     """A job for a thread that owns a `T`, and its outcome for the waiter.
 
-    `alone` keeps it out of batches; `droppable` lets it fall when nobody waits for it any more.
+    `alone` keeps it out of batches; a `droppable` job is skipped when no one waits for it anymore.
     """
 
-    __slots__ = ("_error", "_future", "_loop", "_value", "_work", "alone", "droppable")
+    __slots__ = ("_error", "_future", "_value", "_work", "alone", "droppable", "loop")
 
     def __init__(self, work: Callable[[T], object], *, alone: bool, droppable: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[object] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[object] = self.loop.create_future()
         self._work = work
         self._value: object = None
         self._error: BaseException | None = None
@@ -55,10 +55,6 @@ class Job(Generic[T]):
             self._future.set_exception(self._error)
         else:
             self._future.set_result(self._value)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
 
 
 def deliver(jobs: Iterable[Job[T]]) -> None:
@@ -105,13 +101,13 @@ class Mailbox(Generic[T]):
         return taken
 
     def close(self, reason: Callable[[], Exception]) -> None:
-        """Refuse new work with `reason()`; queued jobs still run."""
+        """Reject new work with `reason()`; queued jobs still run."""
         with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
 
     def abandon(self, reason: Callable[[], Exception]) -> None:
-        """Refuse new work and fail all queued jobs."""
+        """Reject new work and fail all queued jobs."""
         self.close(reason)
         with self._changed:
             queued, self._jobs = list(self._jobs), deque()
@@ -133,9 +129,9 @@ class Mailbox(Generic[T]):
             self._changed.notify()
         return None
 
-    def _next(self, most: int) -> list[Job[T]]:
+    def _next(self, limit: int) -> list[Job[T]]:
         taken: list[Job[T]] = []
-        while self._jobs and len(taken) < most:
+        while self._jobs and len(taken) < limit:
             if self._jobs[0].alone and taken:
                 break
             taken.append(self._jobs.popleft())

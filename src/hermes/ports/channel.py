@@ -78,7 +78,7 @@ class InboundDetails(Struct, frozen=True, kw_only=True):
 class Inbound(Struct, frozen=True):
     """One platform update."""
 
-    key: str  # unique per update, also when the platform sends it again
+    key: str  # unique per update, even if the platform sends it again
     address: Address
     sender: str  # stable user id
     parts: tuple[Text | Media, ...]

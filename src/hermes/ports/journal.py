@@ -88,11 +88,11 @@ class Journal(Protocol):
     async def by_key(self, key: str, principal: str) -> RunRecord | None: ...
 
     async def withdraw(self, run: str) -> None:
-        """Remove a run that was refused before it started."""
+        """Remove a run that was rejected before it started."""
         ...
 
     async def get(self, run: str, principal: str) -> RunRecord:
-        """Raises `NotFound`, also for another principal's run."""
+        """Raises `NotFound`, even for another principal's run."""
         ...
 
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
@@ -110,7 +110,7 @@ class Journal(Protocol):
 
 class Responses(Protocol):
     async def get(self, response: str, principal: str) -> StoredResponse:
-        """Raises `NotFound`, also for another principal's response."""
+        """Raises `NotFound`, even for another principal's response."""
         ...
 
     async def latest(self, conversation: str, principal: str) -> StoredResponse | None: ...

@@ -1,4 +1,4 @@
-"""Send messages to chats other than the one the turn answers in."""
+"""Send messages besides the answer: to other chats, or to the session after its turn has ended."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -24,7 +24,7 @@ class PutRecord(Struct, frozen=True):
     """Insert or update a record.
 
     With `expected_state`, only if the stored record is in that state (empty: only if it does not
-    exist); otherwise the whole commit is refused with `Overtaken`.
+    exist); otherwise the whole commit fails with `StateConflict`.
     """
 
     record: StateRecord

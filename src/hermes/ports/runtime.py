@@ -44,10 +44,10 @@ class RuntimeRequest(Struct, frozen=True):
     system: str
     messages: Sequence[Message]  # the transcript; the last ones are to be answered
     read_steering: ReadSteering = no_steering  # for runtimes that accept messages while they work
-    tools: Sequence[ToolSpec] = ()  # our tools, called with `use`
+    tools: Sequence[ToolSpec] = ()  # our tools, called with `run_tool`
     run_tool: RunTool = no_tools
     foreign: bool = False  # the turn already contains untrusted content
-    # Called before `use` if untrusted content arrived since: its event may come only later.
+    # Called before `run_tool` if untrusted content arrived: its event may come only later.
     mark_untrusted: Callable[[], None] = _ignore_untrusted
 
 
@@ -78,7 +78,7 @@ class Runtime(Protocol):
         """Emit every message, including those read meanwhile; the last one is the answer.
 
         Raises `ModelError` if there is no answer. Partial output is emitted as a message
-        first, also on cancellation.
+        first, even on cancellation.
         """
         ...
 

@@ -62,7 +62,7 @@ class AppendMessage(Struct, frozen=True):
 
 
 class HideMessages(Struct, frozen=True):
-    """Hide every message from `seq` on; it stays stored."""
+    """Hide the message `seq` and every later one; they stay stored."""
 
     session: str
     seq: int
@@ -328,7 +328,7 @@ class Store(Protocol):
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         """Commit all or nothing; durable when it returns.
 
-        Raises `LeaseLost` if the fence does not hold, and `Overtaken` if a record is not in
+        Raises `LeaseLost` if the fence does not hold, and `StateConflict` if a record is not in
         the expected state.
         """
         ...

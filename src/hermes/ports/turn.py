@@ -1,4 +1,4 @@
-"""The callback that receives a run's events."""
+"""What a turn reports to: the receiver of its events, and user-defined hooks."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -24,7 +24,7 @@ _UNTRUSTED = frozenset({Trust.GUEST, Trust.DATA})
 
 
 class Attachment(Struct, frozen=True):
-    """`strange`: untrusted content from outside; `unverified`: possibly untrusted."""
+    """`untrusted`: content from outside; `unverified`: possibly untrusted."""
 
     text: str
     untrusted: bool
@@ -74,7 +74,8 @@ def _without_skills(message: User) -> tuple[Text | Media, ...]:
 
 
 def _is_attachment(place: int, part: Text | Media) -> bool:
-    return place > 0 and isinstance(part, Text) and _has_header(part)
+    headers = (FILES_HEADER, UNVERIFIED_HEADER, PAGES_HEADER)
+    return place > 0 and isinstance(part, Text) and part.text.startswith(headers)
 
 
 def _attachment_names(text: str) -> list[str]:
@@ -101,7 +102,3 @@ def has_untrusted_text(message: User) -> bool:
 
 def has_untrusted_attachment(message: User) -> bool:
     return any(one.untrusted for one in attachments_of(message))
-
-
-def _has_header(part: Text) -> bool:
-    return part.text.startswith((FILES_HEADER, UNVERIFIED_HEADER, PAGES_HEADER))

@@ -55,6 +55,9 @@ class ExtraFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parts: tuple[Text | Reasoning | Media | WireCallPart, ...] = ()
 
 
+_EXTRA_FIELDS = frozenset(ExtraFields.__struct_fields__) - {"at", "run", "parts"}
+
+
 class WireFunction(Struct, frozen=True):
     """The arguments are JSON inside a string; some programs write them as plain JSON."""
 
@@ -106,16 +109,9 @@ def message_of(wire: WireMessage) -> Message | None:
         case "assistant":
             return _assistant(wire, identity)
         case "tool":
-            call = wire.tool_call_id or ""
-            return Result(
-                identity,
-                call,
-                _user_parts(wire),
-                beside.failed,
-                beside.shown,
-                beside.foreign,
-                beside.unverified,
-            )
+            call, parts = wire.tool_call_id or "", _user_parts(wire)
+            flags = (beside.failed, beside.shown, beside.foreign, beside.unverified)
+            return Result(identity, call, parts, *flags)
         case _:
             return None
 
@@ -144,51 +140,29 @@ def content_text(content: WireContent) -> str:
 
 def _wire_message(stored: StoredMessage) -> WireMessage:
     message = stored.message
+    same = {name: getattr(message, name) for name in _EXTRA_FIELDS if hasattr(message, name)}
+    beside = ExtraFields(at=stored.at, run=stored.run, **same)
     match message:
-        case User(id=identity, parts=parts, trust=trust):
-            beside = ExtraFields(id=identity, at=stored.at, run=stored.run, trust=trust)
+        case User(parts=parts):
             return WireMessage(role="user", content=_content(parts), hermes=beside)
         case Assistant():
-            return _wire_assistant(stored, message)
-        case Result(parts=parts, call=call):
-            beside = ExtraFields(
-                id=message.id,
-                at=stored.at,
-                run=stored.run,
-                failed=message.failed,
-                shown=message.shown,
-                foreign=message.foreign,
-                unverified=message.unverified,
-            )
+            thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+            calls = [
+                WireCall(call.id, WireFunction(call.name, bytes(call.args).decode()))
+                for call in message.calls
+            ]
             return WireMessage(
-                role="tool", content=_content(parts), tool_call_id=call, hermes=beside
+                role="assistant",
+                content=message.text or None,
+                reasoning_content=thought or None,
+                tool_calls=calls or None,
+                hermes=beside,
             )
+        case Result(parts=parts, call=call):
+            content = _content(parts)
+            return WireMessage(role="tool", content=content, tool_call_id=call, hermes=beside)
         case _:
             assert_never(message)
-
-
-def _wire_assistant(stored: StoredMessage, message: Assistant) -> WireMessage:
-    thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-    calls = [
-        WireCall(call.id, WireFunction(call.name, bytes(call.args).decode()))
-        for call in message.calls
-    ]
-    beside = ExtraFields(
-        id=message.id,
-        at=stored.at,
-        run=stored.run,
-        stop=message.stop,
-        usage=message.usage,
-        model=message.model,
-        provider=message.provider,
-    )
-    return WireMessage(
-        role="assistant",
-        content=message.text or None,
-        reasoning_content=thought or None,
-        tool_calls=calls or None,
-        hermes=beside,
-    )
 
 
 def _content(parts: Sequence[Text | Media]) -> str | list[dict[str, object]]:
@@ -252,9 +226,7 @@ def _assistant_parts(wire: WireMessage) -> tuple[Text | Reasoning | ToolCall, ..
 
 def _call(call: WireCall) -> ToolCall:
     """Arguments as an object; invalid ones are kept as text next to an empty object."""
-    given = call.function.arguments
-    if given is None:
-        given = "{}"
+    given = "{}" if call.function.arguments is None else call.function.arguments
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     try:
         msgspec.json.decode(text, type=dict[str, Raw])

@@ -1,11 +1,11 @@
-"""The tree of errors.
+"""All errors.
 
 HermesError
 ├── UsageError            the command line or a request is wrong             (exit 2)
 ├── ConfigError           a setting or a file of the home is wrong           (exit 78)
 │   └── TemporaryError    the machine lacks something now, such as space     (exit 75)
 ├── ModelError            the model could not answer
-│   ├── Unauthorized      the key is missing or refused
+│   ├── Unauthorized      the key is missing or rejected
 │   ├── OutOfCredit       the account has no money or quota left
 │   ├── RateLimited       too many requests; `wait` says how long            (retryable)
 │   ├── Overloaded        the provider is busy or broken                     (retryable)
@@ -20,10 +20,11 @@ HermesError
 ├── SandboxError          a process could not be started as asked
 └── StoreError            durable state could not be read or written
     ├── StoreCorrupt      the database is damaged: stop writing
-    ├── StoreFull         there is no room on the disk                       (exit 75)
-    ├── StoreLocked       another program keeps the file to itself           (exit 75)
+    ├── StoreFull         the disk is full                                   (exit 75)
+    ├── StoreLocked       another program has locked the file                (exit 75)
     ├── SessionBusy       another process runs a turn in this session
-    ├── LeaseLost         somebody else took the session over meanwhile
+    ├── LeaseLost         another process took over the session meanwhile
+    ├── StateConflict     the target changed in the meantime
     └── NotFound          there is no such session
 
 `str(error)` says what happened; `hint` says what to do next.
@@ -31,34 +32,9 @@ HermesError
 
 from typing import ClassVar
 
-from hermes.kit.errors import ConfigError, HermesError, UsageError
-
-__all__ = [
-    "BadRequest",
-    "ConfigError",
-    "ContextTooLong",
-    "HermesError",
-    "LeaseLost",
-    "ModelError",
-    "ModelNotFound",
-    "NotFound",
-    "NotRunning",
-    "OutOfCredit",
-    "Overloaded",
-    "PolicyRefused",
-    "RateLimited",
-    "SandboxError",
-    "SessionBusy",
-    "SpendCapReached",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreFull",
-    "StoreLocked",
-    "ToolError",
-    "Unauthorized",
-    "Unreachable",
-    "UsageError",
-]
+from hermes.kit.errors import ConfigError as ConfigError  # noqa: PLC0414 - part of the tree
+from hermes.kit.errors import HermesError
+from hermes.kit.errors import UsageError as UsageError  # noqa: PLC0414 - part of the tree
 
 
 class ModelError(HermesError):

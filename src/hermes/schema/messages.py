@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from operator import add
 from typing import TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -59,13 +60,7 @@ class Usage(Struct, frozen=True):
     reasoning: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input + other.input,
-            self.output + other.output,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-            self.reasoning + other.reasoning,
-        )
+        return Usage(*map(add, structs.astuple(self), structs.astuple(other)))
 
 
 class Stop(StrEnum):
@@ -104,8 +99,8 @@ class Assistant(Struct, frozen=True, tag="assistant"):
 class Result(Struct, frozen=True, tag="result"):
     """The result of a tool call. `shown` is for the user (a diff); the model reads `parts`.
 
-    `foreign`: strangers' words are in it. `unverified`: it comes from a command or file whose text
-    somebody else than the owner may have written; that counts only for what is learned from it.
+    `foreign`: it contains untrusted content. `unverified`: it comes from a command or file that
+    someone other than the owner may have written; this only matters for what is learned from it.
     """
 
     id: str

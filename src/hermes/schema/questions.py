@@ -26,12 +26,12 @@ class ApprovalChoice(StrEnum):
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """One question that waits. `subject` is shown exactly as it is: the command, the path.
+    """A pending question. `subject` is shown unchanged: the command, the path.
 
-    `reason` is the model's, `origin` says on whose behalf; `choices` is empty when any words
-    will do. `asked` is who may answer, besides the owner; `elsewhere` says that it was put to
-    the owner in a chat of theirs. An answer is waited for `seconds`, by a clock that nobody can
-    set; `until` is when that ends if the clock of the machine is not set meanwhile.
+    `reason` is the model's, `origin` says who asked; `choices` is empty if any text is an answer.
+    `asked` is who may answer besides the owner; `elsewhere` says that it was forwarded to the
+    owner's own chat. The answer has to come within `seconds` of monotonic time; `until` is the same
+    deadline by the wall clock, which may be changed meanwhile.
     """
 
     id: str

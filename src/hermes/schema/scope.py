@@ -28,7 +28,7 @@ def principal_digest(principal: str) -> str:
     """A suffix for private file names; empty for the owner."""
     if principal == OWNER:
         return ""
-    from hashlib import sha256  # noqa: PLC0415 - what only reads settings needs none
+    from hashlib import sha256  # noqa: PLC0415 - not needed to read settings
 
     return sha256(principal.encode()).hexdigest()[:16]
 
@@ -48,10 +48,10 @@ class Requester(Struct, frozen=True, kw_only=True):
 
 
 class InheritedLimits(Struct, frozen=True, kw_only=True):
-    """What work is held to that is done in somebody's name, away from where they asked for it.
+    """Limits of work that is done for a person elsewhere than where they asked for it.
 
-    The rules are those of their platform; `tools` are those that they had themselves, and None
-    all that are offered to them there.
+    The rules of their `platform` apply; `tools` are those the person had, None for all that are
+    offered there.
     """
 
     platform: str
@@ -61,11 +61,10 @@ class InheritedLimits(Struct, frozen=True, kw_only=True):
 class Scope(Struct, frozen=True):
     """One run's identity. `later` says whether something can still be delivered after the turn.
 
-    `source` is the surface or platform that the session belongs to, `key` its place there;
-    `handed_on` is where the result goes by itself, besides the address. `attended` says that
-    somebody can be asked while it runs, `yolo` that nobody wants to be. While a person is asked,
-    `call` is what waits for it, if that has done nothing yet and can be begun anew. `bounds` are
-    those of a subagent, which has no place of its own.
+    `source` is the surface or platform of the session, `key` its session key there; `handed_on`
+    is another address to which the result is delivered. `attended` says that someone can be asked
+    during the run, `yolo` that no approval is wanted. While a person is asked, `call` is the tool
+    call that waits, if it had no effect yet and can be repeated. `bounds` are a subagent's limits.
     """
 
     profile: str

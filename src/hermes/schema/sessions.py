@@ -11,7 +11,7 @@ from hermes.schema.scope import OWNER
 class Session(Struct, frozen=True, kw_only=True):
     """`system` is the prompt exactly as first sent, so that later turns share its bytes.
 
-    `effort` and `personality` are this session's own choice; empty means as the settings say.
+    `effort` and `personality` are this session's own choice; if empty, the settings apply.
     """
 
     id: str
@@ -32,17 +32,9 @@ class Session(Struct, frozen=True, kw_only=True):
 
 
 def continued_from(fresh: Session, old: Session) -> Session:
-    """`fresh` with the model, prompt, folder and options of `old`."""
-    return structs.replace(
-        fresh,
-        parent=old.id,
-        model=old.model,
-        provider=old.provider,
-        system=old.system,
-        cwd=old.cwd,
-        effort=old.effort,
-        personality=old.personality,
-    )
+    """`fresh` with the model, prompt, working directory and options of `old`."""
+    kept = ("model", "provider", "system", "cwd", "effort", "personality")
+    return structs.replace(fresh, parent=old.id, **{name: getattr(old, name) for name in kept})
 
 
 class SessionChange(Struct, frozen=True, kw_only=True):
@@ -110,10 +102,9 @@ class ModelUsage(Struct, frozen=True, kw_only=True):
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions; every given field must match.
+    """Which sessions to list; every given field must match.
 
-    Those that nobody held but agents (one looked back, or worked for another) only with
-    `reviews`, or when `source` names them.
+    Sessions of reviews and subagents are included only with `reviews`, or if `source` names them.
     """
 
     source: str | None = None

@@ -11,7 +11,7 @@ PROXY_TOOL = "tool_call"
 """The tool that calls unlisted tools by name."""
 
 MCP_PREFIX = "mcp__"
-"""Prefix of tools of MCP servers."""
+"""Prefix of the tools of MCP servers."""
 
 
 class Effect(StrEnum):
@@ -25,9 +25,9 @@ class Effect(StrEnum):
 class ToolSpec(Struct, frozen=True, dict=True):
     """`schema` is the JSON schema of the arguments; `timeout` bounds one call in seconds.
 
-    `foreign` says that its results are words of strangers. `refunded`: a step with nothing but
-    calls of such tools is not counted against the steps of a turn. `asks`: it does nothing but ask
-    a person. `alone`: never beside another call, though it may only read.
+    `foreign`: its results are untrusted content. `refunded`: a step that only calls such tools does
+    not count toward the turn's step limit. `asks`: it only asks a person. `alone`: it never runs
+    in parallel with another call, even if it only reads.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Sessions and transcripts as one principal may see them; the SQL enforces it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -17,11 +18,10 @@ from hermes.schema.sessions import (
     StoredMessage,
     TranscriptTail,
 )
-from hermes.store.connection import Connection, load_statements, without_principal_filter
+from hermes.store.connection import Connection, Value, load_statements, without_principal_filter
 from hermes.store.engine import Engine
 from hermes.store.leases import check_fence
 from hermes.store.rows import (
-    CountRow,
     MessageRow,
     SessionRow,
     SizeRow,
@@ -29,13 +29,16 @@ from hermes.store.rows import (
     TimeRow,
     UsageRow,
     fetch_all,
+    fetch_number,
     fetch_one,
-    from_micros,
+    fields_of,
     to_micros,
 )
 from hermes.store.search import MessageSearch, SearchRequest, fuse_rankings
 from hermes.store.writes import session_not_found
 
+R = TypeVar("R")
+T = TypeVar("T")
 _PRINCIPAL_SQL = load_statements("archive")
 _OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
 _DELETE_STATEMENTS = (
@@ -47,6 +50,8 @@ _DELETE_BATCH = 50
 
 
 class SqliteArchive:
+    """Implements `hermes.ports.store.SessionArchive`."""
+
     def __init__(self, engine: Engine, principal: str) -> None:
         self._engine = engine
         self._principal = principal
@@ -68,56 +73,30 @@ class SqliteArchive:
         return await self._session("by key", {"key": key})
 
     async def active_at(self, session: str) -> datetime:
-        def read(connection: Connection) -> datetime | None:
-            values = {"id": session, "who": self._principal}
-            row = fetch_one(connection.execute(self._sql["active at"], values), TimeRow)
-            return row and from_micros(row.at)
-
-        found = await self._engine.read(read)
-        if found is None:
+        found = await self._fetch("active at", {"id": session}, TimeRow, TimeRow.time)
+        if not found:
             raise session_not_found(session)
-        return found
+        return found[0]
 
     async def turns(self, since: datetime) -> Sequence[datetime]:
-        def read(connection: Connection) -> Sequence[datetime]:
-            values = {"since": to_micros(since), "who": self._principal}
-            rows = fetch_all(connection.execute(self._sql["turns"], values), TimeRow)
-            return [from_micros(row.at) for row in rows]
-
-        return await self._engine.read(read)
+        return await self._fetch("turns", {"since": to_micros(since)}, TimeRow, TimeRow.time)
 
     async def list(
         self, where: SessionFilter, limit: int = 50, offset: int = 0
     ) -> Sequence[SessionSummary]:
-        values = {
-            "who": self._principal,
-            "source": where.source,
-            "model": where.model,
-            "title": None if where.title is None else _like_pattern(where.title),
-            "cwd": where.cwd,
-            "started_before": _micros_or_none(where.started_before),
-            "started_after": _micros_or_none(where.started_after),
-            "min_messages": where.min_messages,
-            "max_messages": where.max_messages,
-            "reviews": where.reviews,
-            "limit": max(limit, 0),
-            "offset": max(offset, 0),
-        }
-
-        def read(connection: Connection) -> list[SessionSummary]:
-            rows = fetch_all(connection.execute(self._sql["list"], values), SummaryRow)
-            return [row.summary() for row in rows]
-
-        return await self._engine.read(read)
+        values = fields_of(
+            where,
+            title=None if where.title is None else _like_pattern(where.title),
+            started_before=_micros_or_none(where.started_before),
+            started_after=_micros_or_none(where.started_after),
+            limit=max(limit, 0),
+            offset=max(offset, 0),
+        )
+        return await self._fetch("list", values, SummaryRow, SummaryRow.summary)
 
     async def messages(self, session: str, after: int = 0) -> Sequence[StoredMessage]:
-        values = {"id": session, "after": after, "who": self._principal}
-
-        def read(connection: Connection) -> list[StoredMessage]:
-            rows = fetch_all(connection.execute(self._sql["messages"], values), MessageRow)
-            return [row.stored(session) for row in rows]
-
-        return await self._engine.read(read)
+        values = {"id": session, "after": after}
+        return await self._fetch("messages", values, MessageRow, lambda row: row.stored(session))
 
     async def tail(self, session: str, limit: int, size: int) -> TranscriptTail:
         values = {"id": session, "who": self._principal}
@@ -130,9 +109,8 @@ class SqliteArchive:
                 return TranscriptTail()
             rest = {**values, "after": after}
             found = fetch_all(connection.execute(self._sql["messages"], rest), MessageRow)
-            more = fetch_one(connection.execute(self._sql["how many before"], rest), CountRow)
-            rows = tuple(row.stored(session) for row in found)
-            return TranscriptTail(rows, more.count if more else 0)
+            more = fetch_number(connection.execute(self._sql["how many before"], rest))
+            return TranscriptTail(tuple(row.stored(session) for row in found), more)
 
         return await self._engine.read(read)
 
@@ -158,13 +136,8 @@ class SqliteArchive:
         self, session: str | None = None, since: datetime | None = None
     ) -> Sequence[ModelUsage]:
         name = "usage of all" if session is None else "usage of one"
-
-        def read(connection: Connection) -> list[ModelUsage]:
-            values = {"id": session, "since": _micros_or_none(since), "who": self._principal}
-            rows = fetch_all(connection.execute(self._sql[name], values), UsageRow)
-            return [row.model_usage() for row in rows]
-
-        return await self._engine.read(read)
+        values = {"id": session, "since": _micros_or_none(since)}
+        return await self._fetch(name, values, UsageRow, UsageRow.model_usage)
 
     async def delete(self, sessions: Sequence[str], fence: Fence | None = None) -> int:
         deleted = 0
@@ -177,12 +150,14 @@ class SqliteArchive:
         return deleted
 
     async def _session(self, statement: str, values: dict[str, str | None]) -> Session | None:
-        def read(connection: Connection) -> Session | None:
-            cursor = connection.execute(self._sql[statement], {**values, "who": self._principal})
-            row = fetch_one(cursor, SessionRow)
-            return row and row.session()
+        found = await self._fetch(statement, values, SessionRow, SessionRow.session)
+        return found[0] if found else None
 
-        return await self._engine.read(read)
+    async def _fetch(
+        self, statement: str, values: Mapping[str, Value], kind: type[T], convert: Callable[[T], R]
+    ) -> Sequence[R]:
+        values = {**values, "who": self._principal}
+        return await self._engine.fetch(self._sql[statement], values, kind, convert)
 
     def _find(self, connection: Connection, name: str) -> Session:
         if not name:

@@ -1,9 +1,9 @@
-"""The part of a database connection that the store uses, precisely typed."""
+"""Database connections: their types, transactions, SQL statements and errors."""
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, cast
@@ -12,6 +12,16 @@ import apsw
 
 from hermes.kit.files import FULL
 from hermes.schema.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+
+READ_ONLY = apsw.SQLITE_OPEN_READONLY
+READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+BUSY_MS = 1_000
+BUSY_TRIES = 30
+"""Together: how long another process may keep the file locked before a write fails."""
+_HERE = Path(__file__).parent
+_MARK = "-- name: "
+_PRINCIPAL_FILTER = "AND s.principal = :who"
+log = logging.getLogger(__name__)
 
 Value: TypeAlias = str | int | float | bytes | None
 Row: TypeAlias = tuple[Value, ...]
@@ -57,14 +67,6 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-READ_ONLY = apsw.SQLITE_OPEN_READONLY
-READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-BUSY_MS = 1_000
-BUSY_TRIES = 30
-"""Together: how long another process may keep the file locked before a write fails."""
-log = logging.getLogger(__name__)
-
-
 def connect(path: Path, flags: int) -> Connection:
     """Open the file through SQLite; database files are never opened in another way."""
     connection = cast("Connection", apsw.Connection(str(path), flags=flags))
@@ -85,9 +87,17 @@ def begin_write(connection: Connection, tries: int = BUSY_TRIES) -> None:
             return
 
 
-_HERE = Path(__file__).parent
-_MARK = "-- name: "
-_PRINCIPAL_FILTER = "AND s.principal = :who"
+@contextmanager
+def write_transaction(connection: Connection, tries: int = BUSY_TRIES) -> Generator[None]:
+    """Commit what the block writes, or roll it back if the block raises."""
+    begin_write(connection, tries)
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        # A disk failure ends the transaction itself, and its error is the one to report.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def load_statements(name: str) -> Mapping[str, str]:

@@ -14,13 +14,13 @@ from hermes.store.connection import (
     READ_ONLY,
     READ_WRITE,
     Connection,
-    begin_write,
     connect,
     file_store_error,
     load_statements,
     migrations,
     recovery_hint,
     store_error,
+    write_transaction,
 )
 from hermes.store.rows import fetch_number
 
@@ -118,7 +118,12 @@ def _link_database(new: Path, path: Path) -> None:
         # Without hard links, SQLite fills the file in place.
         path.touch(0o600)
         return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make new names in the folder durable."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:
@@ -212,8 +217,7 @@ def _migrate(connection: Connection, path: Path) -> None:
 
 def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> None:
     """Apply all missing migrations in one transaction: a crash leaves the old or the new schema."""
-    begin_write(connection)
-    try:
+    with write_transaction(connection):
         # Another process may have migrated it while we waited.
         version = _version(connection)
         for number, script in steps:
@@ -221,11 +225,6 @@ def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> 
                 connection.execute(script.read_text(encoding="utf-8")).fetchall()
                 connection.execute(f"PRAGMA user_version = {number}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _version(connection: Connection) -> int:

@@ -1,7 +1,7 @@
 """Database threads: one writer, which groups writes into transactions, and several readers."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,11 +10,16 @@ import apsw
 from hermes.kit.failpoints import failpoint
 from hermes.kit.threads import Closed, Job, Mailbox, Worker, deliver
 from hermes.schema.errors import StoreCorrupt, StoreError
-from hermes.store.connection import Connection, begin_write, store_error
+from hermes.store.connection import Connection, Value, begin_write, store_error
 from hermes.store.database_file import open_reader
+from hermes.store.rows import fetch_all
 from hermes.store.search_index import index_batch
 
+if TYPE_CHECKING:
+    from hermes.store.vector_search import VectorSearch
+
 R = TypeVar("R")
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_WAITING_WRITES = 1_024
@@ -23,6 +28,8 @@ MAX_GROUP = 256
 """How many writes share a transaction at most."""
 INDEX_DELAY = 0.05
 """Seconds without work after which the search indexes are updated."""
+READERS = 2
+MAX_WAITING_READS = 1_024
 
 
 class Writer:
@@ -40,10 +47,6 @@ class Writer:
     ) -> R:
         """Do the work in a transaction shared with others, or `alone` without one."""
         return await self._mailbox.run(work, alone=alone, droppable=droppable)
-
-    def mark_damaged(self, error: apsw.Error) -> None:
-        """Stop writing after a reader found the file damaged."""
-        self._fault(error)
 
     async def close(self) -> None:
         """Finish waiting writes, then close the file."""
@@ -97,7 +100,7 @@ class Writer:
                 job.fail(StoreError(f"{self._path} could not be written: {error!r}."))
         if failure is not None:
             for job in jobs:
-                job.fail(self._fault(failure))
+                job.fail(self.fault(failure))
 
     def _group(self, jobs: Sequence[Job[Connection]]) -> None:
         begin_write(self._connection)
@@ -128,7 +131,7 @@ class Writer:
         try:
             job.run(self._connection)
         except apsw.Error as error:
-            job.fail(self._fault(error))
+            job.fail(self.fault(error))
             if self._broken is not None or not (job.alone or self._connection.in_transaction):
                 raise
             return False
@@ -140,8 +143,8 @@ class Writer:
             return False
         return True
 
-    def _fault(self, error: apsw.Error) -> StoreError:
-        """Create a new error for each caller; after damage nothing is written any more."""
+    def fault(self, error: apsw.Error) -> StoreError:
+        """Translate an error for one caller; after damage nothing is written any more."""
         fault = store_error(error, self._path)
         if isinstance(fault, StoreCorrupt) and self._broken is None:
             log.critical("%s", fault)
@@ -155,7 +158,7 @@ class Writer:
         except apsw.BusyError:
             return True
         except apsw.Error as error:
-            log.warning("indexing %s failed: %s", self._path, self._fault(error))
+            log.warning("indexing %s failed: %s", self._path, self.fault(error))
             return False
         except Exception:  # no write depends on the search
             log.exception("indexing %s failed", self._path)
@@ -164,14 +167,6 @@ class Writer:
 
 def closed_error(path: Path) -> StoreError:
     return StoreError(f"{path} is closed.")
-
-
-if TYPE_CHECKING:
-    from hermes.store.vector_search import VectorSearch
-
-
-READERS = 2
-MAX_WAITING_READS = 1_024
 
 
 class Engine:
@@ -200,6 +195,30 @@ class Engine:
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Read from one snapshot of the database, without waiting for the writer."""
         return await self._mailbox.run(work, droppable=True)
+
+    async def fetch(
+        self, sql: str, values: Mapping[str, Value], kind: type[T], convert: Callable[[T], R]
+    ) -> list[R]:
+        """Read the rows of a statement; they are converted in the reader's thread."""
+
+        def read(connection: Connection) -> list[R]:
+            return [convert(row) for row in fetch_all(connection.execute(sql, values), kind)]
+
+        return await self.read(read)
+
+    async def fetch_first(
+        self, sql: str, values: Mapping[str, Value], kind: type[T], convert: Callable[[T], R]
+    ) -> R | None:
+        return next(iter(await self.fetch(sql, values, kind, convert)), None)
+
+    async def execute(self, sql: str, values: Mapping[str, Value]) -> int:
+        """Write with one statement; return how many rows it changed."""
+
+        def write(connection: Connection) -> int:
+            connection.execute(sql, values)
+            return connection.changes()
+
+        return await self.write(write)
 
     async def catch_up(self, goal: int) -> None:
         """Bring the search indexes up to the message `goal`, letting other writes in between."""
@@ -244,7 +263,7 @@ class Engine:
 
     def _fault(self, error: apsw.Error | UnicodeEncodeError) -> StoreError:
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            self._writer.mark_damaged(error)
+            self._writer.fault(error)
         return store_error(error, self._path)
 
 

@@ -12,7 +12,14 @@ from hermes.ports.journal import AppendRunEvents, RunEvent, RunRecord, RunStatus
 from hermes.schema.errors import NotFound, StoreError
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.rows import fetch_all, fetch_one, from_micros, to_micros, unreadable_error
+from hermes.store.rows import (
+    fetch_all,
+    fetch_one,
+    fields_of,
+    from_micros,
+    to_micros,
+    unreadable_error,
+)
 
 _SQL = load_statements("journal")
 _MAX_INTEGER = 2**63 - 1
@@ -34,21 +41,9 @@ class _RunRow(Struct, array_like=True, frozen=True):
     result: bytes | None
 
     def record(self) -> RunRecord:
-        return RunRecord(
-            run=self.run,
-            session=self.session,
-            principal=self.principal,
-            created=from_micros(self.created),
-            updated=from_micros(self.updated),
-            status=self.status,
-            holder=self.holder,
-            model=self.model,
-            key=self.key,
-            fingerprint=self.fingerprint,
-            last_seq=self.last_seq,
-            last_event=self.last_event,
-            result=None if self.result is None else Raw(self.result),
-        )
+        result = None if self.result is None else Raw(self.result)
+        created, updated = from_micros(self.created), from_micros(self.updated)
+        return RunRecord(**fields_of(self, created=created, updated=updated, result=result))
 
 
 class _OpenRow(Struct, array_like=True, frozen=True):
@@ -64,7 +59,7 @@ class _EventsRow(Struct, array_like=True, frozen=True):
         try:
             bodies = msgspec.json.decode(self.body, type=list[Raw])
         except msgspec.DecodeError as error:
-            raise unreadable_error(f"The entry from event {self.first} on", error) from error
+            raise unreadable_error(f"The entry at event {self.first}", error) from error
         events = [RunEvent(seq, Raw(bytes(body))) for seq, body in enumerate(bodies, self.first)]
         return [event for event in events if event.seq > after]
 
@@ -80,16 +75,8 @@ class _ResponseRow(Struct, array_like=True, frozen=True):
     instructions: str
 
     def response(self) -> StoredResponse:
-        return StoredResponse(
-            id=self.id,
-            principal=self.principal,
-            session=self.session,
-            created=from_micros(self.created),
-            body=Raw(self.body),
-            seq=self.seq,
-            conversation=self.conversation,
-            instructions=self.instructions,
-        )
+        created, body = from_micros(self.created), Raw(self.body)
+        return StoredResponse(**fields_of(self, created=created, body=body))
 
 
 class SqliteJournal:
@@ -103,25 +90,14 @@ class SqliteJournal:
 
     async def by_key(self, key: str, principal: str) -> RunRecord | None:
         values = {"key": key, "principal": principal}
-
-        def read(connection: Connection) -> RunRecord | None:
-            row = fetch_one(connection.execute(_SQL["keyed"], values), _RunRow)
-            return row and row.record()
-
-        return await self._engine.read(read)
+        return await self._engine.fetch_first(_SQL["keyed"], values, _RunRow, _RunRow.record)
 
     async def withdraw(self, run: str) -> None:
-        def write(connection: Connection) -> None:
-            connection.execute(_SQL["withdraw"], {"run": run})
-
-        await self._engine.write(write)
+        await self._engine.execute(_SQL["withdraw"], {"run": run})
 
     async def get(self, run: str, principal: str) -> RunRecord:
-        def read(connection: Connection) -> RunRecord | None:
-            row = fetch_one(connection.execute(_SQL["get"], {"run": run}), _RunRow)
-            return row and row.record()
-
-        found = await self._engine.read(read)
+        values = {"run": run}
+        found = await self._engine.fetch_first(_SQL["get"], values, _RunRow, _RunRow.record)
         if found is None or found.principal != principal:
             raise NotFound(f"There is no run {run!r}.", hint="Runs are kept for a day.")
         return found
@@ -129,12 +105,10 @@ class SqliteJournal:
     async def events(self, run: str, after: int, limit: int = 20) -> Sequence[RunEvent]:
         # A number too large for SQLite is beyond every event anyway.
         values = {"run": run, "after": min(after, _MAX_INTEGER), "limit": limit}
-
-        def read(connection: Connection) -> list[RunEvent]:
-            rows = fetch_all(connection.execute(_SQL["events"], values), _EventsRow)
-            return [event for row in rows for event in row.events(after)]
-
-        return await self._engine.read(read)
+        batches = await self._engine.fetch(
+            _SQL["events"], values, _EventsRow, lambda row: row.events(after)
+        )
+        return [event for batch in batches for event in batch]
 
     async def abandoned(self) -> Sequence[RunRecord]:
         def read(connection: Connection) -> list[RunRecord]:
@@ -154,33 +128,26 @@ class SqliteResponses:
         self._engine = engine
 
     async def get(self, response: str, principal: str) -> StoredResponse:
-        found = await self._one("response", {"id": response, "principal": principal})
+        found = await self._first("response", {"id": response, "principal": principal})
         if found is None:
             raise NotFound(f"There is no response {response!r}.")
         return found
 
     async def latest(self, conversation: str, principal: str) -> StoredResponse | None:
         values = {"conversation": conversation, "principal": principal}
-        return await self._one("latest response", values)
+        return await self._first("latest response", values)
 
     async def delete(self, response: str, principal: str) -> bool:
         values = {"id": response, "principal": principal}
-
-        def write(connection: Connection) -> bool:
-            connection.execute(_SQL["delete response"], values)
-            return connection.changes() > 0
-
-        return await self._engine.write(write)
+        return await self._engine.execute(_SQL["delete response"], values) > 0
 
     async def forget(self, before: datetime, max_bytes: int) -> int:
         return await _delete_old(self._engine, " responses", before, max_bytes)
 
-    async def _one(self, statement: str, values: dict[str, str]) -> StoredResponse | None:
-        def read(connection: Connection) -> StoredResponse | None:
-            row = fetch_one(connection.execute(_SQL[statement], values), _ResponseRow)
-            return row and row.response()
-
-        return await self._engine.read(read)
+    async def _first(self, statement: str, values: dict[str, str]) -> StoredResponse | None:
+        return await self._engine.fetch_first(
+            _SQL[statement], values, _ResponseRow, _ResponseRow.response
+        )
 
 
 def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
@@ -209,17 +176,9 @@ def append_run_events(connection: Connection, write: AppendRunEvents) -> None:
 
 
 def save_response(connection: Connection, response: StoredResponse) -> None:
-    values = {
-        "id": response.id,
-        "principal": response.principal,
-        "session": response.session,
-        "created": to_micros(response.created),
-        "body": bytes(response.body),
-        "seq": response.seq,
-        "conversation": response.conversation,
-        "instructions": response.instructions,
-        "bytes": len(bytes(response.body)) + len(response.instructions),
-    }
+    body = bytes(response.body)
+    size = len(body) + len(response.instructions)
+    values = fields_of(response, created=to_micros(response.created), body=body, bytes=size)
     connection.execute(_SQL["keep"], values)
 
 
@@ -230,19 +189,12 @@ def _join_events(events: Sequence[RunEvent]) -> bytes:
 
 
 def _open(connection: Connection, record: RunRecord) -> RunRecord:
-    values = {
-        "run": record.run,
-        "session": record.session,
-        "principal": record.principal,
-        "created": to_micros(record.created),
-        "updated": to_micros(record.updated),
-        "status": record.status.value,
-        "ended": int(record.status.ended),
-        "holder": record.holder,
-        "model": record.model,
-        "key": record.key,
-        "fingerprint": record.fingerprint,
-    }
+    values = fields_of(
+        record,
+        created=to_micros(record.created),
+        updated=to_micros(record.updated),
+        ended=int(record.status.ended),
+    )
     connection.execute(_SQL["open"], values)
     if connection.changes():
         return record
@@ -253,18 +205,10 @@ def _open(connection: Connection, record: RunRecord) -> RunRecord:
     return known.record()
 
 
-async def _delete_old(engine: Engine, what: str, before: datetime, most_bytes: int) -> int:
+async def _delete_old(engine: Engine, what: str, before: datetime, max_bytes: int) -> int:
     """Delete in batches, so that other writes are not blocked."""
-
-    def old(connection: Connection) -> int:
-        connection.execute(_SQL[f"forget old{what}"], {"before": to_micros(before)})
-        return connection.changes()
-
-    def surplus(connection: Connection) -> int:
-        connection.execute(_SQL[f"forget surplus{what}"], {"most": most_bytes})
-        return connection.changes()
-
     total = 0
-    while gone := await engine.write(old):
+    old = {"before": to_micros(before)}
+    while gone := await engine.execute(_SQL[f"forget old{what}"], old):
         total += gone
-    return total + await engine.write(surplus)
+    return total + await engine.execute(_SQL[f"forget surplus{what}"], {"most": max_bytes})

@@ -20,13 +20,12 @@ from hermes.store.rows import fetch_number, fetch_number_or_none, fetch_one
 _SQL = load_statements("leases")
 
 
+MAX_LEASE = timedelta(minutes=10)
+
+
 class _HeldLease(Struct, array_like=True, frozen=True):
     holder: str
     until: int
-
-
-MAX_LEASE = timedelta(minutes=10)
-"""The longest lease."""
 
 
 def lease_span(clock: Clock, ttl: timedelta) -> tuple[int, int]:
@@ -49,29 +48,22 @@ class SqliteLeases:
         return await self._engine.write(hold, droppable=True)
 
     async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
-        values = {
-            "session": session,
-            "generation": generation,
-            "until": lease_span(self._clock, ttl)[1],
-        }
-
-        def renew(connection: Connection) -> bool:
-            connection.execute(_SQL["renew"], values)
-            return connection.changes() > 0
-
-        return await self._engine.write(renew)
+        until = lease_span(self._clock, ttl)[1]
+        values = {"session": session, "generation": generation, "until": until}
+        return await self._engine.execute(_SQL["renew"], values) > 0
 
     async def release(self, session: str, generation: int) -> None:
         await self._engine.write(lambda connection: release_lease(connection, session, generation))
 
     async def held(self, session: str) -> bool:
         now, _ = lease_span(self._clock, MAX_LEASE)
-
-        def read(connection: Connection) -> bool:
-            held = fetch_one(connection.execute(_SQL["held"], {"session": session}), _HeldLease)
-            return held is not None and _is_held_by_other(held, "", now)
-
-        return await self._engine.read(read)
+        held = await self._engine.fetch_first(
+            _SQL["held"],
+            {"session": session},
+            _HeldLease,
+            lambda lease: _is_held_by_other(lease, "", now),
+        )
+        return held or False
 
 
 def acquire_lease(connection: Connection, session: str, holder: str, span: tuple[int, int]) -> int:
@@ -140,5 +132,5 @@ def _session_busy(session: str, holder: str) -> SessionBusy:
             owner = holder
     return SessionBusy(
         f"Session {session} is being run by {owner}.",
-        hint="Wait until its turn is over, or start a new session.",
+        hint="Wait until its turn has ended, or start a new session.",
     )

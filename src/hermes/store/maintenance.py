@@ -1,6 +1,5 @@
 """Database maintenance: statistics, integrity check, backup and compaction."""
 
-import logging
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,12 +16,10 @@ from hermes.store.connection import (
     load_statements,
     store_error,
 )
-from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fetch_number
-from hermes.store.search_index import merge_indexes, newest_message
+from hermes.store.search_index import merge_indexes
 
 _SQL = load_statements("upkeep")
-log = logging.getLogger(__name__)
 
 
 class SourceCounts(Struct, array_like=True, frozen=True):
@@ -48,28 +45,7 @@ class _Pair(Struct, array_like=True, frozen=True):
     second: int
 
 
-class Maintenance:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    async def stats(self) -> StoreStats:
-        return await self._engine.read(_stats)
-
-    async def integrity(self) -> Sequence[str]:
-        return await self._engine.read(lambda _: _integrity(self._engine.path))
-
-    async def optimize(self) -> None:
-        await self._engine.catch_up(await self._engine.read(newest_message))
-        await self._engine.run_outside_transaction(_optimize)
-
-    async def vacuum(self) -> None:
-        await self._engine.run_outside_transaction(_vacuum)
-
-    async def backup(self, to: Path) -> None:
-        await self._engine.read(lambda connection: _backup(connection, self._engine.path, to))
-
-
-def _stats(connection: Connection) -> StoreStats:
+def read_stats(connection: Connection) -> StoreStats:
     sources = fetch_all(connection.execute(_SQL["sources"]), SourceCounts)
     (items,) = fetch_all(connection.execute(_SQL["parcels"]), _Pair)
     (pages,) = fetch_all(connection.execute(_SQL["pages"]), _Pair)
@@ -84,7 +60,7 @@ def _stats(connection: Connection) -> StoreStats:
     )
 
 
-def _integrity(path: Path) -> list[str]:
+def check_integrity(path: Path) -> list[str]:
     """Check on a new connection: FTS5 compares with a connection's cached state of its tables."""
     with closing(connect(path, READ_ONLY)) as connection:
         lines = [str(row[0]) for row in connection.execute(_SQL["integrity"]).fetchall()]
@@ -93,18 +69,18 @@ def _integrity(path: Path) -> list[str]:
     return problems + [f"{table} refers to missing rows" for table in dangling]
 
 
-def _optimize(connection: Connection) -> None:
+def optimize(connection: Connection) -> None:
     merge_indexes(connection)
     connection.execute("PRAGMA optimize")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _vacuum(connection: Connection) -> None:
+def vacuum(connection: Connection) -> None:
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _backup(connection: Connection, source: Path, to: Path) -> None:
+def back_up(connection: Connection, source: Path, to: Path) -> None:
     if to.resolve() == source.resolve():
         raise StoreError("A backup cannot replace the database it is made from.")
     part = to.with_name(f".{to.name}.part")

@@ -81,13 +81,8 @@ class SqliteQueues:
         return await self._engine.read(read)
 
     async def unfinished(self, lane: str, limit: int) -> Sequence[QueueItem]:
-        def read(connection: Connection) -> list[QueueItem]:
-            values = {"lane": lane, "limit": limit}
-            return [
-                row.item() for row in fetch_all(connection.execute(_SQL["left"], values), _ItemRow)
-            ]
-
-        return await self._engine.read(read)
+        values = {"lane": lane, "limit": limit}
+        return await self._engine.fetch(_SQL["left"], values, _ItemRow, _ItemRow.item)
 
     async def retry(self, key: str, at: datetime, reason: str) -> None:
         values = {"key": key, "due": to_micros(at), "reason": reason}
@@ -98,12 +93,10 @@ class SqliteQueues:
         await self._engine.write(lambda connection: _settle_item(connection, "park", values))
 
     async def parked(self, lane: str, limit: int = 100) -> Sequence[ParkedItem]:
-        def read(connection: Connection) -> list[ParkedItem]:
-            values = {"lane": lane, "limit": limit}
-            rows = fetch_all(connection.execute(_SQL["parked"], values), _ParkedItemRow)
-            return [ParkedItem(row.item(), row.reason) for row in rows]
-
-        return await self._engine.read(read)
+        values = {"lane": lane, "limit": limit}
+        return await self._engine.fetch(
+            _SQL["parked"], values, _ParkedItemRow, lambda row: ParkedItem(row.item(), row.reason)
+        )
 
     async def status(self, key: str) -> tuple[ItemStatus, str]:
         def read(connection: Connection) -> tuple[ItemStatus, str]:
@@ -115,15 +108,10 @@ class SqliteQueues:
 
     async def forget(self, before: datetime) -> int:
         """Drop the keys of items that were done before then; such a key could be accepted again."""
-        total = 0
-        while deleted := await self._engine.write(lambda connection: _forget(connection, before)):
+        total, values = 0, {"before": to_micros(before)}
+        while deleted := await self._engine.execute(_SQL["forget"], values):
             total += deleted
         return total
-
-
-def _forget(connection: Connection, before: datetime) -> int:
-    connection.execute(_SQL["forget"], {"before": to_micros(before)})
-    return connection.changes()
 
 
 def is_queue_empty(connection: Connection, lane: str, topic: str) -> bool:

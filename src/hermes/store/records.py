@@ -9,9 +9,9 @@ from msgspec import Raw, Struct
 from hermes.kit.process_identity import is_surely_dead
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.schema.errors import StateConflict
-from hermes.store.connection import Connection, load_statements
+from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
-from hermes.store.rows import fetch_all, fetch_one, from_micros, to_micros
+from hermes.store.rows import fields_of, from_micros, to_micros
 
 _SQL = load_statements("matters")
 _NO_LIMIT = 2**31
@@ -28,16 +28,8 @@ class _RecordRow(Struct, array_like=True, frozen=True):
     holder: str
 
     def record(self) -> StateRecord:
-        return StateRecord(
-            kind=self.kind,
-            id=self.id,
-            session=self.session,
-            state=self.state,
-            at=from_micros(self.at),
-            body=Raw(self.body),
-            open=bool(self.open),
-            holder=self.holder,
-        )
+        at, body = from_micros(self.at), Raw(self.body)
+        return StateRecord(**fields_of(self, at=at, body=body, open=bool(self.open)))
 
 
 class SqliteRecords:
@@ -47,11 +39,7 @@ class SqliteRecords:
         self._engine = engine
 
     async def get(self, kind: str, id: str) -> StateRecord | None:  # noqa: A002 the field's name
-        def read(connection: Connection) -> StateRecord | None:
-            row = fetch_one(connection.execute(_SQL["get"], {"kind": kind, "id": id}), _RecordRow)
-            return row and row.record()
-
-        return await self._engine.read(read)
+        return next(iter(await self._records("get", {"kind": kind, "id": id})), None)
 
     async def find(
         self, kind: str, *, session: str | None = None, only_open: bool = False, limit: int = 1000
@@ -59,29 +47,16 @@ class SqliteRecords:
         name = " ".join(
             ["find", *(["open"] if only_open else []), *(["of session"] if session else [])]
         )
-        values: dict[str, str | int] = {"kind": kind, "limit": limit, "session": session or ""}
-
-        def read(connection: Connection) -> list[StateRecord]:
-            rows = fetch_all(connection.execute(_SQL[name], values), _RecordRow)
-            return [row.record() for row in reversed(rows)]
-
-        return await self._engine.read(read)
+        newest = await self._records(name, {"kind": kind, "limit": limit, "session": session or ""})
+        return newest[::-1]
 
     async def matching(
         self, kind: str, fields: Mapping[str, str], *, state: str | None = None, limit: int = 1000
     ) -> Sequence[StateRecord]:
-        values: dict[str, str | int | None] = {
-            "kind": kind,
-            "fields": msgspec.json.encode(fields).decode(),
-            "state": state,
-            "limit": limit,
-        }
-
-        def read(connection: Connection) -> list[StateRecord]:
-            rows = fetch_all(connection.execute(_SQL["matching"], values), _RecordRow)
-            return [row.record() for row in reversed(rows)]
-
-        return await self._engine.read(read)
+        wanted = msgspec.json.encode(fields).decode()
+        values = {"kind": kind, "fields": wanted, "state": state, "limit": limit}
+        newest = await self._records("matching", values)
+        return newest[::-1]
 
     async def abandoned(self, kind: str) -> Sequence[StateRecord]:
         records = await self.find(kind, only_open=True, limit=_NO_LIMIT)
@@ -89,28 +64,17 @@ class SqliteRecords:
 
     async def forget(self, kind: str, before: datetime) -> int:
         values = {"kind": kind, "before": to_micros(before)}
+        return await self._engine.execute(_SQL["forget"], values)
 
-        def write(connection: Connection) -> int:
-            connection.execute(_SQL["forget"], values)
-            return connection.changes()
-
-        return await self._engine.write(write)
+    async def _records(self, statement: str, values: Mapping[str, Value]) -> list[StateRecord]:
+        return await self._engine.fetch(_SQL[statement], values, _RecordRow, _RecordRow.record)
 
 
 def put_record(connection: Connection, write: PutRecord) -> None:
     record = write.record
     statement = {None: "put", "": "add"}.get(write.expected_state, "change")
-    values: dict[str, str | int | bytes | None] = {
-        "kind": record.kind,
-        "id": record.id,
-        "session": record.session,
-        "state": record.state,
-        "at": to_micros(record.at),
-        "body": bytes(record.body),
-        "open": int(record.open),
-        "holder": record.holder,
-        "was": write.expected_state,
-    }
+    at, body = to_micros(record.at), bytes(record.body)
+    values = fields_of(record, at=at, body=body, was=write.expected_state)
     connection.execute(_SQL[statement], values)
     if connection.changes() == 0:
         expected = (

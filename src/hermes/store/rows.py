@@ -1,10 +1,10 @@
 """Convert database rows to typed data and back."""
 
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from hermes.ports.store import Intent
 from hermes.schema.errors import StoreError
@@ -38,23 +38,13 @@ class SessionRow(Struct, array_like=True, frozen=True):
     personality: str
 
     def session(self) -> Session:
-        return Session(
-            id=self.id,
+        fields = fields_of(
+            self,
             started_at=from_micros(self.started_at),
-            source=self.source,
-            principal=self.principal,
-            key=self.key,
-            title=self.title,
-            model=self.model,
-            provider=self.provider,
             system=self.system or "",
-            parent=self.parent,
-            cwd=self.cwd,
             ended_at=None if self.ended_at is None else from_micros(self.ended_at),
-            end_reason=self.end_reason,
-            effort=self.effort,
-            personality=self.personality,
         )
+        return Session(**{name: fields[name] for name in Session.__struct_fields__})
 
 
 class SummaryRow(SessionRow, array_like=True, frozen=True):
@@ -91,12 +81,11 @@ class SizeRow(Struct, frozen=True, array_like=True):
     size: int
 
 
-class CountRow(Struct, frozen=True, array_like=True):
-    count: int
-
-
 class TimeRow(Struct, frozen=True, array_like=True):
     at: int
+
+    def time(self) -> datetime:
+        return from_micros(self.at)
 
 
 class UsageRow(Struct, array_like=True, frozen=True):
@@ -141,18 +130,16 @@ class IntentRow(Struct, array_like=True, frozen=True):
     at: int
 
     def intent(self) -> Intent:
-        return Intent(
-            call=self.call,
-            session=self.session,
-            run=self.run,
-            tool=self.tool,
-            effect=self.effect,
-            at=from_micros(self.at),
-        )
+        return Intent(**fields_of(self, at=from_micros(self.at)))
 
 
 class _Number(Struct, array_like=True, frozen=True):
     value: int
+
+
+def fields_of(row: Struct, **changed: object) -> dict[str, Any]:
+    """The fields of a row or a record by name, some of them converted."""
+    return structs.asdict(row) | changed
 
 
 def to_micros(at: datetime) -> int:

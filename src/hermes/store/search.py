@@ -22,9 +22,22 @@ from hermes.store.search_index import (
 )
 from hermes.store.search_text import SearchTerm, TermKind, fold_offsets, fold_text, parse_query
 
+if TYPE_CHECKING:
+    from hermes.store.vectors import VectorHit
+
 MARK_START, MARK_END = ">>>", "<<<"
 _CONTEXT = 60
 _SNIPPET_WIDTH = 200
+_PRINCIPAL_SQL = load_statements("search")
+_OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
+log = logging.getLogger(__name__)
+MAX_RANKED = 400
+"""How many of the newest matches are ranked."""
+MAX_SCANNED = 2_000
+"""How many messages are read when the index cannot decide."""
+_RRF_CONSTANT = 60
+"""The usual constant of reciprocal rank fusion; larger values flatten the top ranks."""
+_RECENCY_WEIGHT = 0.5
 
 
 def make_snippet(text: str, terms: Sequence[SearchTerm]) -> str:
@@ -63,22 +76,6 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         elif right > left:
             merged.append((left, right))
     return merged
-
-
-if TYPE_CHECKING:
-    from hermes.store.vectors import VectorHit
-
-_PRINCIPAL_SQL = load_statements("search")
-_OWNER_SQL = without_principal_filter(_PRINCIPAL_SQL)
-log = logging.getLogger(__name__)
-
-MAX_RANKED = 400
-"""How many of the newest matches are ranked."""
-MAX_SCANNED = 2_000
-"""How many messages are read when the index cannot decide."""
-_RRF_CONSTANT = 60
-"""The usual constant of reciprocal rank fusion; larger values flatten the top ranks."""
-_RECENCY_WEIGHT = 0.5
 
 
 class _FoundRow(Struct, array_like=True, frozen=True):
@@ -146,9 +143,9 @@ class MessageSearch:
                 break
             values = {**self._values, "id": near.message}
             row = fetch_one(connection.execute(self._sql["message"], values), _FoundRow)
-            if row is None or (text := _message_text(row)) is None:
+            if row is None or (message := _message(row)) is None:
                 continue
-            shown = passages(text)[near.part : near.part + 1]
+            shown = passages(text_of(message))[near.part : near.part + 1]
             if shown:
                 hits.append(self._hit(connection, row, shown[0], sessions))
         return hits
@@ -162,7 +159,10 @@ class MessageSearch:
                 yield found, text
         for found in islice(self._by_parts(connection, seen), MAX_SCANNED):
             text = _indexed_text(found)
-            if text is not None and self._occurs(text):
+            if text is None:
+                continue
+            folded = fold_text(text)
+            if all(term.occurs_in(folded) for term in self._request.terms):
                 yield found, text
 
     def _by_words(self, connection: Connection) -> Iterator[_FoundRow]:
@@ -204,10 +204,6 @@ class MessageSearch:
             match += f' AND tags : "{owner_tag(self._request.principal)}"'
         return match
 
-    def _occurs(self, text: str) -> bool:
-        folded = fold_text(text)
-        return all(term.occurs_in(folded) for term in self._request.terms)
-
     def _hit(
         self, connection: Connection, found: _FoundRow, text: str, sessions: dict[int, Session]
     ) -> SearchHit:
@@ -243,11 +239,6 @@ def fuse_rankings(
 def _indexed_text(found: _FoundRow) -> str | None:
     message = _message(found)
     return message and indexed_text(message)
-
-
-def _message_text(found: _FoundRow) -> str | None:
-    message = _message(found)
-    return message and text_of(message)
 
 
 def _message(found: _FoundRow) -> Message | None:

@@ -6,9 +6,16 @@ import logging
 from msgspec import Struct
 
 from hermes.schema.errors import StoreError
-from hermes.schema.messages import Assistant, Message, Result, ToolCall, text_of
+from hermes.schema.messages import Assistant, Message, Result, text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connection import BUSY_TRIES, Connection, Row, Value, begin_write, load_statements
+from hermes.store.connection import (
+    BUSY_TRIES,
+    Connection,
+    Row,
+    Value,
+    load_statements,
+    write_transaction,
+)
 from hermes.store.rows import decode_message, fetch_number, row_as
 from hermes.store.search_text import fold_text, space_signs
 
@@ -39,12 +46,11 @@ def indexed_text(message: Message) -> str:
         case Result():
             return text_of(message)[:MAX_INDEXED_OUTPUT]
         case Assistant():
-            calls = "".join(
-                f"\n{part.name} {_args(part)}"
-                for part in message.parts
-                if isinstance(part, ToolCall)
+            calls = (
+                f"\n{call.name} {bytes(call.args)[:MAX_INDEXED_OUTPUT].decode('utf-8', 'replace')}"
+                for call in message.calls
             )
-            return text_of(message)[:MAX_INDEXED_TEXT] + calls
+            return text_of(message)[:MAX_INDEXED_TEXT] + "".join(calls)
         case _:
             return text_of(message)[:MAX_INDEXED_TEXT]
 
@@ -76,13 +82,8 @@ def index_batch(connection: Connection, goal: int | None = None, tries: int = BU
     wanted = newest_message(connection) if goal is None else goal
     if not is_index_behind(connection, wanted):
         return False
-    begin_write(connection, tries)
-    try:
+    with write_transaction(connection, tries):
         _index(connection)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
     return is_index_behind(connection, wanted)
 
 
@@ -128,7 +129,3 @@ def _decode_row(fields: Row) -> tuple[_Row, str] | None:
     except StoreError as error:
         log.warning("skipped a message in the search index: %s", error)
         return None
-
-
-def _args(call: ToolCall) -> str:
-    return bytes(call.args)[:MAX_INDEXED_OUTPUT].decode("utf-8", "replace")

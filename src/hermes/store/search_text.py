@@ -1,4 +1,7 @@
-"""Normalize text for search: no case, no accents, and each CJK character as a word."""
+"""Normalize text for search and parse queries.
+
+Case and accents are ignored, and each CJK character is a word. Every input is a valid query.
+"""
 
 import re
 import unicodedata
@@ -22,6 +25,14 @@ MAX_COMBINING = 32
 """Combining marks per letter: sorting them takes quadratic time."""
 _HIDDEN_COMBINING = frozenset("\u0f73\u0f75\u0f81\uff9e\uff9f")
 """Characters that are not marks themselves, but decompose into some."""
+_PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
+MAX_TERMS = 16
+MAX_TERM = 200
+MAX_QUERY = 4_000
+_GAP = r"[\W_]+"
+_OPTIONAL_GAP = r"[\W_]*"
+_NOT_AFTER_WORD = r"(?<![^\W_])"
+_NOT_BEFORE_WORD = r"(?![^\W_])"
 
 
 def fold_text(text: str) -> str:
@@ -42,11 +53,8 @@ def tokenize(folded: str) -> list[str]:
 
 def has_words(folded: str) -> bool:
     """Whether the word index contains anything of it."""
-    return any(_is_word_part(unicodedata.category(char)) for char in folded)
-
-
-def _is_word_part(category: str) -> bool:
-    return category[0] in "LN" or category in ("Co", "So")
+    categories = map(unicodedata.category, folded)
+    return any(one[0] in "LN" or one in {"Co", "So"} for one in categories)
 
 
 def is_sign(token: str) -> bool:
@@ -79,16 +87,6 @@ def _kept_characters(text: str) -> Iterator[tuple[int, str]]:
 
 def _is_combining(char: str) -> bool:
     return unicodedata.combining(char) != 0 or char in _HIDDEN_COMBINING
-
-
-_PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
-MAX_TERMS = 16
-MAX_TERM = 200
-MAX_QUERY = 4_000
-_GAP = r"[\W_]+"
-_OPTIONAL_GAP = r"[\W_]*"
-_NOT_AFTER_WORD = r"(?<![^\W_])"
-_NOT_BEFORE_WORD = r"(?![^\W_])"
 
 
 class TermKind(Enum):

@@ -9,7 +9,6 @@ import anyio
 
 from hermes.kit.clock import Clock
 from hermes.ports.store import (
-    AppendMessage,
     BeginTurn,
     BeginTurnResult,
     EnqueueItem,
@@ -19,19 +18,22 @@ from hermes.ports.store import (
     ReleaseLease,
     Write,
 )
+from hermes.store import maintenance
 from hermes.store.archive import SqliteArchive
 from hermes.store.connection import Connection, load_statements
 from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.leases import SqliteLeases, acquire_lease, check_fence, lease_span, release_fenced
-from hermes.store.maintenance import Maintenance, StoreStats
+from hermes.store.maintenance import StoreStats
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items, is_queue_empty
 from hermes.store.records import SqliteRecords
-from hermes.store.rows import IntentRow, fetch_all, to_micros
+from hermes.store.rows import IntentRow, to_micros
+from hermes.store.search_index import newest_message
 from hermes.store.writes import apply_writes, enqueue_claimed
 
 _INTENTS = load_statements("archive")["intents"]
+_INBOX = "inbox"
 _SETTLED_RETENTION = timedelta(days=7)
 """No platform delivers a message again after this time."""
 
@@ -42,12 +44,12 @@ class SqliteStore:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._maintenance = Maintenance(engine)
-        self._queues = SqliteQueues(engine, clock)
-        self._leases = SqliteLeases(engine, clock)
-        self._journal = SqliteJournal(engine)
-        self._responses = SqliteResponses(engine)
-        self._records = SqliteRecords(engine)
+        self.path = engine.path
+        self.queues = SqliteQueues(engine, clock)
+        self.leases = SqliteLeases(engine, clock)
+        self.journal = SqliteJournal(engine)
+        self.responses = SqliteResponses(engine)
+        self.records = SqliteRecords(engine)
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteStore":
@@ -58,30 +60,6 @@ class SqliteStore:
     async def close(self) -> None:
         """Finish pending writes, then close."""
         await self._engine.close()
-
-    @property
-    def path(self) -> Path:
-        return self._engine.path
-
-    @property
-    def queues(self) -> SqliteQueues:
-        return self._queues
-
-    @property
-    def leases(self) -> SqliteLeases:
-        return self._leases
-
-    @property
-    def journal(self) -> SqliteJournal:
-        return self._journal
-
-    @property
-    def responses(self) -> SqliteResponses:
-        return self._responses
-
-    @property
-    def records(self) -> SqliteRecords:
-        return self._records
 
     def archive_for(self, principal: str) -> SqliteArchive:
         return SqliteArchive(self._engine, principal)
@@ -99,27 +77,24 @@ class SqliteStore:
     async def begin_turn(self, begin: BeginTurn, *writes: Write) -> BeginTurnResult:
         now, span = self._clock.now(), lease_span(self._clock, begin.ttl)
         return await self._engine.write(
-            lambda connection: begin_turn(connection, begin, writes, now, span)
+            lambda connection: _begin_turn(connection, begin, writes, now, span)
         )
 
     async def open_intents(self, session: str) -> Sequence[Intent]:
-        def read(connection: Connection) -> list[Intent]:
-            rows = fetch_all(connection.execute(_INTENTS, {"id": session}), IntentRow)
-            return [row.intent() for row in rows]
-
-        return await self._engine.read(read)
+        return await self._engine.fetch(_INTENTS, {"id": session}, IntentRow, IntentRow.intent)
 
     async def stats(self) -> StoreStats:
-        return await self._maintenance.stats()
+        return await self._engine.read(maintenance.read_stats)
 
     async def integrity(self) -> Sequence[str]:
         """Problems of the file; empty when there are none."""
-        return await self._maintenance.integrity()
+        return await self._engine.read(lambda _: maintenance.check_integrity(self.path))
 
     async def optimize(self) -> None:
         """Delete old settled items, merge the search indexes and shrink the journal."""
-        await self._queues.forget(self._clock.now() - _SETTLED_RETENTION)
-        await self._maintenance.optimize()
+        await self.queues.forget(self._clock.now() - _SETTLED_RETENTION)
+        await self._engine.catch_up(await self._engine.read(newest_message))
+        await self._engine.run_outside_transaction(maintenance.optimize)
 
     async def compute_vectors(self) -> bool:
         """Compute the vectors of all messages. False where that is not possible, or not yet."""
@@ -127,11 +102,11 @@ class SqliteStore:
 
     async def vacuum(self) -> None:
         """Give the space of deleted sessions back to the disk."""
-        await self._maintenance.vacuum()
+        await self._engine.run_outside_transaction(maintenance.vacuum)
 
     async def backup(self, to: Path) -> None:
         """Copy the current database while others go on writing."""
-        await self._maintenance.backup(to)
+        await self._engine.read(lambda connection: maintenance.back_up(connection, self.path, to))
 
 
 def _check_fence(
@@ -157,72 +132,54 @@ async def open_store(path: Path, clock: Clock) -> AsyncGenerator[SqliteStore]:
             await store.close()
 
 
-_INBOX = "inbox"
-
-
-def begin_turn(
+def _begin_turn(
     connection: Connection,
     begin: BeginTurn,
     writes: Sequence[Write],
     now: datetime,
     span: tuple[int, int],
 ) -> BeginTurnResult:
-    """`span` is that of the lease."""
-    generation = _hold_lease(connection, begin, span)
+    """Hold the lease for `span`, apply the writes and claim what waits, as one unit."""
+    generation = begin.generation
+    if generation:
+        check_fence(connection, Fence(begin.session, generation))
+    else:
+        generation = acquire_lease(connection, begin.session, begin.holder, span)
+    at, tick = to_micros(now), span[0]
     first, enqueue = begin.first, _first_item(begin, writes)
-    if first and enqueue and _enqueue_claimed(connection, begin, enqueue.item, span):
+    # Usually nothing else waits: then the item is claimed as it is added.
+    if (
+        first
+        and enqueue
+        and is_queue_empty(connection, _INBOX, begin.session)
+        and enqueue_claimed(connection, enqueue.item, begin.holder, tick)
+    ):
         rest = [write for write in writes if write is not enqueue]
-        apply_writes(connection, [*rest, first], to_micros(now))
+        apply_writes(connection, [*rest, first], at)
         return BeginTurnResult(generation, [enqueue.item], appended=True)
-    apply_writes(connection, writes, to_micros(now))
-    waiting = _claim_waiting(connection, begin, now, span)
-    appended = first is not None and _is_only_waiting(first, waiting)
+    apply_writes(connection, writes, at)
+    waiting: list[QueueItem] = []
+    if begin.limit:
+        # The session's lease keeps others away, so the claim itself may expire immediately.
+        claim = ClaimRequest(_INBOX, begin.session, begin.holder, at, (tick, tick), begin.limit)
+        waiting = claim_items(connection, claim)
+    appended = first is not None and [item.key for item in waiting] == [first.message.id]
     if first is not None and appended:
-        apply_writes(connection, [first], to_micros(now))
+        apply_writes(connection, [first], at)
     return BeginTurnResult(generation, waiting, appended)
 
 
-def _hold_lease(connection: Connection, begin: BeginTurn, span: tuple[int, int]) -> int:
-    if not begin.generation:
-        return acquire_lease(connection, begin.session, begin.holder, span)
-    check_fence(connection, Fence(begin.session, begin.generation))
-    return begin.generation
-
-
 def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None:
-    """The queue item of the first message, if it is among the writes."""
-    first = begin.first
-    if first is None or not begin.limit:
+    """The queue item of the first message, if it is the only item among the writes."""
+    if begin.first is None or not begin.limit:
         return None
-    enqueues = [write for write in writes if isinstance(write, EnqueueItem)]
-    position = (_INBOX, begin.session, first.message.id, None)
-    is_own = len(enqueues) == 1 and position == _item_position(enqueues[0].item)
-    return enqueues[0] if is_own else None
-
-
-def _item_position(item: QueueItem) -> tuple[str, str, str, datetime | None]:
-    return item.lane, item.topic, item.key, item.due
-
-
-def _enqueue_claimed(
-    connection: Connection, begin: BeginTurn, own: QueueItem, span: tuple[int, int]
-) -> bool:
-    """Usually nothing else waits: then the item is claimed as it is added."""
-    if not is_queue_empty(connection, _INBOX, begin.session):
-        return False
-    return enqueue_claimed(connection, own, begin.holder, span[0])
-
-
-def _claim_waiting(
-    connection: Connection, begin: BeginTurn, now: datetime, span: tuple[int, int]
-) -> list[QueueItem]:
-    if not begin.limit:
-        return []
-    # The session's lease keeps others away, so the claim itself may expire immediately.
-    expired = (span[0], span[0])
-    wanted = ClaimRequest(_INBOX, begin.session, begin.holder, to_micros(now), expired, begin.limit)
-    return claim_items(connection, wanted)
-
-
-def _is_only_waiting(first: AppendMessage, waiting: Sequence[QueueItem]) -> bool:
-    return [item.key for item in waiting] == [first.message.id]
+    match [write for write in writes if isinstance(write, EnqueueItem)]:
+        case [EnqueueItem(item) as only] if (item.lane, item.topic, item.key, item.due) == (
+            _INBOX,
+            begin.session,
+            begin.first.message.id,
+            None,
+        ):
+            return only
+        case _:
+            return None

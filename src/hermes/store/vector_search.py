@@ -110,7 +110,7 @@ class VectorSearch:
 
     def _load(self) -> None:
         try:
-            from hermes.store.vectors import Embedder, Vectors  # noqa: PLC0415 - loaded on first use
+            from hermes.store.vectors import Embedder, Vectors  # noqa: PLC0415 - imports numpy
 
             embedder = Embedder.load()
         except Exception as error:  # noqa: BLE001 - a broken package must not break the search
@@ -151,9 +151,7 @@ class _VectorBuilder:
             return self._upto >= message
 
     async def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._stop()
         await self._worker.ended()
 
     def _serve(self) -> None:

@@ -1,6 +1,8 @@
-"""Compute text embeddings locally, with weights from a package.
+"""Text embeddings: compute them locally, store them, and find the nearest ones.
 
-Only the package's data is read: importing it would load an HTTP client and change logging.
+The weights are the data of a package. It is not imported, because that would load an HTTP client
+and change logging. Of the stored vectors, only the signs (32 bytes each) are kept in memory to
+select candidates; the nearest few hundred are then read and compared exactly.
 """
 
 import logging
@@ -21,7 +23,7 @@ from tokenizers import Tokenizer
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
-from hermes.store.connection import Connection, begin_write, load_statements
+from hermes.store.connection import Connection, load_statements, write_transaction
 from hermes.store.rows import decode_message, fetch_all, fetch_one, row_as
 
 DIMENSIONS = 256
@@ -35,6 +37,16 @@ _TENSOR = "embedding.weight"
 _LARGEST_VALUE = 127
 
 Floats: TypeAlias = NDArray[np.float32]
+_SQL = load_statements("vectors")
+log = logging.getLogger(__name__)
+MIN_SIMILARITY = 0.22
+"""Minimum cosine similarity of a hit."""
+CANDIDATES = 256
+MAX_MESSAGES = 2_000_000
+"""How many messages, from the newest, are considered: about 50 bytes of memory each."""
+_LOAD_BATCH = 20_000
+_EXCLUDED_DISTANCE = 1_000
+_ROLES = {"user": 1, "assistant": 2}
 
 
 class _Tensor(msgspec.Struct, frozen=True):
@@ -118,19 +130,6 @@ def _weights(path: Path) -> NDArray[np.float16]:
     return np.memmap(path, np.float16, "r", start, (tensor.shape[0], DIMENSIONS))
 
 
-_SQL = load_statements("vectors")
-log = logging.getLogger(__name__)
-
-MIN_SIMILARITY = 0.22
-"""Minimum cosine similarity of a hit."""
-CANDIDATES = 256
-MAX_MESSAGES = 2_000_000
-"""How many messages, from the newest, are considered: about 50 bytes of memory each."""
-_LOAD_BATCH = 20_000
-_EXCLUDED_DISTANCE = 1_000
-_ROLES = {"user": 1, "assistant": 2}
-
-
 class VectorState(Struct, array_like=True, frozen=True):
     upto: int
     epoch: int
@@ -186,22 +185,15 @@ def embed_batch(connection: Connection, embedder: Embedder) -> bool:
             positions.append((row, part))
             texts.append(text)
     bodies = pack_vectors(embedder.embed(texts)) if texts else []
-    begin_write(connection, 1)
-    try:
+    vectors = [
+        (row.id, part, row.session, row.role, body)
+        for (row, part), body in zip(positions, bodies, strict=True)
+    ]
+    with write_transaction(connection, tries=1):
         # Messages may have been deleted since, and their ids reused.
         if vector_state(connection).epoch == before.epoch:
-            connection.executemany(
-                _SQL["add"],
-                [
-                    (row.id, part, row.session, row.role, body)
-                    for (row, part), body in zip(positions, bodies, strict=True)
-                ],
-            )
+            connection.executemany(_SQL["add"], vectors)
             connection.execute(_SQL["mark"], {"upto": rows[-1].id})
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
     return True
 
 
@@ -278,14 +270,9 @@ class Vectors:
 
 def _reset_vectors(connection: Connection, made_by: str) -> None:
     """Vectors of different weights cannot be compared."""
-    begin_write(connection, 1)
-    try:
+    with write_transaction(connection, tries=1):
         connection.execute(_SQL["forget all"])
         connection.execute(_SQL["begin again"], {"made_by": made_by})
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
 
 
 def _passages(row: _NextRow) -> list[str]:

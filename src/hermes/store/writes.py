@@ -39,10 +39,12 @@ from hermes.store.rows import (
     fetch_number,
     fetch_number_or_none,
     fetch_one,
+    fields_of,
     to_micros,
 )
 
 _SQL = load_statements("writes")
+_ROLES: dict[type[Message], str] = {User: "user", Assistant: "assistant", Result: "result"}
 MAX_PREVIEW = 80
 
 
@@ -60,7 +62,9 @@ def apply_writes(connection: Connection, writes: Sequence[Write], now: int) -> N
         _append_messages(connection, appends)
 
 
-def _apply_write(connection: Connection, write: SingleWrite, now: int) -> None:
+def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
+    connection: Connection, write: SingleWrite, now: int
+) -> None:
     match write:
         case OpenSession(session):
             _open_session(connection, session)
@@ -68,42 +72,26 @@ def _apply_write(connection: Connection, write: SingleWrite, now: int) -> None:
             _change_session(connection, session, change, now)
         case HideMessages(session, seq):
             _hide(connection, session, seq)
-        case RecordIntent() | SettleIntent():
-            _change_intent(connection, write)
+        case RecordIntent(intent):
+            _record_intent(connection, intent)
+        case SettleIntent(session, call):
+            connection.execute(_SQL["settle"], {"session": session, "call": call})
         case RecordUsage():
             _record_usage(connection, write)
-        case EnqueueItem() | CompleteItem() | AmendItem():
-            _change_queue(connection, write, now)
-        case ReleaseLease(session, generation):
-            release_lease(connection, session, generation)
-        case AppendRunEvents() | SaveResponse() | PutRecord():
-            _save(connection, write)
-        case _:
-            assert_never(write)
-
-
-def _save(connection: Connection, write: AppendRunEvents | SaveResponse | PutRecord) -> None:
-    match write:
-        case AppendRunEvents():
-            append_run_events(connection, write)
-        case SaveResponse(response):
-            save_response(connection, response)
-        case PutRecord():
-            put_record(connection, write)
-        case _:
-            assert_never(write)
-
-
-def _change_queue(
-    connection: Connection, write: EnqueueItem | CompleteItem | AmendItem, now: int
-) -> None:
-    match write:
         case EnqueueItem(item):
             enqueue(connection, item)
         case CompleteItem(key):
             connection.execute(_SQL["done"], {"key": key, "now": now})
         case AmendItem(key, body):
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
+        case ReleaseLease(session, generation):
+            release_lease(connection, session, generation)
+        case AppendRunEvents():
+            append_run_events(connection, write)
+        case SaveResponse(response):
+            save_response(connection, response)
+        case PutRecord():
+            put_record(connection, write)
         case _:
             assert_never(write)
 
@@ -124,25 +112,11 @@ def enqueue_claimed(connection: Connection, item: QueueItem, holder: str, until:
 
 
 def _item_values(item: QueueItem) -> dict[str, Value]:
-    return {
-        "key": item.key,
-        "lane": item.lane,
-        "topic": item.topic,
-        "body": bytes(item.body),
-        "attempts": item.attempts,
-    }
+    return fields_of(item, body=bytes(item.body))
 
 
 def role_of(message: Message) -> str:
-    match message:
-        case User():
-            return "user"
-        case Assistant():
-            return "assistant"
-        case Result():
-            return "result"
-        case _:
-            assert_never(message)
+    return _ROLES[type(message)]
 
 
 def preview_of(message: Message) -> str:
@@ -169,22 +143,12 @@ def session_not_found(name: str) -> NotFound:
 
 def _open_session(connection: Connection, session: Session) -> None:
     parent = None if session.parent is None else session_number(connection, session.parent)
-    values = {
-        "id": session.id,
-        "started_at": to_micros(session.started_at),
-        "source": session.source,
-        "principal": session.principal,
-        "key": session.key,
-        "title": session.title,
-        "model": session.model,
-        "provider": session.provider,
-        "parent": parent,
-        "cwd": session.cwd,
-        "ended_at": None if session.ended_at is None else to_micros(session.ended_at),
-        "end_reason": session.end_reason,
-        "effort": session.effort,
-        "personality": session.personality,
-    }
+    values = fields_of(
+        session,
+        started_at=to_micros(session.started_at),
+        parent=parent,
+        ended_at=None if session.ended_at is None else to_micros(session.ended_at),
+    )
     try:
         n = fetch_number(connection.execute(_SQL["open"], values))
     except apsw.ConstraintError as error:
@@ -207,21 +171,13 @@ def _change_session(connection: Connection, session: str, change: SessionChange,
     n = session_number(connection, session)
     if change.system is not UNSET:
         connection.execute(_SQL["prompt"], {"n": n, "value": change.system})
-    ended_at = change.ended_at
     if change.key is not UNSET:
         connection.execute(_SQL["move"], {"n": n, "value": change.key, "now": now})
-    fields = {
-        "title": change.title,
-        "model": change.model,
-        "provider": change.provider,
-        "cwd": change.cwd,
-        "ended_at": to_micros(ended_at) if ended_at else ended_at,
-        "end_reason": change.end_reason,
-        "effort": change.effort,
-        "personality": change.personality,
-    }
+    fields = fields_of(change)
+    if change.ended_at:
+        fields["ended_at"] = to_micros(change.ended_at)
     for name, value in fields.items():
-        if value is UNSET:
+        if value is UNSET or name in {"system", "key"}:
             continue
         try:
             connection.execute(_SQL[f"set {name}"], {"n": n, "value": value})
@@ -284,14 +240,7 @@ def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -
 
 
 def _add_counts(connection: Connection, session: str, counts: _AppendCounts) -> None:
-    values = {
-        "id": session,
-        "count": counts.count,
-        "calls": counts.calls,
-        "at": counts.at,
-        "preview": counts.preview,
-        "preview_at": counts.preview_at,
-    }
+    values = fields_of(counts, id=session)
     position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
     if position is None:
         raise session_not_found(session)
@@ -309,41 +258,21 @@ def _hide(connection: Connection, session: str, seq: int) -> None:
         connection.execute(_SQL[statement], values)
 
 
-def _change_intent(connection: Connection, write: RecordIntent | SettleIntent) -> None:
-    if isinstance(write, RecordIntent):
-        _record_intent(connection, write.intent)
-    else:
-        connection.execute(_SQL["settle"], {"session": write.session, "call": write.call})
-
-
 def _record_intent(connection: Connection, intent: Intent) -> None:
-    connection.execute(
-        _SQL["begin"],
-        {
-            "n": session_number(connection, intent.session),
-            "call": intent.call,
-            "run": intent.run,
-            "tool": intent.tool,
-            "effect": intent.effect.value,
-            "at": to_micros(intent.at),
-        },
-    )
+    n = session_number(connection, intent.session)
+    connection.execute(_SQL["begin"], fields_of(intent, n=n, at=to_micros(intent.at)))
 
 
 def _record_usage(connection: Connection, record: RecordUsage) -> None:
-    values: dict[str, Value] = {
-        "id": record.session,
-        "model": record.model,
-        "provider": record.provider,
-        "input": record.usage.input,
-        "output": record.usage.output,
-        "cache_read": record.usage.cache_read,
-        "cache_write": record.usage.cache_write,
-        "reasoning": record.usage.reasoning,
-        "cost": record.cost or 0.0,
-        "calls": record.calls,
-        "unpriced": record.calls if record.cost is None else 0,
-    }
+    values = fields_of(
+        record.usage,
+        id=record.session,
+        model=record.model,
+        provider=record.provider,
+        cost=record.cost or 0.0,
+        calls=record.calls,
+        unpriced=record.calls if record.cost is None else 0,
+    )
     if not add_usage(connection, values):
         raise session_not_found(record.session)
 

@@ -19,6 +19,8 @@ from hermes.ports.channel import (
 from hermes.schema.messages import Text
 from hermes.schema.scope import Address
 
+THROTTLE_SECONDS = 7.0
+
 
 class ChannelDown(Offline, ConnectionError):
     """The platform does not respond."""
@@ -104,9 +106,6 @@ class FakeChannel:
             raise ChannelDown(f"{self.name} does not respond")
         if to.channel != self.name:
             raise ValueError(f"Cannot send to {to.channel}: this channel is {self.name}.")
-
-
-THROTTLE_SECONDS = 7.0
 
 
 class SendFault(Enum):

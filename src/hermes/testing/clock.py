@@ -1,4 +1,14 @@
-"""A fake clock that only moves when a test advances it."""
+"""A fake clock that only moves when a test advances it, once the event loop is idle.
+
+The clock may only advance when all tasks have done their work; otherwise a timeout would expire for
+a task that is still running. `anyio.wait_all_tasks_blocked` does not suffice: it counts a task that
+waits for the store's thread as blocked, and sleeps 0.1 s whenever a task is not blocked.
+
+Covered are the tasks of this event loop and the threads they await through `Job.outcome` (the
+store) and anyio's `to_thread`. Not covered are threads awaited in another way (those of hooks),
+other event loops, processes and sockets: a test that depends on these must wait for them before it
+advances the clock. A task that polls without a pause never becomes idle and fails the test.
+"""
 
 import asyncio
 import gc
@@ -9,10 +19,19 @@ from types import CodeType
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.lowlevel
 from anyio.lowlevel import checkpoint
 
 _START = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+_THREAD_SECONDS = 10.0
+"""Seconds after which a working thread counts as blocked."""
+_MAX_WAIT = 180.0
+"""Seconds after which a loop that never becomes idle fails the test."""
+_POLL_INTERVAL = 0.0005
+_ROUNDS = 8
+"""Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
+_IDLE_WAITS = frozenset({"IdleWaiter._wait"})
+_THREAD_WAITS = frozenset({"Job.outcome", "AsyncIOBackend.run_sync_in_worker_thread"})
+_NAMES = (("cr_code", "cr_await"), ("ag_code", "ag_await"), ("gi_code", "gi_yieldfrom"))
 
 
 class FakeClock:
@@ -46,10 +65,8 @@ class FakeClock:
         self.slept.append(seconds)
         if self._auto:
             self._elapsed += max(seconds, 0.0)
-            await anyio.lowlevel.checkpoint()
-            return
-        if seconds <= 0:
-            await anyio.lowlevel.checkpoint()
+        if self._auto or seconds <= 0:
+            await checkpoint()
             return
         self._turn += 1
         entry = (self._elapsed + seconds, self._turn, anyio.Event())
@@ -85,15 +102,6 @@ class FakeClock:
         return len(self._sleepers)
 
 
-_THREAD_SECONDS = 10.0
-"""Seconds after which a working thread counts as blocked."""
-_MAX_WAIT = 180.0
-"""Seconds after which a loop that never becomes idle fails the test."""
-_POLL_INTERVAL = 0.0005
-_ROUNDS = 8
-"""Loop iterations with only callbacks to run; a cancelled task is woken by a callback."""
-
-
 class IdleWaiter:
     """Waits for an idle loop, and caches what it knows about futures, as it is called often.
 
@@ -111,9 +119,9 @@ class IdleWaiter:
         A task that waits for a thread, such as the store's, counts as running.
         """
         with anyio.fail_after(_MAX_WAIT):
-            await self._comes(asyncio.current_task(), asyncio.get_running_loop())
+            await self._wait(asyncio.current_task(), asyncio.get_running_loop())
 
-    async def _comes(
+    async def _wait(
         self, me: "asyncio.Task[object] | None", loop: asyncio.AbstractEventLoop
     ) -> None:
         still = 0
@@ -175,11 +183,6 @@ def _is_awaiting(task: "asyncio.Task[object]", places: frozenset[str]) -> bool:
         if code is not None and code.co_qualname in places:
             return True
     return False
-
-
-_IDLE_WAITS = frozenset({"IdleWaiter._comes"})
-_THREAD_WAITS = frozenset({"Job.outcome", "AsyncIOBackend.run_sync_in_worker_thread"})
-_NAMES = (("cr_code", "cr_await"), ("ag_code", "ag_await"), ("gi_code", "gi_yieldfrom"))
 
 
 def _awaited(at: object) -> tuple[CodeType | None, object]:

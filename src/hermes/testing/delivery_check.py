@@ -39,8 +39,8 @@ class DeliveryError(AssertionError):
 class DeliveryReport(Struct):
     """The result of a delivery check.
 
-    `told` are questions that were reported as skipped or interrupted instead of answered. The
-    answers to questions in `given_up` are parked in the outbox, as their delivery is uncertain.
+    `reported` are questions that were reported as skipped or interrupted instead of answered. The
+    answers to questions in `parked` are parked in the outbox, as their delivery is uncertain.
     """
 
     asked: int = 0
@@ -109,7 +109,7 @@ class PendingAnswers:
     """Tracks incrementally which questions still wait for their answer."""
 
     def __init__(self, platform: FakePlatform) -> None:
-        self._truth = platform
+        self._platform = platform
         self._asked = 0
         self._read = 0
         self._names: dict[str, str] = {}
@@ -118,18 +118,18 @@ class PendingAnswers:
 
     def all_answered(self) -> bool:
         """Return whether every question was answered or reported as not answered."""
-        truth = self._truth
-        for spoken in truth.written[self._asked :]:
+        platform = self._platform
+        for spoken in platform.written[self._asked :]:
             if not is_question(spoken.text):
                 continue
             name = question_name(spoken.text)
             self._names[spoken.id] = name
             self._missing[name] = set(_expected_pieces(name, spoken.text)) - self._seen
-        self._asked = len(truth.written)
-        for post in truth.changes[self._read :]:
-            self._take(truth.posts[post])
-        self._read = len(truth.changes)
-        return not truth.unacknowledged() and not self._missing
+        self._asked = len(platform.written)
+        for post in platform.changes[self._read :]:
+            self._take(platform.posts[post])
+        self._read = len(platform.changes)
+        return not platform.unacknowledged() and not self._missing
 
     def give_up(self, names: Collection[str]) -> None:
         """Stop waiting for these answers."""
@@ -139,10 +139,10 @@ class PendingAnswers:
     def _take(self, post: PlatformPost) -> None:
         for piece in answered_pieces(post, self._names):
             self._seen.add(piece)
-            name = piece.removeprefix("told ").partition(" ")[0]
+            name = piece.removeprefix("reported ").partition(" ")[0]
             missing = self._missing.get(name, set())
             missing.discard(piece)
-            if not missing or piece.startswith("told "):
+            if not missing or piece.startswith("reported "):
                 self._missing.pop(name, None)
 
 
@@ -153,17 +153,17 @@ def answered_pieces(post: PlatformPost, names: Mapping[str, str]) -> Iterator[st
     for match in _LINE.finditer(post.text):
         yield f"{match[1]} line {match[2]}"
     for match in _INTERRUPTED_COMMAND.finditer(post.text):
-        yield f"told {match[1].rstrip('”')}"
+        yield f"reported {match[1].rstrip('”')}"
     if _SKIPPED_TEXT in post.text and post.reply_to is not None and post.reply_to in names:
-        yield f"told {names[post.reply_to]}"
+        yield f"reported {names[post.reply_to]}"
 
 
 class _ChatCheck:
     def __init__(
-        self, place: str, spoken: Sequence[WrittenMessage], verdict: DeliveryReport
+        self, place: str, spoken: Sequence[WrittenMessage], report: DeliveryReport
     ) -> None:
         self._place = place
-        self._verdict = verdict
+        self._report = report
         questions = [one for one in spoken if is_question(one.text)]
         self._questions = {question_name(one.text): one for one in questions}
         self._by_id = {one.id: question_name(one.text) for one in questions}
@@ -175,15 +175,15 @@ class _ChatCheck:
     def read(self, shown: Sequence[PlatformPost]) -> None:
         for post in shown:
             self._post(post)
-        report = self._verdict
+        report = self._report
         report.asked += len(self._questions)
         report.answered += len(self._answers)
-        told = {name for name in self._questions if f"told {name}" in self._seen}
-        report.reported += sorted(told - set(self._answers))
+        reported = {name for name in self._questions if f"reported {name}" in self._seen}
+        report.reported += sorted(reported - set(self._answers))
         report.lost += [
             f"{self._place}: {piece}"
             for name, one in self._questions.items()
-            if name not in told and name not in report.parked
+            if name not in reported and name not in report.parked
             for piece in _expected_pieces(name, one.text)
             if piece not in self._seen
         ]
@@ -195,28 +195,28 @@ class _ChatCheck:
             if post.text.startswith(PROGRESS_PREFIX):
                 self._stale_post(post)
             return
-        self._verdict.marked += marked
+        self._report.marked += marked
         for piece in pieces:
             if piece in self._seen and not marked:
-                self._verdict.repeated.append(f"{self._place}: {piece}")
+                self._report.repeated.append(f"{self._place}: {piece}")
             if piece in self._questions and piece not in self._seen:
                 self._answer(piece)
             self._seen.add(piece)
 
     def _stale_post(self, post: PlatformPost) -> None:
-        receipts = self._verdict.receipts
+        receipts = self._report.receipts
         if receipts is not None and post.id in receipts:
-            self._verdict.left_over.append(f"{self._place}: {post.text[:60]}")
+            self._report.left_over.append(f"{self._place}: {post.text[:60]}")
         else:
-            self._verdict.unknown += 1
+            self._report.unknown += 1
 
     def _read(self, post: PlatformPost) -> Iterator[str]:
         """Yield what this post answers or reports, piece by piece."""
         for piece in answered_pieces(post, self._by_id):
-            name = piece.removeprefix("told ").partition(" ")[0]
+            name = piece.removeprefix("reported ").partition(" ")[0]
             replied = self._by_id.get(post.reply_to or "", name)
             if name not in self._questions or replied != name:
-                self._verdict.misplaced.append(f"{self._place}: {post.text[:60]}")
+                self._report.misplaced.append(f"{self._place}: {post.text[:60]}")
             else:
                 yield piece
 
@@ -226,7 +226,7 @@ class _ChatCheck:
         conversation = question.person if question.in_group else ""
         last = self._last.get(conversation)
         if last is not None and self._order[name] < self._order[last]:
-            self._verdict.misordered.append(f"{self._place}: {name} after {last}")
+            self._report.misordered.append(f"{self._place}: {name} after {last}")
         self._last[conversation] = name
         self._answers.append(name)
 
@@ -245,7 +245,7 @@ async def check_store(
 ) -> list[str]:
     """Return the errors in a store: questions missing, repeated, misordered or misplaced.
 
-    `keys` maps chats to session keys; questions in `told` may be missing from the store.
+    `keys` maps chats to session keys; questions in `reported` may be missing from the store.
     """
     wrong: list[str] = []
     archive = store.archive_for(OWNER)

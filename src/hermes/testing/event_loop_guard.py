@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import FrameType
 
 from msgspec import Struct
 
@@ -127,11 +126,9 @@ class EventLoopGuard:
             self._watcher_delay, last = max(self._watcher_delay, now - last - step), now
             # On a busy machine the first sample may come before the blocking call has begun.
             if time.monotonic() - self._due > self.limit / 2 and self._stacks.total() < _MAX_STACKS:
-                self._stacks["".join(traceback.format_stack(self._frame())[-12:])] += 1
-
-    def _frame(self) -> FrameType | None:
-        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the only way to see another thread
-        return frames.get(self._ident)
+                frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the only way to see another thread
+                stack = traceback.format_stack(frames.get(self._ident))[-12:]
+                self._stacks["".join(stack)] += 1
 
 
 class _CpuStarvation:

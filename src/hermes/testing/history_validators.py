@@ -78,7 +78,8 @@ def check_anthropic(history: Sequence[Message]) -> None:
             )
             asked = []
     _require(not asked, f"tool_use {asked} without its tool_result in the next turn")
-    _require(all(_no_blank(message) for message in history), "an empty text block")
+    texts = [part.text for one in history for part in one.parts if isinstance(part, Text)]
+    _require(all(text.strip() for text in texts), "an empty text block")
     _check_calls(history)
 
 
@@ -161,10 +162,6 @@ def _has_content(message: Message) -> bool:
         bool(part.text.strip()) if isinstance(part, Text) else not isinstance(part, Reasoning)
         for part in message.parts
     )
-
-
-def _no_blank(message: Message) -> bool:
-    return all(part.text.strip() for part in message.parts if isinstance(part, Text))
 
 
 def _require(held: bool, otherwise: str) -> None:

@@ -56,10 +56,7 @@ def _settings(given: ProfileSettings) -> dict[str, object]:
         "display": {"busy_input_mode": "queue"},
         "streaming": {"edit_interval": 0.1},
         # Tests kill the gateway on purpose, which must not count as repeated failures.
-        "gateway": {
-            "restart_loop_guard": {"enabled": False},
-            "respawn_storm": {"enabled": False},
-        },
+        "gateway": {"restart_loop_guard": {"enabled": False}, "respawn_storm": {"enabled": False}},
     }
 
 

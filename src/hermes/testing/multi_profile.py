@@ -93,29 +93,29 @@ class IsolatedProfile:
         self.words = {one: canaries.plant(f"{profile}/{one}/dm", "words") for one in people}
         self.in_group = {one: canaries.plant(f"{profile}/{one}/group", "words") for one in people}
 
-    def set_up(self, url: str, walls: IsolationOptions, first: "IsolatedProfile") -> None:
-        settings = walls.settings
-        if walls.spaces and self is first:
+    def set_up(self, url: str, options: IsolationOptions, first: "IsolatedProfile") -> None:
+        settings = options.settings
+        if options.spaces and self is first:
             gateway = {**_mapping(settings.get("gateway")), "multiplex_profiles": True}
             settings = {**settings, "gateway": gateway}
         given = ProfileSettings(
             account=self.profile,
             url=url,
-            key=self.key if walls.keys else first.key,
+            key=self.key if options.keys else first.key,
             people=list(self.names),
-            owners=() if walls.principals else list(self.names),
+            owners=() if options.principals else list(self.names),
             env={"MESSAGING_CWD": str(self.work)},
             settings=settings,
         )
         self.work.mkdir(parents=True)
         write_profile(self.home, given)
-        prompt = self.prompt if walls.prompts else first.prompt
+        prompt = self.prompt if options.prompts else first.prompt
         (self.home / "SOUL.md").write_text(f"You serve {prompt}.\n")
         hook = self.home / "hooks" / "chatty"
         hook.mkdir(parents=True)
         (hook / "HOOK.yaml").write_text(HOOK_MANIFEST)
         (hook / "handler.py").write_text(HOOK_HANDLER.replace("{}", self.prompt))
-        if not walls.databases and self is not first:
+        if not options.databases and self is not first:
             (self.home / DATABASE).symlink_to(first.home / DATABASE)
 
     def asks(self, person: str, chat: str, form: str, name: str) -> str:
@@ -128,20 +128,20 @@ def _mapping(value: object) -> dict[str, object]:
 
 
 class MultiProfileGateway:
-    """A running gateway; `live` lets its people write, `reports` are filled at the end."""
+    """A running gateway; `run_steps` lets its people write, `reports` are filled at the end."""
 
     def __init__(
-        self, server: PlatformServer, tenants: Sequence[IsolatedProfile], seed: int
+        self, server: PlatformServer, profiles: Sequence[IsolatedProfile], seed: int
     ) -> None:
         self.server = server
-        self.profiles = tenants
+        self.profiles = profiles
         self.reports: list[GatewayReport] = []
         self.steps = 0
         self._answers = AnswerWaiter(server)
         self._chance = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
-        for tenant in tenants:
-            for person, name in tenant.names.items():
-                server.platform.names[tenant.profile, person] = name
+        for profile in profiles:
+            for person, name in profile.names.items():
+                server.platform.names[profile.profile, person] = name
 
     async def run_steps(self, steps: int, at_once: int = 40) -> None:
         while steps > 0:
@@ -168,7 +168,7 @@ class LeakScanner:
 
     def __init__(self, canaries: Canaries, server: PlatformServer) -> None:
         self._canaries = canaries
-        self._truth = server.platform
+        self._platform = server.platform
         self._asked: dict[str, WrittenMessage] = {}
         server.model.on_call = self.thought
 
@@ -180,8 +180,8 @@ class LeakScanner:
         self._canaries.scan(thought.account, "authorization", thought.key, entrusted=True)
 
     def chats(self) -> None:
-        by_id = {one.id: one for one in self._truth.written}
-        for shown in self._truth.posts.values():
+        by_id = {one.id: one for one in self._platform.written}
+        for shown in self._platform.posts.values():
             for form in shown.forms:
                 self._canaries.scan(self._reader_of(shown, by_id), "chat", form)
 
@@ -205,7 +205,7 @@ class LeakScanner:
         return _reader(shown.account, answered) if answered else shown.account
 
     def _by_name(self) -> Mapping[str, WrittenMessage]:
-        for spoken in self._truth.written[len(self._asked) :]:
+        for spoken in self._platform.written[len(self._asked) :]:
             name = spoken.id if spoken.text.startswith("/") else question_name(spoken.text)
             self._asked[name] = spoken
         return self._asked
@@ -251,19 +251,16 @@ async def multi_profile_gateway(
 
 
 def _specs(
-    folder: Path, tenants: Sequence[IsolatedProfile], walls: IsolationOptions
+    folder: Path, profiles: Sequence[IsolatedProfile], options: IsolationOptions
 ) -> list[GatewaySpec]:
-    overheard = () if walls.logs else tuple(tenant.profile for tenant in tenants)
+    overheard = () if options.logs else tuple(tenant.profile for tenant in profiles)
     first = GatewaySpec(
-        folder=str(folder),
-        home=str(tenants[0].home),
-        factory=walls.factory,
-        overheard=overheard,
+        folder=str(folder), home=str(profiles[0].home), factory=options.factory, overheard=overheard
     )
-    if walls.spaces:
+    if options.spaces:
         return [first]
     separate: list[GatewaySpec] = []
-    for tenant in tenants:
+    for tenant in profiles:
         own = folder / "apart" / tenant.profile
         own.mkdir(parents=True)
         separate.append(structs.replace(first, folder=str(own), home=str(tenant.home)))

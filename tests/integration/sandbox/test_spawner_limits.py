@@ -19,7 +19,7 @@ import anyio
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.errors import SandboxError
 
-START = SpawnRequest(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, talk=True)
+START = SpawnRequest(argv=("true",), cwd="/", env={"PATH": "/usr/bin:/bin"}, has_stdin=True)
 
 def limit(files):
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, HARD))

@@ -1,4 +1,4 @@
-"""The approval service: asking, answering, grants and the model's opinion."""
+"""The approval service: asking, answering, saved approvals and the model's opinion."""
 
 from datetime import timedelta
 

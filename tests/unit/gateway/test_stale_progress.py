@@ -87,9 +87,9 @@ class FailingStore(SqliteStore):
         assert isinstance(store, cls)
         return store
 
-    @property
-    def queues(self) -> SqliteQueues:
-        return FailingQueues(self, self._engine, self._clock)
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        super().__init__(engine, clock)
+        self.queues = FailingQueues(self, engine, clock)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         self.fail_once()

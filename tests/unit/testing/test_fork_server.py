@@ -14,7 +14,7 @@ from support.cli_process import TEST_TIMEOUT, wait_for_data
 
 
 @pytest.fixture
-def nursery() -> Generator[subprocess.Popen[bytes]]:
+def server() -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "hermes.testing.fork_server"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
@@ -24,37 +24,37 @@ def nursery() -> Generator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def order(process: subprocess.Popen[bytes], folder: Path, lives: int = 1) -> None:
+def start_gateways(process: subprocess.Popen[bytes], folder: Path, count: int = 1) -> None:
     """Start gateways that fail immediately, because their home is a file."""
     home = folder / "home"
     home.touch()
     spec = GatewaySpec(folder=str(folder), home=str(home), overheard=("default",))
     (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
     assert process.stdin is not None
-    process.stdin.write(f"{START_COMMAND}{folder / 'spec.json'}\n".encode() * lives)
+    process.stdin.write(f"{START_COMMAND}{folder / 'spec.json'}\n".encode() * count)
     process.stdin.flush()
 
 
 def test_failing_child_reports_its_traceback(
-    nursery: subprocess.Popen[bytes], tmp_path: Path
+    server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    order(nursery, tmp_path)
-    assert nursery.stdout is not None
+    start_gateways(server, tmp_path)
+    assert server.stdout is not None
     output = b""
     while EXIT_LINE.encode() not in output:
-        data = wait_for_data(nursery.stdout.fileno())
+        data = wait_for_data(server.stdout.fileno())
         assert data, "the server ended before its child"
         output += data
-    _, errors = nursery.communicate(timeout=TEST_TIMEOUT)
+    _, errors = server.communicate(timeout=TEST_TIMEOUT)
     assert f"{EXIT_LINE}1".encode() in output
     assert b"Traceback" in errors
     assert str(tmp_path / "home").encode() in errors
 
 
-def test_second_child_is_refused_while_one_runs(
-    nursery: subprocess.Popen[bytes], tmp_path: Path
+def test_second_child_is_rejected_while_one_runs(
+    server: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    order(nursery, tmp_path, lives=2)
-    _, errors = nursery.communicate(timeout=TEST_TIMEOUT)
+    start_gateways(server, tmp_path, count=2)
+    _, errors = server.communicate(timeout=TEST_TIMEOUT)
     assert b"while another one is running" in errors
-    assert nursery.returncode == 1
+    assert server.returncode == 1

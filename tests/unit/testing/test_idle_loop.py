@@ -14,7 +14,7 @@ from hermes.testing.clock import FakeClock, IdleWaiter, wait_until_idle
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 60.0
+TEST_TIMEOUT = 60.0
 
 
 async def test_runnable_task_finishes_its_steps() -> None:
@@ -94,7 +94,7 @@ async def test_hanging_thread_is_waited_for_once() -> None:
     gate, rounds, timeout = threading.Event(), 100, 0.3
     waiter = IdleWaiter(threads=timeout)
     async with anyio.create_task_group() as group:
-        group.start_soon(anyio.to_thread.run_sync, gate.wait, PATIENCE)
+        group.start_soon(anyio.to_thread.run_sync, gate.wait, TEST_TIMEOUT)
         with anyio.fail_after(timeout * rounds):
             for _ in range(rounds):
                 await waiter.wait()
@@ -102,7 +102,7 @@ async def test_hanging_thread_is_waited_for_once() -> None:
 
 
 async def test_concurrent_waiters_do_not_deadlock() -> None:
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         async with anyio.create_task_group() as group:
             group.start_soon(wait_until_idle)
             group.start_soon(wait_until_idle)
@@ -118,7 +118,7 @@ async def test_concurrent_advances_run_one_after_the_other() -> None:
             await clock.sleep(1)
             woke.append(clock.monotonic())
 
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(TEST_TIMEOUT):
         async with anyio.create_task_group() as group:
             group.start_soon(sleep_repeatedly)
             group.start_soon(clock.advance, 3)

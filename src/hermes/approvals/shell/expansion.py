@@ -14,16 +14,7 @@ _IN_QUOTES = re.compile(r'\\([$`"\\\n])')
 _ANSI = re.compile(
     r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
 )
-_ESCAPE_CODES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "e": "\x1b",
-}
+_ESCAPE_CODES = dict(zip("ntrabfve", "\n\t\r\a\b\f\v\x1b", strict=True))
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])")
 _PARAMETER = re.compile(
@@ -34,6 +25,8 @@ _OPERATION = re.compile(
     r"(?P<how>:?[-=+?]|//?|##?|%%?|\^\^?|,,?|:)(?P<rest>.*)\}$",
     re.DOTALL,
 )
+KnownText = str | None
+_FORMAT = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?)([sbqdcx%])")
 
 
 def word_set(names: str) -> frozenset[str]:
@@ -150,10 +143,6 @@ def _substring(value: str, rest: str) -> str:
     return cut[: length[0]] if length else cut
 
 
-KnownText = str | None
-_FORMAT = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?)([sbqdcx%])")
-
-
 def predict_output(argv: Sequence[str], fed: KnownText) -> KnownText:
     """Predict what a command prints; None if unknown. `fed` is its standard input."""
     if not argv or any(UNKNOWN in word for word in argv):
@@ -201,10 +190,6 @@ def _printf(args: Sequence[str]) -> KnownText:
             return "".join(out)
 
 
-def _nothing(args: Sequence[str]) -> KnownText:
-    return ""
-
-
 def _base64(args: Sequence[str], fed: str) -> KnownText:
     if not any(one in {"-d", "-D", "--decode", "-di", "-id"} for one in args):
         return None
@@ -225,16 +210,8 @@ def _xxd(args: Sequence[str], fed: str) -> KnownText:
     return bytes.fromhex("".join(fed.split())).decode("utf-8", "replace")
 
 
-def _rev(args: Sequence[str], fed: str) -> KnownText:
-    return "\n".join(line[::-1] for line in fed.split("\n"))
-
-
 def _pass_through(args: Sequence[str], fed: str) -> KnownText:
     return fed if all(one.startswith("-") for one in args) else None
-
-
-def _tee(args: Sequence[str], fed: str) -> KnownText:
-    return fed
 
 
 def _tr(args: Sequence[str], fed: str) -> KnownText:
@@ -264,10 +241,11 @@ def _sed(args: Sequence[str], fed: str) -> KnownText:
 
 
 _GENERATORS: Mapping[str, Callable[[Sequence[str]], KnownText]] = {
-    "echo": _echo, "printf": _printf, "true": _nothing, "cd": _nothing, ":": _nothing,
+    "echo": _echo, "printf": _printf, **dict.fromkeys(("true", "cd", ":"), lambda args: ""),
 }  # fmt: skip
 _FILTERS: Mapping[str, Callable[[Sequence[str], str], KnownText]] = {
-    "base64": _base64, "base32": _base32, "openssl": _openssl, "xxd": _xxd, "rev": _rev,
-    "cat": _pass_through, "sort": _pass_through, "head": _pass_through, "tail": _pass_through,
-    "tee": _tee, "tr": _tr, "sed": _sed,
+    "base64": _base64, "base32": _base32, "openssl": _openssl, "xxd": _xxd,
+    "rev": lambda args, fed: "\n".join(line[::-1] for line in fed.split("\n")),
+    **dict.fromkeys(("cat", "sort", "head", "tail"), _pass_through),
+    "tee": lambda args, fed: fed, "tr": _tr, "sed": _sed,
 }  # fmt: skip

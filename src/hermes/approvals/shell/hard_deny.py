@@ -1,9 +1,9 @@
-"""Commands that are always refused because they would destroy the system or its data."""
+"""Commands that are always denied because they would destroy the system or its data."""
 
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from hermes.approvals.shell.expansion import UNKNOWN, word_set
 from hermes.approvals.shell.nested_commands import CommandAnalysis
@@ -17,20 +17,9 @@ _SHUTDOWN_COMMANDS = frozenset({"shutdown", "reboot", "halt", "poweroff", "killa
 _FORMAT_COMMANDS = re.compile(
     r"mkfs(\..+)?|mke2fs|newfs(_.+)?|wipefs|blkdiscard|mkntfs|mkdosfs|sgdisk|format"
 )
-_SHUTDOWN_UNITS = frozenset(
-    {
-        "reboot",
-        "poweroff",
-        "halt",
-        "kexec",
-        "rescue",
-        "emergency",
-        "soft-reboot",
-        "suspend",
-        "hibernate",
-        "hybrid-sleep",
-        "suspend-then-hibernate",
-    }
+_SHUTDOWN_UNITS = word_set(
+    "reboot poweroff halt kexec rescue emergency soft-reboot suspend hibernate hybrid-sleep "
+    "suspend-then-hibernate"
 )
 _FIND_TESTS = word_set(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -ctime -atime -size -newer "
@@ -107,19 +96,15 @@ def _deletes_trees(code: str, homes: Sequence[str]) -> bool:
         is_device(found[1]) for found in _DEVICE_OPEN.finditer(code)
     ):
         return True
+    strings = (one for literal in _LITERALS for one in literal.findall(code))
     if _TREE_REMOVERS.search(code) and any(
-        one in _HOME_WORDS or is_protected_path(one, "/", homes) for one in _strings(code)
+        one in _HOME_WORDS or is_protected_path(one, "/", homes) for one in strings
     ):
         return True
     # Code that checks what it finds may be legitimate.
     walked = (found["place"] for found in _TREE_WALK.finditer(code))
     unconditional = _REMOVE_CALL.search(code) and not re.search(r"\b(?:if|filter)\b", code)
     return bool(unconditional) and any(is_protected_path(path, "/", homes) for path in walked)
-
-
-def _strings(code: str) -> Iterator[str]:
-    for literal in _LITERALS:
-        yield from literal.findall(code)
 
 
 def matches_name(word: str, name: str) -> bool:
@@ -363,15 +348,7 @@ _DISK_DEVICE = re.compile(
     r"|disk/|loop\d|ram\d|sr\d|root$|zd\d|nbd\d|bcache\d)"
 )
 _MEMORY_DEVICE = re.compile(r"/dev/(mem|kmem|port)$|/proc/sysrq-trigger$|/proc/kcore$")
-_SAMPLE_DISKS = (
-    "/dev/sda",
-    "/dev/sdb",
-    "/dev/vda",
-    "/dev/hda",
-    "/dev/xvda",
-    "/dev/nvme0n1",
-    "/dev/mmcblk0",
-)
+_SAMPLE_DISKS = word_set("/dev/sda /dev/sdb /dev/vda /dev/hda /dev/xvda /dev/nvme0n1 /dev/mmcblk0")
 _PROC_LINK = re.compile(r"/proc/[^/]+/(root|cwd)(?=/|$)/?")
 _SAMPLE_NAMES = (("docs", "src", "work", "usr"), (".config", ".local", ".ssh", ".cache"))
 

@@ -51,6 +51,9 @@ _COMMAND_OPTION_PROGRAMS = word_set(
 )
 """Programs that take shell text as an option value or as one word."""
 _CRON_LINE = re.compile(r"^[ \t]*(?:@\w+|(?:[\d*/,-]+[ \t]+){4}[\w*/,-]+)[ \t]+(.+)$", re.MULTILINE)
+_INDEXING_BUILTINS = word_set(
+    "test [ let printf declare typeset local export readonly unset read mapfile"
+)
 ShellText = tuple[str, Sequence[str] | None]
 """Shell text and its arguments; None where it inherits those around it."""
 _LITERAL = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"|`([^`]*)`", re.DOTALL)
@@ -58,7 +61,7 @@ _STRING_LIST = re.compile(r"\[([^\[\]]*)\]|\(([^()]*)\)")
 
 
 class CommandAnalysis(Struct, frozen=True, kw_only=True):
-    """`code` is passed to other interpreters; `overlong` text was not analyzed entirely."""
+    """`code` is passed to other interpreters; `too_long` text was not analyzed entirely."""
 
     commands: tuple[ParsedCommand, ...]
     code: tuple[str, ...] = ()
@@ -89,16 +92,12 @@ class _CommandCollector:
         if depth >= MAX_DEPTH or not one.argv:
             return
         context = ShellContext(one.folder, self._context.home)
-        for text, given in _shell_inputs(one) if one.name in SHELLS else self._plain(one):
-            self.add_script(
-                parse_script(text, context, _with_arguments(one.variables, given)), depth + 1
-            )
+        plain = ((text, None) for text in self._texts(one))
+        for text, given in _shell_inputs(one) if one.name in SHELLS else plain:
+            variables = _with_arguments(one.variables, given)
+            self.add_script(parse_script(text, context, variables), depth + 1)
         for inner in wrapped_commands(one):
             self._add_command(inner, depth + 1)
-
-    def _plain(self, one: ParsedCommand) -> Iterator[ShellText]:
-        for text in self._texts(one):
-            yield text, None
 
     def _texts(self, one: ParsedCommand) -> Iterator[str]:
         """Shell text that a command other than a shell would run."""
@@ -108,7 +107,8 @@ class _CommandCollector:
                 found["text"] for word in args if (found := INDEXED_SUBSTITUTION.match(word))
             )
         elif name in {"eval", "trap", "alias"}:
-            yield " ".join(args) if name == "eval" else "\n".join(_assigned_values(args))
+            values = [word.partition("=")[2] or word for word in args]
+            yield " ".join(args) if name == "eval" else "\n".join(values)
         elif name in {"source", "."}:
             yield from (word for word in (*args, one.stdin or "") if " " in word or "\n" in word)
         elif name in {"su", "runuser", "script", "flock", "watch", "parallel", "ssh", "wsl"}:
@@ -185,11 +185,6 @@ def _embedded_commands(name: str, one: ParsedCommand) -> Iterator[str]:
             yield from _MAKE_RECIPE.findall(text) if "\n" in text or ";" in text else ()
 
 
-_INDEXING_BUILTINS = word_set(
-    "test [ let printf declare typeset local export readonly unset read mapfile"
-)
-
-
 def _with_arguments(known: Mapping[str, str], given: Sequence[str] | None) -> Mapping[str, str]:
     """The variables of a shell with these arguments; the first is its name."""
     if given is None:
@@ -263,10 +258,6 @@ def _wrapper_texts(name: str, args: Sequence[str]) -> Iterator[str]:
             if " " in word:
                 yield word
                 yield from (word.replace("{}", item) for item in items[:32] if "{}" in word)
-
-
-def _assigned_values(args: Sequence[str]) -> list[str]:
-    return [word.partition("=")[2] or word for word in args]
 
 
 def _string_literals(code: str) -> Iterator[str]:

@@ -39,10 +39,10 @@ class ShellContext(Struct, frozen=True):
 
 
 class ParsedCommand(Struct, frozen=True, kw_only=True):
-    """One command. `fed` is its standard input if known; `piped` says whether it has any.
+    """One command. `stdin` is its standard input if known; `piped` says whether it has any.
 
-    `targets` and `sources` are the files it writes and reads by redirection; `known` are the
-    variables at that point.
+    `targets` and `sources` are the files it writes and reads by redirection; `variables` are
+    those set at that point.
     """
 
     argv: tuple[str, ...]
@@ -59,7 +59,7 @@ class ParsedCommand(Struct, frozen=True, kw_only=True):
 
 
 class ParsedScript(Struct, frozen=True, kw_only=True):
-    """`bomb` is a function that calls itself endlessly; `broken` text does not parse."""
+    """A `fork_bomb` is a function that calls itself endlessly; `invalid` text does not parse."""
 
     commands: tuple[ParsedCommand, ...] = ()
     fork_bomb: bool = False
@@ -156,7 +156,7 @@ class _ScriptWalker(WordReader):
     def scan_lines(self, text: str) -> None:
         """Look for commands line by line in text that does not parse."""
         for line in re.split(r"[;&|\n()]+", text):
-            spread = [one for word in _split_words(line) for one in expand_braces(word)]
+            spread = [one for word in split_words(line) for one in expand_braces(word)]
             if spread:
                 self._add_command(spread, _NO_INPUT)
 
@@ -228,9 +228,8 @@ class _ScriptWalker(WordReader):
         bodies = [one for one in node.named_children if one.type == "heredoc_body"]
         for one in bodies if plain else ():
             self._add_backticks(self._text(one))
-        text = "".join(self._value(one) if one.named_children else self._text(one)
-                       for one in bodies)  # fmt: skip
-        return structs.replace(feed, stdin=text, piped=True)
+        texts = [self._value(one) if one.named_children else self._text(one) for one in bodies]
+        return structs.replace(feed, stdin="".join(texts), piped=True)
 
     def _file_redirect(self, node: "Node", feed: CommandInput) -> CommandInput:
         first, *others = node.children_by_field_name("destination") or [None]
@@ -308,7 +307,7 @@ class _ScriptWalker(WordReader):
             # Variables it sets persist; its arguments do not.
             self.known.set_arguments(before)
         elif (value := self._aliases.get(name)) is not None:
-            self._add_command([*_split_words(value), *given], feed)
+            self._add_command([*split_words(value), *given], feed)
         self._nested -= 1
 
     def _loop(self, node: "Node") -> KnownText:
@@ -376,7 +375,8 @@ class _ScriptWalker(WordReader):
         return predict_output(words, feed.stdin)
 
 
-def _split_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
+    """Split like a shell, or at spaces where quotes do not match."""
     try:
         return shlex.split(text)
     except ValueError:

@@ -128,21 +128,18 @@ def is_read_only_command(argv: Sequence[str]) -> bool:
 
 def is_read_only_script(text: str, context: ShellContext) -> bool:
     """Whether every command is read-only and touches no secrets."""
-    commands = simple_commands(text)
-    if (
-        commands is None
-        or is_private_path("", context.folder)
-        or _is_in_hermes_home("", context.folder, context)
-    ):
+    commands, folder = simple_commands(text), context.folder
+    if commands is None or _is_protected("", folder, context):
         return False
-    folder = context.folder
     for name, *args in commands:
         if not is_read_only_command((name, *args)):
             return False
-        if any(
-            is_private_path(one, folder) or _is_in_hermes_home(one, folder, context) for one in args
-        ):
+        if any(_is_protected(one, folder, context) for one in args):
             return False
         if name == "cd":
             folder = posixpath.join(folder, args[0]) if args else context.home
     return True
+
+
+def _is_protected(path: str, folder: str, context: ShellContext) -> bool:
+    return is_private_path(path, folder) or _is_in_hermes_home(path, folder, context)

@@ -49,13 +49,9 @@ _OUTPUT_OPTIONS = word_set("-o -O --output --output-document --out")
 RiskCheck = Callable[[Sequence[str]], str]
 
 
-def _any_of(*words: str) -> Callable[[str], RiskCheck]:
-    wanted = frozenset(words)
-
-    def with_reason(why: str) -> RiskCheck:
-        return lambda args: why if wanted & {*args} else ""
-
-    return with_reason
+def _any_of(names: str, why: str) -> RiskCheck:
+    wanted = word_set(names)
+    return lambda args: why if wanted & {*args} else ""
 
 
 def _always(why: str) -> RiskCheck:
@@ -101,11 +97,9 @@ def _chmod(args: Sequence[str]) -> str:
     wide = any(
         re.fullmatch(r"0?[0-7]?777|[ao]*\+\w*w\w*|a\+rwx|\+s|u\+s|[2467]\d{3}", one) for one in args
     )
-    return (
-        "makes files writable for everyone"
-        if wide
-        else ("changes whole folders" if is_recursive(args) else "")
-    )
+    if wide:
+        return "makes files writable for everyone"
+    return "changes whole folders" if is_recursive(args) else ""
 
 
 def _chown(args: Sequence[str]) -> str:
@@ -192,10 +186,6 @@ def _python(args: Sequence[str]) -> str:
     return ""
 
 
-def _database(args: Sequence[str]) -> str:
-    return "deletes data" if any(_DESTRUCTIVE_SQL.search(one) for one in args) else ""
-
-
 def _writes_sensitive(paths_of: Callable[[Sequence[str]], Sequence[str]]) -> RiskCheck:
     def check(args: Sequence[str]) -> str:
         touched = [one for one in paths_of(args) if _SENSITIVE.search(one)]
@@ -204,64 +194,54 @@ def _writes_sensitive(paths_of: Callable[[Sequence[str]], Sequence[str]]) -> Ris
     return check
 
 
-def _last_operand(args: Sequence[str]) -> Sequence[str]:
-    return operands(args)[-1:]
-
-
 def _sed(args: Sequence[str]) -> str:
     changes = any(one.startswith(("-i", "--in-place")) for one in args)
     return _writes_sensitive(operands)(args) if changes else ""
 
 
-_CLOUD = _any_of(
-    "delete", "destroy", "rm", "rb", "terminate-instances", "drain", "uninstall", "purge"
-)
+_CONTAINERS = "stops or deletes containers"
 _RISK_CHECKS: Mapping[str, RiskCheck] = {
     "rm": _rm, "shred": _always("destroys files"), "truncate": _always("empties files"),
     "dd": _always("writes raw bytes"), "git": _git, "chmod": _chmod, "chown": _chown,
-    "chgrp": _chown, "find": _find, "kill": _kill, "pkill": _always("ends processes by name"),
-    "killall": _always("ends processes by name"),
-    "hermes": _hermes,
-    "systemctl": _any_of("stop", "disable", "mask", "restart", "kill", "isolate")("stops services"),
-    "service": _any_of("stop", "restart")("stops services"),
-    "launchctl": _any_of("unload", "bootout", "remove", "kill")("stops services"),
-    "docker": _any_of("rm", "rmi", "stop", "kill", "prune", "down", "--privileged")(
-        "stops or deletes containers"
+    "chgrp": _chown, "find": _find, "kill": _kill, "hermes": _hermes,
+    **dict.fromkeys(("pkill", "killall"), _always("ends processes by name")),
+    "systemctl": _any_of("stop disable mask restart kill isolate", "stops services"),
+    "service": _any_of("stop restart", "stops services"),
+    "launchctl": _any_of("unload bootout remove kill", "stops services"),
+    "docker": _any_of("rm rmi stop kill prune down --privileged", _CONTAINERS),
+    "podman": _any_of("rm rmi stop kill prune --privileged", _CONTAINERS),
+    "kubectl": _any_of("delete drain replace scale", "changes a cluster"),
+    "terraform": _any_of("destroy apply", "changes infrastructure"),
+    "helm": _any_of("uninstall delete rollback", "changes a cluster"),
+    **dict.fromkeys(
+        ("aws", "gcloud", "az", "gsutil"),
+        _any_of(
+            "delete destroy rm rb terminate-instances drain uninstall purge", "deletes in the cloud"
+        ),
     ),
-    "podman": _any_of("rm", "rmi", "stop", "kill", "prune", "--privileged")(
-        "stops or deletes containers"
-    ),
-    "kubectl": _any_of("delete", "drain", "replace", "scale")("changes a cluster"),
-    "terraform": _any_of("destroy", "apply")("changes infrastructure"),
-    "helm": _any_of("uninstall", "delete", "rollback")("changes a cluster"),
-    "aws": _CLOUD("deletes in the cloud"), "gcloud": _CLOUD("deletes in the cloud"),
-    "az": _CLOUD("deletes in the cloud"), "gsutil": _CLOUD("deletes in the cloud"),
-    "sudo": _always("acts as another user"), "doas": _always("acts as another user"),
-    "su": _always("acts as another user"), "pkexec": _always("acts as another user"),
+    **dict.fromkeys(("sudo", "doas", "su", "pkexec"), _always("acts as another user")),
     "crontab": _crontab, "tar": _tar, "bsdtar": _tar, "make": _make, "gmake": _make,
     "ssh": _ssh, "scp": _ssh, "sftp": _ssh, **dict.fromkeys(SOCKET_TOOLS, _socket_tool),
     **dict.fromkeys(EDITORS, _editor),
     "at": _always("runs later"),
-    "userdel": _always("changes users"), "usermod": _always("changes users"),
-    "useradd": _always("changes users"), "passwd": _always("changes a password"),
-    "visudo": _always("changes user permissions"), "chsh": _always("changes users"),
-    "iptables": _always("changes the firewall"), "nft": _always("changes the firewall"),
-    "ufw": _always("changes the firewall"), "mount": _always("changes file systems"),
-    "umount": _always("changes file systems"), "fdisk": _always("changes disks"),
-    "sysctl": _any_of("-w")("changes the kernel"), "modprobe": _always("changes the kernel"),
-    "redis-cli": _any_of("FLUSHALL", "FLUSHDB", "flushall", "flushdb")("deletes data"),
-    "dropdb": _always("deletes data"), "history": _any_of("-c")("clears the shell history"),
-    "npm": _any_of("publish", "unpublish", "deprecate")("publishes"),
-    "twine": _any_of("upload")("publishes"), "cargo": _any_of("publish", "yank")("publishes"),
-    "gh": _any_of("delete", "merge", "transfer", "archive")("changes a remote repository"),
-    "apt": _any_of("remove", "purge", "autoremove")("removes software"),
-    "apt-get": _any_of("remove", "purge", "autoremove")("removes software"),
-    "dnf": _any_of("remove", "erase")("removes software"),
-    "brew": _any_of("uninstall")("removes software"),
-    "tee": _writes_sensitive(operands), "cp": _writes_sensitive(_last_operand),
-    "mv": _writes_sensitive(_last_operand),
-    "install": _writes_sensitive(_last_operand), "ln": _writes_sensitive(_last_operand),
-    "sed": _sed,
+    **dict.fromkeys(("userdel", "usermod", "useradd", "chsh"), _always("changes users")),
+    "passwd": _always("changes a password"), "visudo": _always("changes user permissions"),
+    **dict.fromkeys(("iptables", "nft", "ufw"), _always("changes the firewall")),
+    **dict.fromkeys(("mount", "umount"), _always("changes file systems")),
+    "fdisk": _always("changes disks"),
+    "sysctl": _any_of("-w", "changes the kernel"), "modprobe": _always("changes the kernel"),
+    "redis-cli": _any_of("FLUSHALL FLUSHDB flushall flushdb", "deletes data"),
+    "dropdb": _always("deletes data"), "history": _any_of("-c", "clears the shell history"),
+    "npm": _any_of("publish unpublish deprecate", "publishes"),
+    "twine": _any_of("upload", "publishes"), "cargo": _any_of("publish yank", "publishes"),
+    "gh": _any_of("delete merge transfer archive", "changes a remote repository"),
+    **dict.fromkeys(("apt", "apt-get"), _any_of("remove purge autoremove", "removes software")),
+    "dnf": _any_of("remove erase", "removes software"),
+    "brew": _any_of("uninstall", "removes software"),
+    "tee": _writes_sensitive(operands), "sed": _sed,
+    **dict.fromkeys(
+        ("cp", "mv", "install", "ln"), _writes_sensitive(lambda args: operands(args)[-1:])
+    ),
 }  # fmt: skip
 
 
@@ -274,7 +254,8 @@ def risk_reason(analysis: CommandAnalysis) -> str:
             return why
     if _runs_download(analysis.commands):
         return "runs what it has just downloaded"
-    if _sends_secrets(analysis.commands):
+    sends = any(one.name in _NETWORK_PROGRAMS for one in analysis.commands)
+    if sends and any(_holds_secrets(one) for one in analysis.commands):
         return "may send secrets over the network"
     for found in analysis.commands:
         if why := outside_effect(found):
@@ -294,7 +275,8 @@ def _command_risk(found: ParsedCommand) -> str:
     if name in {*SHELLS, "source", ".", "eval"} and _runs_unknown(found):
         return "runs something that is not in the command"
     if name in _DATABASES or INTERPRETERS.match(name):
-        return _python(args) or _database(args)
+        destructive = any(_DESTRUCTIVE_SQL.search(one) for one in args)
+        return _python(args) or ("deletes data" if destructive else "")
     hint = _RISK_CHECKS.get(name)
     return hint(args) if hint else ""
 
@@ -326,12 +308,6 @@ def _downloaded_files(one: ParsedCommand) -> list[str]:
     joined = [arg.partition("=")[2] or arg[2:] for arg in args if arg.startswith(("-o", "--out"))]
     addresses = [arg.partition("?")[0] for arg in operands(args)]
     return [path for path in (*named, *joined, *one.targets, *addresses) if path]
-
-
-def _sends_secrets(found: Sequence[ParsedCommand]) -> bool:
-    if not any(one.name in _NETWORK_PROGRAMS for one in found):
-        return False
-    return any(_holds_secrets(one) for one in found)
 
 
 def _holds_secrets(one: ParsedCommand) -> bool:

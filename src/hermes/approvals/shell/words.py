@@ -17,6 +17,9 @@ from hermes.approvals.shell.expansion import (
     unescape_quoted,
 )
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 MAX_VARIABLES = 1000
 MAX_ASSIGNMENTS = 20_000
 """Further variables, or further assignments, are ignored."""
@@ -25,6 +28,14 @@ MAX_EXPANDED = 1_000_000
 """The longest value, and the total length of all expanded values."""
 _ASSIGN_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=")
 _OPTION_WITH_VALUE = re.compile(r"-[a-zA-Z]*[dinNptu]$")
+_QUOTES = {"string", "raw_string", "ansi_c_string", "translated_string"}
+_SUBSTITUTIONS = {"command_substitution", "process_substitution"}
+_EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}
+_BACKTICKS = re.compile(r"(?<!\\)(?:\\\\)*`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_UNPARSED_VARIABLE = re.compile(r"(?<!\\)\$[A-Za-z_]\w*")
+"""Variables that the parser reports as plain text."""
+INDEXED_SUBSTITUTION = re.compile(r"\w+\[.*?(?P<text>\$\(.*|`.*)", re.DOTALL)
+"""An index that is computed by running a command, even inside quotes."""
 
 
 class ShellVariables:
@@ -74,9 +85,8 @@ class ShellVariables:
 
     def set_item(self, name: str, key: str, value: str) -> None:
         self.set(f"{name}[{key}]", value)
-        if self.exceeded:
-            return
-        self.set(name, " ".join(self._items(name)))
+        if not self.exceeded:
+            self.set(name, " ".join(self._items(name)))
 
     def _items(self, name: str) -> list[str]:
         start = f"{name}["
@@ -180,19 +190,6 @@ class ShellVariables:
         self.set(last, " ".join(words[len(first) :]))
 
 
-if TYPE_CHECKING:
-    from tree_sitter import Node
-
-_QUOTES = {"string", "raw_string", "ansi_c_string", "translated_string"}
-_SUBSTITUTIONS = {"command_substitution", "process_substitution"}
-_EXPANSIONS = {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}
-_BACKTICKS = re.compile(r"(?<!\\)(?:\\\\)*`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_UNPARSED_VARIABLE = re.compile(r"(?<!\\)\$[A-Za-z_]\w*")
-"""Variables that the parser reports as plain text."""
-INDEXED_SUBSTITUTION = re.compile(r"\w+\[.*?(?P<text>\$\(.*|`.*)", re.DOTALL)
-"""An index that is computed by running a command, even inside quotes."""
-
-
 class WordReader(ABC):
     """Reads words with the variables known at that point."""
 
@@ -263,7 +260,8 @@ class WordReader(ABC):
             case "concatenation" | "command_name" | "heredoc_body":
                 return self._joined(node, quoted=node.type == "heredoc_body")
             case _:
-                return self._bare_word(text)
+                tilde = text.startswith("~")
+                return unescape(self.known.expand_tilde(text, self._home) if tilde else text)
 
     def _expanded(self, node: "Node", text: str) -> str:
         self._add_backticks(text)
@@ -279,11 +277,7 @@ class WordReader(ABC):
         at = node.start_byte
         for child in node.children:
             pieces.append(self._between(at, child.start_byte, quoted=True))
-            inner = (
-                child.type in _EXPANSIONS
-                or child.type in _QUOTES
-                or child.type == "process_substitution"
-            )
+            inner = child.type in {*_EXPANSIONS, *_QUOTES, "process_substitution"}
             pieces.append(self._value(child) if inner else self._expanded_text(child))
             at = child.end_byte
         pieces.append(rest := self._source[at : node.end_byte].decode("utf-8", "replace"))
@@ -291,9 +285,6 @@ class WordReader(ABC):
             # The parser does not report commands in a pattern.
             self._add_shell_text(f": {rest[rest.index('$(') :]}")
         return "".join(pieces)
-
-    def _bare_word(self, text: str) -> str:
-        return unescape(self.known.expand_tilde(text, self._home) if text.startswith("~") else text)
 
     def _joined(self, node: "Node", *, quoted: bool) -> str:
         """Join the parts of a word with the text between them."""

@@ -2,13 +2,12 @@
 
 import posixpath
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import structs
 
 from hermes.approvals.shell.expansion import UNKNOWN, word_set
-from hermes.approvals.shell.parser import ParsedCommand
+from hermes.approvals.shell.parser import ParsedCommand, split_words
 
 MAX_ITEMS = 32
 WRAPPER_PROGRAMS = {
@@ -120,10 +119,7 @@ def _env_command(one: ParsedCommand) -> Iterator[ParsedCommand]:
 def _split_env_string(text: str, known: Mapping[str, str]) -> list[str]:
     """Split like `env -S`."""
     text = _ENV_REFERENCE.sub(lambda found: known.get(found[1], ""), _BLANKS.sub(" ", text))
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
+    return split_words(text)
 
 
 def _xargs_commands(

@@ -1,4 +1,4 @@
-"""Contract of the durable queues (inbox and outbox) of a store."""
+"""Contract of what coordinates processes in a store: durable queues, session leases and fences."""
 
 from datetime import timedelta
 
@@ -8,7 +8,6 @@ from msgspec import Raw
 from hermes.kit.process_identity import new_holder_id, process_id
 from hermes.ports.store import (
     AmendItem,
-    AppendMessage,
     CompleteItem,
     EnqueueItem,
     Fence,
@@ -22,9 +21,10 @@ from hermes.schema.errors import LeaseLost, NotFound, SessionBusy
 from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import session, user_message
+from hermes.testing.contracts.samples import append, session
 
 MINUTE = timedelta(minutes=1)
+TTL = timedelta(seconds=30)
 
 
 def queue_item(
@@ -229,9 +229,6 @@ class QueuesContract:
         assert await claimed_keys(store) == ["k1"]
 
 
-TTL = timedelta(seconds=30)
-
-
 class LeasesContract:
     async def test_held_lease_is_refused_to_another_holder(self, store: Store) -> None:
         first = await store.leases.hold("s1", "a", TTL)
@@ -328,11 +325,9 @@ class FencesContract:
         self, store: Store, clock: FakeClock
     ) -> None:
         fence = await _held(store, clock)
-        await store.commit(
-            AppendMessage("s1", "r", user_message("in time"), clock.now()), fence=fence
-        )
+        await store.commit(append(clock, "in time"), fence=fence)
         await clock.advance(31)
-        await store.commit(AppendMessage("s1", "r", user_message("late"), clock.now()), fence=fence)
+        await store.commit(append(clock, "late"), fence=fence)
         assert await _texts(store) == ["in time", "late"]
 
     async def test_replaced_fence_writes_nothing(self, store: Store, clock: FakeClock) -> None:
@@ -341,14 +336,12 @@ class FencesContract:
         new = Fence("s1", await store.leases.hold("s1", "b", TTL))
         with pytest.raises(LeaseLost, match="s1") as caught:
             await store.commit(
-                OpenSession(session(clock, "s2")),
-                AppendMessage("s1", "r", user_message("too late"), clock.now()),
-                fence=old,
+                OpenSession(session(clock, "s2")), append(clock, "too late"), fence=old
             )
         assert caught.value.hint
         with pytest.raises(NotFound):
             await store.archive_for(OWNER).get("s2")
-        await store.commit(AppendMessage("s1", "r", user_message("mine"), clock.now()), fence=new)
+        await store.commit(append(clock, "mine"), fence=new)
         assert await _texts(store) == ["mine"]
 
     async def test_released_or_unknown_fence_cannot_write(
@@ -357,13 +350,9 @@ class FencesContract:
         fence = await _held(store, clock)
         await store.leases.release("s1", fence.generation)
         with pytest.raises(LeaseLost):
-            await store.commit(
-                AppendMessage("s1", "r", user_message("x"), clock.now()), fence=fence
-            )
+            await store.commit(append(clock, "x"), fence=fence)
         with pytest.raises(LeaseLost):
-            await store.commit(
-                AppendMessage("s1", "r", user_message("x"), clock.now()), fence=Fence("never", 1)
-            )
+            await store.commit(append(clock, "x"), fence=Fence("never", 1))
         assert await _texts(store) == []
 
     async def test_fence_of_a_deleted_session_is_invalid_after_recreation(
@@ -373,8 +362,8 @@ class FencesContract:
         await store.archive_for(OWNER).delete(["s1"])
         new = await _held(store, clock)
         with pytest.raises(LeaseLost):
-            await store.commit(AppendMessage("s1", "r", user_message("x"), clock.now()), fence=old)
-        await store.commit(AppendMessage("s1", "r", user_message("y"), clock.now()), fence=new)
+            await store.commit(append(clock, "x"), fence=old)
+        await store.commit(append(clock, "y"), fence=new)
         assert await _texts(store) == ["y"]
 
 

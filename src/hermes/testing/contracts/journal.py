@@ -15,11 +15,11 @@ from hermes.ports.journal import (
     SaveResponse,
     StoredResponse,
 )
-from hermes.ports.store import AppendMessage, Fence, OpenSession, Store
+from hermes.ports.store import Fence, OpenSession, Store
 from hermes.schema.errors import LeaseLost, NotFound, StoreError
 from hermes.schema.scope import OWNER
 from hermes.testing.clock import FakeClock
-from hermes.testing.contracts.samples import session, user_message
+from hermes.testing.contracts.samples import append, session
 
 DEAD_PROCESS = f"{process_id().rsplit('/', 1)[0]}/0/0"
 """Id of a process on this machine that has ended."""
@@ -228,15 +228,11 @@ class ResponsesContract:
     async def test_response_without_seq_gets_the_last_seq_of_its_session(
         self, store: Store, clock: FakeClock
     ) -> None:
-        messages = [
-            AppendMessage("s1", "r", user_message(f"text {n}"), clock.now()) for n in range(3)
-        ]
+        messages = [append(clock, f"text {n}") for n in range(3)]
         response = msgspec.structs.replace(stored_response(clock).response, seq=0)
         await store.commit(OpenSession(session(clock, "s1")), *messages, SaveResponse(response))
         assert (await store.responses.get("resp_1", OWNER)).seq == 3
-        await store.commit(
-            AppendMessage("s1", "r", user_message("more"), clock.now()), SaveResponse(response)
-        )
+        await store.commit(append(clock, "more"), SaveResponse(response))
         assert (await store.responses.get("resp_1", OWNER)).seq == 4
 
     async def test_saving_the_same_id_replaces_only_own_response(

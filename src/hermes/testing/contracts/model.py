@@ -27,15 +27,9 @@ from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, Too
 REQUEST = ModelRequest("Be brief.", [User("u1", (Text("hello"),))])
 
 ERRORS: tuple[type[ModelError], ...] = (
-    Unauthorized,
-    OutOfCredit,
-    RateLimited,
-    Overloaded,
-    ContextTooLong,
-    PolicyRefused,
-    ModelNotFound,
-    BadRequest,
-)
+    Unauthorized, OutOfCredit, RateLimited, Overloaded, ContextTooLong, PolicyRefused,
+    ModelNotFound, BadRequest,
+)  # fmt: skip
 
 
 class ScriptedAnswer(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,7 @@
-"""Contract of state records: subclass `RecordsContract` and provide the fixture `store`."""
+"""Contracts of state records and blobs.
+
+Subclass `RecordsContract` with the fixture `store`, `BlobsContract` with the fixture `blobs`.
+"""
 
 import hashlib
 from datetime import UTC, datetime, timedelta

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.ports.store import AppendMessage
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, User
 from hermes.schema.sessions import Session
 
@@ -33,6 +34,11 @@ def session(clock: Clock, name: str, **traits: Unpack[SessionFields]) -> Session
 
 def user_message(text: str, name: str = "") -> User:
     return User(name or new_id("msg"), (Text(text),))
+
+
+def append(clock: Clock, text: str, name: str = "") -> AppendMessage:
+    """Return the write that appends a user message to the session s1."""
+    return AppendMessage("s1", "r", user_message(text, name), clock.now())
 
 
 def assistant_message(text: str) -> Assistant:

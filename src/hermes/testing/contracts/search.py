@@ -1,4 +1,7 @@
-"""Contract of message search in a store."""
+"""Contract of message search in a store, and of what each principal can see.
+
+A principal sees only its own sessions, the owner all of them.
+"""
 
 import pytest
 from msgspec import Raw
@@ -10,11 +13,24 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SessionFilter
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import (
+    append,
     assistant_message,
     result_message,
     session,
     user_message,
 )
+
+FRUIT = (
+    "The quick brown fox jumps over the lazy dog",
+    "A dog and a fox walked into a bar.configuration file",
+    "Crème brûlée à la carte",
+    "我明天去東京出差",
+    "明日は東京タワーに行きます",
+    "Tokyo 2026: 100% 🎉 done",
+    "안녕하세요 세계",
+    "snake_case_name and camelCaseName in foo/bar-baz.py",
+)
+PRINCIPALS = (OWNER, "telegram:7", "telegram:77")
 
 
 async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> None:
@@ -27,18 +43,6 @@ async def fill_session(store: Store, clock: FakeClock, *messages: Message) -> No
 async def found_numbers(store: Store, query: str, role: str | None = None) -> list[int]:
     """Return the sequence numbers of the hits, sorted."""
     return sorted(hit.seq for hit in await store.archive_for(OWNER).search(query, role=role))
-
-
-FRUIT = (
-    "The quick brown fox jumps over the lazy dog",
-    "A dog and a fox walked into a bar.configuration file",
-    "Crème brûlée à la carte",
-    "我明天去東京出差",
-    "明日は東京タワーに行きます",
-    "Tokyo 2026: 100% 🎉 done",
-    "안녕하세요 세계",
-    "snake_case_name and camelCaseName in foo/bar-baz.py",
-)
 
 
 class SearchContract:
@@ -171,9 +175,7 @@ class SearchContract:
     ) -> None:
         await fill_session(store, clock)
         for number in range(30):
-            await store.commit(
-                AppendMessage("s1", "r", user_message(f"token{number}"), clock.now())
-            )
+            await store.commit(append(clock, f"token{number}"))
             assert await found_numbers(store, f"token{number}") == [number + 1]
 
     async def test_newer_of_equal_hits_comes_first(self, store: Store, clock: FakeClock) -> None:
@@ -189,9 +191,6 @@ class SearchContract:
         await store.commit(HideMessages("s1", 1))
         assert await found_numbers(store, "apple") == []
         assert await found_numbers(store, "pple") == []
-
-
-PRINCIPALS = (OWNER, "telegram:7", "telegram:77")
 
 
 async def populate(store: Store, clock: FakeClock) -> None:

@@ -26,7 +26,13 @@ from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.coordination import FencesContract, LeasesContract, QueuesContract
 from hermes.testing.contracts.journal import JournalContract, ResponsesContract
-from hermes.testing.contracts.samples import calling_message, result_message, session, user_message
+from hermes.testing.contracts.samples import (
+    append,
+    calling_message,
+    result_message,
+    session,
+    user_message,
+)
 from hermes.testing.contracts.search import PrincipalsContract, SearchContract
 from hermes.testing.contracts.transcripts import IntentsContract, TranscriptContract
 
@@ -151,7 +157,7 @@ class SessionsContract:
         assert latest is not None
         assert latest.id == "s2"
         await clock.advance(60)
-        await store.commit(AppendMessage("s1", "r", user_message("again"), clock.now()))
+        await store.commit(append(clock, "again"))
         latest = await archive.latest()
         assert latest is not None
         assert latest.id == "s1"
@@ -212,7 +218,7 @@ class SessionsContract:
         await store.commit(
             OpenSession(session(clock, "s1", title="t")),
             OpenSession(session(clock, "s2", parent="s1")),
-            AppendMessage("s1", "r", user_message("remember the kumquat"), clock.now()),
+            append(clock, "remember the kumquat"),
             RecordIntent(
                 Intent(
                     call="c", session="s1", run="r", tool="t", effect=Effect.OUTSIDE, at=clock.now()
@@ -230,7 +236,7 @@ class SessionsContract:
         assert list(await archive.usage()) == []
         assert list(await store.open_intents("s1")) == []
         await store.commit(OpenSession(session(clock, "s1", title="t")))
-        await store.commit(AppendMessage("s1", "r", user_message("a new kumquat"), clock.now()))
+        await store.commit(append(clock, "a new kumquat"))
         assert [hit.seq for hit in await archive.search("kumquat")] == [1]
         assert await archive.delete([]) == 0
 
@@ -243,7 +249,7 @@ class SummariesContract:
         await store.commit(OpenSession(opened))
         await clock.advance(5)
         await store.commit(
-            AppendMessage("s1", "r", user_message("please  look\nat this"), clock.now()),
+            append(clock, "please  look\nat this"),
             AppendMessage("s1", "r", calling_message("ls", "cat"), clock.now()),
             AppendMessage("s1", "r", result_message("ls", "files"), clock.now()),
             RecordUsage("s1", "r", "m", "p", Usage(10, 2, 3, 4, 1), 0.25, clock.now()),

@@ -24,22 +24,9 @@ from hermes.schema.tools import ToolSpec
 TEST_TIMEOUT = 60.0
 MAX_BYTES = 2_000
 KEYWORDS = {
-    "type",
-    "properties",
-    "required",
-    "items",
-    "enum",
-    "description",
-    "minimum",
-    "maximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "pattern",
-    "anyOf",
-    "additionalProperties",
-}
+    "type", "properties", "required", "items", "enum", "description", "minimum", "maximum",
+    "minLength", "maxLength", "minItems", "maxItems", "pattern", "anyOf", "additionalProperties",
+}  # fmt: skip
 TYPES = {"object", "array", "string", "integer", "number", "boolean", "null"}
 WRONG_VALUES: dict[str, object] = {
     "string": {"an": "object"},
@@ -96,14 +83,14 @@ class ToolContract:
             with pytest.raises(ToolError, match=re.escape(name)):
                 await _call(tool, scope, given_args)
 
-    async def test_unknown_parameter_is_refused(self, tool: Tool, scope: Scope) -> None:
+    async def test_unknown_parameter_is_rejected(self, tool: Tool, scope: Scope) -> None:
         with pytest.raises(ToolError, match="no_such_parameter"):
             await _call(tool, scope, {**_minimal_arguments(tool.spec), "no_such_parameter": 1})
 
     @pytest.mark.parametrize(
         "raw", [b"", b"[]", b"7", b"null", b'"x"', b"{", b'{"a":1}}', b"[" * 100_000, b"\xff"]
     )
-    async def test_arguments_other_than_an_object_are_refused(
+    async def test_arguments_other_than_an_object_are_rejected(
         self, tool: Tool, scope: Scope, raw: bytes
     ) -> None:
         with pytest.raises(ToolError):

@@ -20,6 +20,7 @@ from hermes.schema.sessions import SessionFilter
 from hermes.schema.tools import Effect
 from hermes.testing.clock import FakeClock
 from hermes.testing.contracts.samples import (
+    append,
     assistant_message,
     calling_message,
     result_message,
@@ -59,7 +60,7 @@ class TranscriptContract:
         await store.commit(OpenSession(session(clock, "s1")), OpenSession(session(clock, "s2")))
         for number in range(4):
             await store.commit(
-                AppendMessage("s1", "r", user_message(f"one {number}"), clock.now()),
+                append(clock, f"one {number}"),
                 AppendMessage("s2", "r", user_message(f"two {number}"), clock.now()),
             )
         archive = store.archive_for(OWNER)
@@ -103,12 +104,12 @@ class TranscriptContract:
         (summary,) = await archive.list(EVERYTHING)
         assert (summary.messages, summary.tool_calls) == (1, 0)
         assert list(await archive.search("beta")) == []
-        await store.commit(AppendMessage("s1", "r", user_message("gamma"), clock.now()))
+        await store.commit(append(clock, "gamma"))
         assert [row.seq for row in await archive.messages("s1")] == [1, 4]
         await store.commit(HideMessages("s1", 1))
         (summary,) = await archive.list(EVERYTHING)
         assert (summary.messages, summary.preview) == (0, "")
-        await store.commit(AppendMessage("s1", "r", user_message("delta"), clock.now()))
+        await store.commit(append(clock, "delta"))
         (summary,) = await archive.list(EVERYTHING)
         assert summary.preview == "delta"
         await store.commit(HideMessages("s1", 99))
@@ -119,7 +120,7 @@ class TranscriptContract:
         with pytest.raises(NotFound):
             await store.commit(
                 OpenSession(session(clock, "s1")),
-                AppendMessage("s1", "r", user_message("hello"), clock.now()),
+                append(clock, "hello"),
                 AppendMessage("unknown", "r", user_message("hello"), clock.now()),
             )
         archive = store.archive_for(OWNER)
@@ -127,7 +128,7 @@ class TranscriptContract:
             await archive.get("s1")
         assert list(await archive.search("hello")) == []
 
-    async def test_message_that_cannot_be_decoded_is_refused(
+    async def test_message_that_cannot_be_decoded_is_rejected(
         self, store: Store, clock: FakeClock
     ) -> None:
         await store.commit(OpenSession(session(clock, "s1")))
@@ -142,9 +143,9 @@ class TranscriptContract:
     async def test_writes_of_a_commit_apply_in_order(self, store: Store, clock: FakeClock) -> None:
         await store.commit(
             OpenSession(session(clock, "s1")),
-            AppendMessage("s1", "r", user_message("one"), clock.now()),
+            append(clock, "one"),
             HideMessages("s1", 1),
-            AppendMessage("s1", "r", user_message("two"), clock.now()),
+            append(clock, "two"),
         )
         stored = await store.archive_for(OWNER).messages("s1")
         assert [row.seq for row in stored] == [2]

@@ -1,6 +1,7 @@
-"""Encode a reply as OpenAI does: as chunks of a stream or as a complete response."""
+"""Encode a reply as OpenAI does, for chat completions and for the Responses API."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ DONE = frame(b"[DONE]")
 _CREATED = 1_767_225_600
 
 JsonObject = dict[str, Any]
+_MODEL_ITEMS = frozenset({"function_call", "custom_tool_call", "reasoning"})
 
 
 def stream_frames(reply: Reply, model: str, number: int, *, usage: bool) -> Iterator[bytes]:
@@ -111,21 +113,16 @@ def _call_head(call: Call, index: int, number: int) -> JsonObject:
 
 def _whole_call(call: Call, index: int, number: int) -> JsonObject:
     function = {"name": call.name, "arguments": call.wire_arguments}
-    return {
-        "id": call.id or f"call_mock{number}_{index}",
-        "type": "function",
-        "function": function,
-    }
-
-
-_MODEL_ITEMS = frozenset({"function_call", "custom_tool_call", "reasoning"})
+    return {"id": call.id or f"call_mock{number}_{index}", "type": "function", "function": function}
 
 
 class _Part(Struct):
     text: str = ""
 
 
-class _Item(Struct):
+class RequestItem(Struct):
+    """A message of a chat request, or an item of a Responses request."""
+
     type: str = "message"
     role: str = ""
     content: str | list[_Part] | None = None
@@ -135,20 +132,42 @@ class _Item(Struct):
         return self.role == "assistant" or self.type in _MODEL_ITEMS
 
     def text(self) -> str:
-        match self.content:
-            case None:
-                return ""
-            case str():
-                return self.content
-            case _:
-                return "".join(part.text for part in self.content)
+        content = self.content or ""
+        return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+class _StreamOptions(Struct):
+    include_usage: bool = False
+
+
+class ChatBody(Struct):
+    """The fields of a chat completions request that the fake server uses."""
+
+    model: str = ""
+    messages: list[RequestItem] = []
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+
+    def last(self) -> tuple[str, int]:
+        """Return the last user text and the number of model steps after it."""
+        users = [index for index, item in enumerate(self.messages) if item.role == "user"]
+        last = users[-1] if users else 0
+        text = self.messages[last].text() if self.messages else ""
+        return text, sum(item.role == "assistant" for item in self.messages[last:])
+
+    def response(self, reply: Reply, number: int) -> bytes:
+        return completion(reply, self.model, number)
+
+    def frames(self, reply: Reply, number: int) -> Iterator[bytes]:
+        usage = self.stream_options is not None and self.stream_options.include_usage
+        return stream_frames(reply, self.model, number, usage=usage)
 
 
 class ResponsesBody(Struct):
-    """The request fields used by the fake server."""
+    """The fields of a Responses request that the fake server uses."""
 
     model: str = ""
-    input: str | list[_Item] = ""
+    input: str | list[RequestItem] = ""
     stream: bool = False
 
     def last(self) -> tuple[str, int]:
@@ -160,16 +179,14 @@ class ResponsesBody(Struct):
         if not users:
             return "", 0
         since = [item.is_answer for item in items[users[-1] + 1 :]]
-        steps = sum(
-            is_answer and not before
-            for before, is_answer in zip([False, *since], since, strict=False)
-        )
+        steps = sum(after and not before for before, after in pairwise([False, *since]))
         return items[users[-1]].text(), steps
 
+    def response(self, reply: Reply, number: int) -> bytes:
+        return msgspec.json.encode(_whole(reply, self.model, number))
 
-def response(reply: Reply, model: str, number: int) -> bytes:
-    """Return the complete response."""
-    return msgspec.json.encode(_whole(reply, model, number))
+    def frames(self, reply: Reply, number: int) -> Iterator[bytes]:
+        return response_frames(reply, self.model, number)
 
 
 def response_frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
@@ -180,34 +197,33 @@ def response_frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
         "status": "in_progress",
         "output": [],
     }
-    yield _event("response.created", response=begun)
+    yield event_frame("response.created", response=begun)
     for index, item in enumerate(_items(reply, number)):
         yield from _item_frames(item, index, reply)
-    yield _event("response.completed", response=_whole(reply, model, number))
+    yield event_frame("response.completed", response=_whole(reply, model, number))
 
 
 def failure_frame(code: str, message: str) -> bytes:
     error = {"code": code, "message": message}
-    return _event(
+    return event_frame(
         "response.failed", response={"id": "resp_mock", "status": "failed", "error": error}
     )
 
 
 def _item_frames(item: JsonObject, place: int, reply: Reply) -> Iterator[bytes]:
     name = {"item_id": item["id"], "output_index": place}
-    blank: JsonObject = (
-        {**item, "content": [], "summary": []} if item["type"] != "function_call" else item
-    )
-    yield _event("response.output_item.added", output_index=place, item=blank)
+    is_call = item["type"] == "function_call"
+    blank: JsonObject = item if is_call else {**item, "content": [], "summary": []}
+    yield event_frame("response.output_item.added", output_index=place, item=blank)
     if item["type"] == "message":
         for piece in pieces(reply.text, reply.chunk):
-            yield _event("response.output_text.delta", **name, content_index=0, delta=piece)
+            yield event_frame("response.output_text.delta", **name, content_index=0, delta=piece)
     elif item["type"] == "reasoning":
         for piece in pieces(reply.reasoning, reply.chunk):
-            yield _event(
+            yield event_frame(
                 "response.reasoning_summary_text.delta", **name, summary_index=0, delta=piece
             )
-    yield _event("response.output_item.done", output_index=place, item=item)
+    yield event_frame("response.output_item.done", output_index=place, item=item)
 
 
 def _items(reply: Reply, number: int) -> list[JsonObject]:
@@ -254,5 +270,5 @@ def _usage(spent: TokenCounts) -> JsonObject:
     }
 
 
-def _event(kind: str, **fields: object) -> bytes:
-    return b"event: " + kind.encode() + b"\n" + frame(msgspec.json.encode({"type": kind, **fields}))
+def event_frame(kind: str, **fields: object) -> bytes:
+    return frame(msgspec.json.encode({"type": kind, **fields}), event=kind)

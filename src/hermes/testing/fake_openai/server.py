@@ -9,54 +9,19 @@ import msgspec
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
-from msgspec import Struct
 
 from hermes.kit.http_server import shut_down_server
 from hermes.kit.sse import frame
 from hermes.testing.fake_openai.frames import (
     DONE,
+    ChatBody,
     ResponsesBody,
-    completion,
     failure_frame,
     model_list,
-    response,
-    response_frames,
-    stream_frames,
 )
 from hermes.testing.fake_openai.script import Fault, Reply, Script, error_answer
 
 _MAX_BODY = 256 * 1024 * 1024
-
-
-class _Part(Struct):
-    text: str = ""
-
-
-class _Message(Struct):
-    role: str = ""
-    content: str | list[_Part] | None = None
-
-    def text(self) -> str:
-        match self.content:
-            case None:
-                return ""
-            case str():
-                return self.content
-            case _:
-                return "".join(part.text for part in self.content)
-
-
-class _StreamOptions(Struct):
-    include_usage: bool = False
-
-
-class _ChatRequest(Struct):
-    """The request fields used by the fake server."""
-
-    model: str = ""
-    messages: list[_Message] = []
-    stream: bool = False
-    stream_options: _StreamOptions | None = None
 
 
 class RecordedRequest:
@@ -94,8 +59,6 @@ class FakeOpenAiServer:
         self.requests: list[RecordedRequest] = []
         self.others: list[RecordedRequest] = []
         self._queue = list(script.replies)
-        self._asked = msgspec.json.Decoder(_ChatRequest)
-        self._asked_response = msgspec.json.Decoder(ResponsesBody)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -114,45 +77,27 @@ class FakeOpenAiServer:
         self, request: web.BaseRequest, exchange: RecordedRequest
     ) -> web.StreamResponse:
         if request.path == "/_mock/requests":
-            return _json(msgspec.json.encode([_logged(one) for one in self.requests]))
-        if not self._admits(exchange):
+            log = [{"headers": one.headers, "body": msgspec.Raw(one.body)} for one in self.requests]
+            return _json(msgspec.json.encode(log))
+        key = self.script.api_key
+        if key and exchange.headers.get("authorization") != f"Bearer {key}":
             return _error_response(Fault("status", named="unauthorized"))
         if request.path.endswith("/chat/completions") and request.method == "POST":
-            return await self._complete(request, exchange)
+            return await self._answer(request, exchange, ChatBody)
         if request.path.endswith("/responses") and request.method == "POST":
-            return await self._respond(request, exchange)
+            return await self._answer(request, exchange, ResponsesBody)
         if request.path.endswith("/models") and request.method == "GET":
             return _json(model_list(self.script.models))
         return web.Response(status=404, text="404 page not found")
 
-    def _admits(self, exchange: RecordedRequest) -> bool:
-        wanted = self.script.api_key
-        return not wanted or exchange.headers.get("authorization") == f"Bearer {wanted}"
-
-    async def _complete(
-        self, request: web.BaseRequest, exchange: RecordedRequest
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        exchange: RecordedRequest,
+        kind: type[ChatBody] | type[ResponsesBody],
     ) -> web.StreamResponse:
         try:
-            asked = self._asked.decode(exchange.body)
-        except msgspec.DecodeError as error:
-            body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
-            return _json(body, 400)
-        reply = self._choose(asked)
-        if reply.first_byte:
-            await anyio.sleep(reply.first_byte)
-        if reply.fault and reply.fault.kind == "status":
-            return _error_response(reply.fault)
-        number = len(self.requests)
-        if not asked.stream:
-            return _json(completion(reply, asked.model, number))
-        usage = asked.stream_options is not None and asked.stream_options.include_usage
-        return await _stream(request, reply, stream_frames(reply, asked.model, number, usage=usage))
-
-    async def _respond(
-        self, request: web.BaseRequest, exchange: RecordedRequest
-    ) -> web.StreamResponse:
-        try:
-            asked = self._asked_response.decode(exchange.body)
+            asked = msgspec.json.decode(exchange.body, type=kind)
         except msgspec.DecodeError as error:
             body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
             return _json(body, 400)
@@ -163,20 +108,13 @@ class FakeOpenAiServer:
         if fault and fault.kind == "status":
             return _error_response(fault)
         if not asked.stream:
-            return _json(response(reply, asked.model, number))
+            return _json(asked.response(reply, number))
+        if isinstance(asked, ChatBody):
+            return await _stream(request, reply, asked.frames(reply, number))
         if fault and fault.kind == "error_event":
             failed = failure_frame(fault.named or "server_error", fault.body or "Mock fault")
             return await _stream(request, Reply(), [failed], end=b"")
-        return await _stream(request, reply, response_frames(reply, asked.model, number), end=b"")
-
-    def _choose(self, asked: _ChatRequest) -> Reply:
-        if self._queue:
-            return self._queue.pop(0)
-        users = [i for i, message in enumerate(asked.messages) if message.role == "user"]
-        last = users[-1] if users else 0
-        text = asked.messages[last].text() if asked.messages else ""
-        step = sum(message.role == "assistant" for message in asked.messages[last:])
-        return self._ruled(text, step)
+        return await _stream(request, reply, asked.frames(reply, number), end=b"")
 
     def _ruled(self, text: str, step: int) -> Reply:
         for rule in self.script.rules:
@@ -193,7 +131,8 @@ async def _stream(
     await response.prepare(request)
     fault = reply.fault
     if fault:
-        frames = [*frames][: _frames_before_fault(fault)]
+        # A stream without [DONE] is otherwise complete.
+        frames = [*frames][: None if fault.kind == "no_done" else fault.after + 1]
     if reply.pace:
         for data in frames:
             await response.write(data)
@@ -206,13 +145,6 @@ async def _stream(
         await response.write(end)
     await response.write_eof()
     return response
-
-
-def _frames_before_fault(fault: Fault) -> int | None:
-    """Return how many frames are sent before the fault."""
-    if fault.kind == "no_done":
-        return None
-    return fault.after + 1
 
 
 async def break_stream(
@@ -246,10 +178,6 @@ def _json(body: bytes, status: int = 200) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json")
 
 
-def _logged(exchange: RecordedRequest) -> dict[str, object]:
-    return {"headers": exchange.headers, "body": msgspec.Raw(exchange.body)}
-
-
 def _request(
     message: RawRequestMessage,
     payload: StreamReader,
@@ -276,13 +204,20 @@ async def serve(
     web_server = web.Server(
         server.handle, request_factory=_request, handler_cancellation=True, access_log=None
     )
-    runner = web.ServerRunner(web_server, shutdown_timeout=0.1)
+    async with listen(web.ServerRunner(web_server, shutdown_timeout=0.1), host, port) as url:
+        server.url = f"{url}/v1"
+        yield server
+
+
+@asynccontextmanager
+async def listen(
+    runner: web.AppRunner | web.ServerRunner, host: str = "127.0.0.1", port: int = 0
+) -> AsyncGenerator[str]:
+    """Run an HTTP server during the block; yields its URL."""
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
+        await web.TCPSite(runner, host, port).start()
         bound = runner.addresses[0]
-        server.url = f"http://{bound[0]}:{bound[1]}/v1"
-        yield server
+        yield f"http://{bound[0]}:{bound[1]}"
     finally:
         await shut_down_server(runner)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.frames import JsonObject, pieces
+from hermes.testing.fake_openai.frames import JsonObject, event_frame, pieces
 from hermes.testing.fake_openai.script import Call, ErrorAnswer, Fault, Reply, TokenCounts
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.server import encode_json
 
 SIGNATURE = "EqQBCkYIBxgCKkBmock+signature/of=a=thought"
 
@@ -21,7 +22,7 @@ _STOPS = {
 def _error(kind: str, message: str) -> str:
     error = {"type": kind, "message": message}
     body = {"type": "error", "error": error, "request_id": "req_mock"}
-    return encode_json(body).decode()
+    return msgspec.json.encode(body).decode()
 
 
 _REFUSALS: dict[str, tuple[int, str, str]] = {
@@ -49,11 +50,7 @@ _REFUSALS: dict[str, tuple[int, str, str]] = {
         "prompt is too long: 213462 tokens > 200000 maximum",
     ),
     "policy": (400, "invalid_request_error", "Output blocked by content filtering policy"),
-    "bad_request": (
-        400,
-        "invalid_request_error",
-        "messages.1.content.0.type: Field required",
-    ),
+    "bad_request": (400, "invalid_request_error", "messages.1.content.0.type: Field required"),
     "server_error": (500, "api_error", "Internal server error"),
     "overloaded": (529, "overloaded_error", "Overloaded"),
 }
@@ -64,7 +61,7 @@ class AnthropicDialect:
 
     def models(self, names: Sequence[str]) -> bytes:
         rows = [{"type": "model", "id": name, "display_name": name} for name in names]
-        return encode_json({"data": rows, "has_more": False})
+        return msgspec.json.encode({"data": rows, "has_more": False})
 
     def is_admitted(self, exchange: RecordedRequest, key: str) -> bool:
         """Accept the key as a bearer token (sent by the SDK) or as `x-api-key` (documented)."""
@@ -84,10 +81,6 @@ class AnthropicDialect:
         return list(_frames(reply, str(exchange.json.get("model")), number))
 
 
-def event(kind: str, **fields: object) -> bytes:
-    return frame(encode_json({"type": kind, **fields}), event=kind)
-
-
 def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
     """Yield the frames; the first holds everything before the first piece of the answer."""
     spent = reply.usage or TokenCounts(0, 0)
@@ -101,19 +94,19 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
         "stop_sequence": None,
         "usage": _counted(spent) | {"output_tokens": 1},
     }
-    before = event("message_start", message=head) + event("ping")
+    before = event_frame("message_start", message=head) + event_frame("ping")
     index = 0
     if reply.reasoning:
         yield before + _started(index, type="thinking", thinking="", signature="")
         for piece in pieces(reply.reasoning, reply.chunk):
             yield _delta(index, type="thinking_delta", thinking=piece)
         signature = _delta(index, type="signature_delta", signature=SIGNATURE)
-        before, index = signature + event("content_block_stop", index=index), index + 1
+        before, index = signature + event_frame("content_block_stop", index=index), index + 1
     if reply.text:
         yield before + _started(index, type="text", text="")
         for piece in pieces(reply.text, reply.chunk):
             yield _delta(index, type="text_delta", text=piece)
-        before, index = event("content_block_stop", index=index), index + 1
+        before, index = event_frame("content_block_stop", index=index), index + 1
     yield before
     for n, call in enumerate(reply.calls):
         yield from _call_frames(call, index + n, f"toolu_mock{number}_{n}", reply.chunk)
@@ -121,23 +114,23 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
     usage: JsonObject = {"output_tokens": spent.completion}
     if spent.reasoning:
         usage["output_tokens_details"] = {"thinking_tokens": spent.reasoning}
-    yield event("message_delta", delta=stop, usage=usage)
-    yield event("message_stop")
+    yield event_frame("message_delta", delta=stop, usage=usage)
+    yield event_frame("message_stop")
 
 
 def _call_frames(call: Call, index: int, identity: str, size: int) -> Iterator[bytes]:
     yield _started(index, type="tool_use", id=call.id or identity, name=call.name, input={})
     for piece in ("", *pieces(call.wire_arguments, size)):
         yield _delta(index, type="input_json_delta", partial_json=piece)
-    yield event("content_block_stop", index=index)
+    yield event_frame("content_block_stop", index=index)
 
 
 def _started(index: int, **block: object) -> bytes:
-    return event("content_block_start", index=index, content_block=block)
+    return event_frame("content_block_start", index=index, content_block=block)
 
 
 def _delta(index: int, **delta: object) -> bytes:
-    return event("content_block_delta", index=index, delta=delta)
+    return event_frame("content_block_delta", index=index, delta=delta)
 
 
 def _counted(spent: TokenCounts) -> JsonObject:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from msgspec import Raw
 
 from hermes.kit.sse import frame
 from hermes.testing.fake_openai.frames import JsonObject, pieces
 from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.server import encode_json
 
 SIGNATURE = "CiQB0e2Kbm9jaytzaWduYXR1cmU="
 
@@ -23,11 +23,7 @@ _REFUSALS: dict[str, tuple[int, str, str]] = {
     "unauthorized": (400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key."),
     "forbidden": (403, "PERMISSION_DENIED", "The caller does not have permission"),
     "out_of_credit": (402, "FAILED_PRECONDITION", "Your prepayment credits are depleted."),
-    "model_not_found": (
-        404,
-        "NOT_FOUND",
-        "models/mock-model is not found for API version v1beta.",
-    ),
+    "model_not_found": (404, "NOT_FOUND", "models/mock-model is not found for API version v1beta."),
     "rate_limited": (429, "RESOURCE_EXHAUSTED", "Resource has been exhausted."),
     "context_too_long": (
         400,
@@ -50,7 +46,7 @@ class GeminiDialect:
 
     def models(self, names: Sequence[str]) -> bytes:
         rows = [{"name": f"models/{name}", "inputTokenLimit": 1_048_576} for name in names]
-        return encode_json({"models": rows})
+        return msgspec.json.encode({"models": rows})
 
     def is_admitted(self, exchange: RecordedRequest, key: str) -> bool:
         return exchange.headers.get("x-goog-api-key") == key
@@ -74,7 +70,7 @@ def _error(status: int, kind: str, message: str) -> str:
     error: JsonObject = {"code": status, "message": message, "status": kind}
     if status == 429:
         error["details"] = [{"@type": _RETRY, "retryDelay": "7s"}]
-    return encode_json({"error": error}).decode()
+    return msgspec.json.encode({"error": error}).decode()
 
 
 def _frames(reply: Reply, path: str, number: int) -> Iterator[bytes]:
@@ -89,7 +85,7 @@ def _frames(reply: Reply, path: str, number: int) -> Iterator[bytes]:
         whole["responseId"] = f"mock{number}"
         if spent:
             whole["usageMetadata"] = _usage(spent)
-        return frame(encode_json(whole))
+        return frame(msgspec.json.encode(whole))
 
     yield event([])
     for piece in pieces(reply.reasoning, reply.chunk):

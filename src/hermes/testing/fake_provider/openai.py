@@ -3,10 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.frames import DONE, JsonObject, model_list, pieces, stream_frames
+from hermes.testing.fake_openai.frames import (
+    DONE,
+    JsonObject,
+    event_frame,
+    model_list,
+    pieces,
+    stream_frames,
+)
 from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts, error_answer
 from hermes.testing.fake_openai.server import RecordedRequest
-from hermes.testing.fake_provider.server import encode_json
 
 
 class OpenAiDialect:
@@ -43,14 +49,10 @@ class ResponsesDialect(OpenAiDialect):
 
     def failure(self, fault: Fault) -> bytes:
         error = {"code": fault.named or "server_error", "message": fault.body or "Mock fault"}
-        return event("response.failed", response=_response([], "failed") | {"error": error})
+        return event_frame("response.failed", response=_response([], "failed") | {"error": error})
 
     def frames(self, reply: Reply, exchange: RecordedRequest, number: int) -> list[bytes]:
         return list(_ResponseFrames(reply, str(exchange.json.get("model")), number).frames())
-
-
-def event(kind: str, **fields: object) -> bytes:
-    return frame(encode_json({"type": kind, **fields}), event=kind)
 
 
 def _response(
@@ -80,7 +82,7 @@ class _ResponseFrames:
 
     def _event(self, kind: str, **fields: object) -> bytes:
         self._sequence += 1
-        return event(kind, sequence_number=self._sequence, **fields)
+        return event_frame(kind, sequence_number=self._sequence, **fields)
 
     def frames(self) -> Iterator[bytes]:
         started = _response([], "in_progress", self._model, self._number)

@@ -6,13 +6,11 @@ from typing import Protocol
 
 import anyio
 import anyio.lowlevel
-import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.kit.http_server import shut_down_server
 from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, Script
-from hermes.testing.fake_openai.server import RecordedRequest, break_stream
+from hermes.testing.fake_openai.server import RecordedRequest, break_stream, listen
 
 
 class RecordedBody(Struct):
@@ -114,16 +112,5 @@ async def serve_provider(
     """Serve during the block; `server.url` has no path."""
     server = FakeProviderServer(script or Script(), dialect, recorded)
     web_server = web.Server(server.handle, handler_cancellation=True, access_log=None)
-    runner = web.ServerRunner(web_server, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        bound = runner.addresses[0]
-        server.url = f"http://{bound[0]}:{bound[1]}"
+    async with listen(web.ServerRunner(web_server, shutdown_timeout=0.1)) as server.url:
         yield server
-    finally:
-        await shut_down_server(runner)
-
-
-def encode_json(value: object) -> bytes:
-    return msgspec.json.encode(value)

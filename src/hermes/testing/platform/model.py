@@ -2,8 +2,11 @@
 
 Each `use:NAME` in a question calls the tool NAME, with the JSON object at the end of the question
 as arguments if there is one; `long` makes the answer longer than a post. The answer is `re: ` and
-the question, followed by the tool results. `hermes.testing.platform.model` serves this model over
-HTTP.
+the question, followed by the tool results.
+
+The model is served over the chat completions API. Each account has its own URL, so a request shows
+whose model was called. A question with `hang:connect` gets no response; with `hang:model` the
+response starts and stalls; with `hang:stream` it never ends; with `fail:model` it is rejected.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,10 +18,11 @@ from msgspec import Struct
 
 from hermes.agent.prompts import prompt_text
 from hermes.schema.errors import ModelError
-from hermes.testing.fake_openai.frames import DONE, completion, stream_frames
+from hermes.testing.fake_openai.frames import DONE, ChatBody, completion, stream_frames
 from hermes.testing.fake_openai.script import Call, Reply
 
 ANSWER_PREFIX = "re: "
+REFUSED = "This question is not for me."
 LONG_ANSWER_LINES = 12
 LONG_ANSWER_LINE = "and this is why the answer takes more than one post to say."
 
@@ -37,9 +41,9 @@ class ModelInput(Struct, frozen=True):
     result: bool = False
 
 
-def echo_reply(said: Iterable[ModelInput]) -> str | RequestedCall:
+def echo_reply(messages: Iterable[ModelInput]) -> str | RequestedCall:
     """Return the answer to the last question, or the next tool call it requests."""
-    question, results = last_question(said)
+    question, results = last_question(messages)
     instructions, brace, args = question.partition("{")
     wanted = [word.removeprefix("use:") for word in instructions.split() if word.startswith("use:")]
     if len(results) < len(wanted):
@@ -54,22 +58,19 @@ def echo_reply(said: Iterable[ModelInput]) -> str | RequestedCall:
     return text
 
 
-def last_question(said: Iterable[ModelInput]) -> tuple[str, list[str]]:
+def last_question(messages: Iterable[ModelInput]) -> tuple[str, list[str]]:
     """Return the last question of a user and the tool results after it.
 
     Unanswered questions are joined with the next one, so only the last paragraph counts.
     """
     note = prompt_text("resumed")
     results: list[str] = []
-    for message in reversed([*said]):
+    for message in reversed([*messages]):
         if message.result:
             results.insert(0, message.text)
         elif text := message.text.replace(note, "").strip():
             return text.rpartition("\n\n")[2], results
     raise ModelError("the request contains no question")
-
-
-REFUSED = "This question is not for me."
 
 
 class ModelCall(Struct, frozen=True):
@@ -81,35 +82,12 @@ class ModelCall(Struct, frozen=True):
     body: bytes
 
 
-class _Part(Struct):
-    text: str = ""
-
-
-class _RequestMessage(Struct):
-    role: str = ""
-    content: str | list[_Part] | None = None
-
-    def heard(self) -> ModelInput:
-        content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return ModelInput(text, self.role == "tool")
-
-
-class _ChatRequest(Struct):
-    messages: list[_RequestMessage]
-    model: str = ""
-    stream: bool = False
-
-
-_decoder = msgspec.json.Decoder(_ChatRequest)
-
-
-def _ignore_call(thought: ModelCall) -> None:
+def _ignore_call(call: ModelCall) -> None:
     """Do nothing; the default callback."""
 
 
 class FakeModelServer:
-    """Serves the echo model; `heard` is called with every request before it is answered."""
+    """Serves the echo model; `on_call` is called with every request before it is answered."""
 
     def __init__(self, on_call: Callable[[ModelCall], None] = _ignore_call) -> None:
         self.on_call = on_call
@@ -120,8 +98,12 @@ class FakeModelServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        asked = _decoder.decode(body)
-        messages = [one.heard() for one in asked.messages if one.role in {"user", "tool"}]
+        asked = msgspec.json.decode(body, type=ChatBody)
+        messages = [
+            ModelInput(item.text(), item.role == "tool")
+            for item in asked.messages
+            if item.role in {"user", "tool"}
+        ]
         self.calls += 1
         account, key = request.match_info["account"], request.headers.get("authorization", "")
         question = last_question(messages)[0]

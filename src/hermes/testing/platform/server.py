@@ -1,6 +1,6 @@
 """Serve the fake platform over HTTP: a gateway API and an API for the people in chats."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.kit.http_server import shut_down_server
+from hermes.testing.fake_openai.server import listen
 from hermes.testing.platform.model import FakeModelServer
 from hermes.testing.platform.state import NO_FAULTS, CallFault, FakePlatform, FaultRates, Update
 
@@ -45,7 +45,7 @@ class Updates(Struct, frozen=True):
 
 
 class PlatformServer:
-    """Serves the platform `truth` and the model `mind`.
+    """Serves the `platform` and its `model`.
 
     `hold` blocks calls of one kind until `release`.
     """
@@ -65,7 +65,7 @@ class PlatformServer:
         self.changed()
 
     def changed(self) -> None:
-        """Wake everything that waits for a change of the platform."""
+        """Wake everything that waits for a change to the platform."""
         self._changed.set()
         self._changed = anyio.Event()
 
@@ -115,42 +115,42 @@ class PlatformServer:
         account = request.match_info["account"]
         posting = msgspec.json.decode(await request.read(), type=Posting)
 
-        async def do() -> web.Response:
+        def do() -> web.Response:
             shown = self.platform.post(account, posting.chat, posting.text, posting.reply_to)
             self.changed()
             return _json({"id": shown.id})
 
-        return await self._troubled(request, "posts", do)
+        return await self._with_faults(request, "posts", do)
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         account, post = request.match_info["account"], request.match_info["post"]
         posting = msgspec.json.decode(await request.read(), type=Posting)
 
-        async def do() -> web.Response:
+        def do() -> web.Response:
             done = self.platform.edit(account, post, posting.text)
             self.changed()
             return _json({"id": post}) if done else web.Response(status=404)
 
-        return await self._troubled(request, "edits", do)
+        return await self._with_faults(request, "edits", do)
 
     async def _typing(self, request: web.Request) -> web.StreamResponse:
         typing = msgspec.json.decode(await request.read(), type=Typing)
         chat = (request.match_info["account"], typing.chat)
 
-        async def do() -> web.Response:
+        def do() -> web.Response:
             (self.platform.typing.add if typing.on else self.platform.typing.discard)(chat)
             return _json({})
 
-        return await self._troubled(request, "typing", do)
+        return await self._with_faults(request, "typing", do)
 
     async def _sign(self, request: web.Request) -> web.StreamResponse:
         sign = msgspec.json.decode(await request.read(), type=Reaction)
 
-        async def do() -> web.Response:
+        def do() -> web.Response:
             self.platform.reactions.append((sign.message, sign.sign))
             return _json({})
 
-        return await self._troubled(request, "signs", do)
+        return await self._with_faults(request, "signs", do)
 
     async def _say(self, request: web.Request) -> web.Response:
         written = msgspec.json.decode(await request.read(), type=WriteRequest)
@@ -166,29 +166,29 @@ class PlatformServer:
                 await self._changed.wait()
         return _json(lines[after:])
 
-    async def _troubled(
-        self, request: web.Request, kind: str, do: Callable[[], Awaitable[web.Response]]
+    async def _with_faults(
+        self, request: web.Request, kind: str, do: Callable[[], web.Response]
     ) -> web.StreamResponse:
-        truth, weather = self.platform, self.platform.fault_rates
-        truth.calls += 1
+        platform, rates = self.platform, self.platform.fault_rates
+        platform.calls += 1
         if kind in self._held:
             await self._held[kind].wait()
-        if weather.delay:
-            await anyio.sleep(truth.chance.random() * weather.delay)
-        match self._trouble((request.match_info["account"], kind)):
+        if rates.delay:
+            await anyio.sleep(platform.chance.random() * rates.delay)
+        match self._draw_fault((request.match_info["account"], kind)):
             case CallFault.NONE:
-                return await do()
+                return do()
             case CallFault.REFUSED:
                 return web.Response(status=409, text="The platform refused the call.")
             case CallFault.THROTTLED:
-                return _json({"wait": weather.wait}, status=429)
+                return _json({"wait": rates.wait}, status=429)
             case CallFault.DROPPED:
                 return _cut(request)
             case CallFault.LOST_REPLY:
-                await do()
+                do()
                 return _cut(request)
 
-    def _trouble(self, place: tuple[str, str]) -> CallFault:
+    def _draw_fault(self, place: tuple[str, str]) -> CallFault:
         """Choose a fault; two uncertain outcomes in a row would get the answer parked."""
         fault = self.platform.fault_rates.draw(self.platform.chance)
         doubtful = fault in {CallFault.DROPPED, CallFault.LOST_REPLY}
@@ -216,12 +216,5 @@ async def serve_platform(
     """Serve the platform on loopback during the block; port 0 picks a free one."""
     server = PlatformServer(FakePlatform(fault_rates, seed))
     runner = web.AppRunner(server.app(), handler_cancellation=True, shutdown_timeout=0.5)
-    await runner.setup()
-    site = web.TCPSite(runner, LOOPBACK, port)
-    await site.start()
-    host, bound = runner.addresses[0][:2]
-    server.url = f"http://{host}:{bound}"
-    try:
+    async with listen(runner, LOOPBACK, port) as server.url:
         yield server
-    finally:
-        await shut_down_server(runner)

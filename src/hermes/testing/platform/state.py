@@ -1,4 +1,4 @@
-"""Fault probabilities of the fake platform."""
+"""The state of the fake platform: written messages, update feeds, visible posts and faults."""
 
 import random
 from collections import deque
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
 from msgspec import Struct, field, structs
+
+GROUP_PREFIX = "group-"
 
 
 class CallFault(Enum):
@@ -63,9 +65,6 @@ SOME_FAULTS = FaultRates(
     cut_poll=0.05,
     delay=0.002,
 )
-
-
-GROUP_PREFIX = "group-"
 
 
 class WrittenMessage(Struct, frozen=True):
