@@ -155,7 +155,9 @@ async def test_unfinished_command_is_not_forgotten(tmp_path: Path) -> None:
 async def test_owner_trusts_a_file_with_its_current_content(tmp_path: Path) -> None:
     file = tmp_path / "work/AGENTS.md"
     async with open_profile(tmp_path) as app:
-        assert (await typed(app, "/trust")).startswith("This working directory has no instruction files")
+        assert (await typed(app, "/trust")).startswith(
+            "This working directory has no instruction files"
+        )
         member = make_scope(tmp_path, role=Role.MEMBER)
         await call_tool(app, member, "terminal", command=f"echo '{RULE}' > AGENTS.md")
         assert "AGENTS.md  not followed" in await typed(app, "/trust")
