@@ -38,13 +38,14 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
 
 ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
 """Some versions end a turn with this text instead of a notification."""
 OUTCOME_UNKNOWN = "Interrupted while running; the outcome is unknown."
 ALL_ITEMS = ""
 """Stands for all items until the end of the turn."""
+_SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
 MAX_START_DELAY = 2.0
 """Seconds by which codex may be late in reporting the start of a command."""
 
@@ -113,16 +114,16 @@ class EventMapper:
         self._running: dict[str, WatchedCommand] = {}
         self._unsandboxed: set[str] = set()
         self._handlers: Mapping[str, Callable[[Raw], list[RuntimeEvent]]] = {
-            protocol.ITEM_STARTED: self._begin,
-            protocol.ITEM_COMPLETED: self._complete,
+            protocol.ITEM_STARTED: self._on_item_started,
+            protocol.ITEM_COMPLETED: self._on_item_completed,
             protocol.TERMINAL_INPUT: self._on_terminal_input,
             protocol.USAGE_UPDATED: self._on_usage,
-            protocol.PLAN_UPDATED: self._plan,
-            protocol.DIFF_UPDATED: self._diff,
+            protocol.PLAN_UPDATED: self._on_plan,
+            protocol.DIFF_UPDATED: self._on_diff,
             protocol.ERROR: self._on_error,
             protocol.WARNING: self._on_error,
-            protocol.TURN_STARTED: self._start,
-            protocol.TURN_COMPLETED: self._finish,
+            protocol.TURN_STARTED: self._on_turn_started,
+            protocol.TURN_COMPLETED: self._on_turn_completed,
         }
 
     @property
@@ -214,12 +215,13 @@ class EventMapper:
                 return [TextDelta(note.delta)]
             case protocol.OUTPUT_DELTA | protocol.MCP_PROGRESS:
                 found, text = self._open.get(note.item_id), note.delta or note.message
-                shown = found is not None and found.emitted and text
-                return [ToolProgress(found.call.id, text)] if found and shown else []
+                if found is None or not found.emitted or not text:
+                    return []
+                return [ToolProgress(found.call.id, text)]
             case _:
                 return [ReasoningDelta(note.delta)]
 
-    def _begin(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_item_started(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
         item, self._last_time = note.item, max(self._last_time, note.started_at_ms / 1000)
         self.tool_ended = False
@@ -231,7 +233,7 @@ class EventMapper:
         self._open[item.id] = _OpenCall(work, untrusted=outcome_of_item(item).untrusted)
         return self._open_events()
 
-    def _complete(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_item_completed(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
         item, self._last_time = note.item, max(self._last_time, note.completed_at_ms / 1000)
         self.tool_ended = False
@@ -334,11 +336,11 @@ class EventMapper:
         self.usage_meter.feed(params, self.turn)
         return []
 
-    def _plan(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_plan(self, params: Raw) -> list[RuntimeEvent]:
         text = msgspec.json.decode(params, type=PlanNotification).description
         return [Notice(text)] if text else []
 
-    def _diff(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_diff(self, params: Raw) -> list[RuntimeEvent]:
         text = msgspec.json.decode(params, type=DiffNotification).description
         if not text or text == self._shown_diff:
             return []
@@ -352,12 +354,12 @@ class EventMapper:
             self.last_error = note.error
         return [Notice(f"Codex: {one_line(text, 300)}")] if text else []
 
-    def _start(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_turn_started(self, params: Raw) -> list[RuntimeEvent]:
         """Take the id of a turn that was not started by its own request, such as a compaction."""
         self.turn = self.turn or msgspec.json.decode(params, type=TurnNotification).turn.id
         return []
 
-    def _finish(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_turn_completed(self, params: Raw) -> list[RuntimeEvent]:
         end = msgspec.json.decode(params, type=TurnNotification).turn
         if not (self.turn and end.id) or end.id == self.turn:
             self.end = end
@@ -377,10 +379,8 @@ class EventMapper:
         for running in self._running.values():
             running.end()
         self._running.clear()
-        return [
-            *self._open_events(),
-            *self._close_partial(Stop.CANCELLED if cut else Stop.END),
-        ]
+        stop = Stop.CANCELLED if cut else Stop.END
+        return [*self._open_events(), *self._close_partial(stop)]
 
     def _close_partial(self, stop: Stop) -> list[RuntimeEvent]:
         """Codex never completes an interrupted answer, whether by steering or at the end."""
@@ -398,17 +398,8 @@ class EventMapper:
     def _message(self, calls: tuple[ToolCall, ...], stop: Stop) -> MessageAdded:
         thoughts = tuple(Reasoning(text) for text in self._thoughts if text.strip())
         text = (Text(self._text),) if self._text else ()
-        message: Message = Assistant(
-            new_id("msg"),
-            (*thoughts, *text, *calls),
-            stop,
-            self.usage_meter.take(),
-            self._model,
-            self._provider,
-        )
+        parts, usage = (*thoughts, *text, *calls), self.usage_meter.take()
+        message = Assistant(new_id("msg"), parts, stop, usage, self._model, self._provider)
         self._thoughts, self._text = [], ""
         self.last_message = message.id
         return MessageAdded(message)
-
-
-_SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})

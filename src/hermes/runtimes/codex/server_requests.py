@@ -219,10 +219,9 @@ class ServerRequestHandler:
             folder=request.cwd or self._runtime_request.scope.workspace,
             reason=request.reason or "",
             detail=detail if request.command else "",
-            seal=request_digest(params),
         )
         # A request that cannot be shown cannot be allowed.
-        if not approval.action or not await self._is_allowed(approval):
+        if not approval.action or not await self._is_allowed(approval, params):
             return {"decision": DECLINE}
         self._mapper.allow_unsandboxed(request.item_id)
         return {"decision": ACCEPT}
@@ -240,9 +239,8 @@ class ServerRequestHandler:
             folder=self._runtime_request.scope.workspace,
             reason=request.reason or "",
             detail=detail,
-            seal=request_digest(params),
         )
-        allowed = bool(action) and await self._is_allowed(approval)
+        allowed = bool(action) and await self._is_allowed(approval, params)
         return {"decision": ACCEPT if allowed else DECLINE}
 
     async def _permissions(self, params: Raw) -> Json:
@@ -255,9 +253,8 @@ class ServerRequestHandler:
             reaching=Isolation.BEYOND,
             folder=request.cwd or "",
             reason=request.reason or "",
-            seal=request_digest(params),
         )
-        if not await self._is_allowed(approval):
+        if not await self._is_allowed(approval, params):
             return {"permissions": {}, "scope": "turn"}
         self._mapper.allow_unsandboxed(ALL_ITEMS)
         return {"permissions": Raw(wanted.encode()), "scope": "turn"}
@@ -287,9 +284,8 @@ class ServerRequestHandler:
                 action=f"{request.message} {arguments}".strip(),
                 reaching=Isolation.BEYOND,
                 folder=self._runtime_request.scope.workspace,
-                seal=request_digest(params),
             )
-            allowed = await self._is_allowed(approval)
+            allowed = await self._is_allowed(approval, params)
             return {"action": ACCEPT, "content": {}} if allowed else {"action": DECLINE}
         content: Json = {}
         for name, field in fields.items():
@@ -339,10 +335,12 @@ class ServerRequestHandler:
         content = [{"type": "inputText", "text": text or "(no output)"}]
         return {"contentItems": content, "success": not result.failed}
 
-    async def _is_allowed(self, approval: ApprovalRequest) -> bool:
+    async def _is_allowed(self, approval: ApprovalRequest, params: Raw) -> bool:
         if self._approvals is None:
             return False
-        approval = structs.replace(approval, foreign=self._mapper.has_untrusted_text)
+        approval = structs.replace(
+            approval, foreign=self._mapper.has_untrusted_text, seal=request_digest(params)
+        )
         decision = await self._approvals.decide(self._runtime_request.scope, approval, self._show)
         return decision.allowed
 

@@ -12,6 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.store import Blobs
@@ -155,16 +156,9 @@ class CodexTurn:
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
         """Process messages to the end, while forwarding steering messages."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as group:
+        async with background_tasks() as group:
             group.start_soon(self._forward_steering)
-            try:
-                await self._follow(incoming, group)
-            except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            await self._follow(incoming, group)
 
     async def _follow(
         self, incoming: MemoryObjectReceiveStream[RpcMessage], group: TaskGroup

@@ -14,6 +14,7 @@ from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.runtimes.proxy.attachments import part_text
 from hermes.runtimes.proxy.errors import (
     MAX_ERROR_BODY,
+    LinkBroken,
     connection_error,
     nothing_to_answer,
     request_rejected,
@@ -251,7 +252,7 @@ class ChatRuntime:
                     while not mapper.done and (piece := await self._next(pieces, mapper)):
                         if text := mapper.feed(piece):
                             await emit(TextDelta(text))
-                except _ReadFailed as error:
+                except LinkBroken as error:
                     if not mapper.is_complete:
                         raise connection_error(error.cause, remote.read, remote.key) from error
                 except RemoteError as error:
@@ -321,26 +322,18 @@ def _turn_end(stop: Stop) -> TurnEnd:
     return TurnEnd(Outcome.DONE)
 
 
-class _ReadFailed(Exception):
-    """The connection broke while the answer was read."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
 async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     try:
         async for piece in response.content.iter_any():
             yield piece
     except _NETWORK_ERRORS as error:
-        raise _ReadFailed(error) from error
+        raise LinkBroken(error) from error
 
 
 async def _read_error_body(response: aiohttp.ClientResponse, seconds: float) -> bytes:
     """Read an error body within these limits, ignoring connection errors."""
     body = b""
-    with anyio.move_on_after(seconds), suppress(_ReadFailed):
+    with anyio.move_on_after(seconds), suppress(LinkBroken):
         async with aclosing(_read_chunks(response)) as pieces:
             async for piece in pieces:
                 body += piece

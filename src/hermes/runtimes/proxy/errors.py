@@ -26,6 +26,14 @@ MAX_ERROR_BODY = 64 * 1024
 """Bytes to read of an error body."""
 
 
+class LinkBroken(Exception):
+    """The connection failed or broke."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.cause = cause
+
+
 def request_rejected(status: int, body: bytes, key: str) -> ModelError:
     """Return the error for a response with an error status."""
     kind, hint = _error_for_status(status)

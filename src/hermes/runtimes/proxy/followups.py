@@ -22,10 +22,10 @@ from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway, remote_session_id
+from hermes.runtimes.proxy.errors import LinkBroken
 from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
     GatewayClient,
-    LinkBroken,
     RequestRejected,
 )
 from hermes.schema.errors import HermesError, ModelError, StoreError

@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
+from contextlib import asynccontextmanager
 from typing import Self
 
 import aiohttp
@@ -16,6 +15,7 @@ from hermes.kit.sse import SseEvent, SseReader, SseTooLong
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
 from hermes.runtimes.proxy.errors import (
     MAX_ERROR_BODY,
+    LinkBroken,
     connection_error,
     request_rejected,
     stream_invalid,
@@ -47,14 +47,6 @@ PROBE_TIMEOUT = 15.0
 """Seconds without a response after which the request is repeated."""
 UNSUPPORTED_STATUSES = frozenset({404, 405, 501})
 """Responses of a server that does not support the path."""
-
-
-class LinkBroken(Exception):
-    """The connection failed or broke."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
-        self.cause = cause
 
 
 class RequestRejected(Exception):
@@ -102,7 +94,6 @@ class GatewayClient:
     def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
         self._remote = remote
         self._clock = clock
-        self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -110,17 +101,12 @@ class GatewayClient:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=remote.connect, sock_read=remote.silence_timeout
         )
-        session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
-        self._session = await self._stack.enter_async_context(session)
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stack.aclose()
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
 
     async def call(
         self, method: str, path: str, body: bytes | None = None, **headers: str

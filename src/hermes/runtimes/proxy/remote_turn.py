@@ -23,6 +23,7 @@ from hermes.runtimes.proxy.chat_runtime import (
     remote_session_id,
 )
 from hermes.runtimes.proxy.errors import (
+    LinkBroken,
     quote,
     roles_unsupported,
     run_interrupted,
@@ -36,7 +37,6 @@ from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
     UNSUPPORTED_STATUSES,
     GatewayClient,
-    LinkBroken,
     RemoteCapabilities,
     RequestRejected,
     RetryTimer,
