@@ -4,37 +4,22 @@ import logging
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from msgspec import Struct, structs
+from msgspec import structs
 
-from hermes.kit.clock import Clock
-from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeCompaction, RuntimeRequest, TurnEnd
-from hermes.ports.store import Blobs, Store
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import process_ended, request_timed_out, turn_failed
 from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.protocol import Json, RpcMessage
 from hermes.runtimes.codex.server import AppServer
-from hermes.runtimes.codex.service import CodexService, CodexTimeouts
+from hermes.runtimes.codex.service import CodexTimeouts
 from hermes.runtimes.codex.thread_store import ThreadStore
-from hermes.runtimes.codex.threads import OpenThread, Threads, ThreadSettings
-from hermes.runtimes.codex.turn import CodexTurn, CodexTurnDeps, WatchCommand
+from hermes.runtimes.codex.threads import OpenThread, Threads
+from hermes.runtimes.codex.turn import CodexDeps, CodexTurn
 from hermes.schema.errors import ModelError, Unauthorized
 from hermes.schema.events import Notice
 
 log = logging.getLogger(__name__)
-
-
-class CodexDeps(Struct, frozen=True, kw_only=True):
-    """The dependencies of the codex runtime."""
-
-    service: CodexService
-    store: Store | None
-    clock: Clock
-    settings: ThreadSettings = ThreadSettings()
-    blobs: Blobs | None = None
-    approvals: Approvals | None = None
-    watch_command: WatchCommand | None = None
 
 
 class CodexRuntime:
@@ -44,21 +29,10 @@ class CodexRuntime:
 
     def __init__(self, deps: CodexDeps) -> None:
         self.deps = deps
-        timeouts = deps.service.timeouts
         self.last_turn: CodexTurn | None = None
         """The most recent turn."""
         self._store = ThreadStore(deps.store, deps.clock)
-        self._threads = Threads(self._store, deps.settings, timeouts)
-        self._turn_deps = CodexTurnDeps(
-            clock=deps.clock,
-            save_thread=self._store.put,
-            timeouts=timeouts,
-            model=deps.settings.model,
-            effort=deps.settings.effort,
-            blobs=deps.blobs,
-            approvals=deps.approvals,
-            watch_command=deps.watch_command,
-        )
+        self._threads = Threads(self._store, deps.settings, deps.service.timeouts)
 
     async def open(self, runtime_request: RuntimeRequest) -> str:
         """Open the session's thread and return its id."""
@@ -80,7 +54,7 @@ class CodexRuntime:
             thread = await self._threads.open(server, runtime_request)
             if 0 < self.deps.settings.compact_at <= thread.filled.share:
                 thread = await self._compact_before_turn(server, thread, runtime_request, emit)
-            turn = CodexTurn(self._turn_deps, server, thread, runtime_request, emit)
+            turn = CodexTurn(self.deps, self._store, server, thread, runtime_request, emit)
             self.last_turn = turn
             return await self._run(turn, server)
 

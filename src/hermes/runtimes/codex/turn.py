@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -15,7 +15,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
-from hermes.ports.store import Blobs
+from hermes.ports.store import Blobs, Store
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import (
     RETRY_HINT,
@@ -29,9 +29,9 @@ from hermes.runtimes.codex.notifications import TurnNotification, UsageMeter
 from hermes.runtimes.codex.protocol import Json, RpcId, RpcMessage
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.server_requests import ServerRequestHandler, UnknownRequest
-from hermes.runtimes.codex.service import CodexTimeouts
-from hermes.runtimes.codex.thread_store import StoredThread
-from hermes.runtimes.codex.threads import OpenThread, user_input
+from hermes.runtimes.codex.service import CodexService
+from hermes.runtimes.codex.thread_store import ThreadStore
+from hermes.runtimes.codex.threads import OpenThread, ThreadSettings, user_input
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import MessageAdded, Notice, Outcome
 from hermes.schema.messages import User
@@ -59,12 +59,13 @@ than the owner can influence it, and the scope of the turn.
 """
 
 
-class CodexTurnDeps(Struct, frozen=True, kw_only=True):
+class CodexDeps(Struct, frozen=True, kw_only=True):
+    """The dependencies of the codex runtime."""
+
+    service: CodexService
+    store: Store | None
     clock: Clock
-    save_thread: Callable[[str, StoredThread], Awaitable[None]]
-    timeouts: CodexTimeouts
-    model: str = ""
-    effort: str = ""
+    settings: ThreadSettings = ThreadSettings()
     blobs: Blobs | None = None
     approvals: Approvals | None = None
     watch_command: WatchCommand | None = None
@@ -79,26 +80,29 @@ class CodexTurn:
 
     def __init__(
         self,
-        deps: CodexTurnDeps,
+        deps: CodexDeps,
+        store: ThreadStore,
         server: AppServer,
         thread: OpenThread,
         runtime_request: RuntimeRequest,
         emit: EmitRuntimeEvent,
     ) -> None:
         self._deps = deps
+        self._timeouts = deps.service.timeouts
+        self._store = store
         self._server = server
         self._thread = thread
         self.thread = thread.id
         self._runtime_request = runtime_request
         self._emit = emit
-        self.mapper = EventMapper(deps.model or thread.model, thread.provider)
+        self.mapper = EventMapper(deps.settings.model or thread.model, thread.provider)
         self.mapper.last_message = thread.last_known
         self.mapper.usage_meter = UsageMeter(server.token_totals.get(thread.id), thread.filled)
         self._request_handler = ServerRequestHandler(
             deps.approvals, deps.clock, runtime_request, emit, self.mapper
         )
         self._pending_requests: dict[RpcId, anyio.CancelScope] = {}
-        self._deadline = anyio.current_time() + deps.timeouts.deadline
+        self._deadline = anyio.current_time() + self._timeouts.deadline
         self._silence_deadline = math.inf
         self.id = ""
         self.retire = False
@@ -126,14 +130,14 @@ class CodexTurn:
         params: Json = {"threadId": self._thread.id, "input": await user_input(asked, deps.blobs)}
         if asked:
             params["clientUserMessageId"] = asked[-1].id
-        if deps.model and deps.model != self._thread.model:
-            params["model"] = deps.model
-        if deps.effort:
-            params["effort"] = deps.effort
+        if deps.settings.model and deps.settings.model != self._thread.model:
+            params["model"] = deps.settings.model
+        if deps.settings.effort:
+            params["effort"] = deps.settings.effort
         try:
             # An interruption must know which turn to end.
             with anyio.CancelScope(shield=True):
-                response = await self._server.call(protocol.TURN_START, params, deps.timeouts.turn)
+                response = await self._server.call(protocol.TURN_START, params, self._timeouts.turn)
                 self.id = msgspec.json.decode(response, type=TurnNotification).turn.id
                 self.mapper.last_message = asked[-1].id if asked else self._thread.last_known
                 await self.save()
@@ -152,7 +156,7 @@ class CodexTurn:
         if meter.total is not None:
             self._server.token_totals[self._thread.id] = meter.total
         kept = self._thread.to_stored(self.mapper.last_message, meter.filled, ended)
-        await self._deps.save_thread(self._runtime_request.scope.session, kept)
+        await self._store.put(self._runtime_request.scope.session, kept)
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
         """Process messages to the end, while forwarding steering messages."""
@@ -208,7 +212,7 @@ class CodexTurn:
         """After the end of a tool, some notification has to follow."""
         if method not in protocol.NOTIFICATIONS:
             return
-        quiet = self._deps.timeouts.quiet if self.mapper.tool_ended else math.inf
+        quiet = self._timeouts.quiet if self.mapper.tool_ended else math.inf
         self._silence_deadline = anyio.current_time() + quiet
 
     def _seconds_left(self) -> float:
@@ -218,7 +222,7 @@ class CodexTurn:
         return max(0.0, until - anyio.current_time())
 
     def _check_deadlines(self) -> None:
-        now, timeouts = anyio.current_time(), self._deps.timeouts
+        now, timeouts = anyio.current_time(), self._timeouts
         if self._pending_requests:
             return
         if now >= self._deadline:
@@ -269,7 +273,7 @@ class CodexTurn:
             "input": await user_input([message], self._deps.blobs),
         }
         try:
-            await self._server.call(protocol.TURN_STEER, params, self._deps.timeouts.turn)
+            await self._server.call(protocol.TURN_STEER, params, self._timeouts.turn)
         except ModelError as error:
             log.info("codex did not accept a steering message: %s", error)
 
@@ -287,7 +291,7 @@ class CodexTurn:
         """End the turn and its running command, which an interrupt alone does not stop."""
         if self._server.dead or self.mapper.end is not None or not self.id:
             return
-        timeout = self._deps.timeouts.interrupt
+        timeout = self._timeouts.interrupt
         thread: Json = {"threadId": self._thread.id}
         turn: Json = {**thread, "turnId": self.id}
         try:
