@@ -86,7 +86,6 @@ class AuthFile:
         return _credentials(self._read(), provider)
 
     def all_credentials(self) -> dict[str, list[Credential]]:
-        """Return the credentials by provider."""
         document = self._read()
         return {name: _credentials(document, name) for name in sorted(_table(document, POOL_KEY))}
 

@@ -77,15 +77,11 @@ def data_url(media: Media, data: bytes) -> str:
 
 
 class InlineImage(Struct, frozen=True):
-    """An image with its data, in base64."""
-
     media_type: str
     data: str
 
 
 class LinkedImage(Struct, frozen=True):
-    """An image with only a URL."""
-
     url: str
 
 

@@ -91,8 +91,6 @@ class KeyedModel:
 
 
 class _RequestState:
-    """The progress of one call."""
-
     def __init__(self, routes: list[KeyedModel]) -> None:
         self.remaining = routes[1:]
         self.model = routes[0]

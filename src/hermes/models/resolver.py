@@ -291,7 +291,6 @@ class _Resolver:
     def _custom_keys(
         self, custom: CustomProvider, selection: ModelSelection, url: str
     ) -> tuple[tuple[str, ...], str]:
-        """Return the keys of a custom provider, as `_keys` does."""
         pool = self._settings.pools.get(custom.name, ())
         api_key, key_env = custom.api_key, custom.key_env
         if selection.api_key or selection.key_env:

@@ -60,7 +60,6 @@ def normalize_url(url: str) -> str:
 
 
 def api_mode_for(provider: Provider, url: str) -> str:
-    """Return the default API mode for an address."""
     if url.endswith(("/anthropic", "/anthropic/v1")):
         return ANTHROPIC
     return _MODES_BY_HOST.get(host_of(url)) or _MODES_BY_PROVIDER.get(provider.name, CHAT)

@@ -49,7 +49,6 @@ def names_in(question: str) -> list[str]:
 
 
 def urls_in(question: str) -> list[str]:
-    """Return the URLs."""
     return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(question)))
 
 
@@ -96,7 +95,6 @@ class ToolStep(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """A heading for the result."""
         if self.failed:
             return "Error:"
         args = call_arguments(self.call)
@@ -185,7 +183,6 @@ class TurnState:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last step failed."""
         return bool(self.steps) and self.steps[-1].failed
 
     @property
@@ -213,7 +210,6 @@ class TurnState:
 
 
 def turn_state_of(messages: Sequence[Message], *, has_file_tools: bool = True) -> TurnState:
-    """Return the state of the current turn."""
     turn = TurnState()
     for message in messages:
         match message:

@@ -36,8 +36,6 @@ MAX_OUTPUT = 700
 
 
 class EngineMessage(Struct):
-    """A message in the engine's format."""
-
     role: str
     content: str
 

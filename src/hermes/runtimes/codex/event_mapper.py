@@ -67,9 +67,7 @@ class WatchedCommand(Protocol):
         """Mark everything it writes as untrusted."""
         ...
 
-    def end(self) -> None:
-        """Stop tracking it."""
-        ...
+    def end(self) -> None: ...
 
 
 class _OpenCall:

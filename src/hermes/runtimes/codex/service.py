@@ -112,7 +112,6 @@ class CodexService:
         return ready.server
 
     async def _run_process(self, ready: "_StartResult", begin: int) -> None:
-        """Run a process from its start to its end."""
         try:
             async with self._deps.launch(self._command()) as process:
                 server = AppServer(process, lambda: run_sync(self._log_tail, begin))

@@ -60,8 +60,6 @@ than the owner can influence it, and the scope of the turn.
 
 
 class CodexDeps(Struct, frozen=True, kw_only=True):
-    """The dependencies of the codex runtime."""
-
     service: CodexService
     store: Store | None
     clock: Clock

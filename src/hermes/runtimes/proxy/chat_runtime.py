@@ -66,8 +66,6 @@ class ChatMessage(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """The body of a request."""
-
     messages: Sequence[ChatMessage]
     model: str = MODEL
     stream: bool = True
@@ -150,14 +148,31 @@ class RemoteError(Exception):
         self.body = body
 
 
-class ChatStreamMapper:
-    """Decodes one streamed answer, and keeps what has arrived so remote."""
+class AnswerText:
+    """The text of an answer so far, up to a limit."""
 
-    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
-        self._reader = SseReader(limit)
-        self._decoder = msgspec.json.Decoder(_Chunk)
+    def __init__(self) -> None:
         self._texts: list[str] = []
         self._size = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def _add(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ANSWER:
+            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
+        self._texts.append(text)
+
+
+class ChatStreamMapper(AnswerText):
+    """Decodes one streamed answer, and keeps what has arrived so far."""
+
+    def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        super().__init__()
+        self._reader = SseReader(limit)
+        self._decoder = msgspec.json.Decoder(_Chunk)
         self._finish = ""
         self._usage = Usage()
         self.done = False
@@ -171,10 +186,6 @@ class ChatStreamMapper:
     def has_failed(self) -> bool:
         """Whether the answer ended with an error."""
         return self._finish in _FAILED_REASONS
-
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
 
     def feed(self, data: bytes) -> str:
         """Return the text completed by these bytes."""
@@ -206,12 +217,6 @@ class ChatStreamMapper:
             self._finish = choice.finish_reason or self._finish
             if choice.delta is not None and choice.delta.content:
                 self._add(choice.delta.content)
-
-    def _add(self, text: str) -> None:
-        self._size += len(text)
-        if self._size > MAX_ANSWER:
-            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._texts.append(text)
 
 
 class ChatRuntime:

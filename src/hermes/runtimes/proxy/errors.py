@@ -35,13 +35,11 @@ class LinkBroken(Exception):
 
 
 def request_rejected(status: int, body: bytes, key: str) -> ModelError:
-    """Return the error for a response with an error status."""
     kind, hint = _error_for_status(status)
     return kind(f"⚠️ Proxy error ({status}): {_quoted_message(body, key)}.", hint=hint)
 
 
 def stream_error(body: bytes, key: str) -> ModelError:
-    """Return the error for an error within a stream."""
     return Overloaded(f"⚠️ Proxy error: {_quoted_message(body, key)}.", hint="Try again.")
 
 
@@ -54,7 +52,6 @@ def roles_unsupported() -> ModelError:
 
 
 def connection_error(error: Exception, read: float, key: str) -> ModelError:
-    """Return the error for a missing or broken connection."""
     hint = f"Check {URL_VARIABLE} and that the remote gateway is running."
     match error:
         case aiohttp.ConnectionTimeoutError():

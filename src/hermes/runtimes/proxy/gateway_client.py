@@ -68,7 +68,6 @@ class RetryTimer:
         self._since = 0.0
 
     def reset(self) -> None:
-        """Reset after progress."""
         self._attempts = 0
 
     async def wait(self, error: LinkBroken | RequestRejected) -> None:
@@ -128,10 +127,6 @@ class GatewayClient:
                 return await self.call(method, path, body, **headers)
             except (LinkBroken, RequestRejected) as error:
                 await retries.wait(error)
-
-    def events(self, run: str, after: int) -> AsyncGenerator[SseEvent]:
-        """Stream the events of a run after that number."""
-        return self.stream(f"{RUNS_PATH}/{run}/events", after)
 
     async def stream(self, path: str, after: int) -> AsyncGenerator[SseEvent]:
         """Stream what follows that number. Raises `LinkBroken` or `RequestRefused`."""

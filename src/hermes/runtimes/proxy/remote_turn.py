@@ -228,7 +228,8 @@ class RemoteTurn:
     async def _listen(self, retries: RetryTimer, group: TaskGroup) -> None:
         """Read until the remote gateway closes the stream, or the link breaks."""
         mapper = self._mapper
-        async with aclosing(self._client.events(self._run, mapper.last_number)) as events:
+        path = f"{RUNS_PATH}/{self._run}/events"
+        async with aclosing(self._client.stream(path, mapper.last_number)) as events:
             async for event in events:
                 if not event.id.isdecimal():
                     continue

@@ -16,10 +16,9 @@ from hermes.runtimes.proxy.attachments import (
     part_text,
 )
 from hermes.runtimes.proxy.chat_runtime import (
-    MAX_ANSWER,
     MODEL,
     PROVIDER,
-    AnswerTooLong,
+    AnswerText,
     is_question,
     turn_messages,
 )
@@ -212,13 +211,12 @@ def _message_text(message: User | Assistant) -> str:
     return "\n".join(map(part_text, message.parts))
 
 
-class RunEventMapper:
+class RunEventMapper(AnswerText):
     """Decodes the events of one run, each only once, however often the link breaks."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._decoder = msgspec.json.Decoder(RemoteEvent)
-        self._texts: list[str] = []
-        self._size = 0
         self.last_number = 0
         """The number of the last event, after which a reconnect continues."""
         self.end: RemoteEvent | None = None
@@ -230,10 +228,6 @@ class RunEventMapper:
         """Questions that were answered, here or there."""
         self.applied: list[str] = []
         """Steering messages that the run has read."""
-
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
 
     def feed(self, number: int, data: bytes) -> Sequence[RuntimeEvent]:
         """Return the events; none if it is a repeat. Raises `msgspec.DecodeError`."""
@@ -306,12 +300,6 @@ class RunEventMapper:
         self._texts = [text]
         reset = StreamReset("the remote gateway restarted its answer")
         return [reset, TextDelta(text)] if text else [reset]
-
-    def _add(self, text: str) -> None:
-        self._size += len(text)
-        if self._size > MAX_ANSWER:
-            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._texts.append(text)
 
 
 class SteeringTracker:
