@@ -21,7 +21,7 @@ from hermes.ports.runtime import ReadSteering, no_steering
 from hermes.ports.sandbox import Process
 from hermes.ports.tool import Tool
 from hermes.ports.turn import Emit
-from hermes.runtimes.codex.runtime import CodexDeps, CodexRuntime
+from hermes.runtimes.codex.runtime import CodexRuntime
 from hermes.runtimes.codex.service import (
     CodexService,
     CodexServiceDeps,
@@ -30,6 +30,7 @@ from hermes.runtimes.codex.service import (
     open_service,
 )
 from hermes.runtimes.codex.threads import ThreadSettings
+from hermes.runtimes.codex.turn import CodexDeps
 from hermes.sandbox.spawner import Spawner, SpawnRequest
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded
 from hermes.schema.messages import Media, Message, Text, User

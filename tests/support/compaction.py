@@ -17,8 +17,8 @@ from hermes.compaction.summary import SummaryWriter
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
 from hermes.kit.redact import Redactor
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire_model import ServedModel
 from hermes.ports.model import Model, ModelRequest
 from hermes.ports.tool import Tool, ToolContext
 from hermes.schema.errors import ModelError
@@ -57,7 +57,7 @@ def is_summary_request(request: ModelRequest) -> bool:
 
 def request_body(request: ModelRequest) -> bytes:
     """The request as sent to a provider: tools, prompt, messages."""
-    return ChatRequestCodec("scripted", "testing", ModelProfile()).body(request)
+    return ChatWire(ServedModel(model="scripted", provider="testing", window=1)).body(request)
 
 
 class CountingModel(ScriptedModel):

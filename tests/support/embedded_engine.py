@@ -11,8 +11,9 @@ import pytest
 from hermes.app.embedded_models import engine_env, fetch_model, process_launcher
 from hermes.config.env import Env, process_env
 from hermes.kit.clock import SystemClock
+from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.download import DownloadProgress
-from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts, open_engine_pool
+from hermes.models.embedded.engine import EngineDeps, EnginePool, EngineTimeouts
 from hermes.models.embedded.model import EmbeddedModel, EngineQueue
 from hermes.models.embedded.weights import FOLDER_NAME, ModelFolder, Weights, find_weights
 from hermes.models.images import ImageUrls
@@ -49,16 +50,17 @@ class EmptyBlobs:
 
 @asynccontextmanager
 async def running_engine_pool(
-    patience: EngineTimeouts = EngineTimeouts(),  # noqa: B008 - frozen
+    timeouts: EngineTimeouts = EngineTimeouts(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[EnginePool]:
     with Spawner() as door:
         parts = EngineDeps(
             launch=process_launcher(door, "the embedded model"),
             env=engine_env(process_env()),
             threads=1,
-            timeouts=patience,
+            timeouts=timeouts,
         )
-        async with open_engine_pool(parts) as engines:
+        async with background_tasks() as group:
+            engines = EnginePool(parts, group)
             yield engines
 
 

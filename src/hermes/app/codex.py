@@ -41,8 +41,8 @@ from hermes.session.runner import Planner
 
 if TYPE_CHECKING:
     from hermes.ports.turn import TurnHooks
-    from hermes.runtimes.codex.runtime import CodexDeps
     from hermes.runtimes.codex.service import CodexServiceDeps, ProcessCommand
+    from hermes.runtimes.codex.turn import CodexDeps
     from hermes.tools.provenance.command_provenance import WatchedCommand
     from hermes.tools.provenance.file_provenance import FileProvenance
 
@@ -283,8 +283,8 @@ class Codex:
             return self._parts
 
     def _open(self) -> "CodexDeps":
-        from hermes.runtimes.codex.runtime import CodexDeps  # noqa: PLC0415 - as above
         from hermes.runtimes.codex.service import CodexService  # noqa: PLC0415 - as above
+        from hermes.runtimes.codex.turn import CodexDeps  # noqa: PLC0415 - as above
 
         deps = self._deps
         program = codex_program(deps.env)

@@ -50,7 +50,7 @@ def remote_gateway(config: Config, env: Mapping[str, str]) -> "RemoteGateway | N
         key=env.get(KEY_VARIABLE, "").strip(),
         connect=settings.connect_timeout or NO_TIMEOUT,
         read=settings.idle_timeout or NO_TIMEOUT,
-        patience=settings.link_timeout,
+        reconnect_timeout=settings.link_timeout,
         total=settings.total_timeout,
     )
 

@@ -17,8 +17,9 @@ from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.ids import new_id
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
-from hermes.runtimes.codex.runtime import CodexDeps, CodexRuntime
+from hermes.runtimes.codex.runtime import CodexRuntime
 from hermes.runtimes.codex.service import CodexTimeouts, open_service
+from hermes.runtimes.codex.turn import CodexDeps
 from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import HermesError
 from hermes.schema.events import MessageAdded, Outcome

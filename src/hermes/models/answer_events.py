@@ -94,16 +94,16 @@ class AnswerEvents:
         self._content = response.content
         self._coalescing: asyncio.Future[None] | None = None
         self._content.on_eof(self._end_pause)
-        self._whole = response.content_type == "application/json"
+        self._is_json = response.content_type == "application/json"
         self._reader = SseReader(_MAX_EVENT)
         self._loop = asyncio.get_running_loop()
         self._watch = _ReadDeadline(self._loop)
-        self._begun_at = self._moved_at = self._loop.time()
+        self._started_at = self._moved_at = self._loop.time()
         self._moved = False
         self._bytes = 0
         self.received_done = False
         self.done = False
-        connection = None if self._whole else response.connection
+        connection = None if self._is_json else response.connection
         if connection is not None and connection.protocol is not None:
             connection.protocol.read_timeout = None
         coalescer.answers += 1
@@ -125,32 +125,32 @@ class AnswerEvents:
             self._moved_at = now
         settings = self._settings
         pause = settings.grace if finishing else settings.max_pause
-        due = min(self._moved_at + pause, self._begun_at + settings.total)
+        due = min(self._moved_at + pause, self._started_at + settings.total)
         # Data that is already buffered is read without a wait, so the timer would not catch it.
         data: bytes | None = None
-        if now < due and self._whole:
+        if now < due and self._is_json:
             with self._watch.until(due):
                 data = await read_all(self._content, _MAX_BODY)
         elif now < due:
-            gathered = b"" if finishing else await self._gathered()
-            if gathered:
-                return self._batch(gathered)
+            coalesced = b"" if finishing else await self._read_coalesced()
+            if coalesced:
+                return self._batch(coalesced)
             with self._watch.until(min(due, now + settings.idle)):
                 data = await self._content.readany()
         if data is None and not finishing:
             raise self._timeout_error()
-        if self._whole:
+        if self._is_json:
             self.done = True
             return [data or b""]
         return self._batch(data or b"")
 
-    async def _gathered(self) -> bytes:
+    async def _read_coalesced(self) -> bytes:
         """Return what arrived during the coalescing pause.
 
         Without a pause, and for the first read, it returns nothing.
         """
         content = self._content
-        if not self._coalescer.pause or self._moved_at == self._begun_at or content.is_eof():
+        if not self._coalescer.pause or self._moved_at == self._started_at or content.is_eof():
             return b""
         # Read first, so that the data is not lost if the connection breaks during the pause.
         data = content.read_nowait()
@@ -165,7 +165,7 @@ class AnswerEvents:
 
     def _timeout_error(self) -> TimeoutError:
         now, settings = self._loop.time(), self._settings
-        if now >= self._begun_at + settings.total:
+        if now >= self._started_at + settings.total:
             return TimeoutError()
         if now >= self._moved_at + settings.max_pause:
             return NoProgress()
@@ -195,6 +195,5 @@ class AnswerEvents:
     async def drain(self) -> None:
         """Read the last bytes of a finished response, so that its connection can be reused."""
         if self.received_done and not self._content.at_eof():
-            broken_end = (aiohttp.ClientError, TimeoutError, OSError)
-            with anyio.move_on_after(0.1), suppress(*broken_end):
+            with anyio.move_on_after(0.1), suppress(aiohttp.ClientError, TimeoutError, OSError):
                 await self._content.readany()

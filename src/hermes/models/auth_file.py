@@ -11,8 +11,8 @@ only their fingerprint is stored.
 
 import fcntl
 import os
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -61,11 +61,9 @@ class Credential(Struct, frozen=True, kw_only=True):
         if self.last_status != EXHAUSTED:
             return 0.0
         until = parse_timestamp(self.last_error_reset_at)
-        return (
-            (parse_timestamp(self.last_status_at) or 0.0) + DEFAULT_COOLDOWN
-            if until is None
-            else until
-        )
+        if until is None:
+            until = (parse_timestamp(self.last_status_at) or 0.0) + DEFAULT_COOLDOWN
+        return until
 
     @property
     def expires(self) -> float | None:
@@ -87,6 +85,10 @@ class AuthFile:
         """Return the credentials in order of priority."""
         return _credentials(self._read(), provider)
 
+    def all_credentials(self) -> dict[str, list[Credential]]:
+        document = self._read()
+        return {name: _credentials(document, name) for name in sorted(_table(document, POOL_KEY))}
+
     def providers(self) -> list[str]:
         return sorted(_table(self._read(), POOL_KEY))
 
@@ -94,17 +96,13 @@ class AuthFile:
         """Return cooldowns by key fingerprint, including expired ones."""
         document = self._read()
         found = {
-            fingerprint(one.access_token): Cooldown(
-                one.exhausted_until, one.last_error_reason or ""
-            )
+            fingerprint(one.access_token): Cooldown(until, one.last_error_reason or "")
             for one in _credentials(document, provider)
-            if one.exhausted_until
+            if (until := one.exhausted_until)
         }
         for name, value in _table(_table(document, COOLDOWNS_KEY), provider).items():
-            try:
+            with suppress(msgspec.ValidationError):
                 found[name] = msgspec.convert(value, Cooldown, strict=False)
-            except msgspec.ValidationError:
-                continue
         return found
 
     def add(self, provider: str, credential: Credential, now: datetime) -> Credential:
@@ -113,22 +111,19 @@ class AuthFile:
 
         with self._changing(now) as document:
             rows = document.setdefault(POOL_KEY, {}).setdefault(provider, [])
-            same = [
-                row
-                for row in rows
-                if row.get("access_token") == credential.access_token
-                and row.get("base_url") == credential.base_url
-            ]
-            if same:
-                same[0].update({"label": credential.label or same[0].get("label", "")})
-                return _credential(same[0]) or credential
+            wanted = (credential.access_token, credential.base_url)
+            for row in rows:
+                if (row.get("access_token"), row.get("base_url")) == wanted:
+                    row["label"] = credential.label or row.get("label", "")
+                    return _credential(row) or credential
             added = msgspec.structs.replace(
                 credential,
                 id=secrets.token_hex(3),
                 label=credential.label or f"key-{len(rows) + 1}",
                 priority=max((row.get("priority", 0) for row in rows), default=-1) + 1,
             )
-            rows.append(_row(added))
+            fields = msgspec.structs.asdict(added).items()
+            rows.append({name: value for name, value in fields if value is not None})
         return added
 
     def remove(self, provider: str, which: str, now: datetime) -> Credential:
@@ -153,17 +148,20 @@ class AuthFile:
             rows = _table(document, POOL_KEY).get(provider, ())
             own = [row for row in rows if row.get("access_token") == key]
             for row in own:
-                row["last_status"] = EXHAUSTED
-                row["last_status_at"] = now.timestamp()
-                row["last_error_reason"] = cooldown.why
-                row["last_error_reset_at"] = cooldown.until
+                row |= {
+                    "last_status": EXHAUSTED,
+                    "last_status_at": now.timestamp(),
+                    "last_error_reason": cooldown.why,
+                    "last_error_reset_at": cooldown.until,
+                }
             if not own:
-                resting = document.setdefault(COOLDOWNS_KEY, {})
-                over = now.timestamp()
-                resting[provider] = {
+                cooldowns = document.setdefault(COOLDOWNS_KEY, {})
+                known = _table(cooldowns, provider)
+                until = {name: _table(known, name).get("until") for name in known}
+                cooldowns[provider] = {
                     name: value
-                    for name, value in _table(resting, provider).items()
-                    if (parse_timestamp(_table({"": value}, "").get("until")) or 0.0) > over
+                    for name, value in known.items()
+                    if (parse_timestamp(until[name]) or 0.0) > now.timestamp()
                 } | {fingerprint(key): msgspec.to_builtins(cooldown)}
 
     def clear_cooldowns(self, provider: str, now: datetime) -> int:
@@ -192,7 +190,7 @@ class AuthFile:
             ) from error
 
     @contextmanager
-    def locked(self) -> Generator[None]:
+    def _locked(self) -> Generator[None]:
         """Lock the file against all other processes. Blocks; hold it only briefly."""
         lock = self.path.with_name("auth.lock")
         try:
@@ -208,7 +206,7 @@ class AuthFile:
 
     @contextmanager
     def _changing(self, now: datetime) -> Generator[Document]:
-        with self.locked():
+        with self._locked():
             document = self._read()
             yield document
             document.setdefault("version", 1)
@@ -229,14 +227,11 @@ def parse_timestamp(value: float | str | None) -> float | None:
     """Return seconds since 1970 for a number or an ISO 8601 string."""
     if value is None:
         return None
-    try:
+    with suppress(ValueError):
         return float(value)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         return datetime.fromisoformat(str(value)).timestamp()
-    except ValueError:
-        return None
+    return None
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -245,14 +240,10 @@ def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _credentials(document: Document, provider: str) -> list[Credential]:
-    found = [one for row in _rows(document, provider) if (one := _credential(row))]
-    return sorted(found, key=lambda one: one.priority)
-
-
-def _rows(document: Document, provider: str) -> Iterator[object]:
     rows = _table(document, POOL_KEY).get(provider)
-    if isinstance(rows, list):
-        yield from cast("list[object]", rows)
+    known = cast("list[object]", rows) if isinstance(rows, list) else []
+    found = [one for row in known if (one := _credential(row))]
+    return sorted(found, key=lambda one: one.priority)
 
 
 def _credential(row: object) -> Credential | None:
@@ -264,22 +255,12 @@ def _credential(row: object) -> Credential | None:
     return one if one.access_token else None
 
 
-def _row(one: Credential) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(one).items() if value is not None}
-
-
 def _find(known: list[Credential], provider: str, which: str) -> Credential:
     matching = [one for one in known if which in {one.id, one.label}]
     if not matching and which.isdecimal() and 0 < int(which) <= len(known):
         matching = [known[int(which) - 1]]
     if len(matching) == 1:
         return matching[0]
-    message = (
-        f"several keys of {provider} match {which!r}"
-        if matching
-        else f"{provider} has no key {which!r}"
-    )
-    raise UsageError(
-        message,
-        hint=f"List the keys: hermes auth list {provider}",
-    )
+    several = f"several {provider} keys match {which!r}"
+    message = several if matching else f"{provider} has no key {which!r}"
+    raise UsageError(message, hint=f"List the keys: hermes auth list {provider}")

@@ -1,10 +1,11 @@
-"""Context windows and prices of known models.
+"""Context windows and prices of known models (as of 2026-01), and their features (2026-11).
 
-As of 2026-01. Prices are list prices in dollars per million tokens. Unknown values are None,
-never zero; local models cost nothing.
+Prices are list prices in dollars per million tokens. Unknown values are None, never zero; local
+models cost nothing.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct, structs
@@ -159,89 +160,67 @@ class ModelFeatures(Struct, frozen=True, kw_only=True):
     betas: tuple[str, ...] = ()
 
 
-_ALL_EFFORTS = ("low", "medium", "high", "xhigh", "max")
-_INTERLEAVED_THINKING = ("interleaved-thinking-2025-05-14",)
-_ADAPTIVE = ModelFeatures(
-    effort=EffortFormat.ADAPTIVE, efforts=_ALL_EFFORTS, default_max_output=64_000
-)
+def _efforts(effort: EffortFormat, *efforts: str) -> ModelFeatures:
+    return ModelFeatures(effort=effort, efforts=efforts)
 
-_CLAUDE: tuple[tuple[str, ModelFeatures], ...] = (
-    (
-        r"claude-(?:opus|sonnet)-4[.-]6",
-        structs.replace(_ADAPTIVE, efforts=("low", "medium", "high", "max")),
-    ),
-    (r"claude-[a-z]+-(?:4[.-][7-9]|[5-9])|claude-(?:mythos|fable)", _ADAPTIVE),
-    (
-        r"claude-(?:opus-4[.-]5|sonnet-4|haiku-4)",
-        ModelFeatures(
-            effort=EffortFormat.BUDGET, default_max_output=64_000, betas=_INTERLEAVED_THINKING
-        ),
-    ),
-    (r"claude-opus-4", ModelFeatures(effort=EffortFormat.BUDGET, betas=_INTERLEAVED_THINKING)),
-    (r"claude-3[.-]7", ModelFeatures(effort=EffortFormat.BUDGET, default_max_output=64_000)),
-    (r"claude-3[.-]5", ModelFeatures(default_max_output=8192)),
-    (r"claude-3", ModelFeatures(default_max_output=4096)),
-    (r"claude", _ADAPTIVE),
-)
 
-_GEMINI: tuple[tuple[str, ModelFeatures], ...] = (
-    (
-        r"gemini-[3-9][\w.]*-pro",
-        ModelFeatures(effort=EffortFormat.LEVEL, efforts=("low", "medium", "high")),
-    ),
-    (
-        r"gemini-[3-9]",
-        ModelFeatures(effort=EffortFormat.LEVEL, efforts=("minimal", "low", "medium", "high")),
-    ),
-    (
-        r"gemini-2\.5-pro",
-        ModelFeatures(
-            effort=EffortFormat.BUDGET,
-            budgets=(128, 512, 2048, 8192, 16_384, 32_768, 32_768, 32_768),
-        ),
-    ),
-    (
-        r"gemini-2\.5-flash",
-        ModelFeatures(
-            effort=EffortFormat.BUDGET,
-            budgets=(0, 512, 2048, 8192, 16_384, 24_576, 24_576, 24_576),
-        ),
-    ),
-)
+def _claude(effort: EffortFormat, *efforts: str, max_output: int, beta: str = "") -> ModelFeatures:
+    betas = (beta,) if beta else ()
+    return ModelFeatures(effort=effort, efforts=efforts, default_max_output=max_output, betas=betas)
 
-_OPENAI: tuple[tuple[str, ModelFeatures], ...] = (
-    (r"gpt-5(?:\.\d+)?-pro", ModelFeatures(effort=EffortFormat.OBJECT, efforts=("high",))),
-    (
-        r"gpt-5\.1(?!-codex-max)",
-        ModelFeatures(effort=EffortFormat.OBJECT, efforts=("none", "low", "medium", "high")),
-    ),
-    (
-        r"gpt-5\.\d|gpt-[6-9]",
-        ModelFeatures(
-            effort=EffortFormat.OBJECT, efforts=("none", "low", "medium", "high", "xhigh")
-        ),
-    ),
-    (
-        r"gpt-5-chat",
-        ModelFeatures(),
-    ),
-    (
-        r"gpt-5",
-        ModelFeatures(effort=EffortFormat.OBJECT, efforts=("minimal", "low", "medium", "high")),
-    ),
-    (r"o\d|codex", ModelFeatures(effort=EffortFormat.OBJECT, efforts=("low", "medium", "high"))),
-    (r"grok-3-mini", ModelFeatures(effort=EffortFormat.OBJECT, efforts=("low", "high"))),
-)
 
-_TABLES = {ANTHROPIC: _CLAUDE, GEMINI: _GEMINI, RESPONSES: _OPENAI}
+def _budgets(*budgets: int) -> ModelFeatures:
+    return ModelFeatures(effort=EffortFormat.BUDGET, budgets=budgets)
+
+
+_NONE, _ADAPTIVE, _BUDGET = EffortFormat.NONE, EffortFormat.ADAPTIVE, EffortFormat.BUDGET
+_LEVEL, _OBJECT = EffortFormat.LEVEL, EffortFormat.OBJECT
+_NEWEST_CLAUDE = _claude(_ADAPTIVE, "low", "medium", "high", "xhigh", "max", max_output=64_000)
+_INTERLEAVED = "interleaved-thinking-2025-05-14"
+
+_FEATURES: Mapping[str, Sequence[tuple[str, ModelFeatures]]] = {
+    ANTHROPIC: (
+        (
+            r"claude-(?:opus|sonnet)-4[.-]6",
+            _claude(_ADAPTIVE, "low", "medium", "high", "max", max_output=64_000),
+        ),
+        (r"claude-[a-z]+-(?:4[.-][7-9]|[5-9])|claude-(?:mythos|fable)", _NEWEST_CLAUDE),
+        (
+            r"claude-(?:opus-4[.-]5|sonnet-4|haiku-4)",
+            _claude(_BUDGET, max_output=64_000, beta=_INTERLEAVED),
+        ),
+        (r"claude-opus-4", _claude(_BUDGET, max_output=32_000, beta=_INTERLEAVED)),
+        (r"claude-3[.-]7", _claude(_BUDGET, max_output=64_000)),
+        (r"claude-3[.-]5", _claude(_NONE, max_output=8192)),
+        (r"claude-3", _claude(_NONE, max_output=4096)),
+        (r"claude", _NEWEST_CLAUDE),
+    ),
+    GEMINI: (
+        (r"gemini-[3-9][\w.]*-pro", _efforts(_LEVEL, "low", "medium", "high")),
+        (r"gemini-[3-9]", _efforts(_LEVEL, "minimal", "low", "medium", "high")),
+        (
+            r"gemini-2\.5-pro",
+            _budgets(128, 512, 2048, 8192, 16_384, 32_768, 32_768, 32_768),
+        ),
+        (r"gemini-2\.5-flash", _budgets(0, 512, 2048, 8192, 16_384, 24_576, 24_576, 24_576)),
+    ),
+    RESPONSES: (
+        (r"gpt-5(?:\.\d+)?-pro", _efforts(_OBJECT, "high")),
+        (r"gpt-5\.1(?!-codex-max)", _efforts(_OBJECT, "none", "low", "medium", "high")),
+        (r"gpt-5\.\d|gpt-[6-9]", _efforts(_OBJECT, "none", "low", "medium", "high", "xhigh")),
+        (r"gpt-5-chat", ModelFeatures()),
+        (r"gpt-5", _efforts(_OBJECT, "minimal", "low", "medium", "high")),
+        (r"o\d|codex", _efforts(_OBJECT, "low", "medium", "high")),
+        (r"grok-3-mini", _efforts(_OBJECT, "low", "high")),
+    ),
+}
 
 
 def with_model_features(profile: ModelProfile, mode: str, model: str) -> ModelProfile:
     """Return the profile with the features of this model under this API."""
-    table = _TABLES.get(mode)
-    if table is None:
+    if mode not in _FEATURES:
         return profile
     bare = model.rpartition("/")[2].lower()
-    features = next((one for pattern, one in table if re.match(pattern, bare)), ModelFeatures())
-    forms = mode == RESPONSES
-    return structs.replace(profile, forms=forms, **structs.asdict(features))
+    matching = (one for pattern, one in _FEATURES[mode] if re.match(pattern, bare))
+    features = structs.asdict(next(matching, ModelFeatures()))
+    return structs.replace(profile, forms=mode == RESPONSES, **features)

@@ -1,6 +1,7 @@
-"""Find model servers running on this machine, and list the models of any server."""
+"""Find local model servers, list the models of any server, and check a chosen one."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -20,13 +21,23 @@ from hermes.models.resolver import (
     resolve_models,
 )
 from hermes.models.settings import EnvLookup, LocalServer, ModelOverrides, ModelSettings
-from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, anthropic_headers, normalize_url
+from hermes.models.urls import (
+    ANTHROPIC,
+    CHAT,
+    GEMINI,
+    anthropic_headers,
+    gemini_version,
+    normalize_url,
+)
 from hermes.schema.errors import BadRequest, ConfigError, ModelError, UsageError
 
 PROBE_TIMEOUT = 0.6
 """Seconds for all local servers together."""
+LIST_TIMEOUT = 5.0
+"""Seconds to wait for a provider's list when a name is checked."""
 MAX_WINDOW = 1_000_000_000
 """Tokens. Larger values reported by a server are ignored."""
+_MAX_SUGGESTIONS = 3
 
 
 class _Meta(Struct):
@@ -107,18 +118,19 @@ async def find_local_servers(
     timeout: float = PROBE_TIMEOUT,  # noqa: ASYNC109 - applies to each probe
 ) -> Sequence[LocalServer]:
     """Return every known local server that responds, in the order of the provider table."""
-    servers = [one for one in PROVIDERS if one.local and one.name != EMBEDDED]
-    addresses = [(one, url) for one in servers for url in _addresses(one, env)]
+    addresses: list[tuple[Provider, str]] = []
+    for one in PROVIDERS:
+        if one.local and one.name != EMBEDDED:
+            urls = (*filter(None, map(env, one.url_env)), one.base_url)
+            addresses += [(one, url) for url in dict.fromkeys(map(normalize_url, urls))]
     found: dict[int, LocalServer] = {}
 
     async def probe(index: int, provider: Provider, url: str) -> None:
         settings = EndpointSettings(base_url=url, connect=timeout, idle=timeout)
-        try:
-            models = await _list(
-                settings, RequestOrigin(provider=provider.name, model="", base_url=url)
-            )
-        except ModelError:
-            return
+        origin = RequestOrigin(provider=provider.name, model="", base_url=url)
+        models: Mapping[str, int | None] = {}
+        with suppress(ModelError):
+            models = await _list(settings, origin)
         if models:
             found[index] = LocalServer(provider=provider.name, base_url=url, models=models)
 
@@ -135,26 +147,32 @@ async def list_models(target: ModelTarget, timeout: float = 10.0) -> Mapping[str
         from hermes.models.embedded.weights import folder_at  # noqa: PLC0415 - rarely needed
 
         return folder_at(target.base_url).installed_models()
-    settings = EndpointSettings(
-        base_url=target.base_url,
-        connect=min(target.connect, timeout),
-        idle=timeout,
-        total=3 * timeout,
-        proxy=target.proxy,
-        verify=target.verify,
-        ca_file=target.ca_file,
-        headers=tuple(target.headers.items()),
-    )
-    key = target.keys[0] if target.keys else ""
+    settings = endpoint_settings(target, min(target.connect, timeout), timeout, 3 * timeout)
     origin = RequestOrigin(
         provider=target.provider,
         model=target.model,
         base_url=target.base_url,
         key_env=target.key_env,
-        key=key,
+        key=target.keys[0] if target.keys else "",
         local=target.local,
     )
     return await _list(settings, origin, target.api_mode)
+
+
+def endpoint_settings(
+    target: ModelTarget, connect: float, idle: float, total: float
+) -> EndpointSettings:
+    """Return how to connect to a target, with these timeouts."""
+    return EndpointSettings(
+        base_url=target.base_url,
+        connect=connect,
+        idle=idle,
+        total=total,
+        proxy=target.proxy,
+        verify=target.verify,
+        ca_file=target.ca_file,
+        headers=tuple(target.headers.items()),
+    )
 
 
 async def _list(
@@ -162,9 +180,8 @@ async def _list(
 ) -> Mapping[str, int | None]:
     endpoint = Endpoint(settings)
     try:
-        body = await endpoint.get(
-            _path(mode, settings.base_url), _headers(mode, origin), origin, SystemClock()
-        )
+        path = _path(mode, settings.base_url)
+        body = await endpoint.get(path, _headers(mode, origin), origin, SystemClock())
         listed = msgspec.json.decode(body, type=_ModelList, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         what = f"{origin.address}/models did not return a list of models"
@@ -180,41 +197,33 @@ def _path(mode: str, base_url: str) -> str:
     if mode == ANTHROPIC and not base_url.endswith("/v1"):
         return "/v1/models"
     if mode == GEMINI:
-        return ("" if "/v1" in base_url else "/v1") + "/models?pageSize=1000"
+        return gemini_version(base_url) + "/models?pageSize=1000"
     return "/models"
 
 
 def _headers(mode: str, origin: RequestOrigin) -> dict[str, str]:
     if mode == ANTHROPIC:
         return anthropic_headers(origin.key, origin.base_url)
-    if not (key := origin.key):
+    if not origin.key:
         return {}
-    return {"x-goog-api-key": key} if mode == GEMINI else {"authorization": f"Bearer {key}"}
-
-
-def _addresses(provider: Provider, env: EnvLookup) -> list[str]:
-    given = [value for name in provider.url_env if (value := env(name))]
-    return list(dict.fromkeys(map(normalize_url, (*given, provider.base_url))))
-
-
-LIST_TIMEOUT = 5.0
-"""Seconds to wait for the provider's list."""
-_MAX_SUGGESTIONS = 3
+    if mode == GEMINI:
+        return {"x-goog-api-key": origin.key}
+    return {"authorization": f"Bearer {origin.key}"}
 
 
 async def verify_model(target: ModelTarget) -> str:
-    """Return a warning if the name could not be checked, else an empty string.
+    """Return a warning if the name could not be checked, or an empty string.
 
-    Raises `UsageError` or `ConfigError` if there is no such model.
+    Raises `UsageError`, with similar names as suggestions, or `ConfigError` if there is no such
+    model. If the models cannot be listed, the name is accepted.
     """
     name = target.model
     try:
         with anyio.fail_after(LIST_TIMEOUT):
             listed = await list_models(target, LIST_TIMEOUT)
     except TimeoutError:
-        return unverified_message(
-            name, f"{target.provider} did not respond within {LIST_TIMEOUT:.0f} seconds"
-        )
+        reason = f"{target.provider} did not respond within {LIST_TIMEOUT:.0f} seconds"
+        return unverified_message(name, reason)
     except ModelError as error:
         return unverified_message(name, str(error))
     if target.provider == EMBEDDED and name not in listed:

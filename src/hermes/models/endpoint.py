@@ -35,6 +35,8 @@ _TIMER_GRAIN = 0.004
 """Seconds; pauses that end within the same interval share a timer."""
 MAX_STREAM_BYTES = 128 * 1024 * 1024
 """For one streamed answer: far more than any model produces."""
+_DEAD_CONNECTION = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
+_BROKEN_CONNECTION = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
@@ -80,8 +82,8 @@ class ByteSource(Protocol):
 class StreamCoalescer:
     """Batches stream chunks: the more concurrent answers, the longer the pause between reads.
 
-    Each chunk passes through many layers up to a client's connection. With hundreds of answers at
-    once, handling tiny chunks would dominate the CPU time.
+    Each chunk passes through many layers up to a client's connection. With hundreds of concurrent
+    answers, handling tiny chunks would dominate the CPU time.
     """
 
     def __init__(self) -> None:
@@ -196,7 +198,7 @@ class Endpoint:
                     allow_redirects=False,
                     timeout=self._stream_timeout,
                 )
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (*_BROKEN_CONNECTION, ValueError) as error:
             failure = connection_error(error, origin, self.settings)
             if asyncio.current_task() not in self._fresh and isinstance(error, _DEAD_CONNECTION):
                 failure.wait = 0.0
@@ -225,17 +227,16 @@ class Endpoint:
                 body = await read_up_to(response.content, MAX_ERROR_BODY, self.settings.idle)
         except BodyTooLarge as error:
             raise BadRequest(f"{origin.address}{path}: {error}", hint=url_hint(origin)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (*_BROKEN_CONNECTION, ValueError) as error:
             raise connection_error(error, origin, self.settings) from error
         finally:
             self._fresh.discard(asyncio.current_task())
-        refusal = classify_error(response.status, body, response.headers, origin, clock.now())
-        if isinstance(refusal, BadRequest | ModelNotFound):
+        error = classify_error(response.status, body, response.headers, origin, clock.now())
+        if isinstance(error, BadRequest | ModelNotFound):
             # No model is involved, so the address must be wrong.
-            refusal = BadRequest(
-                f"{origin.provider} answered {response.status} to {path}", hint=url_hint(origin)
-            )
-        raise refusal
+            what = f"{origin.provider} answered {response.status} to {path}"
+            error = BadRequest(what, hint=url_hint(origin))
+        raise error
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -253,9 +254,6 @@ class Endpoint:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-_DEAD_CONNECTION = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 
 
 def _timeouts(settings: EndpointSettings, total: float | None) -> aiohttp.ClientTimeout:
@@ -280,8 +278,7 @@ async def read_up_to(source: ByteSource, limit: int, seconds: float) -> bytes:
     """Read a body up to a size and time limit, ignoring connection errors."""
     pieces: list[bytes] = []
     left = limit
-    broken_end = (aiohttp.ClientError, TimeoutError, OSError)
-    with anyio.move_on_after(seconds), suppress(*broken_end):
+    with anyio.move_on_after(seconds), suppress(*_BROKEN_CONNECTION):
         while left > 0 and (piece := await source.readany()):
             pieces.append(piece[:left])
             left -= len(piece)
@@ -298,15 +295,18 @@ def connection_error(
     error: Exception, origin: RequestOrigin, settings: EndpointSettings
 ) -> ModelError:
     """Convert a network error into a `ModelError`."""
-    if isinstance(error, ValueError):
-        return _invalid_request(error, origin)
     server = f"{origin.provider} at {origin.address}"
     reason = redacted_message(str(error), (origin.key,))
+    if isinstance(error, ValueError):
+        invalid_url = f"{origin.address!r} is not a valid address"
+        invalid = f"cannot build a request to {server}: {reason}"
+        what = invalid_url if isinstance(error, aiohttp.InvalidURL) else invalid
+        return BadRequest(what, hint=url_hint(origin))
     hint = ""
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             what = f"no secure connection to {server}: {reason}"
-            hint = "For a private certificate authority, set ssl_ca_cert of the custom provider."
+            hint = "For a private certificate authority, set the custom provider's ssl_ca_cert."
         case aiohttp.ConnectionTimeoutError():
             what = f"{server} did not accept a connection within {settings.connect:g} s"
         case NoProgress():
@@ -320,22 +320,16 @@ def connection_error(
             what = f"no network or unknown host: {host_of(origin.address)} cannot be resolved"
             hint = _start_hint(origin)
         case aiohttp.ClientConnectorError():
-            what = f"cannot connect to {server}: {_os_reason(error)}"
+            # The error's own text repeats the address.
+            number = error.os_error.errno
+            why = os.strerror(number) if number else error.os_error.strerror or error.os_error
+            what = f"cannot connect to {server}: {why}"
             hint = _start_hint(origin)
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
             what = f"{server} closed the connection early"
         case _:
             what = f"the connection to {server} failed: {reason}"
     return (NotRunning if _is_local_refusal(error, origin) else Unreachable)(what, hint=hint)
-
-
-def _invalid_request(error: ValueError, origin: RequestOrigin) -> ModelError:
-    """Return the error for a request that could not be built."""
-    what = f"{origin.address!r} is not a valid address"
-    if not isinstance(error, aiohttp.InvalidURL):
-        reason = redacted_message(str(error), (origin.key,))
-        what = f"cannot build a request to {origin.provider} at {origin.address}: {reason}"
-    return BadRequest(what, hint=url_hint(origin))
 
 
 def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:
@@ -345,12 +339,6 @@ def _is_local_refusal(error: Exception, origin: RequestOrigin) -> bool:
         and isinstance(error, aiohttp.ClientConnectorError)
         and isinstance(error.os_error, ConnectionRefusedError)
     )
-
-
-def _os_reason(error: aiohttp.ClientConnectorError) -> str:
-    """Return the reason without the address, which the message contains already."""
-    number = error.os_error.errno
-    return os.strerror(number) if number else error.os_error.strerror or str(error.os_error)
 
 
 def _start_hint(origin: RequestOrigin) -> str:

@@ -77,7 +77,9 @@ def _from_json(value: object) -> ErrorDetails:
 
 def _from_object(error: Mapping[str, Any]) -> ErrorDetails:
     extra = _dict(error.get("metadata"))
-    inner = _read_inner(extra.get("raw"))
+    # A router passes on the upstream provider's error, as text or as an object.
+    raw = extra.get("raw") or ""
+    inner = read_error_body(raw.encode()) if isinstance(raw, str) else _from_json(raw)
     message = _message(error)
     if inner.message:
         provider = extra.get("provider_name") or "upstream"
@@ -92,13 +94,6 @@ def _from_object(error: Mapping[str, Any]) -> ErrorDetails:
         status if isinstance(status, int) and 400 <= status < 600 else inner.status,
         _wait_in(error, extra) or inner.wait,
     )
-
-
-def _read_inner(raw: object) -> ErrorDetails:
-    """Parse the upstream provider's error that a router passes on, as text or as an object."""
-    if isinstance(raw, str):
-        return read_error_body(raw.encode()) if raw else ErrorDetails("")
-    return _from_json(raw) if raw else ErrorDetails("")
 
 
 def _message(error: Mapping[str, Any]) -> str:
@@ -166,17 +161,16 @@ def retry_wait(headers: Mapping[str, str], details: ErrorDetails, now: datetime)
     if millis := low.get("retry-after-ms"):
         return _not_negative(parse_duration(millis + "ms"))
     if after := low.get("retry-after"):
-        return _not_negative(
-            parse_duration(after) if after[:1].isdigit() else _seconds_until(after, now)
-        )
+        is_number = after[:1].isdigit()
+        return _not_negative(parse_duration(after) if is_number else _seconds_until(after, now))
     if details.wait is not None:
         return _not_negative(details.wait)
     if wait := _wait_in_message(details.message):
         return wait
     resets = [
-        parse_duration(low[name])
-        for name in ("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens")
-        if low.get(f"{name.replace('reset', 'remaining')}") == "0" and name in low
+        parse_duration(low[f"x-ratelimit-reset-{unit}"])
+        for unit in ("requests", "tokens")
+        if low.get(f"x-ratelimit-remaining-{unit}") == "0" and f"x-ratelimit-reset-{unit}" in low
     ]
     return max((reset for reset in resets if reset is not None), default=None)
 

@@ -1,12 +1,12 @@
-"""Cache images as data URLs, since a conversation sends the same ones with every step."""
+"""Convert images for all wire formats, and cache them: each step sends the same ones."""
 
 from base64 import b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from hermes.models.wire.stream import ImageUrlMap
 from hermes.ports.store import Blobs
 from hermes.schema.errors import StoreError
 from hermes.schema.messages import Media, Text
@@ -16,9 +16,12 @@ MAX_CACHED = 64 * 1024 * 1024
 MAX_PER_REQUEST = 24 * 1024 * 1024
 """Characters of URLs per request; providers accept at most 32 to 50 million."""
 LINK_TYPE = "image/x-url"
-"""Media type of an image of which only the URL is known."""
+"""Media type of an image with only a URL."""
 OMITTED = ""
 """Replaces the URL of an image that does not fit into a request."""
+
+ImageUrlMap: TypeAlias = Mapping[str, str]
+"""Data URLs by image digest; `OMITTED` for those that did not fit."""
 
 
 class ImageUrls:
@@ -30,7 +33,7 @@ class ImageUrls:
         self._blobs = blobs
         self._limit = limit
         self._per_request = per_request
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._cached: OrderedDict[str, str] = OrderedDict()
         self._size = 0
 
     async def urls(self, images: Sequence[Media]) -> dict[str, str]:
@@ -48,11 +51,12 @@ class ImageUrls:
                 continue
             room -= len(url) * shown[digest]
             found[digest] = url if room >= 0 else OMITTED
-        self._evict()
+        while self._size > self._limit and self._cached:
+            self._size -= len(self._cached.popitem(last=False)[1])
         return found
 
     async def _url(self, media: Media) -> str | None:
-        url = self._kept.get(media.digest)
+        url = self._cached.get(media.digest)
         if url is None:
             try:
                 data = await self._blobs.read(media.digest)
@@ -60,14 +64,9 @@ class ImageUrls:
                 return None
             url = data_url(media, data)
             self._size += len(url)
-            self._kept[media.digest] = url
-        self._kept.move_to_end(media.digest)
+            self._cached[media.digest] = url
+        self._cached.move_to_end(media.digest)
         return url
-
-    def _evict(self) -> None:
-        while self._size > self._limit and self._kept:
-            _, evicted = self._kept.popitem(last=False)
-            self._size -= len(evicted)
 
 
 def data_url(media: Media, data: bytes) -> str:
@@ -78,15 +77,11 @@ def data_url(media: Media, data: bytes) -> str:
 
 
 class InlineImage(Struct, frozen=True):
-    """An image with its data, in base64."""
-
     media_type: str
     data: str
 
 
 class LinkedImage(Struct, frozen=True):
-    """An image of which only the URL is known."""
-
     url: str
 
 

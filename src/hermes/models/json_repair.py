@@ -33,7 +33,7 @@ def is_json(text: str) -> bool:
 
 
 def repair_json(text: str) -> str | None:
-    """Return the text itself if it is JSON, a repaired version if possible, else None.
+    """Return the text itself if it is JSON, a repaired version if possible, or None.
 
     Repairs code fences, single quotes, Python literals, bare keys, missing and trailing commas,
     control characters and bad escapes in strings, and missing closing brackets.
@@ -162,7 +162,7 @@ class _Repairer:
         self._out.append(text)
 
     def _escaped(self) -> str:
-        """Return the escape unchanged if it is valid JSON, else as literal text."""
+        """Return the escape unchanged if it is valid JSON, or as literal text."""
         char = self._peek()
         self._at += 1
         if char == "u":

@@ -1,4 +1,4 @@
-"""Keep key cooldowns across processes, and renew logins before they expire."""
+"""The keys of `auth.json`: cooldowns across processes, renewal of logins, and their status."""
 
 import logging
 import math
@@ -19,6 +19,9 @@ from hermes.schema.errors import ConfigError, ModelError, Unauthorized
 log = logging.getLogger(__name__)
 
 
+_RENEW_BEFORE = 60.0
+
+
 class AuthFileCooldowns:
     """Implements `CooldownStore` for one provider. A failed write is only logged."""
 
@@ -27,48 +30,46 @@ class AuthFileCooldowns:
         file: AuthFile,
         provider: str,
         clock: Clock,
-        refused: Callable[[], None] = lambda: None,
+        on_rejected_login: Callable[[], None] = lambda: None,
     ) -> None:
         self._file = file
         self._provider = provider
         self._clock = clock
-        self._refused = refused
+        self._on_rejected_login = on_rejected_login
 
     def remaining(self, keys: Sequence[str]) -> Mapping[str, float]:
         now = self._clock.now().timestamp()
         try:
-            rests = self._file.cooldowns(self._provider)
+            cooldowns = self._file.cooldowns(self._provider)
         except ConfigError as error:
             log.warning("cannot read key cooldowns: %s", error)
             return {}
         return {
-            key: rest.until - now
+            key: cooldown.until - now
             for key in keys
-            if (rest := rests.get(fingerprint(key))) and rest.until > now
+            if (cooldown := cooldowns.get(fingerprint(key))) and cooldown.until > now
         }
 
-    async def save(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
+    async def save(self, key: str, seconds: float, reason: str, *, only_key: bool) -> None:
         if not key:
             return
         try:
-            await run_sync(partial(self._note, key, seconds, why, alone=alone))
+            await run_sync(partial(self._save, key, seconds, reason, only_key=only_key))
         except ConfigError as error:
             log.warning("cannot save a key cooldown: %s", error)
 
-    def _note(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
-        """Mark a refused token as expired, so that it is renewed; put any other key on cooldown."""
+    def _save(self, key: str, seconds: float, reason: str, *, only_key: bool) -> None:
+        """Mark a rejected token as expired, so that it is renewed; put other keys on cooldown."""
         now = self._clock.now()
-        for one in self._file.credentials(self._provider) if why == Unauthorized.code else ():
+        rejected = self._file.credentials(self._provider) if reason == Unauthorized.code else ()
+        for one in rejected:
             if one.access_token == key and one.refresh_token:
                 self._file.update(self._provider, one.id, now, expires_at=now.timestamp())
-                self._refused()
+                self._on_rejected_login()
                 return
-        if not alone:
-            rest = Cooldown(now.timestamp() + seconds, why)
-            self._file.add_cooldown(self._provider, key, rest, now)
-
-
-_RENEW_BEFORE = 60.0
+        if not only_key:
+            cooldown = Cooldown(now.timestamp() + seconds, reason)
+            self._file.add_cooldown(self._provider, key, cooldown, now)
 
 
 class KeyPool:
@@ -77,80 +78,68 @@ class KeyPool:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = AuthFile(path)
         self._clock = clock
-        self._ends = math.inf
+        self._expires_at = math.inf
 
     @property
     def is_expiring(self) -> bool:
         """Return whether a token that was handed out is about to expire."""
-        return self._clock.now().timestamp() >= self._ends - _RENEW_BEFORE
+        return self._clock.now().timestamp() >= self._expires_at - _RENEW_BEFORE
 
     def cooldowns(self, provider: str) -> AuthFileCooldowns:
-        return AuthFileCooldowns(self._file, provider, self._clock, self._end)
+        return AuthFileCooldowns(self._file, provider, self._clock, self._expire)
 
-    def _end(self) -> None:
-        self._ends = -math.inf
+    def _expire(self) -> None:
+        self._expires_at = -math.inf
 
     def with_keys(self, settings: ModelSettings) -> ModelSettings:
-        """Return the settings with the keys of the pool, without renewing any."""
-        credentials = self._credentials()
-        if not credentials:
-            return settings
-        return structs.replace(settings, pools=_keys_by_pool(credentials))
+        """Return the settings with the pool's keys, without renewing any."""
+        return _with_pools(settings, self._file.all_credentials())
 
     async def with_renewed_keys(self, settings: ModelSettings) -> ModelSettings:
-        """Return the settings with the keys of the pool, after renewing expiring logins."""
-        credentials = self._credentials()
-        if not credentials:
-            return settings
-        self._ends = math.inf
-        for provider, login in settings.logins.items():
-            credentials[provider] = [
-                await self._renewed(provider, one, login) for one in credentials.get(provider, ())
-            ]
-        return structs.replace(settings, pools=_keys_by_pool(credentials))
+        """Return the settings with the pool's keys, after renewing expiring logins."""
+        credentials = self._file.all_credentials()
+        if credentials:
+            self._expires_at = math.inf
+            for provider, login in settings.logins.items():
+                known = credentials.get(provider, ())
+                credentials[provider] = [await self._renewed(provider, one, login) for one in known]
+        return _with_pools(settings, credentials)
 
     async def _renewed(self, provider: str, one: Credential, login: DeviceLogin) -> Credential:
         if one.auth_type != OAUTH:
             return one
         from hermes.models.oauth import OAuthClient  # noqa: PLC0415 - rarely needed
 
+        client = OAuthClient(self._file, self._clock)
         try:
-            fresh = await OAuthClient(self._file, self._clock).renewed_if_expiring(
-                provider, one, login
-            )
+            fresh = await client.renewed_if_expiring(provider, one, login)
         except ModelError as error:
             # Other providers must not wait for this one; it is retried soon.
             log.warning("cannot renew the login for %s: %s", provider, error)
-            self._ends = min(self._ends, self._clock.now().timestamp() + 2 * _RENEW_BEFORE)
+            retry_at = self._clock.now().timestamp() + 2 * _RENEW_BEFORE
+            self._expires_at = min(self._expires_at, retry_at)
             return one
-        self._ends = min(self._ends, fresh.expires or math.inf)
+        self._expires_at = min(self._expires_at, fresh.expires or math.inf)
         return fresh
-
-    def _credentials(self) -> dict[str, list[Credential]]:
-        if not self._file.path.exists():
-            return {}
-        return {name: self._file.credentials(name) for name in self._file.providers()}
 
 
 def stored_secrets(path: Path) -> list[str]:
     """Return every key and token in `auth.json`, for redaction."""
-    if not path.exists():
-        return []
-    file = AuthFile(path)
-    credentials = [one for name in file.providers() for one in file.credentials(name)]
-    return [
-        secret for one in credentials for secret in (one.access_token, one.refresh_token) if secret
-    ]
+    credentials = AuthFile(path).all_credentials()
+    known = (one for each in credentials.values() for one in each)
+    return [token for one in known for token in (one.access_token, one.refresh_token) if token]
 
 
-def _keys_by_pool(credentials: Mapping[str, list[Credential]]) -> dict[str, tuple[str, ...]]:
+def _with_pools(
+    settings: ModelSettings, credentials: Mapping[str, list[Credential]]
+) -> ModelSettings:
     """Group keys by `pool_name`; a `custom` key without an address is never sent."""
     keys: dict[str, tuple[str, ...]] = {}
     for provider, known in credentials.items():
         for one in known:
             name = pool_name(provider, one.base_url or "")
             keys[name] = (*keys.get(name, ()), one.access_token)
-    return keys
+    return structs.replace(settings, pools=keys) if credentials else settings
 
 
 class KeyStatus(Struct, frozen=True, kw_only=True):
@@ -180,27 +169,24 @@ def key_statuses(
     now: float,
 ) -> list[KeyStatus]:
     """Merge configured keys, which come first, with those of the pool."""
-    found: dict[str, KeyStatus] = {}
-    for key, source in configured:
-        rest = cooldowns.get(fingerprint(key), Cooldown(0.0))
-        left = max(rest.until - now, 0.0)
-        found.setdefault(
-            key, KeyStatus(key=key, source=source, cooldown=left, reason=rest.why if left else "")
-        )
-    for one in pool:
-        rest = cooldowns.get(fingerprint(one.access_token), Cooldown(0.0))
-        left = max(rest.until - now, 0.0)
-        status = KeyStatus(
+    known = [KeyStatus(key=key, source=source) for key, source in configured]
+    known += [
+        KeyStatus(
             key=one.access_token,
             source="auth.json",
             id=one.id,
             label=one.label,
             kind=one.auth_type,
-            cooldown=left,
-            reason=rest.why if left else "",
             expires=one.expires,
         )
-        found.setdefault(one.access_token, status)
+        for one in pool
+    ]
+    found: dict[str, KeyStatus] = {}
+    for one in known:
+        cooldown = cooldowns.get(fingerprint(one.key), Cooldown(0.0))
+        left = max(cooldown.until - now, 0.0)
+        reason = cooldown.why if left else ""
+        found.setdefault(one.key, structs.replace(one, cooldown=left, reason=reason))
     return list(found.values())
 
 
@@ -212,14 +198,15 @@ def next_key(keys: Sequence[KeyStatus], strategy: KeyStrategy) -> NextKey | None
     for one in keys:
         if one.cooldown:
             ring.cool_until(one.key, one.cooldown)
-    index = [one.key for one in keys].index(ring.next_key(0.0))
-    ready = [one for one in keys if not one.cooldown]
+    ready = sum(not one.cooldown for one in keys)
     if len(keys) == 1:
-        return NextKey(index, "the only key")
-    if not ready:
-        return NextKey(index, "all keys are on cooldown; this one is ready soonest")
-    if len(ready) == 1:
-        return NextKey(index, "all other keys are on cooldown")
-    if strategy is KeyStrategy.RANDOM:
-        return NextKey(index, f"one of {len(ready)}, at random")
-    return NextKey(index, f"the first key that is ready ({strategy})")
+        reason = "the only key"
+    elif not ready:
+        reason = "all keys are on cooldown; this one is ready soonest"
+    elif ready == 1:
+        reason = "all other keys are on cooldown"
+    elif strategy is KeyStrategy.RANDOM:
+        reason = f"one of {ready}, at random"
+    else:
+        reason = f"the first key that is ready ({strategy})"
+    return NextKey([one.key for one in keys].index(ring.next_key(0.0)), reason)

@@ -21,8 +21,8 @@ class CooldownStore(Protocol):
         """Return the remaining seconds for each key on cooldown."""
         ...
 
-    async def save(self, key: str, seconds: float, why: str, *, alone: bool) -> None:
-        """Store a cooldown; `alone` means that there is no other key."""
+    async def save(self, key: str, seconds: float, reason: str, *, only_key: bool) -> None:
+        """Store a cooldown; `only_key` means that there is no other."""
         ...
 
 
@@ -47,7 +47,7 @@ class KeyRing:
         self._cooldowns: dict[str, float] = {}
         self._used = dict.fromkeys(self._keys, 0)
         self._last = -1
-        self._memory = cooldowns
+        self._store = cooldowns
         self._unsaved: list[tuple[str, float, str]] = []
         if cooldowns and len(self._keys) > 1:
             left = cooldowns.remaining(self._keys)
@@ -67,17 +67,17 @@ class KeyRing:
         """Do not use this key until then."""
         self._cooldowns[key] = max(until, self._ready_at(key))
 
-    def start_cooldown(self, key: str, now: float, seconds: float, why: str) -> None:
+    def start_cooldown(self, key: str, now: float, seconds: float, reason: str) -> None:
         """Put a key on cooldown, to be stored by `save_cooldowns`."""
         self.cool_until(key, now + seconds)
-        if self._memory:
-            self._unsaved.append((key, seconds, why))
+        if self._store:
+            self._unsaved.append((key, seconds, reason))
 
     async def save_cooldowns(self) -> None:
         """Store the cooldowns that are not stored yet."""
-        while self._memory and self._unsaved:
-            key, seconds, why = self._unsaved.pop(0)
-            await self._memory.save(key, seconds, why, alone=len(self._keys) == 1)
+        while self._store and self._unsaved:
+            key, seconds, reason = self._unsaved.pop(0)
+            await self._store.save(key, seconds, reason, only_key=len(self._keys) == 1)
 
     def has_ready(self, now: float) -> bool:
         return bool(self._ready(now))

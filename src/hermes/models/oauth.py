@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -54,6 +54,9 @@ class OAuthTokens(Struct, kw_only=True):
     error_description: str = ""
 
 
+_Response = TypeVar("_Response", DeviceCode, OAuthTokens)
+
+
 class OAuthClient:
     def __init__(self, file: AuthFile, clock: Clock, timeout: float = HTTP_TIMEOUT) -> None:
         self._file = file
@@ -70,11 +73,7 @@ class OAuthClient:
                 "code_challenge": digest.rstrip(b"=").decode(),
                 "code_challenge_method": "S256",
             }
-        body = await self._post(login.device_url, form)
-        try:
-            code = msgspec.json.decode(body, type=DeviceCode, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unauthorized(_no_tokens_message(login.device_url, body)) from error
+        code = await self._post(login.device_url, form, DeviceCode)
         code.verifier = verifier
         return code
 
@@ -91,7 +90,7 @@ class OAuthClient:
         end = self._clock.monotonic() + min(code.expires_in, MAX_LOGIN_SECONDS)
         while self._clock.monotonic() + interval <= end:
             await self._clock.sleep(interval)
-            tokens = await self._tokens(login, form)
+            tokens = await self._post(login.token_url, form, OAuthTokens)
             match tokens.error:
                 case "":
                     return tokens
@@ -134,7 +133,7 @@ class OAuthClient:
             "refresh_token": old.refresh_token or "",
             "client_id": login.client_id,
         }
-        tokens = await self._tokens(login, form)
+        tokens = await self._post(login.token_url, form, OAuthTokens)
         if tokens.error:
             raise _declined_error(tokens, f"Log in again: hermes auth add {provider} --oauth")
         now = self._clock.now()
@@ -150,29 +149,17 @@ class OAuthClient:
         return msgspec.convert(msgspec.structs.asdict(old) | dict(fields), Credential)
 
     def _is_expiring(self, credential: Credential) -> bool:
-        ends = credential.expires
-        if ends is None or not credential.refresh_token:
+        expires = credential.expires
+        if expires is None or not credential.refresh_token:
             return False
-        return ends - RENEW_BEFORE <= self._clock.now().timestamp()
+        return expires - RENEW_BEFORE <= self._clock.now().timestamp()
 
-    async def _tokens(self, login: DeviceLogin, form: Mapping[str, str]) -> OAuthTokens:
-        body = await self._post(login.token_url, form)
-        try:
-            tokens = msgspec.json.decode(body, type=OAuthTokens, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Unauthorized(_no_tokens_message(login.token_url, body)) from error
-        if not tokens.access_token and not tokens.error:
-            raise Unauthorized(_no_tokens_message(login.token_url, body))
-        return tokens
-
-    async def _post(self, url: str, form: Mapping[str, str]) -> bytes:
-        """Return the response body, whatever its status."""
-        timeout = aiohttp.ClientTimeout(total=self._timeout)
+    async def _post(self, url: str, form: Mapping[str, str], kind: type[_Response]) -> _Response:
+        """Return the response, whatever its status. Raises `Unauthorized` if it is invalid."""
+        timeout, jar = aiohttp.ClientTimeout(total=self._timeout), aiohttp.DummyCookieJar()
         try:
             async with (
-                aiohttp.ClientSession(
-                    timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
-                ) as session,
+                aiohttp.ClientSession(timeout=timeout, cookie_jar=jar) as session,
                 session.post(
                     url,
                     data={name: value for name, value in form.items() if value},
@@ -180,14 +167,25 @@ class OAuthClient:
                     allow_redirects=False,
                 ) as response,
             ):
-                return await read_all(response.content, _MAX_RESPONSE)
+                body = await read_all(response.content, _MAX_RESPONSE)
         except (aiohttp.ClientError, TimeoutError, OSError, BodyTooLarge, ValueError) as error:
             raise Unreachable(f"cannot log in at {url}: {error}") from error
+        shown = redacted_message(body[:2000].decode("utf-8", "replace"))
+        no_tokens = f"{url} returned no tokens: {shown}"
+        try:
+            decoded = msgspec.json.decode(body, type=kind, strict=False)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unauthorized(no_tokens) from error
+        if isinstance(decoded, OAuthTokens) and not (decoded.access_token or decoded.error):
+            raise Unauthorized(no_tokens)
+        return decoded
 
     @asynccontextmanager
     async def _renewal_lock(self) -> AsyncGenerator[None]:
         """Allow one renewal at a time on this machine."""
-        handle = _open_lock(self._file.path.with_name("auth-renewal.lock"))
+        path = self._file.path.with_name("auth-renewal.lock")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             end = self._clock.monotonic() + 2 * self._timeout
             while not _try_lock(handle):
@@ -199,21 +197,12 @@ class OAuthClient:
             os.close(handle)
 
 
-def _open_lock(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
 def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _no_tokens_message(url: str, body: bytes) -> str:
-    return f"{url} returned no tokens: {redacted_message(body[:2000].decode('utf-8', 'replace'))}"
 
 
 def _declined_error(tokens: OAuthTokens, hint: str = "Start the login again.") -> Unauthorized:

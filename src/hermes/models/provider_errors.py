@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from msgspec import Struct
@@ -154,40 +154,26 @@ def _error_type(status: int | None, text: str, details: ErrorDetails) -> type[Mo
 
 
 def _type_by_text(status: int | None, text: str, details: ErrorDetails) -> type[ModelError] | None:
-    if status != 429 and _matches(_CONTEXT, text):
-        return ContextTooLong
-    if _matches(_POLICY, text) and not _is_privacy_setting(text):
-        return PolicyRefused
-    if _is_billing(status, text, details):
-        return OutOfCredit
-    if status == 429 or _matches(_RATE_LIMITED, text):
-        return RateLimited
-    return _auth_or_model_type(status, text)
-
-
-def _auth_or_model_type(status: int | None, text: str) -> type[ModelError] | None:
-    if status == 401 or _matches(_AUTH, text):
-        return Unauthorized
-    if status not in _OVERLOADED_STATUSES and _matches(_NO_MODEL, text):
-        return ModelNotFound
-    return None
+    cases: tuple[tuple[type[ModelError], Callable[[], bool]], ...] = (
+        (ContextTooLong, lambda: status != 429 and _matches(_CONTEXT, text)),
+        (PolicyRefused, lambda: _matches(_POLICY, text) and not _is_privacy_setting(text)),
+        (OutOfCredit, lambda: _is_billing(status, text, details)),
+        (RateLimited, lambda: status == 429 or _matches(_RATE_LIMITED, text)),
+        (Unauthorized, lambda: status == 401 or _matches(_AUTH, text)),
+        (ModelNotFound, lambda: status not in _OVERLOADED_STATUSES and _matches(_NO_MODEL, text)),
+    )
+    return next((kind for kind, applies in cases if applies()), None)
 
 
 def _type_by_status(status: int | None, text: str) -> type[ModelError]:
-    if (
-        status is None
-        or status in _OVERLOADED_STATUSES
-        or status >= 500
-        or _matches(_OVERLOADED, text)
-    ):
+    is_server_error = status is None or status in _OVERLOADED_STATUSES or status >= 500
+    if is_server_error or _matches(_OVERLOADED, text):
         return Overloaded
-    if status == 403:
-        return Unauthorized
-    return BadRequest
+    return Unauthorized if status == 403 else BadRequest
 
 
 def _is_privacy_setting(text: str) -> bool:
-    """An account's privacy settings may exclude all providers; no content was refused then."""
+    """An account's privacy settings may exclude all providers; no content was rejected then."""
     return "data policy" in text.lower()
 
 
@@ -199,7 +185,7 @@ def _is_billing(status: int | None, text: str, details: ErrorDetails) -> bool:
 
 
 _MESSAGES: dict[type[ModelError], str] = {
-    Unauthorized: "{provider} refused the key",
+    Unauthorized: "{provider} rejected the key",
     OutOfCredit: "{provider} says the account has no credit left",
     RateLimited: "{provider} limits the rate",
     Overloaded: "{provider} is overloaded or broken",
@@ -213,24 +199,21 @@ _MESSAGES: dict[type[ModelError], str] = {
 def _error_message(
     kind: type[ModelError], status: int | None, details: ErrorDetails, origin: RequestOrigin
 ) -> str:
-    template = (
-        "{provider} requires a key" if kind is Unauthorized and not origin.key else _MESSAGES[kind]
-    )
-    what = template.format(provider=origin.provider, model=origin.model)
-    number = f" ({status})" if status else ""
+    what = _MESSAGES[kind].format(provider=origin.provider, model=origin.model)
+    if kind is Unauthorized and not origin.key:
+        what = f"{origin.provider} requires a key"
+    what += f" ({status})" if status else ""
     whole = redacted_message(details.message, (origin.key,))
     text = first_sentence(whole)
     if text != whole:
         log.info("full error from %s: %s", origin.provider, whole)
-    return f"{what}{number}: {text}" if text else f"{what}{number}"
+    return f"{what}: {text}" if text else what
 
 
 def key_hint(origin: RequestOrigin) -> str:
-    if not origin.key_env:
+    if not (name := origin.key_env):
         return "Set the right key: hermes setup; or correct api_key: hermes config edit"
-    name = origin.key_env
-    verb = "Check" if origin.key else "Set"
-    return f"{verb} {name}: hermes config set {name} <key>"
+    return f"{'Check' if origin.key else 'Set'} {name}: hermes config set {name} <key>"
 
 
 def _hint(kind: type[ModelError], details: ErrorDetails, origin: RequestOrigin) -> str:
@@ -257,7 +240,7 @@ def _model_hint(details: ErrorDetails, origin: RequestOrigin) -> str:
     if "try pulling it" in details.message:
         return f"Download it first: ollama pull {origin.model}"
     if _is_privacy_setting(details.message):
-        return "Change the privacy settings of the account, or choose another model: hermes model"
+        return "Change the account's privacy settings, or choose another model: hermes model"
     if origin.local:
         return "Load a model in the local server, or choose one it has: hermes model"
     return "Choose a model this provider has: hermes model"

@@ -1,4 +1,4 @@
-"""Describe what a model at a provider supports and how requests to it are encoded."""
+"""The known providers: addresses, key variables, default models and what these support."""
 
 import re
 from collections.abc import Mapping
@@ -339,10 +339,8 @@ CUSTOM = Provider(
 def find_provider(name: str) -> Provider | None:
     """Find a provider by name or alias, ignoring case."""
     folded = name.strip().lower().replace("_", "-")
-    for provider in (*PROVIDERS, CUSTOM):
-        if folded == provider.name or folded in provider.aliases:
-            return provider
-    return None
+    matching = (one for one in (*PROVIDERS, CUSTOM) if folded in (one.name, *one.aliases))
+    return next(matching, None)
 
 
 def model_profile_for(provider: Provider, model: str) -> ModelProfile:

@@ -7,7 +7,6 @@ attempts overall, and in the length of each wait.
 import logging
 import math
 import random
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 
@@ -15,6 +14,7 @@ from anyio import CancelScope
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.lru_map import LruMap
 from hermes.kit.retry import Backoff
 from hermes.kit.text import plural
 from hermes.models.key_ring import KeyRing
@@ -42,7 +42,7 @@ _NEEDS_OTHER_KEY_OR_MODEL = Unauthorized | OutOfCredit | ModelNotFound | NotRunn
 _CONTENT_DELTAS = (TextDelta, ReasoningDelta)
 
 _REASONS = {
-    "auth": "the key was refused",
+    "auth": "the key was rejected",
     "billing": "no credit left",
     "rate_limit": "rate limited",
     "overloaded": "overloaded",
@@ -91,8 +91,6 @@ class KeyedModel:
 
 
 class _RequestState:
-    """The progress of one call."""
-
     def __init__(self, routes: list[KeyedModel]) -> None:
         self.remaining = routes[1:]
         self.model = routes[0]
@@ -134,6 +132,8 @@ class ResilientModel:
     ) -> None:
         if not routes:
             raise ValueError("a chain needs at least one model")
+        preferred = routes[0].model
+        self.name, self.provider, self.window = preferred.name, preferred.provider, preferred.window
         self._routes = list(routes)
         self._clock = clock
         self._policy = policy
@@ -141,21 +141,9 @@ class ResilientModel:
         self._closing = close
         self.profile = profile
         """Profile of the preferred model."""
-        self._answered: OrderedDict[str, KeyedModel] = OrderedDict()
+        self._answered: LruMap[str, KeyedModel] = LruMap(_MAX_RUNS)
         self._answering = 0
         self._replaced = False
-
-    @property
-    def name(self) -> str:
-        return self._routes[0].model.name
-
-    @property
-    def provider(self) -> str:
-        return self._routes[0].model.provider
-
-    @property
-    def window(self) -> int:
-        return self._routes[0].model.window
 
     async def aclose(self) -> None:
         if self._closing:
@@ -220,12 +208,8 @@ class ResilientModel:
 
     def _remember(self, run: str, route: KeyedModel) -> None:
         route.cooling_until = -math.inf
-        if not run:
-            return
-        self._answered[run] = route
-        self._answered.move_to_end(run)
-        if len(self._answered) > _MAX_RUNS:
-            self._answered.popitem(last=False)
+        if run:
+            self._answered.put(run, route)
 
     async def _pace(self, route: KeyedModel) -> None:
         if not route.min_interval:

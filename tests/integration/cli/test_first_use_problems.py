@@ -95,7 +95,7 @@ def test_setup_asks_again_for_a_wrong_key(hermes: HermesCli, model: FakeModelPro
         child.expect_exact("custom requires a key (401)")
         child.expect_exact("Key for")
         child.sendline("sk-wrong")
-        child.expect_exact("refused the key")
+        child.expect_exact("rejected the key")
         child.expect_exact("Key for")
         child.sendline(KEY)
         child.expect_exact("Which model?")

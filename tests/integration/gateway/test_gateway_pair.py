@@ -86,7 +86,7 @@ async def test_wrong_key_is_reported_in_the_chat(tmp_path: Path) -> None:
             await wait_until(lambda: bool(local.channel.texts_in("1")))
     (reply,) = local.channel.texts_in("1")
     assert reply.startswith("⚠️ Proxy error (401): ")
-    assert reply.endswith("Set GATEWAY_PROXY_KEY to the key of the remote gateway.")
+    assert reply.endswith("Set GATEWAY_PROXY_KEY to the remote gateway's key.")
     assert remote.model_server.requests == []
 
 

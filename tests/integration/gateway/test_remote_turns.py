@@ -59,7 +59,7 @@ async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path
         local_gateway(tmp_path, remote.url) as local,
     ):
         await local.channel.say("hi")
-        hint = "Try again, or check the log of the remote gateway."
+        hint = "Try again, or check the remote gateway's log."
         reply = f"⚠️ Proxy error (500): no disk. {hint}"
         await local.wait_for_posts(reply)
         await local.channel.say("again")

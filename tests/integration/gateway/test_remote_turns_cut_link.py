@@ -152,7 +152,7 @@ async def test_silently_dead_link_is_reopened(tmp_path: Path) -> None:
         breaks = [LinkBreak(), LinkBreak(down=700, kind=BreakKind.SILENT)]
         link.plan = lambda: breaks.pop(0) if breaks else LinkBreak()
         parts = RemoteTurnDeps(
-            remote=RemoteGateway(url=link.url, key=KEY, alive=0.3),
+            remote=RemoteGateway(url=link.url, key=KEY, silence_timeout=0.3),
             clock=SystemClock(),
             blobs=FileBlobs(tmp_path / "blobs"),
         )

@@ -16,7 +16,8 @@ from hermes.models.images import OMITTED, ImageUrls, data_url
 from hermes.models.provider_errors import RequestOrigin
 from hermes.models.providers import ModelProfile
 from hermes.models.resilient_model import KeyedModel, ResilientModel
-from hermes.models.wire.chat_completions import ChatCompletionsModel, ChatRequestCodec, ServedModel
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire_model import ServedModel, WireModel
 from hermes.ports.model import ModelRequest
 from hermes.schema.errors import (
     BadRequest,
@@ -56,23 +57,20 @@ class MemoryBlobs:
 @asynccontextmanager
 async def model_at(
     url: str, *, idle: float = 5.0, key: str = "", blobs: MemoryBlobs | None = None, **served
-) -> AsyncIterator[ChatCompletionsModel]:
+) -> AsyncIterator[WireModel]:
     endpoint = Endpoint(EndpointSettings(base_url=url, idle=idle, connect=2.0, grace=0.05))
     known = ServedModel(
         model="mock-model", provider="mock", window=1000, key_env="MOCK_KEY", **served
     )
     try:
-        yield ChatCompletionsModel(
-            endpoint, known, ImageUrls(blobs or MemoryBlobs()), FakeClock(), key
-        )
+        images = ImageUrls(blobs or MemoryBlobs())
+        yield WireModel(endpoint, known, images, FakeClock(), ChatWire(known), key)
     finally:
         await endpoint.aclose()
 
 
 @asynccontextmanager
-async def talking(
-    *replies: Reply, **kwargs
-) -> AsyncIterator[tuple[ChatCompletionsModel, FakeOpenAiServer]]:
+async def talking(*replies: Reply, **kwargs) -> AsyncIterator[tuple[WireModel, FakeOpenAiServer]]:
     async with (
         serve(Script(replies=list(replies))) as server,
         model_at(server.url, **kwargs) as model,
@@ -374,9 +372,8 @@ async def test_request_prefers_the_newest_images_and_names_the_omitted():
     before = blobs.reads
     assert await few.urls(shots) == {"a": everything["a"], "b": OMITTED, "c": OMITTED}
     assert blobs.reads == before + 1
-    told = ChatRequestCodec("m", "p", ModelProfile()).body(
-        ModelRequest("", [User("u", tuple(shots))]), await few.urls(shots)
-    )
+    wire = ChatWire(ServedModel(model="m", provider="p", window=1))
+    told = wire.body(ModelRequest("", [User("u", tuple(shots))]), await few.urls(shots))
     assert told.count(b"base64") == 2
     assert b"[the image b.png is left out here: later ones take all the room]" in told
 
@@ -403,7 +400,8 @@ async def test_damaged_image_does_not_fail_the_request(tmp_path: Path):
 async def test_unsendable_address_or_key_is_reported_without_secrets(url: str, key: str):
     endpoint = Endpoint(EndpointSettings(base_url=url))
     served = ServedModel(model="m", provider="acme", window=1000, local=True)
-    model = ChatCompletionsModel(endpoint, served, ImageUrls(MemoryBlobs()), FakeClock(), key)
+    images, clock = ImageUrls(MemoryBlobs()), FakeClock()
+    model = WireModel(endpoint, served, images, clock, ChatWire(served), key)
     origin = RequestOrigin(provider="acme", model="m", base_url=url, key=key)
     try:
         with pytest.raises(ModelError) as caught:

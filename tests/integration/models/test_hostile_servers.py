@@ -16,9 +16,9 @@ from hermes.models.endpoint import MAX_LIST_BYTES, Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
 from hermes.models.provider_errors import RequestOrigin
 from hermes.models.resilient_model import KeyedModel, ResilientModel, RetryPolicy
-from hermes.models.wire.chat_completions import ChatCompletionsModel, ChatWire, ServedModel
+from hermes.models.wire.chat_completions import ChatWire
 from hermes.models.wire.chat_stream import ChatStream
-from hermes.models.wire_model import WireModel
+from hermes.models.wire_model import ServedModel, WireModel
 from hermes.schema.errors import BadRequest, NotFound, RateLimited, Unreachable
 from hermes.schema.events import Notice
 from hermes.schema.messages import Media, Stop
@@ -63,13 +63,14 @@ async def endpoint_at(url: str, **limits: float) -> AsyncIterator[Endpoint]:
         await endpoint.aclose()
 
 
-def chat_model(endpoint: Endpoint) -> ChatCompletionsModel:
+def chat_model(endpoint: Endpoint) -> WireModel:
     served = ServedModel(model="m", provider="mock", window=1000)
-    return ChatCompletionsModel(endpoint, served, ImageUrls(NoBlobs()), FakeClock(), "sk-secret")
+    images, wire = ImageUrls(NoBlobs()), ChatWire(served)
+    return WireModel(endpoint, served, images, FakeClock(), wire, "sk-secret")
 
 
 @asynccontextmanager
-async def model_with(handle: Handle, **limits: float) -> AsyncIterator[ChatCompletionsModel]:
+async def model_with(handle: Handle, **limits: float) -> AsyncIterator[WireModel]:
     async with server(handle) as url, endpoint_at(url, **limits) as endpoint:
         yield chat_model(endpoint)
 

@@ -153,7 +153,7 @@ async def test_missing_model_name_is_taken_from_the_servers_list():
 async def test_failed_listing_names_the_reason():
     async with serve(Script(api_key="secret")) as server:
         target = msgspec.structs.replace(resolved_for(server).primary, key_env="MOCK_KEY")
-        with pytest.raises(Unauthorized, match=r"s0 refused the key \(401\)") as caught:
+        with pytest.raises(Unauthorized, match=r"s0 rejected the key \(401\)") as caught:
             await list_models(target)
         assert "Check MOCK_KEY" in caught.value.hint
         keyless = msgspec.structs.replace(target, keys=())

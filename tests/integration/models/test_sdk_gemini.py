@@ -82,7 +82,7 @@ async def test_request_matches_the_sdk():
                     function_response=types.FunctionResponse(
                         id="call_1",
                         name="look",
-                        response={"output": "seen:\n[the image shot.png follows]"},
+                        response={"output": "seen:\n[the image shot.png follows below]"},
                     )
                 ),
                 photo,

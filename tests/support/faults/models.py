@@ -50,8 +50,8 @@ _PAGE = Fault(
 _ELSEWHERE = Fault("status", status=302, headers={"location": "http://127.0.0.1:9/x"})
 
 MODEL_FAULTS: Sequence[ModelFault] = [
-    _status("unauthorized", "refused the key (401)", "hermes config set OPENAI_API_KEY"),
-    _status("forbidden", "refused the key (403)", "hermes config set OPENAI_API_KEY"),
+    _status("unauthorized", "rejected the key (401)", "hermes config set OPENAI_API_KEY"),
+    _status("forbidden", "rejected the key (403)", "hermes config set OPENAI_API_KEY"),
     _status("out_of_credit", "no credit left (402)", "Top up the account"),
     _status("model_not_found", "does not serve the model", "hermes model"),
     _status("too_large", "is too long for mock", "/new"),
@@ -115,7 +115,7 @@ MODELS: Sequence[FaultScenario] = [
         silence=0.3,
     ),
     FaultScenario(
-        name="wrong key", faults=_single_fault("refused the key (401)", KEY_HINT),
+        name="wrong key", faults=_single_fault("rejected the key (401)", KEY_HINT),
         cannot=IN_MODELS, script=WRONG_KEY_SCRIPT,
     ),
     FaultScenario(

@@ -13,8 +13,8 @@ from hermes.app.session_services import SessionWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import SpendCapReached, UsageError
@@ -69,7 +69,8 @@ async def test_request_is_small(tmp_path: Path) -> None:
         specs = [tool.spec for _, tool in sorted(plan.tools.items())]
         request = ModelRequest(plan.system, [user_message("hi")], specs)
         assert "# Skills" in plan.system
-        assert len(ChatRequestCodec("mock", "openai", ModelProfile()).body(request)) <= 16_000
+        wire = ChatWire(ServedModel(model="mock", provider="openai", window=1))
+        assert len(wire.body(request)) <= 16_000
 
 
 async def test_prompt_is_reused_until_it_must_change(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
 from hermes.app.session_services import SessionWindow
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire_model import ServedModel
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Outcome, ToolStarted
@@ -66,7 +66,9 @@ async def planned(
 
 
 def body(model: ScriptedModel, number: int = 0) -> bytes:
-    return ChatRequestCodec("mock", "openai", ModelProfile()).body(model.requests[number])
+    return ChatWire(ServedModel(model="mock", provider="openai", window=1)).body(
+        model.requests[number]
+    )
 
 
 async def test_request_stays_small(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from hermes.models.providers import (
     ReasoningReplay,
     nearest_effort,
 )
-from hermes.models.wire.chat_completions import ChatRequestCodec
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,
@@ -62,8 +63,9 @@ CONVERSATION = ModelRequest(
 )
 
 
-def codec(profile: ModelProfile | None = None, **kwargs: Any) -> ChatRequestCodec:
-    return ChatRequestCodec("m-1", "acme", profile or ModelProfile(), **kwargs)
+def codec(profile: ModelProfile | None = None, **kwargs: Any) -> ChatWire:
+    profile = profile or ModelProfile()
+    return ChatWire(ServedModel(model="m-1", provider="acme", window=1, profile=profile, **kwargs))
 
 
 def body(

@@ -18,14 +18,11 @@ from hermes.models.wire.chat_stream import (
     MAX_ANSWER,
     ChatStream,
     InvalidChunk,
-    StreamChunk,
     StreamDelta,
     StreamError,
 )
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, Usage
-
-DECODER = msgspec.json.Decoder(StreamChunk, strict=False)
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
@@ -36,7 +33,7 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
 
 
 def play(*chunks: bytes) -> tuple[Assistant, list[StreamDelta]]:
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     deltas = [delta for one in chunks for delta in stream.feed([one])]
     deltas += stream.close()
     return stream.answer("m", "p"), deltas
@@ -75,7 +72,7 @@ def test_text_and_usage():
 
 
 def test_deltas_of_one_batch_are_merged():
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     batch = [
         chunk({"reasoning_content": "a"}),
         chunk({"reasoning_content": "b"}),
@@ -314,19 +311,19 @@ def test_answer_without_streaming_is_read():
 )
 def test_invalid_chunk_is_an_error(data: bytes):
     with pytest.raises(InvalidChunk):
-        ChatStream(DECODER).feed([data])
+        ChatStream().feed([data])
 
 
 @pytest.mark.parametrize("error", [{"message": "boom", "code": 502}, "boom"])
 def test_error_in_the_stream_is_raised(error: object):
     with pytest.raises(StreamError) as caught:
-        ChatStream(DECODER).feed([json.dumps({"error": error, "choices": []}).encode()])
+        ChatStream().feed([json.dumps({"error": error, "choices": []}).encode()])
     assert b"boom" in caught.value.body
 
 
 def test_number_of_calls_is_limited():
     many = [chunk({"tool_calls": [piece(n, f"c{n}", "look", "{}")]}) for n in range(MAX_CALLS + 9)]
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     stream.feed(many[:MAX_CALLS])
     assert stream.runaway == ""
     stream.feed(many[MAX_CALLS:])
@@ -360,7 +357,7 @@ def test_total_size_of_arguments_is_limited():
     ids=lambda delta: next(iter(delta)),
 )
 def test_all_stored_content_counts_towards_the_limit(delta: dict[str, Any]):
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     one = chunk(delta)
     stream.feed([one] * 4)
     stream.feed([one])
@@ -380,13 +377,13 @@ def test_all_stored_content_counts_towards_the_limit(delta: dict[str, Any]):
     ],
 )
 def test_only_content_increases_the_size(delta: dict[str, Any], grows: bool):
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     stream.feed([chunk(delta)])
     assert bool(stream.size) is grows
 
 
 def test_runaway_answer_is_cut_off():
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     stream.feed([chunk({"content": "x" * (MAX_ANSWER + 1)})])
     assert stream.runaway
     assert stream.answer("m", "p").stop is Stop.LENGTH
@@ -412,7 +409,7 @@ def test_repeated_names_do_not_slow_down_parsing():
 
 
 def test_many_detail_pieces_are_joined_quickly():
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     piece = {"type": "reasoning.text", "index": 0, "text": "x" * 60}
     for _ in range(200):
         stream.feed([chunk({"reasoning_details": [piece] * 100})])
@@ -425,7 +422,7 @@ def test_many_detail_pieces_are_joined_quickly():
 
 
 def test_single_huge_event_is_cut_at_the_limit():
-    stream = ChatStream(DECODER)
+    stream = ChatStream()
     endless = "<x\n" * 2_000_000
     stream.feed([chunk({"content": endless})])
     assert stream.runaway

@@ -8,11 +8,13 @@ from hermes.models.catalog import with_model_features
 from hermes.models.embedded.small_profile import small_profile
 from hermes.models.providers import ModelProfile
 from hermes.models.urls import ANTHROPIC, CHAT, GEMINI, RESPONSES
-from hermes.models.wire.chat_completions import ChatRequestCodec
-from hermes.models.wire.openai_responses import ResponsesRequestCodec
+from hermes.models.wire.chat_completions import ChatWire
+from hermes.models.wire.openai_responses import ResponsesWire
+from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
 from hermes.schema.messages import Text, User
 
+SERVED = ServedModel(model="m", provider="p", window=1)
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
@@ -24,7 +26,7 @@ def request_for(form: OutputFormat | None) -> ModelRequest:
 
 def test_chat_completions_response_format() -> None:
     def sent(form: OutputFormat | None) -> object:
-        body = ChatRequestCodec("m", "p", ModelProfile()).body(request_for(form))
+        body = ChatWire(SERVED).body(request_for(form))
         return json.loads(body).get("response_format")
 
     assert sent(None) is None
@@ -38,7 +40,7 @@ def test_chat_completions_response_format() -> None:
 
 def test_responses_text_format() -> None:
     def sent(form: OutputFormat | None) -> object:
-        body = ResponsesRequestCodec("m", "p", ModelProfile()).body(request_for(form))
+        body = ResponsesWire(SERVED).body(request_for(form))
         return json.loads(body).get("text")
 
     assert sent(None) is None

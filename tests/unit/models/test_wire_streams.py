@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from hermes.models.wire import anthropic_stream, gemini_native, responses_stream
 from hermes.models.wire.answer_builder import MAX_CALLS
 from hermes.models.wire.anthropic_stream import AnthropicStream
 from hermes.models.wire.gemini_native import GeminiStream
@@ -17,18 +16,6 @@ from hermes.models.wire.responses_stream import ResponsesStream
 from hermes.models.wire.stream import MAX_ANSWER, InvalidChunk, StreamError, WireStream
 from hermes.schema.events import ReasoningDelta, TextDelta
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
-
-
-def anthropic() -> AnthropicStream:
-    return AnthropicStream(msgspec.json.Decoder(anthropic_stream.StreamEvent, strict=False))
-
-
-def responses() -> ResponsesStream:
-    return ResponsesStream(msgspec.json.Decoder(responses_stream.StreamEvent, strict=False))
-
-
-def gemini() -> GeminiStream:
-    return GeminiStream(msgspec.json.Decoder(gemini_native.StreamEvent, strict=False))
 
 
 def fed(stream: WireStream, *events: dict[str, Any]) -> WireStream:
@@ -56,7 +43,7 @@ def stop(index: int) -> dict[str, Any]:
 class TestAnthropic:
     def test_interleaved_blocks(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             started(0, type="text", text=""),
             started(1, type="tool_use", id="t1", name="look", input={}),
             delta(1, type="input_json_delta", partial_json='{"at":'),
@@ -72,7 +59,7 @@ class TestAnthropic:
 
     def test_duplicate_index_or_id(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             started(0, type="tool_use", id="t1", name="look", input={}),
             delta(0, type="input_json_delta", partial_json='{"n":1}'),
             stop(0),
@@ -86,7 +73,7 @@ class TestAnthropic:
 
     def test_deltas_without_a_start(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             delta(3, type="text_delta", text="lost"),
             delta(4, type="thinking_delta", thinking="hm"),
             delta(4, type="signature_delta", signature="s1"),
@@ -99,7 +86,7 @@ class TestAnthropic:
 
     def test_redacted_reasoning_is_kept(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             started(0, type="redacted_thinking", data="SECRET"),
             stop(0),
             {"type": "message_stop"},
@@ -113,7 +100,7 @@ class TestAnthropic:
         start["cache_creation_input_tokens"] = 13
         end = {"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 12}}
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             {"type": "message_start", "message": {"usage": start}},
             {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": end},
         )
@@ -133,12 +120,12 @@ class TestAnthropic:
         ],
     )
     def test_stop_reasons(self, reason: str, wanted: Stop):
-        stream = fed(anthropic(), {"type": "message_delta", "delta": {"stop_reason": reason}})
+        stream = fed(AnthropicStream(), {"type": "message_delta", "delta": {"stop_reason": reason}})
         assert answer(stream).stop is wanted
 
     def test_truncated_call_is_not_repaired(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             started(0, type="tool_use", id="t1", name="write", input={}),
             delta(0, type="input_json_delta", partial_json='{"path":"a'),
             {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
@@ -148,7 +135,7 @@ class TestAnthropic:
 
     def test_whole_message_without_streaming(self):
         stream = fed(
-            anthropic(),
+            AnthropicStream(),
             {
                 "type": "message",
                 "content": [
@@ -165,18 +152,18 @@ class TestAnthropic:
 
     def test_error_in_the_stream_is_raised(self):
         with pytest.raises(StreamError) as caught:
-            fed(anthropic(), {"type": "error", "error": {"type": "overloaded_error"}})
+            fed(AnthropicStream(), {"type": "error", "error": {"type": "overloaded_error"}})
         assert b"overloaded_error" in caught.value.body
 
     def test_too_many_calls(self):
-        stream = anthropic()
+        stream = AnthropicStream()
         for number in range(MAX_CALLS + 1):
             fed(stream, started(number, type="tool_use", id=f"t{number}", name="x", input={}))
         assert stream.runaway
         assert answer(stream).stop is Stop.LENGTH
 
     def test_too_much_text(self):
-        stream = fed(anthropic(), started(0, type="text", text=""))
+        stream = fed(AnthropicStream(), started(0, type="text", text=""))
         for _ in range(5):
             fed(stream, delta(0, type="text_delta", text="x" * (MAX_ANSWER // 4)))
         assert stream.runaway
@@ -194,7 +181,7 @@ def completed(**response: Any) -> dict[str, Any]:
 class TestResponses:
     def test_items_out_of_order(self):
         stream = fed(
-            responses(),
+            ResponsesStream(),
             item(2, type="function_call", call_id="c2", name="b", arguments="{}"),
             item(1, type="message", content=[{"type": "output_text", "text": "On it."}]),
             item(0, type="reasoning", id="rs", summary=[], encrypted_content="E"),
@@ -203,7 +190,7 @@ class TestResponses:
         assert [type(part) for part in answer(stream).parts] == [Reasoning, Text, ToolCall]
 
     def test_completed_item_replaces_its_deltas(self):
-        stream = responses()
+        stream = ResponsesStream()
         deltas = stream.feed(
             [
                 msgspec.json.encode(event)
@@ -221,7 +208,7 @@ class TestResponses:
 
     def test_items_without_an_index(self):
         stream = fed(
-            responses(),
+            ResponsesStream(),
             {"type": "response.output_item.added", "item": {"type": "message", "id": "m"}},
             {"type": "response.output_text.delta", "item_id": "m", "delta": "Hi"},
             {
@@ -234,7 +221,7 @@ class TestResponses:
 
     def test_items_only_in_the_final_event(self):
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a": 1}'}
-        stream = fed(responses(), completed(output=[call], usage={"input_tokens": 5}))
+        stream = fed(ResponsesStream(), completed(output=[call], usage={"input_tokens": 5}))
         told = answer(stream)
         assert told.calls == [ToolCall("c", "look", Raw(b'{"a": 1}'))]
         assert (told.stop, told.usage.input) == (Stop.TOOLS, 5)
@@ -242,7 +229,7 @@ class TestResponses:
     def test_several_summaries(self):
         part = {"type": "response.reasoning_summary_part.added", "output_index": 0}
         more = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
-        stream = responses()
+        stream = ResponsesStream()
         heard = stream.feed(
             [
                 msgspec.json.encode(event)
@@ -273,7 +260,7 @@ class TestResponses:
 
     def test_refusal(self):
         stream = fed(
-            responses(),
+            ResponsesStream(),
             {"type": "response.refusal.delta", "output_index": 0, "delta": "I will not."},
             completed(),
         )
@@ -287,7 +274,7 @@ class TestResponses:
     def test_incomplete_answer(self, reason: str, wanted: Stop):
         event = {"type": "response.incomplete", "response": {"incomplete_details": {}}}
         event["response"] = {"incomplete_details": {"reason": reason}}
-        assert answer(fed(responses(), event)).stop is wanted
+        assert answer(fed(ResponsesStream(), event)).stop is wanted
 
     @pytest.mark.parametrize(
         "event",
@@ -299,12 +286,12 @@ class TestResponses:
     )
     def test_failures(self, event: dict[str, Any]):
         with pytest.raises(StreamError) as caught:
-            fed(responses(), event)
+            fed(ResponsesStream(), event)
         assert b"server_error" in caught.value.body
 
     def test_whole_response_without_streaming(self):
         stream = fed(
-            responses(),
+            ResponsesStream(),
             {
                 "object": "response",
                 "status": "completed",
@@ -323,7 +310,7 @@ def candidate(*parts: dict[str, Any], finish: str | None = None) -> dict[str, An
 class TestGemini:
     def test_signatures_keep_their_position(self):
         stream = fed(
-            gemini(),
+            GeminiStream(),
             candidate({"text": "Let me", "thought": True}, {"text": " see", "thought": True}),
             candidate(
                 {"functionCall": {"name": "look", "args": {"at": "x"}}, "thoughtSignature": "S"}
@@ -343,7 +330,7 @@ class TestGemini:
     def test_text_after_the_finish_reason_is_kept(self):
         """Parts have no index: they keep the order of arrival."""
         stream = fed(
-            gemini(),
+            GeminiStream(),
             {"usageMetadata": {"promptTokenCount": 7, "candidatesTokenCount": 1}},
             candidate({"text": "Do"}, finish="STOP"),
             candidate({"text": "ne"}),
@@ -353,12 +340,12 @@ class TestGemini:
         assert (whole.text, whole.stop, whole.usage) == ("Done", Stop.END, Usage(7, 2))
 
     def test_blocked_prompt(self):
-        stream = fed(gemini(), {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
+        stream = fed(GeminiStream(), {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
         assert answer(stream).stop is Stop.REFUSED
 
     @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "OTHER"])
     def test_failed_finish_reason_is_an_error(self, reason: str):
-        assert fed(gemini(), candidate(finish=reason)).finish_reason == "error"
+        assert fed(GeminiStream(), candidate(finish=reason)).finish_reason == "error"
 
     def test_usage(self):
         counted = {
@@ -368,15 +355,15 @@ class TestGemini:
             "candidatesTokenCount": 18,
             "thoughtsTokenCount": 12,
         }
-        stream = fed(gemini(), {"usageMetadata": counted}, candidate(finish="STOP"))
+        stream = fed(GeminiStream(), {"usageMetadata": counted}, candidate(finish="STOP"))
         assert answer(stream).usage == Usage(120, 30, 64, 0, 12)
 
     def test_error_in_the_stream_is_raised(self):
         with pytest.raises(StreamError):
-            fed(gemini(), {"error": {"code": 503, "status": "UNAVAILABLE"}})
+            fed(GeminiStream(), {"error": {"code": 503, "status": "UNAVAILABLE"}})
 
 
-@pytest.mark.parametrize("make", [anthropic, responses, gemini])
+@pytest.mark.parametrize("make", [AnthropicStream, ResponsesStream, GeminiStream])
 @given(data=st.binary(max_size=60))
 def test_invalid_data_raises_only_known_errors(make: Any, data: bytes):
     stream = make()
@@ -423,7 +410,7 @@ TYPES = st.sampled_from(
 )
 
 
-@pytest.mark.parametrize("make", [anthropic, responses, gemini])
+@pytest.mark.parametrize("make", [AnthropicStream, ResponsesStream, GeminiStream])
 @given(
     event=st.fixed_dictionaries({"type": TYPES}, optional={"delta": JSON, "item": JSON, "x": JSON})
 )

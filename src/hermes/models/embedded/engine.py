@@ -18,7 +18,6 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.child import READY
 from hermes.models.embedded.weights import ModelFolder, Weights, free_memory
 from hermes.ports.sandbox import Process
@@ -98,11 +97,14 @@ class EngineProcess:
         self.error = ""
 
     def failure(self, *, when: str) -> ModelError:
-        last = next((line for line in reversed(self.output) if line.strip()), "")
-        reason = self.error or last or "no output"
+        reason = self.error or self.last_line or "no output"
         return Unreachable(
-            f"the process of {self.weights.name} ended {when}: {reason}", hint=_MEMORY_HINT
+            f"{self.weights.name}'s process ended {when}: {reason}", hint=_MEMORY_HINT
         )
+
+    @property
+    def last_line(self) -> str:
+        return next((line for line in reversed(self.output) if line.strip()), "")
 
 
 class ModelEngine:
@@ -127,10 +129,14 @@ class ModelEngine:
         """The number of processes started."""
 
     @property
+    def _alive(self) -> EngineProcess | None:
+        running = self._running
+        return None if running is None or running.dead.is_set() else running
+
+    @property
     def pid(self) -> int:
         """The id of the running process; zero if there is none."""
-        running = self._running
-        return running.pid if running is not None and not running.dead.is_set() else 0
+        return self._alive.pid if self._alive else 0
 
     @property
     def memory(self) -> int:
@@ -140,24 +146,17 @@ class ModelEngine:
     @property
     def loading(self) -> int:
         """Bytes that it is about to allocate."""
-        running = self._running
-        is_loading = running is not None and running.address is None and not running.dead.is_set()
-        return self.memory if is_loading else 0
+        return self.memory if self._alive and self._alive.address is None else 0
 
     @property
     def is_loaded(self) -> bool:
         """Return whether a request needs no loading."""
-        running = self._running
-        return (
-            running is not None
-            and running.address is not None
-            and not running.dead.is_set()
-            and not running.stop_requested.is_set()
-        )
+        running = self._alive
+        return bool(running and running.address and not running.stop_requested.is_set())
 
     @asynccontextmanager
     async def acquire(self) -> AsyncGenerator[EngineProcess]:
-        """Wait for the turn of this request, in order of arrival. Raises `ModelError`."""
+        """Wait until it is this request's turn. Raises `ModelError`."""
         async with self._queue:
             running = await self._ready()
             try:
@@ -168,8 +167,8 @@ class ModelEngine:
     async def unload(self) -> None:
         """Free the memory, after the requests that were queued before.
 
-        If the process ends by itself, return at once: the next request in the queue may be waiting
-        for the memory that this one frees.
+        If the process ends by itself, return immediately: the next request in the queue may be
+        waiting for the memory that this one frees.
         """
         running = self._running
         if running is None:
@@ -184,8 +183,7 @@ class ModelEngine:
             running.stop_requested.set()
 
     async def _ready(self) -> EngineProcess:
-        running = self._running
-        if running is not None and not running.dead.is_set():
+        if running := self._alive:
             if not running.stop_requested.is_set():
                 return await self._loaded(running)
             await running.dead.wait()
@@ -202,7 +200,7 @@ class ModelEngine:
                 f"the model {self._weights.name} is not installed on this machine", hint=_FETCH_HINT
             )
         if not self._folder.has_engine:
-            raise NotRunning("the engine of the embedded model is not installed", hint=_FETCH_HINT)
+            raise NotRunning("the embedded model's engine is not installed", hint=_FETCH_HINT)
 
     async def _loaded(self, running: EngineProcess) -> EngineProcess:
         """Wait until it is ready. It keeps loading if the first caller gives up."""
@@ -217,8 +215,13 @@ class ModelEngine:
 
     async def _run_process(self, running: EngineProcess) -> None:
         token = secrets.token_urlsafe(24)
+        command = LaunchCommand(
+            argv=(self._deps.python, "-I", str(CHILD)),
+            cwd=str(self._folder.folder),
+            env={**self._deps.env, "OMP_WAIT_POLICY": "passive"},
+        )
         try:
-            async with self._deps.launch(self._command()) as process:
+            async with self._deps.launch(command) as process:
                 running.pid = process.pid
                 await process.write_stdin(self._options(token))
                 async with anyio.create_task_group() as group:
@@ -228,7 +231,7 @@ class ModelEngine:
         except SandboxError as error:
             running.error = str(error)
         except Exception as error:  # The boundary of a background task.
-            log.exception("the process of the embedded model failed")
+            log.exception("the embedded model's process failed")
             running.error = str(error)
         finally:
             running.dead.set()
@@ -243,7 +246,9 @@ class ModelEngine:
                 self._read_line(running, line.decode("utf-8", "replace"), process, token)
         code = (await process.wait()).exit_code
         if not running.stop_requested.is_set():
-            running.error = running.error or _exit_reason(code, running.output)
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            last = f": {running.last_line}" if running.last_line else ""
+            running.error = running.error or how + last
             log.warning("the embedded model's process ended: %s", running.error)
         running.dead.set()
         running.ready.set()
@@ -275,31 +280,17 @@ class ModelEngine:
             with anyio.move_on_after(max(0.01, idle - quiet)):
                 await _wait_for_either(running.dead, running.stop_requested)
 
-    def _command(self) -> LaunchCommand:
-        return LaunchCommand(
-            argv=(self._deps.python, "-I", str(CHILD)),
-            cwd=str(self._folder.folder),
-            env={**self._deps.env, "OMP_WAIT_POLICY": "passive"},
-        )
-
     def _options(self, token: str) -> bytes:
-        weights, folder = self._weights, self._folder
-        own = folder.engine_folder.is_dir()
+        folder = self._folder
         options = {
-            "engine": str(folder.engine_folder) if own else "",
-            "weights": str(folder.weights_path(weights)),
-            "window": weights.context,
+            "engine": str(folder.engine_folder) if folder.engine_folder.is_dir() else "",
+            "weights": str(folder.weights_path(self._weights)),
+            "window": self._weights.context,
             "threads": self._deps.threads,
             "cache": CACHE_MB,
             "token": token,
         }
         return json.dumps(options).encode() + b"\n"
-
-
-def _exit_reason(code: int, output: deque[str]) -> str:
-    last = next((line for line in reversed(output) if line.strip()), "")
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}{f': {last}' if last else ''}"
 
 
 async def _wait_for_either(one: anyio.Event, other: anyio.Event) -> None:
@@ -336,7 +327,7 @@ class EnginePool:
 
     @asynccontextmanager
     async def acquire(self, weights: Weights, folder: ModelFolder) -> AsyncGenerator[EngineProcess]:
-        """Wait in the queue of this model. Raises `ModelError`."""
+        """Wait in the model's queue. Raises `ModelError`."""
         async with self.engine_for(weights, folder).acquire() as running:
             yield running
 
@@ -357,10 +348,3 @@ class EnginePool:
             if self._deps.available_memory() - promised < engine.memory:
                 await self.unload_all(except_for=engine)
             yield
-
-
-@asynccontextmanager
-async def open_engine_pool(deps: EngineDeps) -> AsyncGenerator[EnginePool]:
-    """Open a pool; all processes end with the block."""
-    async with background_tasks() as group:
-        yield EnginePool(deps, group)

@@ -15,11 +15,12 @@ from hermes.kit.ids import new_id
 from hermes.kit.text import fenced, one_line
 from hermes.models.embedded.engine import EngineAddress, EngineProcess
 from hermes.models.embedded.small_profile import small_profile
-from hermes.models.embedded.turn_state import ToolStep, turn_state_of
-from hermes.models.embedded.weights import PROVIDER, ModelFolder, Weights
+from hermes.models.embedded.turn_state import ToolStep, call_arguments, turn_state_of
+from hermes.models.embedded.weights import ModelFolder, Weights
 from hermes.models.embedded.wire import EmbeddedWire, repeats_calls
 from hermes.models.endpoint import Endpoint, EndpointSettings
 from hermes.models.images import ImageUrls
+from hermes.models.providers import EMBEDDED
 from hermes.models.wire_model import ServedModel, WireModel
 from hermes.ports.model import ModelChunk, ModelRequest
 from hermes.schema.errors import Unreachable
@@ -28,7 +29,7 @@ from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, text
 
 PAGE_NOT_OPENED = (
     "Note: {page} was not opened, so nothing here comes from it. To ask about it, paste its text, "
-    "or save it as a file in this folder."
+    "or save it as a file in the working directory."
 )
 NOT_REMEMBERED = (
     "Note: this will not be remembered in later conversations, because the embedded model has no "
@@ -59,6 +60,7 @@ class EmbeddedModel:
         images: ImageUrls,
         clock: Clock,
     ) -> None:
+        self.name, self.provider, self.window = weights.name, EMBEDDED, weights.window
         self._weights = weights
         self._folder = folder
         self._engine = engine
@@ -66,32 +68,21 @@ class EmbeddedModel:
         self._clock = clock
         self._served = ServedModel(
             model=weights.name,
-            provider=PROVIDER,
+            provider=EMBEDDED,
             window=weights.window,
             profile=small_profile(),
             local=True,
         )
 
-    @property
-    def name(self) -> str:
-        return self._weights.name
-
-    @property
-    def provider(self) -> str:
-        return PROVIDER
-
-    @property
-    def window(self) -> int:
-        return self._weights.window
-
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[ModelChunk]]:
-        async with aclosing(self._chunks(request)) as chunks:
-            yield chunks
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelChunk]]:
+        return aclosing(self._chunks(request))
 
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[ModelChunk]:
         """Announce loading. Answers that need no model need no engine either."""
-        if answer := None if _forces_call(request) else answer_without_model(request, self.name):
+        forced = request.constraints.required or request.constraints.name
+        if answer := None if forced else answer_without_model(request, self.name):
             if answer.text:
                 yield TextDelta(answer.text)
             yield answer
@@ -117,19 +108,18 @@ class EmbeddedModel:
         if running.address is None:
             raise running.failure(when="before it was asked")
         try:
-            again: Sequence[ToolCall] = ()
-            async with self._connect(running.address, request) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, Assistant) and repeats_calls(request, chunk):
-                        again = chunk.calls
-                        continue
-                    for one in append_missing(request, chunk):
-                        yield one
-            if again:
-                async with self._connect(running.address, request, again) as chunks:
+            repeated: Sequence[ToolCall] = ()
+            for first in (True, False):
+                async with self._connect(running.address, request, repeated) as chunks:
+                    repeated = ()
                     async for chunk in chunks:
+                        if isinstance(chunk, Assistant) and first and repeats_calls(request, chunk):
+                            repeated = chunk.calls
+                            continue
                         for one in append_missing(request, chunk):
                             yield one
+                if not repeated:
+                    return
         except Unreachable as error:
             if await _has_exited(running):
                 raise running.failure(when="in mid-answer") from error
@@ -171,11 +161,6 @@ def append_missing(request: ModelRequest, chunk: ModelChunk) -> Sequence[ModelCh
     return [TextDelta(rest), structs.replace(chunk, parts=(*chunk.parts, Text(rest)))]
 
 
-def _forces_call(request: ModelRequest) -> bool:
-    """Return whether a call is required."""
-    return request.constraints.required or bool(request.constraints.name)
-
-
 async def _has_exited(running: EngineProcess) -> bool:
     """The connection closes a moment before the process is reaped."""
     with anyio.move_on_after(2.0):
@@ -205,14 +190,16 @@ def answer_without_model(request: ModelRequest, model: str) -> Assistant | None:
     if not isinstance(last, Result) or not last.failed:
         return None
     step = turn_state_of(request.messages).steps[-1]
-    refused = _REFUSED.match(text_of(last))
-    if refused:
-        text = f"{_describe_step(step)} was not done: {_user_sentences(refused['why'])}"
-        return Assistant(new_id("msg"), (Text(text),), Stop.END, model=model, provider=PROVIDER)
-    call = _escalated_call(request, step, text_of(last))
-    if call is None:
+    part: Text | ToolCall | None
+    if refused := _REFUSED.match(text_of(last)):
+        sentences = _SENTENCE_END.split(refused["why"].strip())
+        why = takewhile(lambda one: not one.startswith(_MODEL_INSTRUCTIONS), sentences)
+        part, stop = Text(f"{_describe_step(step)} was not done: {' '.join(why)}"), Stop.END
+    else:
+        part, stop = _escalated_call(request, step, text_of(last)), Stop.TOOLS
+    if part is None:
         return None
-    return Assistant(new_id("msg"), (call,), Stop.TOOLS, model=model, provider=PROVIDER)
+    return Assistant(new_id("msg"), (part,), stop, model=model, provider=EMBEDDED)
 
 
 def _escalated_call(request: ModelRequest, step: ToolStep, output: str) -> ToolCall | None:
@@ -236,16 +223,8 @@ def _escalated_call(request: ModelRequest, step: ToolStep, output: str) -> ToolC
     return ToolCall(new_id("call"), name, Raw(msgspec.json.encode(wanted)))
 
 
-def _user_sentences(why: str) -> str:
-    sentences = _SENTENCE_END.split(why.strip())
-    return " ".join(takewhile(lambda one: not one.startswith(_MODEL_INSTRUCTIONS), sentences))
-
-
 def _describe_step(step: ToolStep) -> str:
-    try:
-        args = msgspec.json.decode(step.call.args, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        args = {}
+    args = call_arguments(step.call)
     given = args.get("command") or args.get("path")
     if not isinstance(given, str):
         return step.call.name or "It"

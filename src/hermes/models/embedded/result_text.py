@@ -117,7 +117,8 @@ def _output_text(result: _ToolOutput) -> str:
     elif result.bytes_written is not None:
         text = WRITTEN
     elif result.matches is not None:
-        text = "\n".join(map(_match_line, result.matches)) or "Nothing was found."
+        lines = (f"{match.path}: {match.content.strip()}" for match in result.matches)
+        text = "\n".join(lines) or "Nothing was found."
     elif result.files is not None:
         text = "\n".join(result.files) or "Nothing was found."
     return text
@@ -128,7 +129,3 @@ def _changed_lines(diff: str) -> str:
     return "\n".join(
         line for line in lines if line[:1] in "+-" and not line.startswith(("+++", "---"))
     )
-
-
-def _match_line(match: _Match) -> str:
-    return f"{match.path}: {match.content.strip()}"

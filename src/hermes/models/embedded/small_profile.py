@@ -20,8 +20,6 @@ MAX_SYSTEM = 1_600
 
 
 class ShortTool(Struct, frozen=True):
-    """A tool with a short description."""
-
     name: str
     use: str
     schema: dict[str, Any]

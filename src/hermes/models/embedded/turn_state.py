@@ -1,6 +1,6 @@
-"""Analyse a question without a model: the names in it, and what it asks for.
+"""Analyze a question without a model: the names in it, and what it asks for.
 
-This recognises English words; for other languages the small model decides alone.
+This recognizes English words; for other languages the small model decides alone.
 """
 
 import re
@@ -49,7 +49,6 @@ def names_in(question: str) -> list[str]:
 
 
 def urls_in(question: str) -> list[str]:
-    """Return the URLs."""
     return list(dict.fromkeys(one.rstrip(_TRAILING_SIGNS) for one in _ADDRESS.findall(question)))
 
 
@@ -96,14 +95,10 @@ class ToolStep(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """A heading for the result."""
         if self.failed:
             return "Error:"
-        try:
-            args = msgspec.json.decode(self.call.args, type=dict[str, object])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return "Result:"
-        match self.call.name:
+        args = call_arguments(self.call)
+        match self.call.name if args else "":
             case "read_file":
                 return f"{args.get('path')} says:"
             case "terminal" if not self.silent:
@@ -113,7 +108,7 @@ class ToolStep(Struct, frozen=True):
 
 
 class TurnState:
-    """A turn, from its question on, updated message by message.
+    """A turn since its question, updated message by message.
 
     `has_file_tools` says whether there are file tools at all, so that names can be checked.
     """
@@ -153,7 +148,8 @@ class TurnState:
         last = self.steps[-1] if self.steps else None
         if last is None or last.failed or last.call.name != "read_file":
             return False
-        if _file_name(last.call) not in self.question:
+        file = str(call_arguments(last.call).get("path")).rpartition("/")[2]
+        if file not in self.question:
             return False
         return (
             asks_for_information(self.question)
@@ -181,12 +177,12 @@ class TurnState:
     def repeated(self, calls: Sequence[ToolCall]) -> bool:
         """Return whether all these calls were made since the last change."""
         made = [_call_key(one) for one in self.calls]
-        last = max((at for at, one in enumerate(self.calls) if _changes(one)), default=0)
+        changes = [at for at, one in enumerate(self.calls) if one.name not in _READING_TOOLS]
+        last = changes[-1] if changes else 0
         return bool(calls) and all(_call_key(call) in made[last:] for call in calls)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the last step failed."""
         return bool(self.steps) and self.steps[-1].failed
 
     @property
@@ -214,7 +210,6 @@ class TurnState:
 
 
 def turn_state_of(messages: Sequence[Message], *, has_file_tools: bool = True) -> TurnState:
-    """Return the state of the current turn."""
     turn = TurnState()
     for message in messages:
         match message:
@@ -231,22 +226,18 @@ def _call_key(call: ToolCall) -> tuple[str, bytes]:
     return call.name, bytes(call.args)
 
 
-def _file_name(call: ToolCall) -> str:
+def call_arguments(call: ToolCall) -> dict[str, object]:
+    """Return no arguments if they are invalid."""
     try:
-        path = msgspec.json.decode(call.args, type=dict[str, object]).get("path")
+        return msgspec.json.decode(call.args, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
-    return str(path).rpartition("/")[2]
+        return {}
 
 
 def _had_no_effect(step: ToolStep) -> bool:
     """Return whether a command printed nothing and wrote no file."""
     writes_file = re.search(rb">|\s-[oO]", bytes(step.call.args))
     return step.call.name == "terminal" and step.silent and not writes_file
-
-
-def _changes(call: ToolCall) -> bool:
-    return call.name not in _READING_TOOLS
 
 
 def _significant_words(text: str) -> set[str]:

@@ -1,7 +1,7 @@
-"""The catalog of models that can be downloaded: names, sizes, licences and sources.
+"""The embedded models: the catalog of those to download, and the folder of installed ones.
 
-The data is in `catalogue.json`. The digests were computed from downloaded files and compared with
-the publisher's.
+The catalog is in `catalogue.json`. Its digests were computed from downloaded files and compared
+with the publisher's. The folder is under the home, shared by all profiles.
 """
 
 import hashlib
@@ -18,17 +18,21 @@ from msgspec import Struct
 
 from hermes.kit.text import did_you_mean
 from hermes.models.embedded.small_profile import small_profile
-from hermes.models.providers import EMBEDDED as PROVIDER
+from hermes.models.providers import EMBEDDED
 from hermes.models.resolver import ModelTarget
 from hermes.models.settings import LocalServer, ModelSettings
 from hermes.schema.errors import ConfigError
-
-__all__ = ["PROVIDER", "WeightPackages", "Weights", "best_fit", "find_weights", "weights_catalog"]
 
 LARGE_MODEL_MEMORY = 4_000_000_000
 """Bytes that must be free for the larger model, including what else is running."""
 DISK_RESERVE = 500_000_000
 """Bytes of disk space to leave free."""
+FOLDER_NAME = "local-model"
+ENGINE_PACKAGE = "xllamacpp"
+ENGINE_REQUIREMENTS = Path(__file__).with_name("engine.txt")
+_SCHEME = "file://"
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 class WeightPackages(Struct, frozen=True):
@@ -83,28 +87,18 @@ def find_weights(name: str) -> Weights:
         if one.name == name:
             return one
     names = [one.name for one in weights_catalog() if not one.toy]
-    near = did_you_mean(name, names)
     raise ConfigError(
         f"unknown embedded model {name!r}",
-        hint=near or f"Download one of {', '.join(names)}: hermes setup --local",
+        hint=did_you_mean(name, names)
+        or f"Download one of {', '.join(names)}: hermes setup --local",
     )
 
 
 def best_fit(memory: int, disk: int) -> Weights:
-    """Return the best model that fits into the free memory and disk space, else the smallest."""
-    useful = [one for one in weights_catalog() if not one.toy]
-    for one in useful[:-1]:
-        if memory >= LARGE_MODEL_MEMORY and disk >= one.size + DISK_RESERVE:
-            return one
-    return useful[-1]
-
-
-FOLDER_NAME = "local-model"
-ENGINE_PACKAGE = "xllamacpp"
-ENGINE_REQUIREMENTS = Path(__file__).with_name("engine.txt")
-_SCHEME = "file://"
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+    """Return the best model that fits into the free memory and disk space, or the smallest."""
+    *larger, smallest = (one for one in weights_catalog() if not one.toy)
+    fitting = (one for one in larger if disk >= one.size + DISK_RESERVE)
+    return next(fitting, smallest) if memory >= LARGE_MODEL_MEMORY else smallest
 
 
 @cache
@@ -141,7 +135,7 @@ class ModelFolder(Struct, frozen=True):
 
     @property
     def engine_folder(self) -> Path:
-        """The folder of the engine; its name changes with the pinned version."""
+        """The engine's folder; its name changes with the pinned version."""
         return self.folder / f"engine-{_engine_version()}"
 
     @property
@@ -215,7 +209,7 @@ def embedded_target(settings: ModelSettings, model: str, source: str) -> ModelTa
     """Missing weights are reported on the first request: they may be downloaded by then."""
     weights = chosen_weights(model, settings.weights)
     return ModelTarget(
-        provider=PROVIDER,
+        provider=EMBEDDED,
         base_url=settings.weights,
         model=weights.name,
         window=settings.context_length or weights.window,
@@ -236,4 +230,4 @@ def local_server_in(folder: ModelFolder) -> Sequence[LocalServer]:
     models = folder.installed_models()
     if not models or not folder.has_engine:
         return ()
-    return [LocalServer(provider=PROVIDER, base_url=folder.url, models=models)]
+    return [LocalServer(provider=EMBEDDED, base_url=folder.url, models=models)]

@@ -22,75 +22,56 @@ from hermes.models.embedded.small_profile import (
     system_message,
 )
 from hermes.models.embedded.turn_state import TurnState, turn_state_of
-from hermes.models.images import part_text
+from hermes.models.images import ImageUrlMap, part_text
 from hermes.models.wire.answer_builder import CallDelta, FunctionDelta
-from hermes.models.wire.chat_stream import ChatStream, ContentPart, StreamChunk
-from hermes.models.wire.stream import MAX_ANSWER, ImageUrlMap, StreamDelta, WireStream
+from hermes.models.wire.chat_stream import ChatStream, ContentPart
+from hermes.models.wire.request_codec import RequestCodec
+from hermes.models.wire.stream import MAX_ANSWER, StreamDelta
 from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
-from hermes.schema.messages import Assistant, Media, Message, Result, ToolCall, User, text_of
+from hermes.schema.messages import Assistant, Message, Result, ToolCall, User, text_of
 
 MAX_OUTPUT = 700
 """Tokens of one answer if no limit is set: a minute or two on one core."""
 
 
 class EngineMessage(Struct):
-    """A message in the engine's format."""
-
     role: str
     content: str
 
 
-class EmbeddedWire:
+class EmbeddedWire(RequestCodec):
     """Implements `wire.stream.Wire` for one request: its tools decide how it is answered."""
 
     def __init__(
         self, served: ServedModel, request: ModelRequest, repeated: Sequence[ToolCall] = ()
     ) -> None:
         """`repeated` are calls that the model tried to repeat; it must answer differently."""
-        self._served = served
-        self._again = repeated
+        super().__init__(served)
+        self._repeated = repeated
         self._short_tools = [short_tool(spec) for spec in request.tools]
         self._has_file_tools = any(one.name in small_profile().tools for one in self._short_tools)
         self._replaces_paths = has_no_such_path(request.messages)
-        self._decoder = msgspec.json.Decoder(StreamChunk, strict=False)
 
     def path(self, base_url: str) -> str:
         return "/chat/completions"
 
-    def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"}
-
-    def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        return []
-
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         system = EngineMessage("system", system_message(request.system, self._short_tools))
         messages = self._messages(recent_messages(request.messages))
-        return msgspec.json.encode({**self._head(request), "messages": [system, *messages]})
-
-    def body_pieces(
-        self, request: ModelRequest, images: ImageUrlMap | None = None
-    ) -> Sequence[bytes]:
-        return [self.body(request, images)]
-
-    def drop_rejected(self, refusal: str) -> bool:
-        return False
-
-    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
-        """Do nothing: the engine has its own cache."""
+        return self._encoder.encode({**self._head(request), "messages": [system, *messages]})
 
     def stream(self) -> ChatStream:
         if not self._short_tools:
-            return ChatStream(self._decoder)
-        return ChoiceStream(self._decoder, replace_paths=self._replaces_paths)
+            return ChatStream()
+        return ChoiceStream(replace_paths=self._replaces_paths)
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         head: dict[str, Any] = {
-            "model": self._served.model,
+            "model": self._model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": request.max_output or self._served.max_output or MAX_OUTPUT,
+            "max_tokens": request.max_output or self._max_output or MAX_OUTPUT,
             "temperature": 0.0,
             "cache_prompt": True,
         }
@@ -101,18 +82,16 @@ class EmbeddedWire:
 
     def _offered(self, request: ModelRequest) -> tuple[Sequence[ShortTool], OutputConstraints]:
         """Require a call while something is left to do, a reply when all is read or it loops."""
-        calling, turn = (
-            request.constraints,
-            turn_state_of(request.messages, has_file_tools=self._has_file_tools),
-        )
+        calling = request.constraints
+        turn = turn_state_of(request.messages, has_file_tools=self._has_file_tools)
         if calling.required or calling.name:
             return self._short_tools, calling
-        used = {one.name for one in self._again}
+        used = {one.name for one in self._repeated}
         others = [one for one in self._short_tools if one.name not in used]
-        stuck = bool(self._again) and turn.has_failed
+        stuck = bool(self._repeated) and turn.has_failed
         if (turn.untouched_names or stuck) and others and not turn.is_looping:
             return others, structs.replace(calling, required=True)
-        done = self._again or turn.is_known or turn.is_looping
+        done = self._repeated or turn.is_known or turn.is_looping
         return [] if done else self._short_tools, calling
 
     def _messages(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
@@ -130,11 +109,11 @@ class EmbeddedWire:
                     if text := self._answer_text(message):
                         yield EngineMessage("assistant", text)
                 case Result():
-                    yield EngineMessage("user", self._result_text(message, turn))
+                    yield EngineMessage("user", self._result_message(message, turn))
                 case _:
                     assert_never(message)
 
-    def _result_text(self, result: Result, turn: TurnState) -> str:
+    def _result_message(self, result: Result, turn: TurnState) -> str:
         step = turn.add_result(result)
         text = f"{step.label}\n{step.output}"
         if not self._short_tools:
@@ -145,10 +124,14 @@ class EmbeddedWire:
     def _answer_text(self, message: Assistant) -> str:
         """Encode an answer as the model is asked to write it, usually byte for byte."""
         text = text_of(message)
-        calls = "\n".join(map(_encoded_call, message.calls))
+        calls = "\n".join(
+            f'{{"{TOOL}": "{call.name}", "{ARGS}": {bytes(call.args).decode()}}}'
+            for call in message.calls
+        )
         if not self._short_tools:
             return text or calls
-        return calls or (_encoded_reply(text) if text else "")
+        reply = f'{{"{REPLY}": {msgspec.json.encode(text).decode()}}}' if text else ""
+        return calls or reply
 
 
 def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
@@ -161,14 +144,6 @@ def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
     if turn.has_failed and all(one.name in used for one in request.tools):
         return False
     return turn.repeated(answer.calls)
-
-
-def _encoded_call(call: ToolCall) -> str:
-    return f'{{"{TOOL}": "{call.name}", "{ARGS}": {bytes(call.args).decode()}}}'
-
-
-def _encoded_reply(text: str) -> str:
-    return f'{{"{REPLY}": {msgspec.json.encode(text).decode()}}}'
 
 
 def answer_schema(shorts: Sequence[ShortTool], calling: OutputConstraints) -> dict[str, Any]:
@@ -192,14 +167,12 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 class ChoiceStream(ChatStream):
     """A chat stream whose content is a JSON choice."""
 
-    def __init__(
-        self, decoder: msgspec.json.Decoder[StreamChunk], *, replace_paths: bool = False
-    ) -> None:
-        """With `replace_paths`, example paths are replaced by names in the current folder."""
-        super().__init__(decoder)
+    def __init__(self, *, replace_paths: bool = False) -> None:
+        """With `replace_paths`, example paths are replaced by names in the current directory."""
+        super().__init__()
         self._replaces_paths = replace_paths
         self._parser = AnswerParser()
-        self._made = 0
+        self._call_count = 0
 
     def _content(self, content: str | list[ContentPart]) -> None:
         text = content if isinstance(content, str) else "".join(one.text or "" for one in content)
@@ -207,7 +180,7 @@ class ChoiceStream(ChatStream):
         self._size += len(text)
         if reply := self._parser.feed(text):
             self._add_text(reply)
-        for call in self._parser.calls[self._made :]:
+        for call in self._parser.calls[self._call_count :]:
             args = replace_example_paths(call.args) if self._replaces_paths else call.args
             self._add(call.tool, bytes(args).decode(), call.id)
 
@@ -218,8 +191,8 @@ class ChoiceStream(ChatStream):
 
     def _add(self, tool: str, args: str, identity: str) -> None:
         function = FunctionDelta(name=tool, arguments=args)
-        self._calls.add(CallDelta(index=self._made, id=identity or None, function=function))
-        self._made += 1
+        self._calls.add(CallDelta(index=self._call_count, id=identity or None, function=function))
+        self._call_count += 1
 
 
 EXAMPLE_PATH = "path/to"
@@ -233,7 +206,7 @@ def has_no_such_path(messages: Sequence[Message]) -> bool:
 
 
 def replace_example_paths(args: Raw) -> Raw:
-    """Replace example paths in the arguments; otherwise return the same bytes."""
+    """Replace example paths in the arguments; return the same bytes if there are none."""
     if EXAMPLE_PATH.encode() not in bytes(args):
         return args
     try:

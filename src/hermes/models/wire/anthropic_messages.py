@@ -3,21 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
 
-import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from hermes.models.images import InlineImage, LinkedImage, image_content, part_text
-from hermes.models.providers import EffortFormat, ModelProfile, nearest_effort
+from hermes.models.images import ImageUrlMap, InlineImage, LinkedImage, image_content, part_text
+from hermes.models.providers import EffortFormat, nearest_effort
 from hermes.models.urls import anthropic_headers
 from hermes.models.wire.anthropic_stream import (
     REDACTED,
     THINKING,
     AnthropicStream,
     ReasoningSignature,
-    StreamEvent,
 )
-from hermes.models.wire.request_codec import RequestCodec, portable_call_id
-from hermes.models.wire.stream import ImageUrlMap
+from hermes.models.wire.request_codec import RequestCodec, portable_call_id, read_signature
 from hermes.models.wire_model import ServedModel
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
@@ -47,34 +44,34 @@ class RoleMessage(Struct):
     content: list[Block]
 
 
-class AnthropicRequestCodec(RequestCodec):
-    """Encodes request bodies for one model of a provider."""
+class AnthropicWire(RequestCodec):
+    """Implements `wire.stream.Wire`."""
 
-    refusal_patterns: ClassVar[Mapping[str, str]] = {
+    rejection_patterns: ClassVar[Mapping[str, str]] = {
         "display": r"display",
         "output_config": r"output_config|effort",
         "thinking": r"(?:not support|unsupported|not permitted).{0,60}thinking"
         r"|thinking.{0,60}(?:not support|unsupported|not permitted)",
     }
 
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        profile: ModelProfile,
-        max_output: int | None = None,
-        extra: Mapping[str, Any] | None = None,
-        cache_ttl: str = "5m",
-    ) -> None:
-        super().__init__(model, provider, profile, max_output, extra)
+    def __init__(self, served: ServedModel) -> None:
+        super().__init__(served)
         self._mark: Block = {"type": "ephemeral"}
-        if cache_ttl != "5m":
-            self._mark["ttl"] = cache_ttl
+        if served.cache_ttl != "5m":
+            self._mark["ttl"] = served.cache_ttl
+
+    def path(self, base_url: str) -> str:
+        return "/messages" if base_url.endswith("/v1") else "/v1/messages"
+
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return anthropic_headers(key, base_url, self._profile.betas)
+
+    def stream(self) -> AnthropicStream:
+        return AnthropicStream()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
-        return self._encoder.encode(
-            self._head(request) | {"messages": self._turns(request, images)}
-        )
+        messages = self._turns(request, images)
+        return self._encoder.encode(self._head(request) | {"messages": messages})
 
     def _head(self, request: ModelRequest) -> Block:
         limit = request.max_output or self._max_output or self._profile.default_max_output
@@ -84,7 +81,7 @@ class AnthropicRequestCodec(RequestCodec):
         if request.system.strip():
             head["system"] = [{"type": "text", "text": request.system, "cache_control": self._mark}]
         if request.tools:
-            head["tools"] = self._tool_encoder(request.tools)
+            head["tools"] = Raw(self._encode_tools(request.tools))
             head |= _tool_choice(request.constraints)
         return head | self._extra
 
@@ -94,7 +91,7 @@ class AnthropicRequestCodec(RequestCodec):
 
     def _effort(self, wanted: str, limit: int) -> Block:
         profile = self._profile
-        if wanted == "none" or not self._optional.is_accepted("thinking"):
+        if wanted == "none" or not self._accepts("thinking"):
             return {}
         if profile.effort is EffortFormat.BUDGET:
             budget = profile.budget(wanted)
@@ -103,10 +100,10 @@ class AnthropicRequestCodec(RequestCodec):
         if profile.effort is not EffortFormat.ADAPTIVE:
             return {}
         head: Block = {"thinking": {"type": "adaptive"}}
-        if self._optional.is_accepted("display"):
+        if self._accepts("display"):
             head["thinking"]["display"] = "summarized"
         nearest = nearest_effort(wanted, profile.efforts)
-        if nearest and self._optional.is_accepted("output_config"):
+        if nearest and self._accepts("output_config"):
             head["output_config"] = {"effort": nearest}
         return head
 
@@ -121,16 +118,11 @@ class AnthropicRequestCodec(RequestCodec):
         for message in reversed(request.messages):
             if isinstance(message, User):
                 return True
-            if isinstance(message, Assistant) and message.calls and not self._thoughts(message):
-                return False
+            if isinstance(message, Assistant) and message.calls:
+                thoughts = (part for part in message.parts if isinstance(part, Reasoning))
+                if not any(self._thought(part, message) for part in thoughts):
+                    return False
         return True
-
-    def _thoughts(self, message: Assistant) -> list[Block]:
-        return [
-            block
-            for part in message.parts
-            if isinstance(part, Reasoning) and (block := self._thought(part, message))
-        ]
 
     def _turns(self, request: ModelRequest, images: ImageUrlMap | None) -> list[RoleMessage]:
         turns: list[RoleMessage] = []
@@ -144,7 +136,7 @@ class AnthropicRequestCodec(RequestCodec):
             else:
                 turns.append(RoleMessage(role, blocks))
         if turns and turns[0].role == "assistant":
-            turns.insert(0, RoleMessage("user", [_text("[The conversation goes on.]")]))
+            turns.insert(0, RoleMessage("user", [_text("[The conversation continues.]")]))
         self._mark_cached(turns)
         return turns
 
@@ -178,7 +170,7 @@ class AnthropicRequestCodec(RequestCodec):
     def _content_blocks(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Block]:
         blocks: list[Block] = []
         for part in parts:
-            if isinstance(part, Media) and self._sends_image(part):
+            if self._sends_image(part):
                 blocks.append(_image(part, images))
             elif (text := part_text(part)).strip():
                 blocks.append(_text(text))
@@ -204,14 +196,14 @@ class AnthropicRequestCodec(RequestCodec):
 
     def _thought(self, part: Reasoning, message: Assistant) -> Block | None:
         """Only the model that signed the reasoning can read it again."""
-        if not self._owns(message):
+        signature = read_signature(part.signature, ReasoningSignature)
+        if signature is None or not self._owns(message):
             return None
-        signature = _read_signature(part.signature)
-        if signature is None:
-            return None
-        if signature.type == REDACTED:
+        if signature.type == REDACTED and signature.data:
             return {"type": REDACTED, "data": signature.data}
-        return {"type": THINKING, "thinking": part.text, "signature": signature.signature}
+        if signature.type == THINKING and signature.signature:
+            return {"type": THINKING, "thinking": part.text, "signature": signature.signature}
+        return None
 
     def _result(self, result: Result, images: ImageUrlMap) -> Block:
         block: Block = {"type": "tool_result", "tool_use_id": portable_call_id(result.call)}
@@ -238,15 +230,6 @@ def _image(media: Media, images: ImageUrlMap) -> Block:
             return _text(text)
 
 
-def _read_signature(signature: str | None) -> ReasoningSignature | None:
-    """Return None for a missing signature, or another provider's."""
-    try:
-        sealed = msgspec.json.decode(signature or "", type=ReasoningSignature)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return sealed if sealed.type in _UNCACHED_TYPES and (sealed.signature or sealed.data) else None
-
-
 def _tool_choice(wanted: OutputConstraints) -> Block:
     choice: Block = {"type": "auto"}
     if wanted.name:
@@ -256,28 +239,3 @@ def _tool_choice(wanted: OutputConstraints) -> Block:
     if wanted.single:
         choice["disable_parallel_tool_use"] = True
     return {} if choice == {"type": "auto"} else {"tool_choice": choice}
-
-
-class AnthropicWire(AnthropicRequestCodec):
-    """Implements `wire.stream.Wire`."""
-
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(
-            served.model,
-            served.provider,
-            served.profile,
-            served.max_output,
-            served.extra,
-            served.cache_ttl,
-        )
-        self._betas = served.profile.betas
-        self._decoder = msgspec.json.Decoder(StreamEvent, strict=False)
-
-    def path(self, base_url: str) -> str:
-        return "/messages" if base_url.endswith("/v1") else "/v1/messages"
-
-    def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return anthropic_headers(key, base_url, self._betas)
-
-    def stream(self) -> AnthropicStream:
-        return AnthropicStream(self._decoder)

@@ -1,46 +1,24 @@
 """Decode Anthropic's message events into deltas and an answer."""
 
-from collections.abc import Iterable
-
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
-from hermes.models.wire.stream import (
-    InvalidChunk,
-    StreamDelta,
-    StreamError,
-    clamp_tokens,
-    is_unknown_event,
-)
-from hermes.schema.messages import Assistant, Stop, Usage
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
+from hermes.models.wire.stream import StreamDelta, StreamError, clamp_tokens
+from hermes.schema.messages import Stop, Usage
 
 THINKING = "thinking"
 REDACTED = "redacted_thinking"
 
 _STOPS = {
-    "end_turn": Stop.END,
-    "stop_sequence": Stop.END,
-    "pause_turn": Stop.END,
-    "tool_use": Stop.TOOLS,
     "max_tokens": Stop.LENGTH,
     "model_context_window_exceeded": Stop.LENGTH,
     "refusal": Stop.REFUSED,
 }
-
-
 _KNOWN_EVENTS = frozenset(
-    {
-        "message_start",
-        "message_delta",
-        "message_stop",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message",
-        "error",
-    }
-)
+    {"message_start", "message_delta", "message_stop", "content_block_start",
+     "content_block_delta", "content_block_stop", "message", "error"}
+)  # fmt: skip
 
 
 class Details(Struct):
@@ -101,41 +79,32 @@ class ReasoningSignature(Struct, omit_defaults=True):
     data: str = ""
 
 
-class AnthropicStream(BlockStream):
+_DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
+
+
+class AnthropicStream(BlockStream[StreamEvent]):
     """Implements `wire.stream.WireStream`."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
-        super().__init__()
-        self._decoder = decoder
+    def __init__(self) -> None:
+        super().__init__(_DECODER, _STOPS, _KNOWN_EVENTS)
         self._open: dict[int, Block] = {}
         self._signatures: dict[int, str] = {}
-        self._usage = WireUsage()
-
-    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        for data in batch:
-            try:
-                event = self._decoder.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if is_unknown_event(data, _KNOWN_EVENTS):
-                    continue
-                raise InvalidChunk(str(error)) from error
-            self._take(event, data)
-        return self._builder.take_deltas()
+        self._totals = WireUsage()
 
     def _take(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
             case "content_block_delta":
                 if event.delta is not None:
-                    self._grow(event.index, event.delta)
+                    self._add_delta(event.index, event.delta)
             case "content_block_start":
-                self._begin(event.index, event.content_block or WireBlock())
+                self._open_block(event.index, event.content_block or WireBlock())
             case "content_block_stop":
                 self._close_block(event.index)
             case "message_start":
                 self._count(event.message and event.message.usage)
             case "message_delta":
                 self._count(event.usage)
-                self._stop(event.delta and event.delta.stop_reason)
+                self.finish_reason = (event.delta and event.delta.stop_reason) or self.finish_reason
             case "message_stop":
                 self.finish_reason = self.finish_reason or "end_turn"
                 self.ended = True
@@ -146,35 +115,35 @@ class AnthropicStream(BlockStream):
             case _:
                 return
 
-    def _begin(self, index: int, started: WireBlock) -> None:
+    def _open_block(self, index: int, started: WireBlock) -> None:
         self._close_block(index)
         match started.type:
             case "text":
-                block = self._builder.begin(BlockKind.TEXT)
-                self._builder.append(block, started.text)
+                block = self._begin(BlockKind.TEXT)
+                self._append(block, started.text)
             case "thinking":
-                block = self._builder.begin(BlockKind.REASONING)
-                self._builder.append(block, started.thinking)
+                block = self._begin(BlockKind.REASONING)
+                self._append(block, started.thinking)
                 self._signatures[index] = started.signature
             case "redacted_thinking":
-                block = self._builder.begin(BlockKind.REASONING)
-                self._builder.sign(
-                    block, _encode_signature(ReasoningSignature(REDACTED, data=started.data))
-                )
+                block = self._begin(BlockKind.REASONING)
+                self._sign(block, _encoded(ReasoningSignature(REDACTED, data=started.data)))
             case "tool_use":
-                block = self._builder.begin(BlockKind.CALL, started.id, started.name)
-                self._builder.append(block, _initial_arguments(started.input))
+                block = self._begin(BlockKind.CALL, started.id, started.name)
+                # In a stream the arguments begin empty and follow in pieces.
+                arguments = bytes(started.input).decode()
+                self._append(block, "" if arguments in {"{}", "null"} else arguments)
             case _:
                 return
         self._open[index] = block
 
-    def _grow(self, index: int, delta: WireDelta) -> None:
+    def _add_delta(self, index: int, delta: WireDelta) -> None:
         if delta.text is not None:
-            self._builder.append(self._block(index, BlockKind.TEXT), delta.text)
+            self._append(self._block(index, BlockKind.TEXT), delta.text)
         elif delta.partial_json is not None:
-            self._builder.append(self._block(index, BlockKind.CALL), delta.partial_json)
+            self._append(self._block(index, BlockKind.CALL), delta.partial_json)
         elif delta.thinking is not None:
-            self._builder.append(self._block(index, BlockKind.REASONING), delta.thinking)
+            self._append(self._block(index, BlockKind.REASONING), delta.thinking)
         elif delta.signature is not None:
             self._block(index, BlockKind.REASONING)
             self._signatures[index] = self._signatures.get(index, "") + delta.signature
@@ -183,33 +152,29 @@ class AnthropicStream(BlockStream):
         """Return the open block, or begin one if it is missing or of another kind."""
         block = self._open.get(index)
         if block is None or block.kind is not kind:
-            block = self._open[index] = self._builder.begin(kind)
+            block = self._open[index] = self._begin(kind)
         return block
 
     def _close_block(self, index: int) -> None:
         block = self._open.pop(index, None)
         signature = self._signatures.pop(index, "")
         if block is not None and signature:
-            self._builder.sign(
-                block, _encode_signature(ReasoningSignature(THINKING, signature=signature))
-            )
-
-    def _stop(self, reason: str | None) -> None:
-        self.finish_reason = reason or self.finish_reason
+            self._sign(block, _encoded(ReasoningSignature(THINKING, signature=signature)))
 
     def _count(self, usage: WireUsage | None) -> None:
         """Update the totals; missing counts stay unchanged."""
         for name in WireUsage.__struct_fields__ if usage else ():
             count = getattr(usage, name)
             if count is not None:
-                setattr(self._usage, name, count)
+                setattr(self._totals, name, count)
+        self._usage = usage_of(self._totals)
 
     def _message(self, event: StreamEvent) -> None:
         for index, block in enumerate(event.content or ()):
-            self._begin(index, block)
+            self._open_block(index, block)
             self._close_block(index)
         self._count(event.usage)
-        self._stop(event.stop_reason or "end_turn")
+        self.finish_reason = event.stop_reason or "end_turn"
         self.ended = True
 
     def close(self) -> list[StreamDelta]:
@@ -217,29 +182,19 @@ class AnthropicStream(BlockStream):
             self._close_block(index)
         return super().close()
 
-    def answer(self, model: str, provider: str) -> Assistant:
-        stop = _STOPS.get(self.finish_reason, Stop.END)
-        return build_answer(self._builder, stop, usage_of(self._usage), model, provider)
-
 
 def usage_of(wire: WireUsage) -> Usage:
     """Anthropic counts cached tokens separately from the input."""
-    read = clamp_tokens(wire.cache_read_input_tokens or 0)
-    written = clamp_tokens(wire.cache_creation_input_tokens or 0)
+    read = clamp_tokens(wire.cache_read_input_tokens)
+    written = clamp_tokens(wire.cache_creation_input_tokens)
     return Usage(
-        input=clamp_tokens(wire.input_tokens or 0) + read + written,
-        output=clamp_tokens(wire.output_tokens or 0),
+        input=clamp_tokens(wire.input_tokens) + read + written,
+        output=clamp_tokens(wire.output_tokens),
         cache_read=read,
         cache_write=written,
-        reasoning=clamp_tokens((wire.output_tokens_details or Details()).thinking_tokens or 0),
+        reasoning=clamp_tokens((wire.output_tokens_details or Details()).thinking_tokens),
     )
 
 
-def _initial_arguments(arguments: Raw) -> str:
-    """Return arguments that came at once; in a stream they begin empty and follow in pieces."""
-    text = bytes(arguments).decode()
-    return "" if text in {"{}", "null"} else text
-
-
-def _encode_signature(sealed: ReasoningSignature) -> str:
-    return msgspec.json.encode(sealed).decode()
+def _encoded(signature: ReasoningSignature) -> str:
+    return msgspec.json.encode(signature).decode()

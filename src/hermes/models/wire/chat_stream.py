@@ -16,15 +16,11 @@ from hermes.models.wire.stream import (
     InvalidChunk,
     StreamDelta,
     StreamError,
-    WireUsage,
-    usage_of,
+    clamp_tokens,
 )
 from hermes.schema.messages import Assistant, Reasoning, Stop, Text, ToolCall, Usage
 
 _STOPS = {
-    "stop": Stop.END,
-    "tool_calls": Stop.TOOLS,
-    "function_call": Stop.TOOLS,
     "length": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,
     "model_length": Stop.LENGTH,
@@ -32,8 +28,30 @@ _STOPS = {
     "refusal": Stop.REFUSED,
     "sensitive": Stop.REFUSED,
 }
+"""Other reasons are a normal end."""
 
 _JOINED_FIELDS = frozenset({"text", "summary", "data"})
+
+
+class PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+
+
+class CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 class ContentPart(Struct):
@@ -72,14 +90,13 @@ class StreamChunk(Struct):
     model: str | None = None
 
 
+_DECODER = msgspec.json.Decoder(StreamChunk, strict=False)
+
+
 class ChatStream:
-    """Decodes one answer: `feed` takes the data of events, `answer` returns the whole.
+    """Implements `wire.stream.WireStream`."""
 
-    Consecutive deltas of one kind are merged.
-    """
-
-    def __init__(self, decoder: msgspec.json.Decoder[StreamChunk]) -> None:
-        self._decoder = decoder
+    def __init__(self) -> None:
         self._tags = ThinkTagParser()
         self._texts: list[str] = []
         self._thoughts: list[str] = []
@@ -94,21 +111,18 @@ class ChatStream:
 
     @property
     def size(self) -> int:
-        """Grows with every chunk that adds content."""
         return self._size + self._calls.size
 
     @property
     def runaway(self) -> str:
-        """Which limit was exceeded; empty while the answer is within all limits."""
         if self._size > MAX_ANSWER:
             return f"more than {MAX_ANSWER:,} characters"
         return self._calls.overflow
 
     def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        """Raises `InvalidChunk` or `StreamError`; earlier deltas of the batch are lost then."""
         for data in batch:
             try:
-                chunk = self._decoder.decode(data)
+                chunk = _DECODER.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise InvalidChunk(str(error)) from error
             if chunk.error:
@@ -121,7 +135,6 @@ class ChatStream:
         return self._deltas.take()
 
     def close(self) -> list[StreamDelta]:
-        """Return the deltas that were held back; call it once, before `answer`."""
         self._pieces(self._tags.close())
         return self._deltas.take()
 
@@ -154,26 +167,21 @@ class ChatStream:
             self._tagged(content)
             return
         for part in content:
-            if part.thinking:
-                self._add_reasoning(_thinking_text(part.thinking), [])
+            if thinking := part.thinking:
+                if isinstance(thinking, list):
+                    thinking = "".join(one.text or "" for one in thinking)
+                self._add_reasoning(thinking, [])
             elif part.text:
                 self._tagged(part.text)
 
     def _tagged(self, text: str) -> None:
         # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
+        text = text[: max(MAX_ANSWER + 1 - self._size, 0)]
         self._size += len(text)
-        if self._size > MAX_ANSWER:
-            text, self._size = self._fitting(text)
         if self._tags.is_plain_text(text):
             self._add_text(text)
         else:
             self._pieces(self._tags.feed(text))
-
-    def _fitting(self, text: str) -> tuple[str, int]:
-        """Return the text up to one character beyond the limit, and the new size."""
-        before = self._size - len(text)
-        text = text[: max(MAX_ANSWER + 1 - before, 0)]
-        return text, before + len(text)
 
     def _pieces(self, pieces: list[TextPiece]) -> None:
         for piece in pieces:
@@ -197,38 +205,43 @@ class ChatStream:
         self._deltas.add(text, reasoning=True)
 
     def answer(self, model: str, provider: str) -> Assistant:
-        cut = bool(self.runaway) or _STOPS.get(self.finish_reason) is Stop.LENGTH
+        stop = _STOPS.get(self.finish_reason)
+        cut = bool(self.runaway) or stop is Stop.LENGTH
         calls = self._calls.finish(cut=cut)
+        if cut:
+            stop = Stop.LENGTH
+        elif self._refused:
+            stop = Stop.REFUSED
+        stop = stop or (Stop.TOOLS if calls else Stop.END)
         parts: list[Text | Reasoning | ToolCall] = []
         thought = "".join(self._thoughts)
         if thought or self._details:
-            signature = (
-                msgspec.json.encode(_joined_details(self._details)).decode()
-                if self._details
-                else None
-            )
-            parts.append(Reasoning(thought, signature))
+            details = msgspec.json.encode(_joined_details(self._details)).decode()
+            parts.append(Reasoning(thought, details if self._details else None))
         if text := "".join(self._texts):
             parts.append(Text(text))
-        parts += calls
-        return Assistant(
-            new_id("msg"),
-            tuple(parts),
-            self._stop(calls, cut=cut),
-            self._usage,
-            model,
-            provider,
-        )
+        return Assistant(new_id("msg"), (*parts, *calls), stop, self._usage, model, provider)
 
-    def _stop(self, calls: list[ToolCall], *, cut: bool) -> Stop:
-        if cut:
-            return Stop.LENGTH
-        if self._refused:
-            return Stop.REFUSED
-        stop = _STOPS.get(self.finish_reason, Stop.END)
-        if stop in {Stop.END, Stop.TOOLS}:
-            return Stop.TOOLS if calls else Stop.END
-        return stop
+
+def usage_of(wire: WireUsage) -> Usage:
+    prompt = wire.prompt_tokens_details or PromptDetails()
+    reasoning = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
+    sent, written = wire.prompt_tokens or 0, wire.completion_tokens or 0
+    read = prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens
+    # Some providers do not include reasoning in the completion; only the total shows it.
+    if reasoning and wire.total_tokens == sent + written + reasoning:
+        written += reasoning
+    return Usage(
+        input=clamp_tokens(sent),
+        output=clamp_tokens(written),
+        cache_read=clamp_tokens(read),
+        cache_write=clamp_tokens(
+            prompt.cache_write_tokens
+            or prompt.cache_creation_tokens
+            or wire.cache_creation_input_tokens
+        ),
+        reasoning=clamp_tokens(reasoning),
+    )
 
 
 def _reasoning_text(delta: Delta) -> str:
@@ -239,12 +252,6 @@ def _reasoning_text(delta: Delta) -> str:
         return delta.reasoning
     details = delta.reasoning_details or ()
     return "".join(str(one.get("text") or one.get("summary") or "") for one in details)
-
-
-def _thinking_text(thinking: list[ContentPart] | str) -> str:
-    if isinstance(thinking, str):
-        return thinking
-    return "".join(part.text or "" for part in thinking)
 
 
 def _joined_details(details: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Decode Gemini's stream of responses into deltas and an answer."""
+"""Gemini's generateContent API: encode requests, decode streams."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
 from urllib.parse import quote
 
@@ -8,18 +8,12 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from hermes.kit.ids import new_id
-from hermes.models.images import InlineImage, LinkedImage, image_content, part_text
+from hermes.models.images import ImageUrlMap, InlineImage, LinkedImage, image_content, part_text
 from hermes.models.providers import EffortFormat, ModelProfile, nearest_effort
-from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
-from hermes.models.wire.request_codec import RequestCodec
-from hermes.models.wire.stream import (
-    ImageUrlMap,
-    InvalidChunk,
-    StreamDelta,
-    StreamError,
-    clamp_tokens,
-)
-from hermes.models.wire_model import ServedModel
+from hermes.models.urls import gemini_version
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
+from hermes.models.wire.request_codec import RequestCodec, read_signature
+from hermes.models.wire.stream import StreamError, clamp_tokens
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.messages import (
     Assistant,
@@ -36,8 +30,6 @@ from hermes.schema.messages import (
 from hermes.schema.tools import ToolSpec
 
 _STOPS = {
-    "STOP": Stop.END,
-    "FINISH_REASON_UNSPECIFIED": Stop.END,
     "MAX_TOKENS": Stop.LENGTH,
     "SAFETY": Stop.REFUSED,
     "RECITATION": Stop.REFUSED,
@@ -99,30 +91,22 @@ class ReasoningSignature(Struct):
     thought_signature: str
 
 
-class GeminiStream(BlockStream):
+_DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
+
+
+class GeminiStream(BlockStream[StreamEvent]):
     """Implements `wire.stream.WireStream`.
 
     A signature on text or a call becomes an empty reasoning part before it, so that it can be sent
     back in the same position.
     """
 
-    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
-        super().__init__()
-        self._decoder = decoder
-        self._usage = Usage()
+    def __init__(self) -> None:
+        super().__init__(_DECODER, _STOPS)
 
-    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        for data in batch:
-            try:
-                event = self._decoder.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise InvalidChunk(str(error)) from error
-            if event.error:
-                raise StreamError(data)
-            self._take(event)
-        return self._builder.take_deltas()
-
-    def _take(self, event: StreamEvent) -> None:
+    def _take(self, event: StreamEvent, data: bytes) -> None:
+        if event.error:
+            raise StreamError(data)
         if event.usage_metadata is not None:
             self._usage = usage_of(event.usage_metadata)
         if event.prompt_feedback is not None and event.prompt_feedback.block_reason:
@@ -137,45 +121,39 @@ class GeminiStream(BlockStream):
         if part.call is not None:
             self._add_signature(part.signature)
             call = part.call
-            block = self._builder.begin(BlockKind.CALL, call.id or new_id("call"), call.name)
-            self._builder.append(block, bytes(call.args).decode())
+            block = self._begin(BlockKind.CALL, call.id or new_id("call"), call.name)
+            self._append(block, bytes(call.args).decode())
         elif part.thought:
             block = self._growing(BlockKind.REASONING)
-            self._builder.append(block, part.text or "")
+            self._append(block, part.text or "")
             if part.signature:
-                self._builder.sign(block, _encode_signature(part.signature))
+                self._sign(block, _encode_signature(part.signature))
         elif part.signature:
             # A signed part must be sent back unchanged, so it is not merged with others.
             self._add_signature(part.signature)
-            self._builder.append(self._builder.begin(BlockKind.TEXT), part.text or "")
+            self._append(self._begin(BlockKind.TEXT), part.text or "")
         elif part.text:
-            self._builder.append(self._growing(BlockKind.TEXT), part.text)
+            self._append(self._growing(BlockKind.TEXT), part.text)
 
     def _growing(self, kind: BlockKind) -> Block:
-        last = self._builder.last
+        last = self._blocks[-1] if self._blocks else None
         if last is None or last.kind is not kind or last.signature:
-            return self._builder.begin(kind)
+            return self._begin(kind)
         return last
 
     def _add_signature(self, signature: str | None) -> None:
         if signature:
-            self._builder.sign(
-                self._builder.begin(BlockKind.REASONING), _encode_signature(signature)
-            )
-
-    def answer(self, model: str, provider: str) -> Assistant:
-        stop = _STOPS.get(self.finish_reason, Stop.END)
-        return build_answer(self._builder, stop, self._usage, model, provider)
+            self._sign(self._begin(BlockKind.REASONING), _encode_signature(signature))
 
 
 def usage_of(wire: WireUsage) -> Usage:
     """Gemini counts reasoning tokens separately from the answer."""
-    thought = clamp_tokens(wire.thoughts_token_count or 0)
+    thought = clamp_tokens(wire.thoughts_token_count)
     return Usage(
-        input=clamp_tokens(wire.prompt_token_count or 0)
-        + clamp_tokens(wire.tool_use_prompt_token_count or 0),
-        output=clamp_tokens(wire.candidates_token_count or 0) + thought,
-        cache_read=clamp_tokens(wire.cached_content_token_count or 0),
+        input=clamp_tokens(wire.prompt_token_count)
+        + clamp_tokens(wire.tool_use_prompt_token_count),
+        output=clamp_tokens(wire.candidates_token_count) + thought,
+        cache_read=clamp_tokens(wire.cached_content_token_count),
         reasoning=thought,
     )
 
@@ -195,17 +173,27 @@ class Content(Struct):
     parts: list[Part]
 
 
-class GeminiRequestCodec(RequestCodec):
-    """Encodes request bodies for one model of a provider."""
+class GeminiWire(RequestCodec):
+    """Implements `wire.stream.Wire`."""
 
-    refusal_patterns: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
+    rejection_patterns: ClassVar[Mapping[str, str]] = {"thinking": r"thinking"}
+
+    def path(self, base_url: str) -> str:
+        name = quote(self._model.removeprefix("models/"), safe="-._~")
+        return f"{gemini_version(base_url)}/models/{name}:streamGenerateContent?alt=sse"
+
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return {"x-goog-api-key": key} if key else {}
+
+    def stream(self) -> GeminiStream:
+        return GeminiStream()
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head: Part = {"contents": self._contents(request.messages, images or {})}
         if request.system:
             head["systemInstruction"] = {"parts": [{"text": request.system}], "role": "user"}
         if request.tools:
-            head["tools"] = [{"functionDeclarations": self._tool_encoder(request.tools)}]
+            head["tools"] = [{"functionDeclarations": Raw(self._encode_tools(request.tools))}]
             head |= _tool_config(request.constraints)
         if generation := self._generation(request):
             head["generationConfig"] = generation
@@ -223,7 +211,7 @@ class GeminiRequestCodec(RequestCodec):
         generation: Part = {}
         if limit := request.max_output or self._max_output:
             generation["maxOutputTokens"] = limit
-        effort = request.effort if self._optional.is_accepted("thinking") else None
+        effort = request.effort if self._accepts("thinking") else None
         if effort and (thinking := _effort(effort, self._profile)):
             generation["thinkingConfig"] = thinking
         return generation
@@ -260,25 +248,16 @@ class GeminiRequestCodec(RequestCodec):
 
     def _content_parts(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> list[Part]:
         return [
-            _image(part, images)
-            if isinstance(part, Media) and self._sends_image(part)
-            else {"text": part_text(part)}
+            _image(part, images) if self._sends_image(part) else {"text": part_text(part)}
             for part in parts
             if part != Text("")
         ]
 
     def _result(self, result: Result, images: ImageUrlMap, name: str) -> list[Part]:
-        """Return a result; its images follow as separate parts."""
-        shown = [one for one in result.parts if isinstance(one, Media) and self._sends_image(one)]
-        text = "\n".join(
-            f"[the image {part.name or part.media_type} follows]"
-            if isinstance(part, Media) and part in shown
-            else part_text(part)
-            for part in result.parts
-        )
-        output = {"error" if result.failed else "output": text}
+        output = {"error" if result.failed else "output": self._result_text(result)}
         answer: Part = {"id": result.call, "name": name, "response": output}
-        return [{"functionResponse": answer}, *(_image(one, images) for one in shown)]
+        shown = (_image(part, images) for part in result.parts if self._sends_image(part))
+        return [{"functionResponse": answer}, *shown]
 
     def _answer(self, message: Assistant) -> list[Part]:
         parts: list[Part] = []
@@ -287,7 +266,8 @@ class GeminiRequestCodec(RequestCodec):
         for part in message.parts:
             match part:
                 case Reasoning():
-                    signature = _read_signature(part.signature) if own and not part.text else ""
+                    read = read_signature(part.signature, ReasoningSignature)
+                    signature = read.thought_signature if read and own and not part.text else ""
                     continue
                 case Text():
                     encoded: Part = {"text": part.text}
@@ -301,16 +281,10 @@ class GeminiRequestCodec(RequestCodec):
                 signature = ""
             parts.append(encoded)
         if self._profile.effort is EffortFormat.LEVEL and not own:
-            _skip_signature(parts)
+            # The first call of a step needs a signature, even if another model made it.
+            for encoded in [one for one in parts if "functionCall" in one][:1]:
+                encoded["thoughtSignature"] = SKIP_SIGNATURE
         return parts
-
-
-def _skip_signature(parts: Sequence[Part]) -> None:
-    """The first call of a step needs a signature, even if another model made it."""
-    for part in parts:
-        if "functionCall" in part:
-            part["thoughtSignature"] = SKIP_SIGNATURE
-            return
 
 
 def _image(media: Media, images: ImageUrlMap) -> Part:
@@ -329,14 +303,6 @@ def _image_type(url: str) -> str:
     return f"image/{ending}" if ending in {"png", "webp", "gif", "heic"} else "image/jpeg"
 
 
-def _read_signature(signature: str | None) -> str:
-    """Return an empty string for a missing signature, or another provider's."""
-    try:
-        return msgspec.json.decode(signature or "", type=ReasoningSignature).thought_signature
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-
-
 def _tool_config(wanted: OutputConstraints) -> Part:
     if not (wanted.required or wanted.name):
         return {}
@@ -353,28 +319,3 @@ def _effort(wanted: str, profile: ModelProfile) -> Part:
     if profile.effort is EffortFormat.LEVEL and (near := nearest_effort(wanted, profile.efforts)):
         return {"includeThoughts": True, "thinkingLevel": near.upper()}
     return {}
-
-
-def version_prefix(base_url: str) -> str:
-    """Return the API version, unless the address contains one."""
-    return "" if "/v1" in base_url else "/v1"
-
-
-class GeminiWire(GeminiRequestCodec):
-    """Implements `wire.stream.Wire`."""
-
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(
-            served.model, served.provider, served.profile, served.max_output, served.extra
-        )
-        self._name = quote(served.model.removeprefix("models/"), safe="-._~")
-        self._decoder = msgspec.json.Decoder(StreamEvent, strict=False)
-
-    def path(self, base_url: str) -> str:
-        return f"{version_prefix(base_url)}/models/{self._name}:streamGenerateContent?alt=sse"
-
-    def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return {"x-goog-api-key": key} if key else {}
-
-    def stream(self) -> GeminiStream:
-        return GeminiStream(self._decoder)

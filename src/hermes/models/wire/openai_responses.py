@@ -3,20 +3,24 @@
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from hashlib import sha256
 from typing import Any, ClassVar, TypeAlias, assert_never
 
-import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.images import missing_image_text, part_text
+from hermes.models.images import ImageUrlMap, missing_image_text, part_text
 from hermes.models.providers import EffortFormat, nearest_effort
-from hermes.models.wire.request_codec import RequestCodec, portable_call_id
-from hermes.models.wire.responses_stream import EncryptedReasoning, ResponsesStream, StreamEvent
-from hermes.models.wire.stream import ImageUrlMap, WireStream
+from hermes.models.wire.request_codec import (
+    RequestCodec,
+    openai_schema,
+    openai_tool_choice,
+    portable_call_id,
+    read_signature,
+)
+from hermes.models.wire.responses_stream import EncryptedReasoning, ResponsesStream
+from hermes.models.wire.stream import WireStream
 from hermes.models.wire_model import ServedModel
-from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
+from hermes.ports.model import ModelRequest
 from hermes.schema.messages import (
     Assistant,
     Media,
@@ -61,27 +65,27 @@ class PreviousResponses:
             self._known.popitem(last=False)
 
     def continue_from(self, messages: Sequence[Message]) -> tuple[str, int]:
-        """Return the response to continue from and the next message's index, else `("", 0)`."""
+        """Return the response to continue from and the next message's index, or `("", 0)`."""
         if not self._known:
             return "", 0
         for at in range(len(messages) - 2, -1, -1):
-            kept = self._known.get(messages[at].id)
-            if kept is not None:
-                same = kept.past == _history_digest(messages[: at + 1])
-                return (kept.response, at + 1) if same else ("", 0)
+            known = self._known.get(messages[at].id)
+            if known is not None:
+                same = known.past == _history_digest(messages[: at + 1])
+                return (known.response, at + 1) if same else ("", 0)
         return "", 0
 
-    def drop_rejected(self, refusal: str) -> bool:
-        """Forget refused responses; return whether the refusal was about one."""
-        if not self.enabled or not _MISSING_RESPONSE.search(refusal):
+    def drop_rejected(self, rejection: str) -> bool:
+        """Forget rejected responses; return whether the error was about one."""
+        if not self.enabled or not _MISSING_RESPONSE.search(rejection):
             return False
-        named = _RESPONSE_ID.search(refusal)
-        gone = [key for key, kept in self._known.items() if named and kept.response == named[0]]
-        if _NOT_SUPPORTED.search(refusal) or not gone:
+        named = _RESPONSE_ID.search(rejection)
+        gone = [key for key, known in self._known.items() if named and known.response == named[0]]
+        if _NOT_SUPPORTED.search(rejection) or not gone:
             gone = list(self._known)
         for key in gone:
             del self._known[key]
-        if _NOT_SUPPORTED.search(refusal):
+        if _NOT_SUPPORTED.search(rejection):
             self.enabled = False
         return bool(gone)
 
@@ -94,18 +98,28 @@ def _history_digest(messages: Sequence[Message]) -> bytes:
 Item: TypeAlias = dict[str, Any]
 
 
-class ResponsesRequestCodec(RequestCodec):
-    """Encodes request bodies for one model of a provider."""
+class ResponsesWire(RequestCodec):
+    """Implements `wire.stream.Wire`."""
 
-    refusal_patterns: ClassVar[Mapping[str, str]] = {
+    rejection_patterns: ClassVar[Mapping[str, str]] = {
         "summary": r"reasoning[.\s_']*summar",
         "cache_key": r"prompt_cache_key",
         "reasoning": r"reasoning[._]effort|parameter:? '?reasoning|encrypted_content. is not",
     }
 
-    @cached_property
-    def previous_responses(self) -> PreviousResponses:
-        return PreviousResponses(enabled=self._profile.stores_responses)
+    def __init__(self, served: ServedModel) -> None:
+        super().__init__(served)
+        self.previous_responses = PreviousResponses(enabled=served.profile.stores_responses)
+
+    def path(self, base_url: str) -> str:
+        return "/responses"
+
+    def stream(self) -> ResponsesStream:
+        return ResponsesStream()
+
+    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
+        if isinstance(stream, ResponsesStream) and stream.finish_reason == "completed":
+            self.previous_responses.remember(answer, request.messages, stream.response)
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         head, messages = self._head(request), request.messages
@@ -125,24 +139,24 @@ class ResponsesRequestCodec(RequestCodec):
         head: Item = {"model": self._model, "stream": True, "store": False}
         if request.system:
             head["instructions"] = request.system
-        if request.messages and self._optional.is_accepted("cache_key"):
+        if request.messages and self._accepts("cache_key"):
             head["prompt_cache_key"] = request.messages[0].id
-        if self._profile.effort is not EffortFormat.NONE and self._optional.is_accepted(
-            "reasoning"
-        ):
+        if self._profile.effort is not EffortFormat.NONE and self._accepts("reasoning"):
             head["include"] = ["reasoning.encrypted_content"]
             head |= self._effort(request.effort)
         if limit := request.max_output or self._max_output:
             head["max_output_tokens"] = limit
         if request.tools:
-            head["tools"] = self._tool_encoder(request.tools)
-            head |= _tool_choice(request.constraints)
+            head["tools"] = Raw(self._encode_tools(request.tools))
+            head |= openai_tool_choice(request.constraints, {"name": request.constraints.name})
         if request.constraints.format is not None:
-            head["text"] = {"format": _text_format(request.constraints.format)}
+            schema = openai_schema(request.constraints.format)
+            form = {"type": "json_schema", **schema} if schema else {"type": "json_object"}
+            head["text"] = {"format": form}
         return head | self._extra
 
-    def drop_rejected(self, refusal: str) -> bool:
-        return self.previous_responses.drop_rejected(refusal) or super().drop_rejected(refusal)
+    def drop_rejected(self, rejection: str) -> bool:
+        return self.previous_responses.drop_rejected(rejection) or super().drop_rejected(rejection)
 
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
@@ -157,7 +171,7 @@ class ResponsesRequestCodec(RequestCodec):
     def _effort(self, wanted: str | None) -> Item:
         nearest = nearest_effort(wanted, self._profile.efforts) if wanted else None
         reasoning: Item = {"effort": nearest} if nearest else {}
-        if self._optional.is_accepted("summary"):
+        if self._accepts("summary"):
             reasoning["summary"] = "auto"
         return {"reasoning": reasoning} if reasoning else {}
 
@@ -175,12 +189,12 @@ class ResponsesRequestCodec(RequestCodec):
                 assert_never(message)
 
     def _content(self, parts: Sequence[Text | Media], images: ImageUrlMap) -> str | list[Item]:
-        if not any(isinstance(part, Media) and self._sends_image(part) for part in parts):
+        if not any(map(self._sends_image, parts)):
             return "\n".join(map(part_text, parts))
         return [self._part(part, images) for part in parts]
 
     def _part(self, part: Text | Media, images: ImageUrlMap) -> Item:
-        if isinstance(part, Text) or not self._sends_image(part):
+        if not self._sends_image(part):
             return {"type": "input_text", "text": part_text(part)}
         url = images.get(part.digest)
         if not url:
@@ -191,16 +205,18 @@ class ResponsesRequestCodec(RequestCodec):
         """Reasoning is only accepted together with the text or call that followed it."""
         items: list[Item | Raw] = []
         thoughts: list[Raw] = []
+        own = self._owns(message)
         for part in message.parts:
             match part:
-                case Reasoning():
-                    if encrypted := self._thought(part, message):
-                        thoughts.append(encrypted)
+                case Reasoning(signature=signature):
+                    if own and read_signature(signature, EncryptedReasoning):
+                        thoughts.append(Raw((signature or "").encode()))
                     continue
                 case Text():
                     if not part.text:
                         continue
-                    item = _assistant_item(part.text)
+                    content = [{"type": "output_text", "text": part.text}]
+                    item: Item = {"role": "assistant", "content": content}
                 case ToolCall():
                     item = _call_item(part)
                 case _:
@@ -208,20 +224,6 @@ class ResponsesRequestCodec(RequestCodec):
             items += [*thoughts, item]
             thoughts = []
         return items
-
-    def _thought(self, part: Reasoning, message: Assistant) -> Raw | None:
-        if not self._owns(message):
-            return None
-        signature = part.signature or ""
-        try:
-            msgspec.json.decode(signature, type=EncryptedReasoning)
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        return Raw(signature.encode())
-
-
-def _assistant_item(text: str) -> Item:
-    return {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
 def _call_item(call: ToolCall) -> Item:
@@ -231,44 +233,3 @@ def _call_item(call: ToolCall) -> Item:
         "name": call.name,
         "arguments": bytes(call.args).decode(),
     }
-
-
-def _text_format(wanted: OutputFormat) -> Item:
-    if wanted.schema is None:
-        return {"type": "json_object"}
-    form: Item = {"type": "json_schema", "name": wanted.name, "schema": wanted.schema}
-    return form if wanted.strict is None else form | {"strict": wanted.strict}
-
-
-def _tool_choice(wanted: OutputConstraints) -> Item:
-    head: Item = {}
-    if wanted.name:
-        head["tool_choice"] = {"type": "function", "name": wanted.name}
-    elif wanted.required:
-        head["tool_choice"] = "required"
-    if wanted.single:
-        head["parallel_tool_calls"] = False
-    return head
-
-
-class ResponsesWire(ResponsesRequestCodec):
-    """Implements `wire.stream.Wire`."""
-
-    def __init__(self, served: ServedModel) -> None:
-        super().__init__(
-            served.model, served.provider, served.profile, served.max_output, served.extra
-        )
-        self._decoder = msgspec.json.Decoder(StreamEvent, strict=False)
-
-    def path(self, base_url: str) -> str:
-        return "/responses"
-
-    def headers(self, key: str, base_url: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
-        if isinstance(stream, ResponsesStream) and stream.finish_reason == "completed":
-            self.previous_responses.remember(answer, request.messages, stream.response)
-
-    def stream(self) -> ResponsesStream:
-        return ResponsesStream(self._decoder)

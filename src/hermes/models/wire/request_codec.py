@@ -1,58 +1,21 @@
-"""The base of the request codecs: tool encoding, optional fields and call ids."""
+"""The base of all wire formats: tool encoding, optional fields and call ids."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from operator import is_
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 import msgspec
-from msgspec import Raw
 
-from hermes.models.images import is_image
-from hermes.models.providers import ModelProfile
-from hermes.models.wire.stream import ImageUrlMap, WireStream
-from hermes.ports.model import ModelRequest
-from hermes.schema.messages import Assistant, Media, Message
+from hermes.models.images import ImageUrlMap, is_image, part_text
+from hermes.models.wire.stream import WireStream
+from hermes.models.wire_model import ServedModel
+from hermes.ports.model import ModelRequest, OutputConstraints, OutputFormat
+from hermes.schema.messages import Assistant, Media, Message, Result, Text
 from hermes.schema.tools import ToolSpec
 
-
-class ToolEncoder:
-    def __init__(self, encode_tool: Callable[[ToolSpec], dict[str, Any]]) -> None:
-        self._write = encode_tool
-        self._last: tuple[Sequence[ToolSpec], bytes] = ((), b"[]")
-
-    def __call__(self, specs: Sequence[ToolSpec]) -> Raw:
-        return Raw(self.encode(specs))
-
-    def encode(self, specs: Sequence[ToolSpec]) -> bytes:
-        """Encode the tools, reusing the last result for the same objects."""
-        last, encoded = self._last
-        if len(last) != len(specs) or not all(map(is_, last, specs)):
-            encoded = msgspec.json.encode([self._write(spec) for spec in specs])
-            self._last = tuple(specs), encoded
-        return encoded
-
-
-class OptionalFields:
-    """Optional request fields, each with a pattern of the refusals it may cause."""
-
-    def __init__(self, **complaints: str) -> None:
-        self._complaints = complaints
-        self._refused: set[str] = set()
-
-    def drop_rejected(self, refusal: str) -> bool:
-        """Return whether a refusal was about one of the fields, which is omitted from now on."""
-        for name, complaint in self._complaints.items():
-            if name not in self._refused and re.search(complaint, refusal, re.IGNORECASE):
-                self._refused.add(name)
-                return True
-        return False
-
-    def is_accepted(self, name: str) -> bool:
-        return name not in self._refused
-
-
+_Signature = TypeVar("_Signature")
 _PORTABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -63,30 +26,54 @@ def portable_call_id(identity: str) -> str:
     return f"call_{sha256(identity.encode()).hexdigest()[:24]}"
 
 
-class RequestCodec:
-    """Encodes request bodies for one model of a provider.
+def read_signature(signature: str | None, kind: type[_Signature]) -> _Signature | None:
+    """Return None for a missing signature, or another provider's."""
+    try:
+        return msgspec.json.decode(signature or "", type=kind)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
-    `complaints` maps optional fields to patterns of the refusals they may cause.
+
+def openai_tool_choice(wanted: OutputConstraints, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields for constraints on calls; `named` is the function to call."""
+    head: dict[str, Any] = {}
+    if wanted.name:
+        head["tool_choice"] = {"type": "function", **named}
+    elif wanted.required:
+        head["tool_choice"] = "required"
+    if wanted.single:
+        head["parallel_tool_calls"] = False
+    return head
+
+
+def openai_schema(wanted: OutputFormat) -> dict[str, Any]:
+    """Return the schema that the answer must match; empty if there is none."""
+    if wanted.schema is None:
+        return {}
+    strict = {} if wanted.strict is None else {"strict": wanted.strict}
+    return {"name": wanted.name, "schema": wanted.schema, **strict}
+
+
+class RequestCodec:
+    """Implements most of `wire.stream.Wire`.
+
+    `rejection_patterns` maps optional fields to patterns of the errors that they may cause.
     """
 
-    refusal_patterns: ClassVar[Mapping[str, str]] = {}
+    rejection_patterns: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        profile: ModelProfile,
-        max_output: int | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._model = model
-        self._provider = provider
-        self._profile = profile
-        self._max_output = max_output
-        self._extra = dict(extra or {})
-        self._optional = OptionalFields(**self.refusal_patterns)
-        self._tool_encoder = ToolEncoder(self._tool)
+    def __init__(self, served: ServedModel) -> None:
+        self._model = served.model
+        self._provider = served.provider
+        self._profile = served.profile
+        self._max_output = served.max_output
+        self._extra = dict(served.extra)
+        self._rejected: set[str] = set()
+        self._last_tools: tuple[Sequence[ToolSpec], bytes] = ((), b"[]")
         self._encoder = msgspec.json.Encoder()
+
+    def headers(self, key: str, base_url: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
 
     def body(self, request: ModelRequest, images: ImageUrlMap | None = None) -> bytes:
         raise NotImplementedError
@@ -97,29 +84,51 @@ class RequestCodec:
         return [self.body(request, images)]
 
     def images_in(self, messages: Sequence[Message]) -> list[Media]:
-        """Return the images that the body needs."""
         return [
             part
             for message in messages
             if not isinstance(message, Assistant)
             for part in message.parts
-            if isinstance(part, Media) and self._sends_image(part)
+            if self._sends_image(part)
         ]
 
-    def drop_rejected(self, refusal: str) -> bool:
-        """Return whether a refused field can be omitted; the next body is without it."""
-        return self._optional.drop_rejected(refusal)
+    def drop_rejected(self, rejection: str) -> bool:
+        """Return whether the error was about an optional field, which is then omitted."""
+        for name, pattern in self.rejection_patterns.items():
+            if self._accepts(name) and re.search(pattern, rejection, re.IGNORECASE):
+                self._rejected.add(name)
+                return True
+        return False
+
+    def _accepts(self, name: str) -> bool:
+        return name not in self._rejected
 
     def answer_received(self, request: ModelRequest, stream: WireStream, answer: Assistant) -> None:
         """Do nothing by default."""
 
+    def _encode_tools(self, specs: Sequence[ToolSpec]) -> bytes:
+        """Encode the tools, reusing the last result for the same objects."""
+        last, encoded = self._last_tools
+        if len(last) != len(specs) or not all(map(is_, last, specs)):
+            encoded = self._encoder.encode([self._tool(spec) for spec in specs])
+            self._last_tools = tuple(specs), encoded
+        return encoded
+
     @staticmethod
     def _tool(spec: ToolSpec) -> dict[str, Any]:
-        """Encode one tool."""
         raise NotImplementedError
 
-    def _sends_image(self, media: Media) -> bool:
-        return self._profile.images and is_image(media)
+    def _sends_image(self, part: Text | Media) -> TypeGuard[Media]:
+        return isinstance(part, Media) and self._profile.images and is_image(part)
+
+    def _result_text(self, result: Result) -> str:
+        """Return the text for a wire that sends a result's images separately."""
+        return "\n".join(
+            f"[the image {part.name or part.media_type} follows below]"
+            if self._sends_image(part)
+            else part_text(part)
+            for part in result.parts
+        )
 
     def _owns(self, answer: Assistant) -> bool:
         """Return whether this model wrote the answer: only then can it read its signatures."""

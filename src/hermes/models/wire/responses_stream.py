@@ -1,29 +1,18 @@
 """Decode OpenAI's response events into deltas and an answer."""
 
-from collections.abc import Iterable
-
 import msgspec
 from msgspec import Raw, Struct
 
-from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream, build_answer
-from hermes.models.wire.stream import (
-    InvalidChunk,
-    StreamDelta,
-    StreamError,
-    clamp_tokens,
-    is_unknown_event,
-)
+from hermes.models.wire.answer_builder import Block, BlockKind, BlockStream
+from hermes.models.wire.stream import StreamError, clamp_tokens
 from hermes.schema.messages import Assistant, Stop, Usage
-
-REASONING = "reasoning"
 
 _ITEM_KINDS = {
     "message": BlockKind.TEXT,
-    REASONING: BlockKind.REASONING,
+    "reasoning": BlockKind.REASONING,
     "function_call": BlockKind.CALL,
 }
 _STOPS = {
-    "completed": Stop.END,
     "max_output_tokens": Stop.LENGTH,
     "max_tokens": Stop.LENGTH,
     "content_filter": Stop.REFUSED,
@@ -35,22 +24,12 @@ _DELTA_KINDS = {
     "response.reasoning_summary_text.delta": BlockKind.REASONING,
     "response.reasoning_text.delta": BlockKind.REASONING,
 }
-
-
 _KNOWN_EVENTS = frozenset(
-    {
-        *_DELTA_KINDS,
-        "response.output_item.added",
-        "response.output_item.done",
-        "response.reasoning_summary_part.added",
-        "response.completed",
-        "response.incomplete",
-        "response.done",
-        "response.failed",
-        "response.cancelled",
-        "error",
-    }
-)
+    {*_DELTA_KINDS, "response.output_item.added", "response.output_item.done",
+     "response.reasoning_summary_part.added", "response.completed", "response.incomplete",
+     "response.done", "response.failed", "response.cancelled", "error"}
+)  # fmt: skip
+_LAST_POSITION = 1 << 62
 
 
 class InputDetails(Struct):
@@ -122,48 +101,44 @@ class EncryptedReasoning(Struct, tag="reasoning"):
     encrypted_content: str
 
 
-class ResponsesStream(BlockStream):
+_DECODER = msgspec.json.Decoder(StreamEvent, strict=False)
+
+
+class ResponsesStream(BlockStream[StreamEvent]):
     """Implements `wire.stream.WireStream`."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[StreamEvent]) -> None:
-        super().__init__()
-        self._decoder = decoder
+    def __init__(self) -> None:
+        super().__init__(_DECODER, _STOPS, _KNOWN_EVENTS)
         self._items: dict[int | str, Block] = {}
         self._positions: dict[int, int] = {}
-        self._usage = Usage()
-        self._refused = False
         self.response = ""
         """The id of the response, once it is complete."""
 
-    def feed(self, batch: Iterable[bytes]) -> list[StreamDelta]:
-        for data in batch:
-            try:
-                event = self._decoder.decode(data)
-                if not event.type:
-                    self._whole(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                if is_unknown_event(data, _KNOWN_EVENTS):
-                    continue
-                raise InvalidChunk(str(error)) from error
-            kind = _DELTA_KINDS.get(event.type)
-            if kind is not None:
-                self._refused |= event.type == "response.refusal.delta"
-                self._builder.append(self._block(event, kind), event.delta or "")
-            elif event.type:
-                self._take(event, data)
-        return self._builder.take_deltas()
-
     def _take(self, event: StreamEvent, data: bytes) -> None:
+        kind = _DELTA_KINDS.get(event.type)
+        if kind is not None:
+            self._refused |= event.type == "response.refusal.delta"
+            self._append(self._block(event, kind), event.delta or "")
+        elif event.item is not None:
+            self._take_item(event, event.item)
+        else:
+            self._take_other(event, data)
+
+    def _take_item(self, event: StreamEvent, item: WireItem) -> None:
+        if event.type.startswith("response.output_item.") and item.type in _ITEM_KINDS:
+            block = self._block(event, _ITEM_KINDS[item.type])
+            if event.type == "response.output_item.done":
+                self._complete(block, item)
+            else:
+                self._name(block, item)
+
+    def _take_other(self, event: StreamEvent, data: bytes) -> None:
         match event.type:
-            case "response.output_item.added":
-                if event.item is not None and event.item.type in _ITEM_KINDS:
-                    self._name(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
-            case "response.output_item.done":
-                if event.item is not None and event.item.type in _ITEM_KINDS:
-                    self._done(self._block(event, _ITEM_KINDS[event.item.type]), event.item)
+            case "":
+                self._read_whole(data)
             case "response.reasoning_summary_part.added":
                 block = self._block(event, BlockKind.REASONING)
-                self._builder.append(block, "\n\n" if block.pieces else "")
+                self._append(block, "\n\n" if block.pieces else "")
             case "response.completed" | "response.incomplete" | "response.done":
                 self._finish(event.response or WireResponse())
             case "response.failed":
@@ -182,7 +157,7 @@ class ResponsesStream(BlockStream):
         name = (event.item_id or (event.item and event.item.id) or "") if key is None else key
         block = self._items.get(name)
         if block is None or block.kind is not kind:
-            block = self._items[name] = self._builder.begin(kind)
+            block = self._items[name] = self._begin(kind)
             if key is not None:
                 self._positions[id(block)] = key
         return block
@@ -191,25 +166,28 @@ class ResponsesStream(BlockStream):
         block.id = block.id or item.call_id or ""
         block.name = block.name or item.name
 
-    def _done(self, block: Block, item: WireItem) -> None:
+    def _complete(self, block: Block, item: WireItem) -> None:
         """Apply the complete item, which is authoritative."""
         self._name(block, item)
         match block.kind:
             case BlockKind.CALL:
-                self._builder.set_text(block, item.arguments)
+                self._set_text(block, item.arguments)
             case BlockKind.TEXT:
                 self._refused |= any(part.refusal for part in item.content or ())
-                self._builder.set_text(block, _text(item))
+                text = "".join(part.text or part.refusal for part in item.content or ())
+                self._set_text(block, text)
             case BlockKind.REASONING:
-                self._builder.set_text(block, _thought(item))
+                self._set_text(block, _reasoning_text(item))
                 if item.encrypted_content and not block.signature:
-                    self._builder.sign(block, _encrypted_reasoning(item, item.encrypted_content))
+                    self._sign(block, _encrypted_reasoning(item, item.encrypted_content))
 
     def _finish(self, response: WireResponse) -> None:
         for index, item in enumerate(response.output or ()):
-            if item.type in _ITEM_KINDS and index not in self._items and not self._has(item):
+            # Some servers send items without an index.
+            is_known = index in self._items or (bool(item.id) and item.id in self._items)
+            if item.type in _ITEM_KINDS and not is_known:
                 event = StreamEvent(output_index=index)
-                self._done(self._block(event, _ITEM_KINDS[item.type]), item)
+                self._complete(self._block(event, _ITEM_KINDS[item.type]), item)
         if response.usage is not None:
             self._usage = usage_of(response.usage)
         self.response = response.id or ""
@@ -217,11 +195,7 @@ class ResponsesStream(BlockStream):
         self.finish_reason = reason or "completed"
         self.ended = True
 
-    def _has(self, item: WireItem) -> bool:
-        """Return whether the item came already, without an index."""
-        return bool(item.id) and item.id in self._items
-
-    def _whole(self, data: bytes) -> None:
+    def _read_whole(self, data: bytes) -> None:
         """Handle a whole response from a server that does not stream."""
         response = msgspec.json.decode(data, type=WireResponse, strict=False)
         if bytes(response.error) != b"null":
@@ -230,32 +204,24 @@ class ResponsesStream(BlockStream):
             self._finish(response)
 
     def answer(self, model: str, provider: str) -> Assistant:
-        self._builder.reorder(self._positions)
-        stop = _STOPS.get(self.finish_reason, Stop.END)
-        if self._refused and stop is Stop.END:
-            stop = Stop.REFUSED
-        return build_answer(self._builder, stop, self._usage, model, provider)
+        """Sort the blocks by the provider's positions; those without one come last."""
+        self._blocks.sort(key=lambda block: self._positions.get(id(block), _LAST_POSITION))
+        return super().answer(model, provider)
 
 
 def usage_of(wire: WireUsage) -> Usage:
     sent = wire.input_tokens_details or InputDetails()
     return Usage(
-        input=clamp_tokens(wire.input_tokens or 0),
-        output=clamp_tokens(wire.output_tokens or 0),
-        cache_read=clamp_tokens(sent.cached_tokens or 0),
-        cache_write=clamp_tokens(sent.cache_write_tokens or 0),
-        reasoning=clamp_tokens(
-            (wire.output_tokens_details or OutputDetails()).reasoning_tokens or 0
-        ),
+        input=clamp_tokens(wire.input_tokens),
+        output=clamp_tokens(wire.output_tokens),
+        cache_read=clamp_tokens(sent.cached_tokens),
+        cache_write=clamp_tokens(sent.cache_write_tokens),
+        reasoning=clamp_tokens((wire.output_tokens_details or OutputDetails()).reasoning_tokens),
     )
 
 
-def _text(item: WireItem) -> str:
-    return "".join(part.text or part.refusal for part in item.content or ())
-
-
-def _thought(item: WireItem) -> str:
-    """Return the reasoning if it is visible, else its summary."""
+def _reasoning_text(item: WireItem) -> str:
+    """Return the reasoning, or its summary if it is hidden."""
     if item.content:
         return "".join(part.text for part in item.content)
     return "\n\n".join(part.text for part in item.summary or ())

@@ -1,30 +1,31 @@
-"""The interfaces of wire formats and their streams."""
+"""The interfaces of wire formats and their streams, and what all streams need."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from hermes.models.images import ImageUrlMap
 from hermes.ports.model import ModelRequest
 from hermes.schema.events import ReasoningDelta, StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Media, Message, Usage
+from hermes.schema.messages import Assistant, Media, Message
 
 StreamDelta: TypeAlias = TextDelta | ReasoningDelta | StreamReset
 
 
 class DeltaBuffer:
-    """Collects deltas, merging neighbours of the same kind."""
+    """Collects deltas, merging neighbors of the same kind."""
 
     def __init__(self) -> None:
         self._done: list[StreamDelta] = []
         self._pieces: list[str] = []
-        self._thought = False
+        self._is_reasoning = False
 
     def add(self, text: str, *, reasoning: bool) -> None:
-        if reasoning is not self._thought:
+        if reasoning is not self._is_reasoning:
             self._flush()
-            self._thought = reasoning
+            self._is_reasoning = reasoning
         self._pieces.append(text)
 
     def reset(self, reason: str) -> None:
@@ -38,15 +39,12 @@ class DeltaBuffer:
 
     def _flush(self) -> None:
         if text := "".join(self._pieces):
-            self._done.append(ReasoningDelta(text) if self._thought else TextDelta(text))
+            self._done.append(ReasoningDelta(text) if self._is_reasoning else TextDelta(text))
         self._pieces = []
 
 
 MAX_ANSWER = 4_000_000
 """Characters after which an answer is cut off."""
-
-ImageUrlMap: TypeAlias = Mapping[str, str]
-"""Data URLs by image digest; `OMITTED` for those that did not fit."""
 
 
 class InvalidChunk(ValueError):
@@ -132,8 +130,8 @@ class Wire(Protocol):
         """Return the body in pieces; requests may share the same bytes objects."""
         ...
 
-    def drop_rejected(self, refusal: str) -> bool:
-        """Return whether a refused field can be omitted; the next body is without it."""
+    def drop_rejected(self, rejection: str) -> bool:
+        """Return whether a rejected field can be omitted; the next body is without it."""
         ...
 
     def stream(self) -> WireStream: ...
@@ -147,49 +145,6 @@ MAX_TOKENS = 10**9
 """More tokens than any answer uses."""
 
 
-class PromptDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cache_creation_tokens: int | None = None
-
-
-class CompletionDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
-class WireUsage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: PromptDetails | None = None
-    completion_tokens_details: CompletionDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-
-
-def usage_of(wire: WireUsage) -> Usage:
-    prompt = wire.prompt_tokens_details or PromptDetails()
-    reasoning = (wire.completion_tokens_details or CompletionDetails()).reasoning_tokens or 0
-    sent, written = wire.prompt_tokens or 0, wire.completion_tokens or 0
-    read = prompt.cached_tokens or wire.prompt_cache_hit_tokens or wire.cached_tokens or 0
-    # Some providers do not include reasoning in the completion; only the total shows it.
-    if reasoning and wire.total_tokens == sent + written + reasoning:
-        written += reasoning
-    return Usage(
-        input=clamp_tokens(sent),
-        output=clamp_tokens(written),
-        cache_read=clamp_tokens(read),
-        cache_write=clamp_tokens(
-            prompt.cache_write_tokens
-            or prompt.cache_creation_tokens
-            or wire.cache_creation_input_tokens
-            or 0
-        ),
-        reasoning=clamp_tokens(reasoning),
-    )
-
-
-def clamp_tokens(count: int) -> int:
+def clamp_tokens(count: int | None) -> int:
     """Bound a reported count, so that an absurd value cannot spoil the totals."""
-    return min(max(count, 0), MAX_TOKENS)
+    return min(max(count or 0, 0), MAX_TOKENS)

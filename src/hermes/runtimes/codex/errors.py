@@ -1,4 +1,4 @@
-"""Convert errors of codex into a `ModelError` with a message and a hint."""
+"""Convert codex's errors into a `ModelError` with a message and a hint."""
 
 import re
 
@@ -106,7 +106,7 @@ def request_rejected(what: str, message: str, log_tail: str = "") -> ModelError:
     """Return the error for a request that codex answered with an error."""
     if is_login_error(f"{message}\n{log_tail}"):
         return login_required(message)
-    return ModelError(f"⚠️ Codex refused {what}: {quote(message)}", hint=RETRY_HINT)
+    return ModelError(f"⚠️ Codex rejected {what}: {quote(message)}", hint=RETRY_HINT)
 
 
 def request_timed_out(what: str, seconds: float) -> ModelError:

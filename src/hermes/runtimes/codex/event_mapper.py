@@ -1,4 +1,4 @@
-"""Convert the notifications of one codex turn into events, and track the state of the turn."""
+"""Convert one codex turn's notifications into events, and track its state."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -38,13 +38,14 @@ from hermes.schema.events import (
     ToolProgress,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Reasoning, Result, Stop, Text, ToolCall, User
+from hermes.schema.messages import Assistant, Reasoning, Result, Stop, Text, ToolCall, User
 
 ABORTED_MARK = re.compile(r"<turn_aborted\s*/?>.*", re.DOTALL)
 """Some versions end a turn with this text instead of a notification."""
 OUTCOME_UNKNOWN = "Interrupted while running; the outcome is unknown."
 ALL_ITEMS = ""
 """Stands for all items until the end of the turn."""
+_SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})
 MAX_START_DELAY = 2.0
 """Seconds by which codex may be late in reporting the start of a command."""
 
@@ -66,9 +67,7 @@ class WatchedCommand(Protocol):
         """Mark everything it writes as untrusted."""
         ...
 
-    def end(self) -> None:
-        """Stop tracking it."""
-        ...
+    def end(self) -> None: ...
 
 
 class _OpenCall:
@@ -94,7 +93,8 @@ class EventMapper:
         self.usage_meter = UsageMeter()
         self._steered: dict[str, User] = {}
         self._shown_diff = ""
-        self._trouble = CodexError()
+        self.last_error = CodexError()
+        """The last error reported in the turn."""
         self.turn = ""
         self.end: CodexTurnEnd | None = None
         self.aborted = False
@@ -107,35 +107,35 @@ class EventMapper:
         self.changes: dict[str, ThreadItem] = {}
         """File changes by item, for approval requests."""
         self.iterations = 0
-        self._foreign = False
+        self._has_untrusted_text = False
         self._last_time = 0.0
         self._running: dict[str, WatchedCommand] = {}
         self._unsandboxed: set[str] = set()
         self._handlers: Mapping[str, Callable[[Raw], list[RuntimeEvent]]] = {
-            protocol.ITEM_STARTED: self._begin,
-            protocol.ITEM_COMPLETED: self._complete,
+            protocol.ITEM_STARTED: self._on_item_started,
+            protocol.ITEM_COMPLETED: self._on_item_completed,
             protocol.TERMINAL_INPUT: self._on_terminal_input,
             protocol.USAGE_UPDATED: self._on_usage,
-            protocol.PLAN_UPDATED: self._plan,
-            protocol.DIFF_UPDATED: self._diff,
+            protocol.PLAN_UPDATED: self._on_plan,
+            protocol.DIFF_UPDATED: self._on_diff,
             protocol.ERROR: self._on_error,
             protocol.WARNING: self._on_error,
-            protocol.TURN_STARTED: self._start,
-            protocol.TURN_COMPLETED: self._finish,
+            protocol.TURN_STARTED: self._on_turn_started,
+            protocol.TURN_COMPLETED: self._on_turn_completed,
         }
 
     @property
     def has_untrusted_text(self) -> bool:
         """Whether codex has seen untrusted text, from its tools or from steering messages."""
-        return self._foreign
+        return self._has_untrusted_text
 
     @has_untrusted_text.setter
-    def has_untrusted_text(self, heard: bool) -> None:
-        """Codex may write what it has read, also through a command that is still running."""
-        if heard and not self._foreign:
+    def has_untrusted_text(self, value: bool) -> None:
+        """Codex may write what it has read, even through a command that is still running."""
+        if value and not self._has_untrusted_text:
             for running in self._running.values():
                 running.start_recording()
-        self._foreign = heard
+        self._has_untrusted_text = value
 
     def add_steering(self, message: User) -> None:
         """Track a steering message; it is emitted once codex has read it."""
@@ -190,11 +190,6 @@ class EventMapper:
     def unread_steering(self) -> tuple[User, ...]:
         return tuple(self._steered.values())
 
-    @property
-    def last_error(self) -> CodexError:
-        """The last error reported in the turn."""
-        return self._trouble
-
     def feed(self, note: RpcMessage) -> list[RuntimeEvent]:
         """Never raises: an unreadable notification is ignored, but counts as untrusted."""
         try:
@@ -205,9 +200,8 @@ class EventMapper:
 
     def _feed(self, note: RpcMessage) -> list[RuntimeEvent]:
         if note.method in protocol.DELTAS:
-            return self._delta(
-                note.method, msgspec.json.decode(note.params, type=DeltaNotification)
-            )
+            delta = msgspec.json.decode(note.params, type=DeltaNotification)
+            return self._delta(note.method, delta)
         handle = self._handlers.get(note.method)
         return handle(note.params) if handle is not None else []
 
@@ -218,15 +212,14 @@ class EventMapper:
                 self._partial[note.item_id] = self._partial.get(note.item_id, "") + note.delta
                 return [TextDelta(note.delta)]
             case protocol.OUTPUT_DELTA | protocol.MCP_PROGRESS:
-                found = self._open.get(note.item_id)
-                text = note.delta or note.message
-                return (
-                    [ToolProgress(found.call.id, text)] if found and found.emitted and text else []
-                )
+                found, text = self._open.get(note.item_id), note.delta or note.message
+                if found is None or not found.emitted or not text:
+                    return []
+                return [ToolProgress(found.call.id, text)]
             case _:
                 return [ReasoningDelta(note.delta)]
 
-    def _begin(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_item_started(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
         item, self._last_time = note.item, max(self._last_time, note.started_at_ms / 1000)
         self.tool_ended = False
@@ -235,10 +228,10 @@ class EventMapper:
         work = call_of_item(item)
         if work is None or item.id in self._open:
             return []
-        self._open[item.id] = _OpenCall(work, untrusted=outcome_of_item(item).foreign)
+        self._open[item.id] = _OpenCall(work, untrusted=outcome_of_item(item).untrusted)
         return self._open_events()
 
-    def _complete(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_item_completed(self, params: Raw) -> list[RuntimeEvent]:
         note = msgspec.json.decode(params, type=ItemNotification)
         item, self._last_time = note.item, max(self._last_time, note.completed_at_ms / 1000)
         self.tool_ended = False
@@ -259,21 +252,18 @@ class EventMapper:
         work = call_of_item(item)
         self.tool_ended = work is not None or item.type == "dynamicToolCall"
         if work is None:
-            return (
-                [Notice(f"Codex: {item.type}.")]
-                if item.type in protocol.ITEM_TYPES - _SILENT_ITEMS
-                else []
-            )
+            shown = item.type in protocol.ITEM_TYPES - _SILENT_ITEMS
+            return [Notice(f"Codex: {item.type}.")] if shown else []
         self.iterations += 1
         outcome = outcome_of_item(item)
         if item.type == "commandExecution" and item.id not in self._open:
             # It started in an earlier turn: what it read meanwhile is unknown.
-            outcome = structs.replace(outcome, foreign=True)
-        found = self._open.setdefault(item.id, _OpenCall(work, untrusted=outcome.foreign))
+            outcome = structs.replace(outcome, untrusted=True)
+        found = self._open.setdefault(item.id, _OpenCall(work, untrusted=outcome.untrusted))
         found.outcome = self._with_trust(item.id, outcome)
         if item.type not in protocol.AGENT_ITEMS and (running := self._running.pop(item.id, None)):
             running.end()
-        self.has_untrusted_text |= found.outcome.foreign
+        self.has_untrusted_text |= found.outcome.untrusted
         return self._open_events()
 
     def _with_trust(self, item: str, outcome: CallOutcome) -> CallOutcome:
@@ -282,7 +272,7 @@ class EventMapper:
         if running is not None:
             shown |= running.shown or ALL_ITEMS in self._unsandboxed
         unverified = running is not None and running.unverified
-        return structs.replace(outcome, foreign=outcome.foreign or shown, unverified=unverified)
+        return structs.replace(outcome, untrusted=outcome.untrusted or shown, unverified=unverified)
 
     def _open_events(self) -> list[RuntimeEvent]:
         """Return the calls in the order in which they started, each with its result."""
@@ -301,17 +291,16 @@ class EventMapper:
 
     def _result(self, work: CodexCall, outcome: CallOutcome) -> MessageAdded:
         self.last_message = new_id("msg")
-        return MessageAdded(
-            Result(
-                self.last_message,
-                work.id,
-                (Text(outcome.text),),
-                outcome.failed,
-                outcome.shown,
-                outcome.foreign,
-                outcome.unverified,
-            )
+        result = Result(
+            self.last_message,
+            work.id,
+            (Text(outcome.text),),
+            outcome.failed,
+            outcome.shown,
+            outcome.untrusted,
+            outcome.unverified,
         )
+        return MessageAdded(result)
 
     def _on_agent_message(self, item: ThreadItem) -> list[RuntimeEvent]:
         self._partial.pop(item.id, None)
@@ -329,9 +318,9 @@ class EventMapper:
         message = self._steered.pop(item.client_id or "", None)
         if message is None:
             return []
-        events = [*self._close_partial(Stop.END), MessageAdded(message)]
+        events = self._close_partial(Stop.END)
         self.last_message = message.id
-        return events
+        return [*events, MessageAdded(message)]
 
     def _on_terminal_input(self, params: Raw) -> list[RuntimeEvent]:
         """Input to a running program; what it causes is not reported."""
@@ -345,11 +334,11 @@ class EventMapper:
         self.usage_meter.feed(params, self.turn)
         return []
 
-    def _plan(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_plan(self, params: Raw) -> list[RuntimeEvent]:
         text = msgspec.json.decode(params, type=PlanNotification).description
         return [Notice(text)] if text else []
 
-    def _diff(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_diff(self, params: Raw) -> list[RuntimeEvent]:
         text = msgspec.json.decode(params, type=DiffNotification).description
         if not text or text == self._shown_diff:
             return []
@@ -360,19 +349,18 @@ class EventMapper:
         note = msgspec.json.decode(params, type=ErrorNotification)
         text = note.error.message or note.message
         if note.error.message:
-            self._trouble = note.error
+            self.last_error = note.error
         return [Notice(f"Codex: {one_line(text, 300)}")] if text else []
 
-    def _start(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_turn_started(self, params: Raw) -> list[RuntimeEvent]:
         """Take the id of a turn that was not started by its own request, such as a compaction."""
         self.turn = self.turn or msgspec.json.decode(params, type=TurnNotification).turn.id
         return []
 
-    def _finish(self, params: Raw) -> list[RuntimeEvent]:
+    def _on_turn_completed(self, params: Raw) -> list[RuntimeEvent]:
         end = msgspec.json.decode(params, type=TurnNotification).turn
-        if self.turn and end.id and end.id != self.turn:
-            return []
-        self.end = end
+        if not (self.turn and end.id) or end.id == self.turn:
+            self.end = end
         return []
 
     def flush(self) -> list[RuntimeEvent]:
@@ -382,17 +370,15 @@ class EventMapper:
     def close(self) -> list[RuntimeEvent]:
         """End the turn: close what is open, and keep a partial answer."""
         cut = self.end is None or self.end.status != "completed"
-        events: list[RuntimeEvent] = []
         for key, one in self._open.items():
             if one.outcome is None:
-                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, foreign=one.untrusted)
+                outcome = CallOutcome(OUTCOME_UNKNOWN, failed=True, untrusted=one.untrusted)
                 one.outcome = self._with_trust(key, outcome)
         for running in self._running.values():
             running.end()
         self._running.clear()
-        events += self._open_events()
-        events += self._close_partial(Stop.CANCELLED if cut else Stop.END)
-        return events
+        stop = Stop.CANCELLED if cut else Stop.END
+        return [*self._open_events(), *self._close_partial(stop)]
 
     def _close_partial(self, stop: Stop) -> list[RuntimeEvent]:
         """Codex never completes an interrupted answer, whether by steering or at the end."""
@@ -410,17 +396,8 @@ class EventMapper:
     def _message(self, calls: tuple[ToolCall, ...], stop: Stop) -> MessageAdded:
         thoughts = tuple(Reasoning(text) for text in self._thoughts if text.strip())
         text = (Text(self._text),) if self._text else ()
-        message: Message = Assistant(
-            new_id("msg"),
-            (*thoughts, *text, *calls),
-            stop,
-            self.usage_meter.take(),
-            self._model,
-            self._provider,
-        )
+        parts, usage = (*thoughts, *text, *calls), self.usage_meter.take()
+        message = Assistant(new_id("msg"), parts, stop, usage, self._model, self._provider)
         self._thoughts, self._text = [], ""
         self.last_message = message.id
         return MessageAdded(message)
-
-
-_SILENT_ITEMS = frozenset({"dynamicToolCall", "plan", "agentMessage", "userMessage"})

@@ -1,4 +1,4 @@
-"""Convert codex items into tool calls and results."""
+"""Codex's notifications, and its items as tool calls and results."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -16,6 +16,7 @@ from hermes.schema.tools import Effect
 MAX_RESULT = 50_000
 """Characters of one result."""
 MAX_MCP_RESULT = 4_000
+_STEP_MARKS = {"completed": "[x]", "inProgress": "[>]"}
 
 
 class _ChangeKind(Struct):
@@ -82,15 +83,15 @@ class CodexCall(Struct, frozen=True):
 
 
 class CallOutcome(Struct, frozen=True):
-    """The result of a call; `shown` is for users. `foreign` means that it contains untrusted text.
+    """The result of a call; `shown` is for users. `untrusted` says that it has untrusted content.
 
-    `unverified` means that it may contain what others wrote.
+    `unverified` says that it may contain what others wrote.
     """
 
     text: str
     failed: bool = False
     shown: str = ""
-    foreign: bool = False
+    untrusted: bool = False
     unverified: bool = False
 
 
@@ -105,8 +106,8 @@ def call_of_item(item: ThreadItem) -> CodexCall | None:
             return _make_call(item, "apply_patch", {"changes": changes}, Effect.WRITE)
         case "mcpToolCall":
             name = f"mcp.{item.server or 'server'}.{item.tool or 'tool'}"
-            args = Raw(bytes(item.arguments) if _is_json_object(item.arguments) else b"{}")
-            return CodexCall(_call_id(item), name, args, Effect.OUTSIDE)
+            is_object = bytes(item.arguments).lstrip().startswith(b"{")
+            return _make_call(item, name, item.arguments if is_object else {}, Effect.OUTSIDE)
         case "collabAgentToolCall":
             name = f"agents.{item.tool or 'tool'}"
             return _make_call(item, name, {"prompt": item.prompt or ""}, Effect.OUTSIDE)
@@ -126,7 +127,7 @@ def outcome_of_item(item: ThreadItem) -> CallOutcome:
             return _mcp_outcome(item)
         case _:
             untrusted = item.type not in protocol.TRUSTED_ITEMS
-            return CallOutcome(f"{item.type}: {item.status or 'done'}", foreign=untrusted)
+            return CallOutcome(f"{item.type}: {item.status or 'done'}", untrusted=untrusted)
 
 
 def reasoning_text(item: ThreadItem) -> str:
@@ -156,11 +157,8 @@ def _read_call(item: ThreadItem) -> CodexCall:
 
 
 def _make_call(item: ThreadItem, name: str, args: object, effect: Effect) -> CodexCall:
-    return CodexCall(_call_id(item), name, Raw(msgspec.json.encode(args)), effect)
-
-
-def _call_id(item: ThreadItem) -> str:
-    return f"codex_{item.type}_{item.id}"
+    encoded = args if isinstance(args, Raw) else Raw(msgspec.json.encode(args))
+    return CodexCall(f"codex_{item.type}_{item.id}", name, encoded, effect)
 
 
 def _command_outcome(item: ThreadItem) -> CallOutcome:
@@ -188,11 +186,11 @@ def _patch_outcome(item: ThreadItem) -> CallOutcome:
 def _mcp_outcome(item: ThreadItem) -> CallOutcome:
     error = _try_decode(item.error, _McpText)
     if error is not None and error.message:
-        return CallOutcome(head_and_tail(error.message, 1_000), failed=True, foreign=True)
+        return CallOutcome(head_and_tail(error.message, 1_000), failed=True, untrusted=True)
     result = _try_decode(item.result, _McpResult)
     output = "\n".join(one.text for one in result.content if one.text) if result else ""
     text = head_and_tail(output, MAX_MCP_RESULT) or "(no output)"
-    return CallOutcome(text, failed=item.status == "failed", foreign=True)
+    return CallOutcome(text, failed=item.status == "failed", untrusted=True)
 
 
 _Decoded = TypeVar("_Decoded", _McpText, _McpResult)
@@ -203,13 +201,6 @@ def _try_decode(data: Raw, kind: type[_Decoded]) -> _Decoded | None:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-def _is_json_object(data: Raw) -> bool:
-    return bytes(data).lstrip().startswith(b"{")
-
-
-_STEP_MARKS = {"completed": "[x]", "inProgress": "[>]"}
 
 
 class ItemNotification(Struct, rename="camel"):

@@ -21,21 +21,9 @@ TURN_STEER = "turn/steer"
 TURN_INTERRUPT = "turn/interrupt"
 
 CLIENT_REQUESTS = frozenset(
-    {
-        INITIALIZE,
-        CONFIG_READ,
-        THREAD_START,
-        THREAD_RESUME,
-        THREAD_FORK,
-        THREAD_COMPACT,
-        THREAD_UNSUBSCRIBE,
-        THREAD_INJECT,
-        TERMINALS_CLEAN,
-        TURN_START,
-        TURN_STEER,
-        TURN_INTERRUPT,
-    }
-)
+    {INITIALIZE, CONFIG_READ, THREAD_START, THREAD_RESUME, THREAD_FORK, THREAD_COMPACT,
+     THREAD_UNSUBSCRIBE, THREAD_INJECT, TERMINALS_CLEAN, TURN_START, TURN_STEER, TURN_INTERRUPT}
+)  # fmt: skip
 """Requests that we send."""
 
 INITIALIZED = "initialized"
@@ -60,26 +48,10 @@ ERROR = "error"
 WARNING = "warning"
 
 NOTIFICATIONS = frozenset(
-    {
-        TURN_STARTED,
-        TURN_COMPLETED,
-        ITEM_STARTED,
-        ITEM_COMPLETED,
-        TEXT_DELTA,
-        REASONING_DELTA,
-        SUMMARY_DELTA,
-        OUTPUT_DELTA,
-        TERMINAL_INPUT,
-        MCP_PROGRESS,
-        PLAN_UPDATED,
-        DIFF_UPDATED,
-        USAGE_UPDATED,
-        RATE_LIMITS,
-        REQUEST_RESOLVED,
-        ERROR,
-        WARNING,
-    }
-)
+    {TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED, TEXT_DELTA, REASONING_DELTA,
+     SUMMARY_DELTA, OUTPUT_DELTA, TERMINAL_INPUT, MCP_PROGRESS, PLAN_UPDATED, DIFF_UPDATED,
+     USAGE_UPDATED, RATE_LIMITS, REQUEST_RESOLVED, ERROR, WARNING}
+)  # fmt: skip
 """Notifications that we handle; others are ignored."""
 
 DELTAS = frozenset({TEXT_DELTA, REASONING_DELTA, SUMMARY_DELTA, OUTPUT_DELTA, MCP_PROGRESS})
@@ -94,59 +66,27 @@ TOOL_CALL_REQUEST = "item/tool/call"
 TIME_REQUEST = "currentTime/read"
 
 SERVER_REQUESTS = frozenset(
-    {
-        COMMAND_APPROVAL,
-        FILE_CHANGE_APPROVAL,
-        PERMISSIONS_APPROVAL,
-        USER_INPUT_REQUEST,
-        ELICITATION_REQUEST,
-        TOOL_CALL_REQUEST,
-        TIME_REQUEST,
-    }
-)
+    {COMMAND_APPROVAL, FILE_CHANGE_APPROVAL, PERMISSIONS_APPROVAL, USER_INPUT_REQUEST,
+     ELICITATION_REQUEST, TOOL_CALL_REQUEST, TIME_REQUEST}
+)  # fmt: skip
 """Requests from codex that we can answer."""
 
 ITEM_TYPES = frozenset(
-    {
-        "agentMessage",
-        "collabAgentToolCall",
-        "commandExecution",
-        "contextCompaction",
-        "dynamicToolCall",
-        "enteredReviewMode",
-        "exitedReviewMode",
-        "fileChange",
-        "imageGeneration",
-        "imageView",
-        "mcpToolCall",
-        "plan",
-        "reasoning",
-        "sleep",
-        "subAgentActivity",
-        "userMessage",
-        "webSearch",
-    }
-)
+    {"agentMessage", "collabAgentToolCall", "commandExecution", "contextCompaction",
+     "dynamicToolCall", "enteredReviewMode", "exitedReviewMode", "fileChange", "imageGeneration",
+     "imageView", "mcpToolCall", "plan", "reasoning", "sleep", "subAgentActivity", "userMessage",
+     "webSearch"}
+)  # fmt: skip
 """Known item types."""
 
 AGENT_ITEMS = frozenset({"collabAgentToolCall", "subAgentActivity"})
 """Codex's own agents work in threads that we do not see, even after such an item has ended."""
 
 TRUSTED_ITEMS = frozenset(
-    {
-        "agentMessage",
-        "commandExecution",
-        "contextCompaction",
-        "dynamicToolCall",
-        "enteredReviewMode",
-        "fileChange",
-        "imageGeneration",
-        "plan",
-        "reasoning",
-        "sleep",
-        "userMessage",
-    }
-)
+    {"agentMessage", "commandExecution", "contextCompaction", "dynamicToolCall",
+     "enteredReviewMode", "fileChange", "imageGeneration", "plan", "reasoning", "sleep",
+     "userMessage"}
+)  # fmt: skip
 """Types without untrusted text, or checked individually; any other type may contain some."""
 
 
@@ -233,21 +173,5 @@ def decode_message(line: bytes) -> RpcMessage | None:
     return message if message.method or message.id is not None else None
 
 
-def encode_request(number: int, method: str, params: Json) -> bytes:
-    return _encode_line({"id": number, "method": method, "params": params})
-
-
-def encode_notification(method: str) -> bytes:
-    return _encode_line({"method": method})
-
-
-def encode_result(number: RpcId, result: object) -> bytes:
-    return _encode_line({"id": number, "result": result})
-
-
-def encode_error(number: RpcId, message: str, code: int = -32601) -> bytes:
-    return _encode_line({"id": number, "error": {"code": code, "message": message}})
-
-
-def _encode_line(message: Json) -> bytes:
+def encode_line(message: Json) -> bytes:
     return msgspec.json.encode(message) + b"\n"

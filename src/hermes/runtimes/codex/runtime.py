@@ -4,37 +4,22 @@ import logging
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from msgspec import Struct, structs
+from msgspec import structs
 
-from hermes.kit.clock import Clock
-from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeCompaction, RuntimeRequest, TurnEnd
-from hermes.ports.store import Blobs, Store
 from hermes.runtimes.codex import protocol
-from hermes.runtimes.codex.errors import CodexError, process_ended, request_timed_out, turn_failed
+from hermes.runtimes.codex.errors import process_ended, request_timed_out, turn_failed
 from hermes.runtimes.codex.event_mapper import EventMapper
 from hermes.runtimes.codex.protocol import Json, RpcMessage
 from hermes.runtimes.codex.server import AppServer
-from hermes.runtimes.codex.service import CodexService, CodexTimeouts
-from hermes.runtimes.codex.thread_store import ContextFill, ThreadStore
-from hermes.runtimes.codex.threads import OpenThread, Threads, ThreadSettings
-from hermes.runtimes.codex.turn import CodexTurn, CodexTurnDeps, WatchCommand
+from hermes.runtimes.codex.service import CodexTimeouts
+from hermes.runtimes.codex.thread_store import ThreadStore
+from hermes.runtimes.codex.threads import OpenThread, Threads
+from hermes.runtimes.codex.turn import CodexDeps, CodexTurn
 from hermes.schema.errors import ModelError, Unauthorized
 from hermes.schema.events import Notice
 
 log = logging.getLogger(__name__)
-
-
-class CodexDeps(Struct, frozen=True, kw_only=True):
-    """The dependencies of the codex runtime."""
-
-    service: CodexService
-    store: Store | None
-    clock: Clock
-    settings: ThreadSettings = ThreadSettings()
-    blobs: Blobs | None = None
-    approvals: Approvals | None = None
-    watch_command: WatchCommand | None = None
 
 
 class CodexRuntime:
@@ -44,30 +29,18 @@ class CodexRuntime:
 
     def __init__(self, deps: CodexDeps) -> None:
         self.deps = deps
-        patience = deps.service.timeouts
         self.last_turn: CodexTurn | None = None
         """The most recent turn."""
         self._store = ThreadStore(deps.store, deps.clock)
-        self._threads = Threads(self._store, deps.settings, patience)
-        self._turn_deps = CodexTurnDeps(
-            clock=deps.clock,
-            save_thread=self._store.put,
-            timeouts=patience,
-            model=deps.settings.model,
-            effort=deps.settings.effort,
-            blobs=deps.blobs,
-            approvals=deps.approvals,
-            watch_command=deps.watch_command,
-        )
+        self._threads = Threads(self._store, deps.settings, deps.service.timeouts)
 
     async def open(self, runtime_request: RuntimeRequest) -> str:
         """Open the session's thread and return its id."""
         async with self.deps.service.server() as server:
             thread = await self._threads.open(server, runtime_request)
             seen = runtime_request.messages[-1].id if runtime_request.messages else ""
-            await self._store.put(
-                runtime_request.scope.session, thread.to_stored(seen, thread.filled)
-            )
+            kept = thread.to_stored(seen, thread.filled)
+            await self._store.put(runtime_request.scope.session, kept)
             return thread.id
 
     async def compact(self, runtime_request: RuntimeRequest) -> RuntimeCompaction:
@@ -81,9 +54,8 @@ class CodexRuntime:
             thread = await self._threads.open(server, runtime_request)
             if 0 < self.deps.settings.compact_at <= thread.filled.share:
                 thread = await self._compact_before_turn(server, thread, runtime_request, emit)
-            turn = self.last_turn = CodexTurn(
-                self._turn_deps, server, thread, runtime_request, emit
-            )
+            turn = CodexTurn(self.deps, self._store, server, thread, runtime_request, emit)
+            self.last_turn = turn
             return await self._run(turn, server)
 
     async def _run(self, turn: CodexTurn, server: AppServer) -> TurnEnd:
@@ -104,7 +76,7 @@ class CodexRuntime:
         server: AppServer,
         thread: OpenThread,
         runtime_request: RuntimeRequest,
-        tell: EmitRuntimeEvent,
+        emit: EmitRuntimeEvent,
     ) -> OpenThread:
         """If compaction fails, try the turn anyway: codex compacts by itself at its own limit."""
         try:
@@ -114,19 +86,17 @@ class CodexRuntime:
                 raise
             log.warning("thread %s was not compacted: %s", thread.id, error)
         else:
-            await tell(Notice(compaction_notice(done)))
+            sizes = f"about {done.before:,} tokens became {done.after:,}"
+            await emit(Notice(f"Codex compacted this conversation: {sizes}."))
         return thread
 
     async def _compact(
         self, server: AppServer, thread: OpenThread, runtime_request: RuntimeRequest
     ) -> tuple[OpenThread, RuntimeCompaction]:
-        compacting = ThreadCompaction(server, thread, self.deps.service.timeouts)
-        try:
-            done = await compacting.run()
-        finally:
-            if compacting.retire:
-                server.retire()
-        kept = thread.to_stored(thread.known, compacting.filled, compacting.turn)
+        compaction = ThreadCompaction(server, thread, self.deps.service.timeouts)
+        done = await compaction.run()
+        mapper = compaction.mapper
+        kept = thread.to_stored(thread.last_known, mapper.usage_meter.filled, mapper.turn)
         await self._store.put(runtime_request.scope.session, kept)
         return structs.replace(thread, marks=kept.marks, filled=kept.filled), done
 
@@ -135,31 +105,19 @@ class CodexRuntime:
 
 
 class ThreadCompaction:
-    """`turn` and `filled` describe the thread afterwards.
-
-    `retire` means that the process should not be used again.
-    """
+    """Compacts a thread, in a turn that answers no requests."""
 
     def __init__(self, server: AppServer, thread: OpenThread, timeouts: CodexTimeouts) -> None:
         self._server = server
         self._thread = thread
         self._timeouts = timeouts
-        self._mapper = EventMapper(thread.model, thread.provider)
-        self._mapper.usage_meter.total = server.token_totals.get(thread.id)
+        self.mapper = EventMapper(thread.model, thread.provider)
+        self.mapper.usage_meter.total = server.token_totals.get(thread.id)
         self._before = thread.filled.tokens
-        self.retire = False
-
-    @property
-    def turn(self) -> str:
-        return self._mapper.turn
-
-    @property
-    def filled(self) -> ContextFill:
-        return self._mapper.usage_meter.filled
 
     async def run(self) -> RuntimeCompaction:
         """Raises `ModelError`; the thread is unchanged then."""
-        mapper = self._mapper
+        mapper = self.mapper
         params: Json = {"threadId": self._thread.id}
         with self._server.subscribe(self._thread.id) as incoming:
             try:
@@ -172,49 +130,43 @@ class ThreadCompaction:
         if mapper.end is None:
             raise request_timed_out(protocol.THREAD_COMPACT, self._timeouts.deadline)
         if mapper.end.status != "completed":
-            raise turn_failed(
-                mapper.end.error or mapper.last_error or CodexError(), await self._server.log_tail()
-            )
+            error = mapper.end.error or mapper.last_error
+            raise turn_failed(error, await self._server.log_tail())
         if mapper.usage_meter.total is not None:
             self._server.token_totals[self._thread.id] = mapper.usage_meter.total
         return RuntimeCompaction(
             before=self._before,
-            after=self.filled.tokens,
+            after=mapper.usage_meter.filled.tokens,
             usage=mapper.usage_meter.take(),
             model=self._thread.model,
             provider=self._thread.provider,
         )
 
     async def _follow(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
-        while self._mapper.end is None:
+        while self.mapper.end is None:
             try:
                 message = await incoming.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError):
-                self.retire = True
+                self._server.retire()
                 raise process_ended(await self._server.log_tail()) from None
             if message.id is not None:
                 await self._server.reject(message.id, "the thread is being compacted")
                 continue
-            self._mapper.feed(message)
+            self.mapper.feed(message)
             if message.method == protocol.USAGE_UPDATED and not self._before:
-                self._before = self.filled.tokens
+                self._before = self.mapper.usage_meter.filled.tokens
 
     async def _cancel(self) -> None:
         """Interrupt the compaction, so that the next turn does not meet it half done."""
         if self._server.dead:
             return
-        if not self.turn:
-            self.retire = True
+        if not self.mapper.turn:
+            self._server.retire()
             return
-        params: Json = {"threadId": self._thread.id, "turnId": self.turn}
+        params: Json = {"threadId": self._thread.id, "turnId": self.mapper.turn}
         with anyio.CancelScope(shield=True):
             try:
                 await self._server.call(protocol.TURN_INTERRUPT, params, self._timeouts.interrupt)
             except ModelError as error:
                 log.warning("codex did not stop compacting a thread: %s", error)
-                self.retire = True
-
-
-def compaction_notice(done: RuntimeCompaction) -> str:
-    """Return a sentence for users."""
-    return f"Codex compacted this conversation: about {done.before:,} tokens became {done.after:,}."
+                self._server.retire()

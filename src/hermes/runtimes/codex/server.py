@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import anyio
 import msgspec
@@ -19,10 +19,7 @@ from hermes.runtimes.codex.protocol import (
     RpcId,
     RpcMessage,
     decode_message,
-    encode_error,
-    encode_notification,
-    encode_request,
-    encode_result,
+    encode_line,
 )
 
 log = logging.getLogger(__name__)
@@ -31,10 +28,9 @@ MAX_WAITING = 10_000
 """Messages that may wait for a turn; beyond that, deltas are dropped, but nothing else."""
 MAX_LOGGED_NOISE = 200
 """Invalid lines to log."""
-
-
 WRITE_TIMEOUT = 30.0
 """Seconds to write one line."""
+_NOT_SUPPORTED = -32601
 
 
 class _LimitWindow(Struct, rename="camel"):
@@ -146,24 +142,21 @@ class AppServer:
                 for line in lines.feed(data):
                     await self._take(line)
         finally:
-            self._fail_pending()
-
-    def _fail_pending(self) -> None:
-        self.dead = True
-        self.ended.set()
-        for call in self._calls.values():
-            call.done.set()
-        for listener in self._listeners.values():
-            listener.close()
+            self.dead = True
+            self.ended.set()
+            for call in self._calls.values():
+                call.done.set()
+            for listener in self._listeners.values():
+                listener.close()
 
     async def call(self, method: str, params: Json, seconds: float) -> Raw:
-        """Return the result. Raises `ModelError` if refused, too slow, or the process is dead."""
+        """Return the result. Raises `ModelError` if rejected, too slow, or the process is dead."""
         self._number += 1
         number, call = self._number, _PendingCall()
         self._calls[number] = call
         try:
             with anyio.move_on_after(seconds) as limit:
-                await self._write(encode_request(number, method, params))
+                await self._write({"id": number, "method": method, "params": params})
                 if not self.dead:
                     await call.done.wait()
         finally:
@@ -177,13 +170,14 @@ class AppServer:
         return call.answer.result
 
     async def initialized(self) -> None:
-        await self._write(encode_notification(protocol.INITIALIZED))
+        await self._write({"method": protocol.INITIALIZED})
 
     async def answer(self, number: RpcId, result: object) -> None:
-        await self._write(encode_result(number, result))
+        await self._write({"id": number, "result": result})
 
     async def reject(self, number: RpcId, reason: str) -> None:
-        await self._write(encode_error(number, reason))
+        error = {"code": _NOT_SUPPORTED, "message": reason}
+        await self._write({"id": number, "error": error})
 
     @contextmanager
     def subscribe(self, thread: str) -> Generator[MemoryObjectReceiveStream[RpcMessage]]:
@@ -203,11 +197,11 @@ class AppServer:
     def has_listener(self, thread: str) -> bool:
         return thread in self._listeners
 
-    async def _write(self, line: bytes) -> None:
+    async def _write(self, message: Json) -> None:
         async with self._writing:
             # A partial line would corrupt the next one, so cancellation must not interrupt it.
             with anyio.move_on_after(WRITE_TIMEOUT, shield=True) as limit:
-                await self._process.write_stdin(line)
+                await self._process.write_stdin(encode_line(message))
             if limit.cancelled_caught:
                 log.warning("codex does not read its input")
                 self.retire()
@@ -215,7 +209,9 @@ class AppServer:
     async def _take(self, line: bytes) -> None:
         message = decode_message(line)
         if message is None:
-            self._log_noise(line)
+            self._invalid_lines += 1
+            if self._invalid_lines <= MAX_LOGGED_NOISE:
+                log.info("invalid message from codex: %s", line[:200].decode("utf-8", "replace"))
         elif not message.method:
             if (call := self._calls.get(message.id or 0)) is not None:
                 call.answer = message
@@ -225,34 +221,23 @@ class AppServer:
         else:
             await self._dispatch(message)
 
-    def _on_usage(self, message: RpcMessage) -> None:
+    def _count_usage(self, message: RpcMessage) -> None:
         """A thread that was reopened reports its usage."""
         if (total := thread_total(message.params)) is not None:
             self.token_totals[message.thread] = total
-
-    def _log_noise(self, line: bytes) -> None:
-        self._invalid_lines += 1
-        if self._invalid_lines <= MAX_LOGGED_NOISE:
-            log.info("invalid message from codex: %s", line[:200].decode("utf-8", "replace"))
 
     async def _dispatch(self, message: RpcMessage) -> None:
         listener = self._listeners.get(message.thread)
         if listener is None:
             if message.id is not None:
-                await self.reject(
-                    message.id, f"{message.method}: no turn is running in this thread"
-                )
+                reason = f"{message.method}: no turn is running in this thread"
+                await self.reject(message.id, reason)
             elif message.method == protocol.USAGE_UPDATED:
-                self._on_usage(message)
+                self._count_usage(message)
             return
-        try:
-            listener.send_nowait(message)
-        except anyio.WouldBlock:
-            if message.method in protocol.DELTAS:
-                return
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             try:
-                await listener.send(message)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+                listener.send_nowait(message)
+            except anyio.WouldBlock:
+                if message.method not in protocol.DELTAS:
+                    await listener.send(message)

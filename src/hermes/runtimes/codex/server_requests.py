@@ -1,4 +1,4 @@
-"""Answer the requests of codex: approvals, questions, forms and tool calls."""
+"""Answer codex's requests: approvals, questions, forms and tool calls."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -151,14 +151,8 @@ def _failed_result(call: ToolCall, why: str) -> Result:
     return Result(new_id("msg"), call.id, (Text(why),), failed=True)
 
 
-def _elicitation_text(request: _ElicitationRequest) -> str:
-    """Show the arguments of the tool call in the question."""
-    params = readable_json(request.about.tool_params) if request.about else ""
-    return f"{request.message} {params}".strip()
-
-
 class ServerRequestHandler:
-    """Answers requests of one turn: by policy, and otherwise by asking people."""
+    """Answers requests of one turn: by policy, or by asking people."""
 
     def __init__(
         self,
@@ -225,10 +219,9 @@ class ServerRequestHandler:
             folder=request.cwd or self._runtime_request.scope.workspace,
             reason=request.reason or "",
             detail=detail if request.command else "",
-            seal=request_digest(params),
         )
         # A request that cannot be shown cannot be allowed.
-        if not approval.action or not await self._is_allowed(approval):
+        if not approval.action or not await self._is_allowed(approval, params):
             return {"decision": DECLINE}
         self._mapper.allow_unsandboxed(request.item_id)
         return {"decision": ACCEPT}
@@ -246,9 +239,8 @@ class ServerRequestHandler:
             folder=self._runtime_request.scope.workspace,
             reason=request.reason or "",
             detail=detail,
-            seal=request_digest(params),
         )
-        allowed = bool(action) and await self._is_allowed(approval)
+        allowed = bool(action) and await self._is_allowed(approval, params)
         return {"decision": ACCEPT if allowed else DECLINE}
 
     async def _permissions(self, params: Raw) -> Json:
@@ -261,9 +253,8 @@ class ServerRequestHandler:
             reaching=Isolation.BEYOND,
             folder=request.cwd or "",
             reason=request.reason or "",
-            seal=request_digest(params),
         )
-        if not await self._is_allowed(approval):
+        if not await self._is_allowed(approval, params):
             return {"permissions": {}, "scope": "turn"}
         self._mapper.allow_unsandboxed(ALL_ITEMS)
         return {"permissions": Raw(wanted.encode()), "scope": "turn"}
@@ -272,45 +263,45 @@ class ServerRequestHandler:
         request = msgspec.json.decode(params, type=_UserInputRequest)
         answers: Json = {}
         for question in request.questions:
+            choices = [option.label for option in question.options or ()]
+            text = question.question or question.header
             # A secret typed into a chat stays there, so codex does not get one.
-            answer = None
-            if not question.is_secret:
-                choices = [option.label for option in question.options or ()]
-                answer = await self._inquire(question.question or question.header, choices)
+            answer = None if question.is_secret else await self._ask(text, choices)
             answers[question.id] = {"answers": [answer] if answer else []}
         return {"answers": answers}
 
     async def _form(self, params: Raw) -> Json:
         """Approvals for tools of MCP servers come as a form without fields."""
         request = msgspec.json.decode(params, type=_ElicitationRequest)
-        fields = request.requested_schema.properties if request.requested_schema is not None else {}
+        fields = request.requested_schema.properties if request.requested_schema else {}
         if request.mode not in {"form", "openai/form", "openaiForm"}:
             return {"action": DECLINE}
         if not fields:
+            # The arguments of the tool call are shown too.
+            arguments = readable_json(request.about.tool_params) if request.about else ""
             approval = ApprovalRequest(
                 tool=f"mcp.{request.server_name or 'server'}",
-                action=_elicitation_text(request),
+                action=f"{request.message} {arguments}".strip(),
                 reaching=Isolation.BEYOND,
                 folder=self._runtime_request.scope.workspace,
-                seal=request_digest(params),
             )
-            allowed = await self._is_allowed(approval)
+            allowed = await self._is_allowed(approval, params)
             return {"action": ACCEPT, "content": {}} if allowed else {"action": DECLINE}
         content: Json = {}
         for name, field in fields.items():
-            value = await self._fill(request.message, name, field)
+            value = await self._ask_field(request.message, name, field)
             if value is None:
                 return {"action": DECLINE}
             content[name] = value
         return {"action": ACCEPT, "content": content}
 
-    async def _fill(self, message: str, name: str, field: _Field) -> object:
+    async def _ask_field(self, message: str, name: str, field: _Field) -> object:
         label = field.title or field.description or name
         text = f"{message}\n{label}" if message else label
         if field.type == "boolean":
-            answer = await self._inquire(text, (YES, NO))
+            answer = await self._ask(text, (YES, NO))
             return None if answer is None else answer.strip().lower() == YES
-        answer = await self._inquire(text, field.enum or ())
+        answer = await self._ask(text, field.enum or ())
         if answer is None or field.type not in {"number", "integer"}:
             return answer
         try:
@@ -344,19 +335,20 @@ class ServerRequestHandler:
         content = [{"type": "inputText", "text": text or "(no output)"}]
         return {"contentItems": content, "success": not result.failed}
 
-    async def _is_allowed(self, approval: ApprovalRequest) -> bool:
+    async def _is_allowed(self, approval: ApprovalRequest, params: Raw) -> bool:
         if self._approvals is None:
             return False
-        approval = structs.replace(approval, foreign=self._mapper.has_untrusted_text)
+        approval = structs.replace(
+            approval, foreign=self._mapper.has_untrusted_text, seal=request_digest(params)
+        )
         decision = await self._approvals.decide(self._runtime_request.scope, approval, self._show)
         return decision.allowed
 
-    async def _inquire(self, text: str, choices: Sequence[str]) -> str | None:
+    async def _ask(self, text: str, choices: Sequence[str]) -> str | None:
         if self._approvals is None:
             return None
-        return await self._approvals.ask_person(
-            self._runtime_request.scope, text, choices, self._show
-        )
+        scope = self._runtime_request.scope
+        return await self._approvals.ask_person(scope, text, choices, self._show)
 
     async def _show(self, event: Event) -> None:
         if isinstance(event, QuestionAsked | QuestionAnswered):

@@ -1,4 +1,4 @@
-"""The codex process of a profile: started on demand, replaced when it fails."""
+"""A profile's codex process: started on demand, replaced when it fails."""
 
 import logging
 import os
@@ -112,10 +112,9 @@ class CodexService:
         return ready.server
 
     async def _run_process(self, ready: "_StartResult", begin: int) -> None:
-        """Run a process from its start to its end."""
         try:
             async with self._deps.launch(self._command()) as process:
-                server = AppServer(process, lambda: self._log_tail(begin))
+                server = AppServer(process, lambda: run_sync(self._log_tail, begin))
                 async with anyio.create_task_group() as group:
                     group.start_soon(server.serve)
                     await self._initialize(server, ready)
@@ -159,9 +158,9 @@ class CodexService:
                 server.retire()
 
     def _command(self) -> ProcessCommand:
-        parts = self._deps
-        argv = ("/bin/sh", "-c", _STDERR_TO_LOG, "sh", str(parts.log), parts.program, "app-server")
-        return ProcessCommand(argv=argv, cwd=parts.cwd, env={**parts.env, "RUST_LOG": "warn"})
+        deps = self._deps
+        argv = ("/bin/sh", "-c", _STDERR_TO_LOG, "sh", str(deps.log), deps.program, "app-server")
+        return ProcessCommand(argv=argv, cwd=deps.cwd, env={**deps.env, "RUST_LOG": "warn"})
 
     def _prepare_log(self) -> int:
         """Truncate the log if it is too large, and return its size."""
@@ -173,19 +172,13 @@ class CodexService:
             return 0
         return size
 
-    async def _log_tail(self, begin: int) -> str:
+    def _log_tail(self, begin: int) -> str:
         """Return the last lines this process wrote to its log, without secrets."""
-        return await run_sync(self._read_log_tail, begin)
-
-    def _read_log_tail(self, begin: int) -> str:
         try:
             with self._deps.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(
-                    max(begin, size - LOG_TAIL_BYTES)
-                    if begin <= size
-                    else max(0, size - LOG_TAIL_BYTES)
-                )
+                # The log may have been truncated meanwhile.
+                file.seek(max(begin if begin <= size else 0, size - LOG_TAIL_BYTES))
                 text = file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
         except OSError:
             return ""

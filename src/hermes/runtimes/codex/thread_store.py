@@ -58,10 +58,8 @@ class StoredThread(Struct, frozen=True):
     def common_fork_points(self, messages: Sequence[Message]) -> Sequence[ForkPoint]:
         """Return the fork points up to the last one contained in these messages."""
         ids = {message.id for message in messages}
-        for index in range(len(self.marks) - 1, -1, -1):
-            if self.marks[index].message in ids:
-                return self.marks[: index + 1]
-        return ()
+        known = [index for index, mark in enumerate(self.marks) if mark.message in ids]
+        return self.marks[: known[-1] + 1] if known else ()
 
 
 class ThreadStore:
@@ -79,7 +77,7 @@ class ThreadStore:
             record = await self._store.records.get(THREAD_KIND, session)
             return None if record is None else msgspec.json.decode(record.body, type=StoredThread)
         except (StoreError, msgspec.DecodeError) as error:
-            log.warning("cannot read the codex thread of session %s: %s", session, error)
+            log.warning("cannot read session %s's codex thread: %s", session, error)
             return None
 
     async def put(self, session: str, thread: StoredThread) -> None:
@@ -98,7 +96,7 @@ class ThreadStore:
         try:
             await self._store.commit(PutRecord(record))
         except StoreError as error:
-            log.warning("cannot store the codex thread of session %s: %s", session, error)
+            log.warning("cannot store session %s's codex thread: %s", session, error)
 
     async def nearest_ancestor(self, parent: str | None) -> StoredThread | None:
         """Return the thread of the nearest ancestor that has one."""
@@ -107,13 +105,10 @@ class ThreadStore:
                 return None
             if (kept := await self.get(parent)) is not None:
                 return kept
-            parent = await self._parent(parent)
+            if self._store is None:
+                return None
+            try:
+                parent = (await self._store.archive_for(OWNER).get(parent)).parent
+            except (NotFound, StoreError):
+                return None
         return None
-
-    async def _parent(self, session: str) -> str | None:
-        if self._store is None:
-            return None
-        try:
-            return (await self._store.archive_for(OWNER).get(session)).parent
-        except (NotFound, StoreError):
-            return None

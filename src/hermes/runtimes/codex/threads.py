@@ -17,7 +17,7 @@ from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.service import CodexTimeouts
 from hermes.runtimes.codex.thread_store import ContextFill, ForkPoint, StoredThread, ThreadStore
 from hermes.schema.errors import ModelError, StoreError
-from hermes.schema.messages import Assistant, Media, Message, Text, Trust, User, text_of
+from hermes.schema.messages import Media, Message, Result, Text, Trust, User, text_of
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ class ThreadSettings(Struct, frozen=True, kw_only=True):
 
 
 class OpenThread(Struct, frozen=True):
-    """A thread with the messages to answer; `known` is the last message before them."""
+    """A thread with the messages to answer; `last_known` is the last message before them."""
 
     id: str
     model: str = ""
     provider: str = ""
     questions: Sequence[User] = ()
-    known: str = ""
+    last_known: str = ""
     marks: Sequence[ForkPoint] = ()
     filled: ContextFill = ContextFill()
 
@@ -114,7 +114,7 @@ class Threads:
         await self._unsubscribe_idle(server)
         before = len(runtime_request.messages) - len(asked)
         known = runtime_request.messages[before - 1].id if before else ""
-        return structs.replace(opened, questions=asked, known=known)
+        return structs.replace(opened, questions=asked, last_known=known)
 
     async def _open(
         self, server: AppServer, runtime_request: RuntimeRequest
@@ -157,9 +157,9 @@ class Threads:
             server.threads[thread] = known
             opened = OpenThread(thread, *known)
         else:
-            response = await self._load_thread(
-                server, runtime_request, protocol.THREAD_RESUME, {"threadId": thread}
-            )
+            source: Json = {"threadId": thread}
+            method = protocol.THREAD_RESUME
+            response = await self._load_thread(server, runtime_request, method, source)
             if response is None:
                 return None
             opened = _open_thread(response, server, thread)
@@ -173,10 +173,8 @@ class Threads:
         marks: Sequence[ForkPoint],
     ) -> OpenThread | None:
         """Fork a thread at an earlier turn; return None if that fails."""
-        fork_point: Json = {"threadId": thread, "lastTurnId": marks[-1].turn}
-        response = await self._load_thread(
-            server, runtime_request, protocol.THREAD_FORK, fork_point
-        )
+        source: Json = {"threadId": thread, "lastTurnId": marks[-1].turn}
+        response = await self._load_thread(server, runtime_request, protocol.THREAD_FORK, source)
         if response is None:
             return None
         return structs.replace(_open_thread(response, server), marks=marks)
@@ -222,7 +220,7 @@ class Threads:
             response = await server.call(protocol.CONFIG_READ, {"cwd": cwd}, self._timeouts.thread)
             chosen = msgspec.json.decode(response, type=_ConfigRead).config
         except (ModelError, msgspec.DecodeError) as error:
-            log.info("cannot read the settings of codex: %s", error)
+            log.info("cannot read codex's settings: %s", error)
             return False
         return bool(chosen.sandbox_mode or chosen.default_permissions)
 
@@ -236,9 +234,9 @@ class Threads:
 
 
 def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> Json:
-    """Let commands write in the working folder, without network or access to `closed` paths.
+    """Let commands write in the working directory, without network or access to `closed` paths.
 
-    `read_only` paths in the working folder cannot be written.
+    `read_only` paths in the working directory cannot be written.
     """
     files = dict.fromkeys(read_only, "read") | dict.fromkeys(closed, "deny")
     own: Json = {"extends": ":workspace", "filesystem": files}
@@ -247,11 +245,12 @@ def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> 
 
 def split_question(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User]]:
     """Split messages into the history and those to answer now."""
-    index = len(messages)
-    while index and isinstance(messages[index - 1], User):
-        index -= 1
-    asked = [message for message in messages[index:] if isinstance(message, User)]
-    return messages[:index], asked
+    asked: list[User] = []
+    for message in reversed(messages):
+        if not isinstance(message, User):
+            break
+        asked.insert(0, message)
+    return messages[: len(messages) - len(asked)], asked
 
 
 def messages_since_question(messages: Sequence[Message]) -> Sequence[Message]:
@@ -286,17 +285,11 @@ def messages_since(
 def _history_item(message: Message) -> Json | None:
     """Text only: the answers describe what tools did elsewhere."""
     text = text_of(message)
-    if not text.strip():
+    if isinstance(message, Result) or not text.strip():
         return None
-    if isinstance(message, User):
-        return _message_item("user", "input_text", text)
-    if isinstance(message, Assistant):
-        return _message_item("assistant", "output_text", text)
-    return None
-
-
-def _message_item(role: str, kind: str, text: str) -> Json:
-    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+    role, kind = ("user", "input") if isinstance(message, User) else ("assistant", "output")
+    content = [{"type": f"{kind}_text", "text": text}]
+    return {"type": "message", "role": role, "content": content}
 
 
 def _dynamic_tool(spec: ToolSpec) -> Json:
@@ -339,7 +332,6 @@ async def _image_input(media: Media, blobs: Blobs | None) -> Json:
         log.warning("cannot read attachment %s: %s", media.name or media.digest, error)
         data = b""
     if (kind := image_type(data)) is None:
-        name = f"[attached: {media.name or 'a file'} ({media.media_type}), which stayed behind]"
+        name = f"[attached: {media.name or 'a file'} ({media.media_type}), which was not sent]"
         return {"type": "text", "text": name}
-    url = f"data:{kind};base64,{b64encode(data).decode()}"
-    return {"type": "image", "url": url}
+    return {"type": "image", "url": f"data:{kind};base64,{b64encode(data).decode()}"}

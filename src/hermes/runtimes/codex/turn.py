@@ -1,7 +1,8 @@
 """Run one turn in a codex thread: start it, emit its events, steer it, and end it cleanly."""
 
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
@@ -11,26 +12,26 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from msgspec import Struct
 
 from hermes.kit.clock import Clock
+from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Approvals
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
-from hermes.ports.store import Blobs
+from hermes.ports.store import Blobs, Store
 from hermes.runtimes.codex import protocol
 from hermes.runtimes.codex.errors import (
     RETRY_HINT,
-    CodexError,
     process_ended,
     quote,
     request_rejected,
     turn_failed,
 )
 from hermes.runtimes.codex.event_mapper import EventMapper, WatchedCommand
-from hermes.runtimes.codex.notifications import UsageMeter
+from hermes.runtimes.codex.notifications import TurnNotification, UsageMeter
 from hermes.runtimes.codex.protocol import Json, RpcId, RpcMessage
 from hermes.runtimes.codex.server import AppServer
 from hermes.runtimes.codex.server_requests import ServerRequestHandler, UnknownRequest
-from hermes.runtimes.codex.service import CodexTimeouts
-from hermes.runtimes.codex.thread_store import StoredThread
-from hermes.runtimes.codex.threads import OpenThread, user_input
+from hermes.runtimes.codex.service import CodexService
+from hermes.runtimes.codex.thread_store import ThreadStore
+from hermes.runtimes.codex.threads import OpenThread, ThreadSettings, user_input
 from hermes.schema.errors import ModelError, Overloaded
 from hermes.schema.events import MessageAdded, Notice, Outcome
 from hermes.schema.messages import User
@@ -41,17 +42,13 @@ log = logging.getLogger(__name__)
 STEERING_INTERVAL = 0.25
 """Seconds between two checks for new messages."""
 LIMIT_NOTICE_PERCENT = 90.0
-"""Percentage of the account's limit from which on the user is notified."""
+"""Percentage of the account's limit at which the user is notified."""
 INTERRUPT_WAIT = 2.0
 """Seconds to wait for the end of an interrupted turn."""
 
 
 class TurnTimedOut(Exception):
-    """The turn was abandoned; `why` is for the user."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """The turn was abandoned; the message is for the user."""
 
 
 WatchCommand = Callable[[str, str, float | None, str, Scope], WatchedCommand]
@@ -62,23 +59,14 @@ than the owner can influence it, and the scope of the turn.
 """
 
 
-class CodexTurnDeps(Struct, frozen=True, kw_only=True):
+class CodexDeps(Struct, frozen=True, kw_only=True):
+    service: CodexService
+    store: Store | None
     clock: Clock
-    save_thread: Callable[[str, StoredThread], Awaitable[None]]
-    timeouts: CodexTimeouts
-    model: str = ""
-    effort: str = ""
+    settings: ThreadSettings = ThreadSettings()
     blobs: Blobs | None = None
     approvals: Approvals | None = None
     watch_command: WatchCommand | None = None
-
-
-class _TurnRef(Struct):
-    id: str = ""
-
-
-class _TurnStarted(Struct):
-    turn: _TurnRef = msgspec.field(default_factory=_TurnRef)
 
 
 class _Resolved(Struct, rename="camel"):
@@ -90,27 +78,30 @@ class CodexTurn:
 
     def __init__(
         self,
-        deps: CodexTurnDeps,
+        deps: CodexDeps,
+        store: ThreadStore,
         server: AppServer,
         thread: OpenThread,
         runtime_request: RuntimeRequest,
         emit: EmitRuntimeEvent,
     ) -> None:
         self._deps = deps
+        self._timeouts = deps.service.timeouts
+        self._store = store
         self._server = server
         self._thread = thread
         self.thread = thread.id
         self._runtime_request = runtime_request
         self._emit = emit
-        self.mapper = EventMapper(deps.model or thread.model, thread.provider)
-        self.mapper.last_message = thread.known
+        self.mapper = EventMapper(deps.settings.model or thread.model, thread.provider)
+        self.mapper.last_message = thread.last_known
         self.mapper.usage_meter = UsageMeter(server.token_totals.get(thread.id), thread.filled)
         self._request_handler = ServerRequestHandler(
             deps.approvals, deps.clock, runtime_request, emit, self.mapper
         )
         self._pending_requests: dict[RpcId, anyio.CancelScope] = {}
-        self._deadline = anyio.current_time() + deps.timeouts.deadline
-        self._silence_deadline: float | None = None
+        self._deadline = anyio.current_time() + self._timeouts.deadline
+        self._silence_deadline = math.inf
         self.id = ""
         self.retire = False
 
@@ -123,7 +114,7 @@ class CodexTurn:
             except TurnTimedOut as error:
                 self.retire = True
                 await self._stop(incoming)
-                return await self._timed_out(error.reason)
+                return await self._timed_out(str(error))
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await self._stop(incoming)
@@ -133,30 +124,24 @@ class CodexTurn:
         return await self._end()
 
     async def _begin(self) -> None:
-        asked = self._thread.questions
-        params: Json = {
-            "threadId": self._thread.id,
-            "input": await user_input(asked, self._deps.blobs),
-        }
+        asked, deps = self._thread.questions, self._deps
+        params: Json = {"threadId": self._thread.id, "input": await user_input(asked, deps.blobs)}
         if asked:
             params["clientUserMessageId"] = asked[-1].id
-        if self._deps.model and self._deps.model != self._thread.model:
-            params["model"] = self._deps.model
-        if self._deps.effort:
-            params["effort"] = self._deps.effort
+        if deps.settings.model and deps.settings.model != self._thread.model:
+            params["model"] = deps.settings.model
+        if deps.settings.effort:
+            params["effort"] = deps.settings.effort
         try:
             # An interruption must know which turn to end.
             with anyio.CancelScope(shield=True):
-                response = await self._server.call(
-                    protocol.TURN_START, params, self._deps.timeouts.turn
-                )
-                self.id = msgspec.json.decode(response, type=_TurnStarted).turn.id
-                self.mapper.last_message = asked[-1].id if asked else self._thread.known
+                response = await self._server.call(protocol.TURN_START, params, self._timeouts.turn)
+                self.id = msgspec.json.decode(response, type=TurnNotification).turn.id
+                self.mapper.last_message = asked[-1].id if asked else self._thread.last_known
                 await self.save()
         except msgspec.DecodeError as error:
-            raise request_rejected(
-                protocol.TURN_START, f"its response is invalid ({error})"
-            ) from error
+            reason = f"its response is invalid ({error})"
+            raise request_rejected(protocol.TURN_START, reason) from error
         except Overloaded:
             self.retire = True
             raise
@@ -165,24 +150,17 @@ class CodexTurn:
     async def save(self) -> None:
         """Store what the thread knows."""
         ended = self.id if self.mapper.end is not None else ""
-        spending = self.mapper.usage_meter
-        if spending.total is not None:
-            self._server.token_totals[self._thread.id] = spending.total
-        kept = self._thread.to_stored(self.mapper.last_message, spending.filled, ended)
-        await self._deps.save_thread(self._runtime_request.scope.session, kept)
+        meter = self.mapper.usage_meter
+        if meter.total is not None:
+            self._server.token_totals[self._thread.id] = meter.total
+        kept = self._thread.to_stored(self.mapper.last_message, meter.filled, ended)
+        await self._store.put(self._runtime_request.scope.session, kept)
 
     async def _follow_and_steer(self, incoming: MemoryObjectReceiveStream[RpcMessage]) -> None:
         """Process messages to the end, while forwarding steering messages."""
-        failure: Exception | None = None
-        async with anyio.create_task_group() as group:
+        async with background_tasks() as group:
             group.start_soon(self._forward_steering)
-            try:
-                await self._follow(incoming, group)
-            except Exception as error:  # noqa: BLE001 - raised again, outside of the task group
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            await self._follow(incoming, group)
 
     async def _follow(
         self, incoming: MemoryObjectReceiveStream[RpcMessage], group: TaskGroup
@@ -202,7 +180,7 @@ class CodexTurn:
 
     async def _take(self, message: RpcMessage, group: TaskGroup) -> None:
         if message.id is not None:
-            self._silence_deadline = None
+            self._silence_deadline = math.inf
             scope = self._pending_requests[message.id] = anyio.CancelScope()
             group.start_soon(self._answer, message, message.id, scope)
         elif message.method == protocol.REQUEST_RESOLVED:
@@ -214,48 +192,42 @@ class CodexTurn:
             self._expect_notification(message.method)
 
     async def _watch_command(self, message: RpcMessage) -> None:
-        look = self._deps.watch_command
-        begun = self.mapper.started_item(message) if look is not None else None
-        if look is None or begun is None:
+        watch = self._deps.watch_command
+        started = self.mapper.started_item(message) if watch is not None else None
+        if watch is None or started is None:
             return
-        item, began = begun
+        item, began = started
         scope = self._runtime_request.scope
         own = scope.role is Role.OWNER and not self.mapper.has_untrusted_text
         if own and not item.command and item.type not in protocol.AGENT_ITEMS:
             return
         folder, others = item.cwd or scope.workspace, "" if own else scope.workspace
-        running = await anyio.to_thread.run_sync(
-            look, item.command or "", folder, began, others, scope
-        )
+        command = item.command or ""
+        running = await anyio.to_thread.run_sync(watch, command, folder, began, others, scope)
         self.mapper.watch_command(item.id, running)
 
     def _expect_notification(self, method: str) -> None:
         """After the end of a tool, some notification has to follow."""
         if method not in protocol.NOTIFICATIONS:
             return
-        timeout = self._deps.timeouts.quiet
-        self._silence_deadline = anyio.current_time() + timeout if self.mapper.tool_ended else None
+        quiet = self._timeouts.quiet if self.mapper.tool_ended else math.inf
+        self._silence_deadline = anyio.current_time() + quiet
 
     def _seconds_left(self) -> float:
-        now = anyio.current_time()
         if self._pending_requests:
             return 1.0
-        until = (
-            self._deadline
-            if self._silence_deadline is None
-            else min(self._deadline, self._silence_deadline)
-        )
-        return max(0.0, until - now)
+        until = min(self._deadline, self._silence_deadline)
+        return max(0.0, until - anyio.current_time())
 
     def _check_deadlines(self) -> None:
-        now, patience = anyio.current_time(), self._deps.timeouts
+        now, timeouts = anyio.current_time(), self._timeouts
         if self._pending_requests:
             return
         if now >= self._deadline:
-            raise TurnTimedOut(f"turn timed out after {patience.deadline:g} s")
-        if self._silence_deadline is not None and now >= self._silence_deadline:
+            raise TurnTimedOut(f"turn timed out after {timeouts.deadline:g} s")
+        if now >= self._silence_deadline:
             raise TurnTimedOut(
-                f"codex sent nothing for {patience.quiet:g} s after a tool had ended"
+                f"codex sent nothing for {timeouts.quiet:g} s after a tool had ended"
             )
 
     async def _answer(self, asked: RpcMessage, number: RpcId, scope: anyio.CancelScope) -> None:
@@ -299,7 +271,7 @@ class CodexTurn:
             "input": await user_input([message], self._deps.blobs),
         }
         try:
-            await self._server.call(protocol.TURN_STEER, params, self._deps.timeouts.turn)
+            await self._server.call(protocol.TURN_STEER, params, self._timeouts.turn)
         except ModelError as error:
             log.info("codex did not accept a steering message: %s", error)
 
@@ -317,13 +289,12 @@ class CodexTurn:
         """End the turn and its running command, which an interrupt alone does not stop."""
         if self._server.dead or self.mapper.end is not None or not self.id:
             return
-        patience = self._deps.timeouts.interrupt
+        timeout = self._timeouts.interrupt
         thread: Json = {"threadId": self._thread.id}
+        turn: Json = {**thread, "turnId": self.id}
         try:
-            await self._server.call(
-                protocol.TURN_INTERRUPT, {**thread, "turnId": self.id}, patience
-            )
-            await self._server.call(protocol.TERMINALS_CLEAN, thread, patience)
+            await self._server.call(protocol.TURN_INTERRUPT, turn, timeout)
+            await self._server.call(protocol.TERMINALS_CLEAN, thread, timeout)
         except ModelError as error:
             log.warning("codex did not stop a turn: %s", error)
             self.retire = True
@@ -344,24 +315,22 @@ class CodexTurn:
                 await self._emit(event)
 
     async def _timed_out(self, why: str) -> TurnEnd:
-        answered = self.mapper.answered
+        outcome = Outcome.EXHAUSTED if self.mapper.answered else Outcome.FAILED
         await self._emit_remaining()
         await self._emit_unread()
         sentence = f"⚠️ {quote(why[:1].upper() + why[1:])} {RETRY_HINT}"
-        outcome = Outcome.EXHAUSTED if answered else Outcome.FAILED
         return TurnEnd(outcome, sentence, Overloaded.code)
 
     async def _end(self) -> TurnEnd:
-        mapper = self.mapper
-        end = mapper.end
+        end = self.mapper.end
         await self._emit_remaining()
         if (used := self._server.limits.used) >= LIMIT_NOTICE_PERCENT:
             await self._emit(Notice(f"Codex: {used:g} % of the account's limit is used."))
         if end is not None and end.status == "completed":
-            return TurnEnd(Outcome.DONE, late_messages=mapper.unread_steering)
+            return TurnEnd(Outcome.DONE, late_messages=self.mapper.unread_steering)
         await self._emit_unread()
         if end is not None and end.status == "failed":
-            logged = await self._server.log_tail()
-            raise turn_failed(end.error or mapper.last_error or CodexError(), logged)
+            error = end.error or self.mapper.last_error
+            raise turn_failed(error, await self._server.log_tail())
         reason = f"⚠️ Codex stopped the turn. {RETRY_HINT}"
         return TurnEnd(Outcome.FAILED, reason, "cancelled")

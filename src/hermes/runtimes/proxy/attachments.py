@@ -52,9 +52,10 @@ class MessageEncoder:
             if isinstance(part, Text):
                 parts += [_text_part(part.text)] if part.text else []
                 continue
-            part_or_none = await self._file(part)
-            omitted += [] if part_or_none is not None else [part.name or part.media_type]
-            parts.append(part_or_none or _text_part(omitted_note(part)))
+            encoded = await self._file(part)
+            if encoded is None:
+                omitted.append(part.name or part.media_type)
+            parts.append(encoded or _text_part(part_text(part)))
         return EncodedMessage(parts, omitted)
 
     async def _file(self, media: Media) -> InputPart | None:
@@ -79,7 +80,9 @@ class MessageEncoder:
         extension = document_type(PurePath(media.name), data)
         text = None if extension else _as_text(data)
         if text is not None and len(data) <= MAX_INLINE_TEXT:
-            return _text_part(_framed_text(media, text))
+            name = media.name or "a file"
+            head = f"[attached: {name} ({media.media_type})]"
+            return _text_part(f"{head}\n{text}\n[end of {name}]")
         if self._files and (extension or (text is not None and len(text) <= MAX_DOCUMENT_TEXT)):
             name = media.name or f"document.{extension or 'txt'}"
             url = _data_url(media.media_type or "text/plain", data)
@@ -87,8 +90,11 @@ class MessageEncoder:
         return None
 
 
-def omitted_note(media: Media) -> str:
-    return f"[attached: {media.name or 'a file'} ({media.media_type}), which stayed behind]"
+def part_text(part: Text | Media) -> str:
+    """Return the text, or a note in place of a file that is not sent."""
+    if isinstance(part, Text):
+        return part.text
+    return f"[attached: {part.name or 'a file'} ({part.media_type}), which was not sent]"
 
 
 def _text_part(text: str) -> InputPart:
@@ -102,12 +108,6 @@ def _as_text(data: bytes) -> str | None:
         return data.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _framed_text(media: Media, text: str) -> str:
-    """Mark where the file's text begins and ends."""
-    name = media.name or "a file"
-    return f"[attached: {name} ({media.media_type})]\n{text}\n[end of {name}]"
 
 
 def _data_url(kind: str, data: bytes) -> str:

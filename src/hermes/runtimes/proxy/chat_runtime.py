@@ -1,4 +1,4 @@
-"""Encode chat requests to the remote gateway and decode its stream. No network access here."""
+"""Run a turn on another gateway as a streamed chat completion."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -11,16 +11,20 @@ from msgspec import Struct
 from hermes.kit.ids import new_id
 from hermes.kit.sse import SseReader, SseTooLong
 from hermes.ports.runtime import EmitRuntimeEvent, RuntimeRequest, TurnEnd
+from hermes.runtimes.proxy.attachments import part_text
 from hermes.runtimes.proxy.errors import (
     MAX_ERROR_BODY,
+    LinkBroken,
     connection_error,
+    nothing_to_answer,
     request_rejected,
     stream_broken,
     stream_error,
+    stream_invalid,
 )
-from hermes.schema.errors import ModelError, PolicyRefused, UsageError
+from hermes.schema.errors import ModelError, PolicyRefused
 from hermes.schema.events import MessageAdded, Outcome, TextDelta
-from hermes.schema.messages import Assistant, Media, Message, Stop, Text, Trust, Usage, User
+from hermes.schema.messages import Assistant, Message, Stop, Text, Trust, Usage, User
 from hermes.schema.scope import Role, Scope
 
 MODEL = "hermes-agent"
@@ -30,8 +34,30 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_ANSWER = 4_000_000
 """Characters after which an answer is cut off."""
 
+CHAT_PATH = "/v1/chat/completions"
+_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _STOPS = {"length": Stop.LENGTH, "content_filter": Stop.REFUSED}
 _FAILED_REASONS = frozenset({"error", "abort", "cancelled"})
+
+
+class RemoteGateway(Struct, frozen=True, kw_only=True):
+    """The address and timeouts of the other gateway. A turn there has no time limit by default.
+
+    `read` bounds the time without data, `connect` the wait for a connection, and `grace` the wait
+    for what may follow a complete answer, or for a run to stop. For runs: a connection without
+    data for `silence_timeout` seconds is dead, the link may be down for `reconnect_timeout`, and
+    the whole turn may take `total`, unless that is 0.
+    """
+
+    url: str
+    key: str = ""
+    connect: float = 30.0
+    read: float = 1800.0
+    grace: float = 5.0
+    silence_timeout: float = 90.0
+    reconnect_timeout: float = 120.0
+    total: float = 0.0
+    max_event_bytes: int = MAX_EVENT_BYTES
 
 
 class ChatMessage(Struct, frozen=True):
@@ -40,8 +66,6 @@ class ChatMessage(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """The body of a request."""
-
     messages: Sequence[ChatMessage]
     model: str = MODEL
     stream: bool = True
@@ -54,15 +78,18 @@ def remote_session_id(scope: Scope) -> str:
 
 def chat_request(runtime_request: RuntimeRequest) -> ChatRequest:
     """Send the text of users and the agent only: tools run on the remote side."""
-    messages = [message for message in runtime_request.messages if not is_program_note(message)]
-    if not messages or not isinstance(messages[-1], User):
-        # Only an internal note asks for an answer: it is the question then.
-        messages = list(runtime_request.messages)
-    spoken = [one for message in messages if (one := _chat_message(message)) is not None]
+    spoken = [one for message in turn_messages(runtime_request) if (one := _chat_message(message))]
     if not spoken or spoken[-1].role != "user":
-        raise UsageError("There is nothing to answer.", hint="Say something first.")
+        raise nothing_to_answer()
     opening = [ChatMessage("system", runtime_request.system)] if runtime_request.system else []
     return ChatRequest([*opening, *spoken])
+
+
+def turn_messages(runtime_request: RuntimeRequest) -> Sequence[Message]:
+    """Return the messages without internal notes, unless only such a note asks for an answer."""
+    messages = [message for message in runtime_request.messages if not is_program_note(message)]
+    asks = bool(messages) and isinstance(messages[-1], User)
+    return messages if asks else runtime_request.messages
 
 
 def is_question(message: Message) -> bool:
@@ -77,18 +104,12 @@ def is_program_note(message: Message) -> bool:
 
 def _chat_message(message: Message) -> ChatMessage | None:
     if isinstance(message, User):
-        text, role = "\n".join(map(_part_text, message.parts)), "user"
+        text, role = "\n".join(map(part_text, message.parts)), "user"
     elif isinstance(message, Assistant):
         text, role = message.text, "assistant"
     else:
         return None
     return ChatMessage(role, text) if text.strip() else None
-
-
-def _part_text(part: Text | Media) -> str:
-    if isinstance(part, Text):
-        return part.text
-    return f"[attached: {part.name or 'a file'} ({part.media_type}), which stayed behind]"
 
 
 class _Delta(Struct):
@@ -127,14 +148,31 @@ class RemoteError(Exception):
         self.body = body
 
 
-class ChatStreamMapper:
+class AnswerText:
+    """The text of an answer so far, up to a limit."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._size = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def _add(self, text: str) -> None:
+        self._size += len(text)
+        if self._size > MAX_ANSWER:
+            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
+        self._texts.append(text)
+
+
+class ChatStreamMapper(AnswerText):
     """Decodes one streamed answer, and keeps what has arrived so far."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
+        super().__init__()
         self._reader = SseReader(limit)
         self._decoder = msgspec.json.Decoder(_Chunk)
-        self._texts: list[str] = []
-        self._size = 0
         self._finish = ""
         self._usage = Usage()
         self.done = False
@@ -149,10 +187,6 @@ class ChatStreamMapper:
         """Whether the answer ended with an error."""
         return self._finish in _FAILED_REASONS
 
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
-
     def feed(self, data: bytes) -> str:
         """Return the text completed by these bytes."""
         before = len(self._texts)
@@ -161,15 +195,9 @@ class ChatStreamMapper:
                 self._take(event.data)
         return "".join(self._texts[before:])
 
-    def answer(self) -> Assistant:
-        """Return the complete answer."""
-        return self._message(_STOPS.get(self._finish, Stop.END))
-
-    def partial(self) -> Assistant:
-        """Return the partial answer of an interrupted stream."""
-        return self._message(Stop.CANCELLED)
-
-    def _message(self, stop: Stop) -> Assistant:
+    def answer(self, *, interrupted: bool = False) -> Assistant:
+        """Return the answer, or what has arrived of it before an interruption."""
+        stop = Stop.CANCELLED if interrupted else _STOPS.get(self._finish, Stop.END)
         return Assistant(new_id("msg"), (Text(self.text),), stop, self._usage, MODEL, PROVIDER)
 
     def _take(self, data: bytes) -> None:
@@ -190,36 +218,6 @@ class ChatStreamMapper:
             if choice.delta is not None and choice.delta.content:
                 self._add(choice.delta.content)
 
-    def _add(self, text: str) -> None:
-        self._size += len(text)
-        if self._size > MAX_ANSWER:
-            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._texts.append(text)
-
-
-CHAT_PATH = "/v1/chat/completions"
-_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
-
-
-class RemoteGateway(Struct, frozen=True, kw_only=True):
-    """The address and timeouts of the other gateway. A turn there has no time limit by default.
-
-    `read` bounds the time without data, `connect` the wait for a connection, and `grace` the wait
-    for what may follow a complete answer, or for a run to stop. For runs: a connection without
-    data for `alive` seconds is dead, the link may be down for `patience`, and the whole turn may
-    take `total`, unless that is 0.
-    """
-
-    url: str
-    key: str = ""
-    connect: float = 30.0
-    read: float = 1800.0
-    grace: float = 5.0
-    alive: float = 90.0
-    patience: float = 120.0
-    total: float = 0.0
-    one_event: int = MAX_EVENT_BYTES
-
 
 class ChatRuntime:
     """Implements `ports.runtime.Runtime`. Each turn has its own connection."""
@@ -230,12 +228,12 @@ class ChatRuntime:
         self._remote = remote
 
     async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
-        mapper = ChatStreamMapper(self._remote.one_event)
+        mapper = ChatStreamMapper(self._remote.max_event_bytes)
         try:
             await self._listen(runtime_request, mapper, emit)
         except BaseException:
             if mapper.text.strip():
-                await emit(MessageAdded(mapper.partial()))
+                await emit(MessageAdded(mapper.answer(interrupted=True)))
             raise
         answer = mapper.answer()
         await emit(MessageAdded(answer))
@@ -248,27 +246,24 @@ class ChatRuntime:
         self, runtime_request: RuntimeRequest, mapper: ChatStreamMapper, emit: EmitRuntimeEvent
     ) -> None:
         """Read until the remote gateway marks the answer as complete. Raises `ModelError`."""
-        far = self._remote
+        remote = self._remote
         question = chat_request(runtime_request)
         async with self._post(question, self._headers(runtime_request)) as response:
             if response.status != 200:
-                raise request_rejected(
-                    response.status, await _read_error_body(response, far.connect), far.key
-                )
+                body = await _read_error_body(response, remote.connect)
+                raise request_rejected(response.status, body, remote.key)
             async with aclosing(_read_chunks(response)) as pieces:
                 try:
                     while not mapper.done and (piece := await self._next(pieces, mapper)):
                         if text := mapper.feed(piece):
                             await emit(TextDelta(text))
-                except _ReadFailed as error:
+                except LinkBroken as error:
                     if not mapper.is_complete:
-                        raise connection_error(error.cause, far.read, far.key) from error
+                        raise connection_error(error.cause, remote.read, remote.key) from error
                 except RemoteError as error:
-                    raise stream_error(error.body, far.key) from error
+                    raise stream_error(error.body, remote.key) from error
                 except (InvalidStream, SseTooLong, AnswerTooLong) as error:
-                    raise stream_broken(
-                        f"the remote gateway sent an invalid stream: {error}"
-                    ) from error
+                    raise stream_invalid(error) from error
         _check_complete(mapper)
 
     async def _next(self, pieces: AsyncGenerator[bytes], mapper: ChatStreamMapper) -> bytes:
@@ -281,20 +276,22 @@ class ChatRuntime:
     async def _post(
         self, question: ChatRequest, headers: dict[str, str]
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        far = self._remote
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.read)
+        remote = self._remote
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=remote.connect, sock_read=remote.read
+        )
         async with AsyncExitStack() as stack:
             try:
                 session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
                 request = session.post(
-                    far.url + CHAT_PATH,
+                    remote.url + CHAT_PATH,
                     json=msgspec.to_builtins(question),
                     headers=headers,
                     allow_redirects=False,
                 )
                 response = await stack.enter_async_context(request)
             except (*_NETWORK_ERRORS, ValueError) as error:
-                raise connection_error(error, far.read, far.key) from error
+                raise connection_error(error, remote.read, remote.key) from error
             yield response
 
     def _headers(self, runtime_request: RuntimeRequest) -> dict[str, str]:
@@ -312,7 +309,7 @@ class ChatRuntime:
 def _check_complete(mapper: ChatStreamMapper) -> None:
     if not mapper.is_complete:
         when = "after a part of the answer" if mapper.text else "before an answer"
-        raise stream_broken(f"the stream of the remote gateway ended {when}")
+        raise stream_broken(f"the remote gateway's stream ended {when}")
     if mapper.has_failed:
         raise stream_broken("the remote gateway aborted the answer")
     if not mapper.text.strip():
@@ -330,26 +327,18 @@ def _turn_end(stop: Stop) -> TurnEnd:
     return TurnEnd(Outcome.DONE)
 
 
-class _ReadFailed(Exception):
-    """The connection broke while the answer was read."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
 async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     try:
         async for piece in response.content.iter_any():
             yield piece
     except _NETWORK_ERRORS as error:
-        raise _ReadFailed(error) from error
+        raise LinkBroken(error) from error
 
 
 async def _read_error_body(response: aiohttp.ClientResponse, seconds: float) -> bytes:
     """Read an error body within these limits, ignoring connection errors."""
     body = b""
-    with anyio.move_on_after(seconds), suppress(_ReadFailed):
+    with anyio.move_on_after(seconds), suppress(LinkBroken):
         async with aclosing(_read_chunks(response)) as pieces:
             async for piece in pieces:
                 body += piece

@@ -1,4 +1,4 @@
-"""Convert errors of the remote gateway into a `ModelError` with a message and a hint."""
+"""Convert the remote gateway's errors into a `ModelError` with a message and a hint."""
 
 import os
 from typing import Any, cast
@@ -15,6 +15,7 @@ from hermes.schema.errors import (
     RateLimited,
     Unauthorized,
     Unreachable,
+    UsageError,
 )
 
 KEY_VARIABLE = "GATEWAY_PROXY_KEY"
@@ -25,14 +26,20 @@ MAX_ERROR_BODY = 64 * 1024
 """Bytes to read of an error body."""
 
 
+class LinkBroken(Exception):
+    """The connection failed or broke."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause) or type(cause).__name__)
+        self.cause = cause
+
+
 def request_rejected(status: int, body: bytes, key: str) -> ModelError:
-    """Return the error for a response with an error status."""
     kind, hint = _error_for_status(status)
     return kind(f"⚠️ Proxy error ({status}): {_quoted_message(body, key)}.", hint=hint)
 
 
 def stream_error(body: bytes, key: str) -> ModelError:
-    """Return the error for an error within a stream."""
     return Overloaded(f"⚠️ Proxy error: {_quoted_message(body, key)}.", hint="Try again.")
 
 
@@ -45,7 +52,6 @@ def roles_unsupported() -> ModelError:
 
 
 def connection_error(error: Exception, read: float, key: str) -> ModelError:
-    """Return the error for a missing or broken connection."""
     hint = f"Check {URL_VARIABLE} and that the remote gateway is running."
     match error:
         case aiohttp.ConnectionTimeoutError():
@@ -53,7 +59,7 @@ def connection_error(error: Exception, read: float, key: str) -> ModelError:
         case aiohttp.ServerTimeoutError() | TimeoutError():
             what, hint = f"the remote gateway sent nothing for {read:g} s", "Try again."
         case aiohttp.ClientConnectorDNSError():
-            what = "the host of the remote gateway cannot be resolved"
+            what = "the remote gateway's host cannot be resolved"
         case aiohttp.ClientConnectorError():
             what = f"cannot connect: {os.strerror(error.errno) if error.errno else error.strerror}"
         case aiohttp.InvalidURL():
@@ -71,6 +77,14 @@ def connection_error(error: Exception, read: float, key: str) -> ModelError:
 def stream_broken(what: str) -> ModelError:
     """Return the error for a stream that ended early or is invalid."""
     return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Try again.")
+
+
+def stream_invalid(error: Exception) -> ModelError:
+    return stream_broken(f"the remote gateway sent an invalid stream: {error}")
+
+
+def nothing_to_answer() -> UsageError:
+    return UsageError("There is nothing to answer.", hint="Say something first.")
 
 
 def run_interrupted() -> ModelError:
@@ -94,14 +108,14 @@ def run_unknown() -> ModelError:
 def turn_timed_out(seconds: float) -> ModelError:
     return Overloaded(
         f"⚠️ Proxy error: the turn took longer than {seconds:g} s and was stopped.",
-        hint="Ask for less at once, or raise gateway.proxy.total_timeout.",
+        hint="Ask for less at a time, or raise gateway.proxy.total_timeout.",
     )
 
 
 def quote(text: str, key: str) -> str:
     """Return external text on one line, shortened and without our key."""
-    secrets = (key,) if key else ()
-    return one_line(Redactor(secrets).redact(text[: 10 * MAX_QUOTED]), MAX_QUOTED)
+    redactor = Redactor((key,) if key else ())
+    return one_line(redactor.redact(text[: 10 * MAX_QUOTED]), MAX_QUOTED)
 
 
 def _quoted_message(body: bytes, key: str) -> str:
@@ -110,11 +124,11 @@ def _quoted_message(body: bytes, key: str) -> str:
 
 def _error_for_status(status: int) -> tuple[type[ModelError], str]:
     if status in {401, 403}:
-        return Unauthorized, f"Set {KEY_VARIABLE} to the key of the remote gateway."
+        return Unauthorized, f"Set {KEY_VARIABLE} to the remote gateway's key."
     if status in {409, 429}:
         return RateLimited, "Try again later."
     if status >= 500:
-        return Overloaded, "Try again, or check the log of the remote gateway."
+        return Overloaded, "Try again, or check the remote gateway's log."
     return BadRequest, f"Check {URL_VARIABLE}: the address of a gateway with the API server on."
 
 

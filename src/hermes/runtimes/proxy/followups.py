@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from itertools import takewhile
 
 import anyio
 import msgspec
@@ -21,10 +22,10 @@ from hermes.ports.message_sender import Followups
 from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.store import Store
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway, remote_session_id
+from hermes.runtimes.proxy.errors import LinkBroken
 from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
     GatewayClient,
-    LinkBroken,
     RequestRejected,
 )
 from hermes.schema.errors import HermesError, ModelError, StoreError
@@ -61,11 +62,10 @@ class _SessionMessage(Struct, frozen=True):
 
 
 def followup_text(messages: Sequence[Message]) -> str:
-    """Return the text of the followups that wait for delivery."""
-    index = len(messages)
-    while index and not isinstance(messages[index - 1], Assistant):
-        index -= 1
-    return "\n\n".join(text_of(one) for one in messages[index:] if is_followup(one))
+    """Return the text of the followups that are to be delivered."""
+    late = takewhile(lambda one: not isinstance(one, Assistant), reversed(messages))
+    texts = [text_of(one) for one in late if is_followup(one)]
+    return "\n\n".join(reversed(texts))
 
 
 def is_followup(message: Message) -> bool:
@@ -93,8 +93,7 @@ class RemoteFollowups:
         """Follow the session of a turn that was started there at the remote time `created`."""
         session = remote_session_id(scope)
         known = self._known.pop(session, None) or await self._read(session)
-        if known is None:
-            known = FollowedSession(scope=scope, since=created)
+        known = known or FollowedSession(scope=scope, since=created)
         followed = msgspec.structs.replace(known, scope=scope)
         self._known[session] = followed
         await self._store.commit(self._put(followed))
@@ -108,18 +107,17 @@ class RemoteFollowups:
         async with anyio.create_task_group() as group:
             while True:
                 self._wake_event = anyio.Event()
-                self._follow_the_newest(group)
+                self._follow_newest(group)
                 await self._wake_event.wait()
 
     async def _restore(self) -> None:
-        for record in await self._store.records.find(
-            FOLLOWED_KIND, only_open=True, limit=MAX_FOLLOWED
-        ):
+        records = self._store.records
+        for record in await records.find(FOLLOWED_KIND, only_open=True, limit=MAX_FOLLOWED):
             if self._clock.now() - record.at < RUN_RETENTION / 2:
                 followed = msgspec.json.decode(record.body, type=FollowedSession)
                 self._known.setdefault(record.id, followed)
 
-    def _follow_the_newest(self, group: TaskGroup) -> None:
+    def _follow_newest(self, group: TaskGroup) -> None:
         for session in list(self._known)[:-MAX_FOLLOWED]:
             del self._known[session]
             if session in self._following:
@@ -158,9 +156,8 @@ class RemoteFollowups:
             async with aclosing(client.stream(path, after)) as events:
                 async for event in events:
                     if event.event == "message":
-                        await self._on_message(
-                            client, session, msgspec.json.decode(event.data, type=_SessionMessage)
-                        )
+                        message = msgspec.json.decode(event.data, type=_SessionMessage)
+                        await self._on_message(client, session, message)
 
     async def _on_message(
         self, client: GatewayClient, session: str, message: _SessionMessage
@@ -201,11 +198,12 @@ class RemoteFollowups:
         return msgspec.json.decode(record.body, type=FollowedSession)
 
     def _put(self, followed: FollowedSession) -> PutRecord:
-        here, there = followed.scope.session, remote_session_id(followed.scope)
-        body = Raw(msgspec.json.encode(followed))
-        now = self._clock.now()
-        return PutRecord(
-            StateRecord(
-                kind=FOLLOWED_KIND, id=there, session=here, state="followed", at=now, body=body
-            )
+        record = StateRecord(
+            kind=FOLLOWED_KIND,
+            id=remote_session_id(followed.scope),
+            session=followed.scope.session,
+            state="followed",
+            at=self._clock.now(),
+            body=Raw(msgspec.json.encode(followed)),
         )
+        return PutRecord(record)

@@ -1,9 +1,8 @@
-"""Send requests to a remote Hermes gateway, with retries over an unreliable link."""
+"""Ask what a remote Hermes gateway supports, and call it over an unreliable link."""
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
+from contextlib import asynccontextmanager
 from typing import Self
 
 import aiohttp
@@ -16,9 +15,10 @@ from hermes.kit.sse import SseEvent, SseReader, SseTooLong
 from hermes.runtimes.proxy.chat_runtime import RemoteGateway
 from hermes.runtimes.proxy.errors import (
     MAX_ERROR_BODY,
+    LinkBroken,
     connection_error,
     request_rejected,
-    stream_broken,
+    stream_invalid,
 )
 from hermes.schema.errors import ModelError
 
@@ -32,153 +32,6 @@ MAX_BUSY_SECONDS = 30.0
 """Seconds for which such responses are retried."""
 MAX_RESPONSE = 16 * 1024 * 1024
 """Bytes of a response that is not a stream."""
-
-
-class LinkBroken(Exception):
-    """The connection failed or broke."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
-        self.cause = cause
-
-
-class RequestRejected(Exception):
-    """The remote gateway refused the request."""
-
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-        self.body = body
-
-
-class RetryTimer:
-    """Waits between two attempts with a growing delay, up to a limit."""
-
-    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
-        self._remote = remote
-        self._clock = clock
-        self._attempts = 0
-        self._since = 0.0
-
-    def reset(self) -> None:
-        """Reset after progress."""
-        self._attempts = 0
-
-    async def wait(self, error: LinkBroken | RequestRejected) -> None:
-        """Raises the matching `ModelError` when retrying is pointless."""
-        now, far = self._clock.monotonic(), self._remote
-        if not self._attempts:
-            self._since = now
-        self._attempts += 1
-        if isinstance(error, RequestRejected):
-            if error.status not in RETRYABLE_STATUSES or now - self._since >= min(
-                MAX_BUSY_SECONDS, far.patience
-            ):
-                raise request_rejected(error.status, error.body, far.key) from error
-        elif isinstance(error.cause, ValueError) or now - self._since >= far.patience:
-            raise connection_error(error.cause, far.alive, far.key) from error
-        log.info("connection to the remote gateway: %s, attempt %d", error, self._attempts)
-        await self._clock.sleep(BACKOFF.delay(self._attempts))
-
-
-class GatewayClient:
-    """Serves one turn; reconnects whenever the connection breaks."""
-
-    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
-        self._remote = remote
-        self._clock = clock
-        self._stack = AsyncExitStack()
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        far = self._remote
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=far.connect, sock_read=far.alive)
-        session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
-        self._session = await self._stack.enter_async_context(session)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stack.aclose()
-
-    async def call(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> bytes:
-        """Try once. Header names use underscores. Raises `LinkBroken` or `RequestRefused`."""
-        try:
-            async with self._request(method, path, body, headers) as response:
-                if response.status // 100 != 2:
-                    raise RequestRejected(
-                        response.status, await response.content.read(MAX_ERROR_BODY)
-                    )
-                return await _read_all(response)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise LinkBroken(error) from error
-
-    async def call_with_retries(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> bytes:
-        """Retry until it succeeds: only for idempotent requests. Raises `ModelError`."""
-        retries = RetryTimer(self._remote, self._clock)
-        while True:
-            try:
-                return await self.call(method, path, body, **headers)
-            except (LinkBroken, RequestRejected) as error:
-                await retries.wait(error)
-
-    def events(self, run: str, after: int) -> AsyncGenerator[SseEvent]:
-        """Stream the events of a run after that number."""
-        return self.stream(f"{RUNS_PATH}/{run}/events", after)
-
-    async def stream(self, path: str, after: int) -> AsyncGenerator[SseEvent]:
-        """Stream what follows that number. Raises `LinkBroken` or `RequestRefused`."""
-        reader = SseReader(self._remote.one_event)
-        headers = {"Accept": "text/event-stream", "Last_Event_ID": str(after)}
-        try:
-            async with self._request("GET", path, None, headers) as response:
-                if response.status != 200:
-                    raise RequestRejected(
-                        response.status, await response.content.read(MAX_ERROR_BODY)
-                    )
-                async for piece in response.content.iter_any():
-                    for event in reader.feed(piece):
-                        yield event
-        except SseTooLong as error:
-            raise stream_broken(f"the remote gateway sent an invalid stream: {error}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise LinkBroken(error) from error
-
-    @asynccontextmanager
-    async def _request(
-        self, method: str, path: str, body: bytes | None, more: Mapping[str, str]
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        if self._session is None:
-            raise ModelError("The client is not open.")
-        headers = {"Accept-Encoding": "identity"}
-        headers |= {name.replace("_", "-"): value for name, value in more.items()}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        if self._remote.key:
-            headers["Authorization"] = f"Bearer {self._remote.key}"
-        async with self._session.request(
-            method, self._remote.url + path, data=body, headers=headers, allow_redirects=False
-        ) as response:
-            yield response
-
-
-async def _read_all(response: aiohttp.ClientResponse) -> bytes:
-    body = b""
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_RESPONSE:
-            raise aiohttp.ClientPayloadError("the response is too large")
-    return body
-
-
 CAPABILITIES_PATH = "/v1/capabilities"
 HERMES_OBJECT = "hermes.api_server.capabilities"
 REQUIRED_FEATURES = (
@@ -196,6 +49,129 @@ UNSUPPORTED_STATUSES = frozenset({404, 405, 501})
 """Responses of a server that does not support the path."""
 
 
+class RequestRejected(Exception):
+    """The remote gateway answered with an error status."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+        self.body = body
+
+
+class RetryTimer:
+    """Waits between two attempts with a growing delay, up to a limit."""
+
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
+        self._clock = clock
+        self._attempts = 0
+        self._since = 0.0
+
+    def reset(self) -> None:
+        self._attempts = 0
+
+    async def wait(self, error: LinkBroken | RequestRejected) -> None:
+        """Raises the matching `ModelError` when retrying is pointless."""
+        now, remote = self._clock.monotonic(), self._remote
+        if not self._attempts:
+            self._since = now
+        self._attempts += 1
+        if isinstance(error, RequestRejected):
+            if error.status not in RETRYABLE_STATUSES or now - self._since >= min(
+                MAX_BUSY_SECONDS, remote.reconnect_timeout
+            ):
+                raise request_rejected(error.status, error.body, remote.key) from error
+        elif isinstance(error.cause, ValueError) or now - self._since >= remote.reconnect_timeout:
+            raise connection_error(error.cause, remote.silence_timeout, remote.key) from error
+        log.info("connection to the remote gateway: %s, attempt %d", error, self._attempts)
+        await self._clock.sleep(BACKOFF.delay(self._attempts))
+
+
+class GatewayClient:
+    """Serves one turn; reconnects whenever the connection breaks."""
+
+    def __init__(self, remote: RemoteGateway, clock: Clock) -> None:
+        self._remote = remote
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        remote = self._remote
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=remote.connect, sock_read=remote.silence_timeout
+        )
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> bytes:
+        """Try once. Header names use underscores. Raises `LinkBroken` or `RequestRefused`."""
+        try:
+            async with self._request(method, path, body, headers) as response:
+                return await _read_all(response)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise LinkBroken(error) from error
+
+    async def call_with_retries(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> bytes:
+        """Retry until it succeeds: only for idempotent requests. Raises `ModelError`."""
+        retries = RetryTimer(self._remote, self._clock)
+        while True:
+            try:
+                return await self.call(method, path, body, **headers)
+            except (LinkBroken, RequestRejected) as error:
+                await retries.wait(error)
+
+    async def stream(self, path: str, after: int) -> AsyncGenerator[SseEvent]:
+        """Stream what follows that number. Raises `LinkBroken` or `RequestRefused`."""
+        reader = SseReader(self._remote.max_event_bytes)
+        headers = {"Accept": "text/event-stream", "Last_Event_ID": str(after)}
+        try:
+            async with self._request("GET", path, None, headers) as response:
+                async for piece in response.content.iter_any():
+                    for event in reader.feed(piece):
+                        yield event
+        except SseTooLong as error:
+            raise stream_invalid(error) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise LinkBroken(error) from error
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: bytes | None, more: Mapping[str, str]
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        if self._session is None:
+            raise ModelError("The client is not open.")
+        headers = {"Accept-Encoding": "identity"}
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._remote.key:
+            headers["Authorization"] = f"Bearer {self._remote.key}"
+        url = self._remote.url + path
+        async with self._session.request(
+            method, url, data=body, headers=headers, allow_redirects=False
+        ) as response:
+            if response.status // 100 != 2:
+                raise RequestRejected(response.status, await response.content.read(MAX_ERROR_BODY))
+            yield response
+
+
+async def _read_all(response: aiohttp.ClientResponse) -> bytes:
+    body = b""
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MAX_RESPONSE:
+            raise aiohttp.ClientPayloadError("the response is too large")
+    return body
+
+
 class RemoteCapabilities(Struct, frozen=True):
     """What the remote gateway supports; without runs, only plain chat completions."""
 
@@ -203,7 +179,7 @@ class RemoteCapabilities(Struct, frozen=True):
     steering: bool = False
     files: bool = False
     roles: bool = False
-    """Whether it accepts the role of the requester."""
+    """Whether it accepts the requester's role."""
     sessions: bool = False
     """Whether a session can be followed after its turn."""
 
@@ -243,9 +219,8 @@ class CapabilityProbe:
                 return RemoteCapabilities()
             capabilities = RemoteCapabilities()
         except LinkBroken as error:
-            return self._last_known(
-                connection_error(error.cause, self._remote.connect, self._remote.key)
-            )
+            remote = self._remote
+            return self._last_known(connection_error(error.cause, remote.connect, remote.key))
         except ModelError as error:
             return self._last_known(error)
         if capabilities != self._known:
@@ -273,25 +248,23 @@ class CapabilityProbe:
         self._known = None
 
     async def _ask(self) -> bytes:
-        """Try once if there is a cached result, else until the timeout."""
-        probe = structs.replace(self._remote, alive=min(PROBE_TIMEOUT, self._remote.alive))
+        """Try once if there is a cached result; without one, until the timeout."""
+        probe = structs.replace(
+            self._remote, silence_timeout=min(PROBE_TIMEOUT, self._remote.silence_timeout)
+        )
         retries = RetryTimer(probe, self._clock)
         async with GatewayClient(probe, self._clock) as client:
             while True:
                 try:
                     return await client.call("GET", CAPABILITIES_PATH)
-                except LinkBroken as error:
-                    if self._known is not None or _is_unreachable(error.cause):
-                        raise
-                    await retries.wait(error)
-                except RequestRejected as error:
-                    if self._known is not None or error.status not in RETRYABLE_STATUSES:
+                except (LinkBroken, RequestRejected) as error:
+                    if self._known is not None or not _is_worth_a_retry(error):
                         raise
                     await retries.wait(error)
 
 
 def read_capabilities(body: bytes) -> RemoteCapabilities:
-    """Return no capabilities if it is not the response of a Hermes gateway."""
+    """Return no capabilities if it is not a Hermes gateway's response."""
     try:
         parsed = msgspec.json.decode(body, type=_CapabilitiesBody)
     except (msgspec.DecodeError, RecursionError):
@@ -313,6 +286,9 @@ def _is_transient(status: int) -> bool:
     return status in RETRYABLE_STATUSES or (status >= 500 and status not in UNSUPPORTED_STATUSES)
 
 
-def _is_unreachable(error: Exception) -> bool:
-    """Return whether there was no connection at all, usually due to a wrong address."""
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+def _is_worth_a_retry(error: LinkBroken | RequestRejected) -> bool:
+    """A missing connection is usually due to a wrong address."""
+    if isinstance(error, RequestRejected):
+        return error.status in RETRYABLE_STATUSES
+    unreachable = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return not isinstance(error.cause, unreachable)

@@ -1,4 +1,4 @@
-"""Run turns on another gateway: as runs on a Hermes gateway, else as chat completions."""
+"""Run turns on another gateway: as runs if it is a Hermes gateway, or as chat completions."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,9 @@ class RemoteRuntime:
             return await self._run(runtime_request, emit)
         if not _has_question(messages):
             # There is nothing else to answer, so the followups are the answer.
-            await emit(MessageAdded(_assistant_message(late)))
+            parts = (Text(late),)
+            answer = Assistant(new_id("msg"), parts, Stop.END, model=MODEL, provider=PROVIDER)
+            await emit(MessageAdded(answer))
             return TurnEnd(Outcome.DONE)
 
         async def emit_after_followups(event: RuntimeEvent) -> None:
@@ -65,7 +67,3 @@ def _has_question(messages: Sequence[Message]) -> bool:
         if is_question(message) or isinstance(message, Assistant):
             return is_question(message)
     return False
-
-
-def _assistant_message(text: str) -> Assistant:
-    return Assistant(new_id("msg"), (Text(text),), Stop.END, model=MODEL, provider=PROVIDER)

@@ -23,11 +23,13 @@ from hermes.runtimes.proxy.chat_runtime import (
     remote_session_id,
 )
 from hermes.runtimes.proxy.errors import (
+    LinkBroken,
     quote,
     roles_unsupported,
     run_interrupted,
     run_unknown,
     stream_broken,
+    stream_invalid,
     turn_timed_out,
 )
 from hermes.runtimes.proxy.followups import RemoteFollowups
@@ -35,7 +37,6 @@ from hermes.runtimes.proxy.gateway_client import (
     RUNS_PATH,
     UNSUPPORTED_STATUSES,
     GatewayClient,
-    LinkBroken,
     RemoteCapabilities,
     RequestRejected,
     RetryTimer,
@@ -74,16 +75,16 @@ STEERING_INTERVAL = 0.25
 INTERRUPTED_CODE = "interrupted"
 REMOTE_TOOL = "the far gateway"
 MAX_OPEN_QUESTIONS = 8
-"""Remote questions shown at the same time; further ones are refused."""
+"""Remote questions shown at the same time; further ones are rejected."""
 Body = TypeVar("Body", AcceptedRun, RemoteRunState)
 
 
 class RunsUnsupported(Exception):
     """A server that claimed to support runs does not; it may have been replaced."""
 
-    def __init__(self, refusal: ModelError) -> None:
-        super().__init__(refusal.sentence)
-        self.error = refusal
+    def __init__(self, error: ModelError) -> None:
+        super().__init__(error.sentence)
+        self.error = error
 
 
 class RemoteTurnDeps(Struct, frozen=True, kw_only=True):
@@ -117,7 +118,7 @@ class RemoteTurn:
         self._run = ""
         self._open_questions: dict[str, anyio.CancelScope] = {}
         self._may_be_running = False
-        """Whether a run may be active there: it was requested, and not refused."""
+        """Whether a run may be active there: it was requested, and not rejected."""
 
     async def run(self) -> TurnEnd:
         async with self._client:
@@ -152,10 +153,10 @@ class RemoteTurn:
             last = number == len(keys)
             if last or (await self._state()).status != "cancelled":
                 break
-        if self._is_followed and (afterwards := self._deps.followups) is not None:
+        if self._is_followed and (followups := self._deps.followups) is not None:
             scope = self._runtime_request.scope
-            known = afterwards.is_followed(remote_session_id(scope))
-            await afterwards.follow(scope, 0.0 if known else (await self._state()).created_at)
+            known = followups.is_followed(remote_session_id(scope))
+            await followups.follow(scope, 0.0 if known else (await self._state()).created_at)
 
     @property
     def _is_followed(self) -> bool:
@@ -195,9 +196,8 @@ class RemoteTurn:
         return _decode_body(response, AcceptedRun).run_id
 
     async def _state(self) -> RemoteRunState:
-        return _decode_body(
-            await self._client.call_with_retries("GET", f"{RUNS_PATH}/{self._run}"), RemoteRunState
-        )
+        response = await self._client.call_with_retries("GET", f"{RUNS_PATH}/{self._run}")
+        return _decode_body(response, RemoteRunState)
 
     async def _follow_and_steer(self) -> None:
         """Process events to the end, while forwarding steering messages."""
@@ -221,24 +221,22 @@ class RemoteTurn:
             except LinkBroken as error:
                 if not notified:
                     notified = True
-                    await self._emit(
-                        Notice("The connection to the remote gateway broke; reconnecting.")
-                    )
+                    notice = "The connection to the remote gateway broke; reconnecting."
+                    await self._emit(Notice(notice))
                 await retries.wait(error)
 
     async def _listen(self, retries: RetryTimer, group: TaskGroup) -> None:
         """Read until the remote gateway closes the stream, or the link breaks."""
         mapper = self._mapper
-        async with aclosing(self._client.events(self._run, mapper.last_number)) as events:
+        path = f"{RUNS_PATH}/{self._run}/events"
+        async with aclosing(self._client.stream(path, mapper.last_number)) as events:
             async for event in events:
                 if not event.id.isdecimal():
                     continue
                 try:
                     emitted = mapper.feed(int(event.id), event.data)
                 except (msgspec.DecodeError, RecursionError, AnswerTooLong) as error:
-                    raise stream_broken(
-                        f"the remote gateway sent an invalid stream: {error}"
-                    ) from error
+                    raise stream_invalid(error) from error
                 retries.reset()
                 for one in emitted:
                     await self._emit(one)
@@ -268,10 +266,8 @@ class RemoteTurn:
                 await self._steer(message)
 
     async def _steer(self, message: User) -> None:
-        encoded = await MessageEncoder(self._deps.blobs, files=self._capabilities.files).encode(
-            message
-        )
-        body = msgspec.json.encode({"input": [input_message(encoded)]})
+        encoder = MessageEncoder(self._deps.blobs, files=self._capabilities.files)
+        body = msgspec.json.encode({"input": [input_message(await encoder.encode(message))]})
         path = f"{RUNS_PATH}/{self._run}/steer"
         try:
             await self._client.call_with_retries("POST", path, body, Idempotency_Key=message.id)
@@ -285,13 +281,12 @@ class RemoteTurn:
             if approvals is None or question.question in self._open_questions:
                 continue
             if len(self._open_questions) >= MAX_OPEN_QUESTIONS:
-                group.start_soon(self._refuse, question)
+                group.start_soon(self._reject, question)
                 continue
             scope = self._open_questions[question.question] = anyio.CancelScope()
             group.start_soon(self._ask_people, approvals, question, scope)
-        for question_id in mapper.answered:
-            if question_id in self._open_questions:
-                self._open_questions[question_id].cancel()
+        for answered in self._open_questions.keys() & set(mapper.answered):
+            self._open_questions[answered].cancel()
         mapper.questions.clear()
         mapper.answered.clear()
 
@@ -304,18 +299,16 @@ class RemoteTurn:
             with scope:
                 answer = await self._answer_to(approvals, question)
         except TurnSuspended:
-            log.info("a question of the remote gateway is asked again after the next start")
+            log.info("a remote question is asked again after the next start")
         finally:
             del self._open_questions[question.question]
         if answer is not None:
             await self._send_answer(question, answer)
 
-    async def _refuse(self, question: RemoteQuestion) -> None:
+    async def _reject(self, question: RemoteQuestion) -> None:
         """Deny approvals beyond the limit; open questions get no made-up answer."""
-        message = (
-            f"{MAX_OPEN_QUESTIONS} questions of the remote gateway are open; one more was refused."
-        )
-        await self._emit(Notice(message))
+        what = f"The remote gateway has {MAX_OPEN_QUESTIONS} open questions"
+        await self._emit(Notice(f"{what}; one more was rejected."))
         if not question.open:
             denial = ApprovalBody(ApprovalChoice.DENY.value, question.question)
             await self._send_answer(question, denial)
@@ -335,7 +328,7 @@ class RemoteTurn:
         self, approvals: Approvals, question: RemoteQuestion
     ) -> ApprovalBody | ClarifyBody | None:
         """Approvals follow our own policy, which decides who may give them."""
-        # The question id makes it recognisable if it is asked again.
+        # The question id makes it recognizable if it is asked again.
         scope = structs.replace(self._runtime_request.scope, call=question.question)
         if question.open:
             text = await approvals.ask_person(scope, question.text, question.choices, self._show)
@@ -363,9 +356,9 @@ class RemoteTurn:
                 self._run = self._run or await self._post()
                 await self._client.call_with_retries("POST", f"{RUNS_PATH}/{self._run}/stop")
             except ModelError as error:
-                log.warning("cannot stop the run of the remote gateway: %s", error)
+                log.warning("cannot stop the remote gateway's run: %s", error)
         if limit.cancelled_caught:
-            log.warning("cannot stop the run of the remote gateway in time")
+            log.warning("cannot stop the remote gateway's run in time")
 
     async def _record_partial(self) -> None:
         for message in self._steered.read:
@@ -374,7 +367,7 @@ class RemoteTurn:
             await self._emit(MessageAdded(self._mapper.message(Stop.CANCELLED)))
 
     async def _end(self) -> TurnEnd:
-        end, mapper = self._mapper.end, self._mapper
+        mapper, end = self._mapper, self._mapper.end
         if end is None or end.event != COMPLETED:
             await self._record_partial()
             return _failed_end(end, self._remote.key)
@@ -398,8 +391,7 @@ def _failed_end(end: RemoteEvent | None, key: str) -> TurnEnd:
         )
         return TurnEnd(Outcome.FAILED, sentence, "cancelled")
     if end.error_code == INTERRUPTED_CODE:
-        error = run_interrupted()
-        return TurnEnd(Outcome.FAILED, error.sentence, end.error_code)
+        return TurnEnd(Outcome.FAILED, run_interrupted().sentence, end.error_code)
     why = quote(end.error, key) if isinstance(end.error, str) else ""
     sentence = f"⚠️ Proxy error: {why or 'the turn failed, no reason given'}"
     return TurnEnd(Outcome.FAILED, sentence, end.error_code or ModelError.code)

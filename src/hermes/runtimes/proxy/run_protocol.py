@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
 from hermes.kit.call_arguments import parse_arguments
 from hermes.kit.ids import new_id
@@ -13,17 +13,16 @@ from hermes.runtimes.proxy.attachments import (
     EncodedMessage,
     InputPart,
     MessageEncoder,
-    omitted_note,
+    part_text,
 )
 from hermes.runtimes.proxy.chat_runtime import (
-    MAX_ANSWER,
     MODEL,
     PROVIDER,
-    AnswerTooLong,
-    is_program_note,
+    AnswerText,
     is_question,
+    turn_messages,
 )
-from hermes.schema.errors import UsageError
+from hermes.runtimes.proxy.errors import nothing_to_answer
 from hermes.schema.events import (
     Notice,
     ReasoningDelta,
@@ -128,7 +127,7 @@ class RemoteEvent(Struct, frozen=True):
 
 
 class RemoteQuestion(Struct, frozen=True):
-    """A question of the remote gateway: for approval, or an `open` one for any text.
+    """A remote question: an approval request, or an `open` question for any text.
 
     `action` is what needs approval, and `reason` the remote explanation.
     """
@@ -159,23 +158,20 @@ async def run_body(
     runtime_request: RuntimeRequest, encoder: MessageEncoder, *, later: bool = False
 ) -> tuple[RunBody, Sequence[str]]:
     """Return the body, and the names of files that are not sent."""
-    messages = [message for message in runtime_request.messages if not is_program_note(message)]
-    if not messages or not isinstance(messages[-1], User):
-        # Only an internal note asks for an answer: it is the question then.
-        messages = list(runtime_request.messages)
-    first = _tail_start(messages)
-    packed = [
-        await encoder.encode(message) for message in messages[first:] if isinstance(message, User)
-    ]
+    messages = turn_messages(runtime_request)
+    answers = [index for index, one in enumerate(messages, 1) if isinstance(one, Assistant)]
+    first = answers[-1] if answers else 0
+    asked = [message for message in messages[first:] if isinstance(message, User)]
+    packed = [await encoder.encode(message) for message in asked]
     if not any(one.parts for one in packed):
-        raise UsageError("There is nothing to answer.", hint="Say something first.")
+        raise nothing_to_answer()
     begin = RunBody(
         input=[input_message(one) for one in packed if one.parts],
         instructions=runtime_request.system,
         conversation_history=_history(messages[:first]),
         later=later,
         role=runtime_request.scope.role,
-        brought=any(isinstance(one, User) and one.trust is Trust.DATA for one in messages[first:]),
+        brought=any(message.trust is Trust.DATA for message in asked),
     )
     return begin, [name for one in packed for name in one.omitted]
 
@@ -192,13 +188,6 @@ def run_key(runtime_request: RuntimeRequest, body: bytes) -> str:
     """Return a key that is stable for the same question, across processes of this gateway."""
     last = next((one.id for one in reversed(runtime_request.messages) if is_question(one)), "")
     return sha256(msgspec.json.encode((runtime_request.scope.session, last, body))).hexdigest()
-
-
-def _tail_start(messages: Sequence[Message]) -> int:
-    index = len(messages)
-    while index and not isinstance(messages[index - 1], Assistant):
-        index -= 1
-    return index
 
 
 def _history(messages: Sequence[Message]) -> Sequence[InputMessage]:
@@ -219,17 +208,15 @@ def _history(messages: Sequence[Message]) -> Sequence[InputMessage]:
 def _message_text(message: User | Assistant) -> str:
     if isinstance(message, Assistant):
         return message.text.strip() and message.text
-    texts = [part.text if isinstance(part, Text) else omitted_note(part) for part in message.parts]
-    return "\n".join(texts)
+    return "\n".join(map(part_text, message.parts))
 
 
-class RunEventMapper:
+class RunEventMapper(AnswerText):
     """Decodes the events of one run, each only once, however often the link breaks."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._decoder = msgspec.json.Decoder(RemoteEvent)
-        self._texts: list[str] = []
-        self._size = 0
         self.last_number = 0
         """The number of the last event, after which a reconnect continues."""
         self.end: RemoteEvent | None = None
@@ -242,10 +229,6 @@ class RunEventMapper:
         self.applied: list[str] = []
         """Steering messages that the run has read."""
 
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
-
     def feed(self, number: int, data: bytes) -> Sequence[RuntimeEvent]:
         """Return the events; none if it is a repeat. Raises `msgspec.DecodeError`."""
         if number <= self.last_number or self.end is not None:
@@ -256,15 +239,14 @@ class RunEventMapper:
 
     def close(self, state: RemoteRunState) -> Sequence[RuntimeEvent]:
         """End a run whose events are gone, from its stored state."""
-        return self._ended(
-            RemoteEvent(
-                event=state.end,
-                output=state.output or None,
-                error=state.error,
-                error_code=state.error_code,
-                partial=state.partial,
-            )
+        end = RemoteEvent(
+            event=state.end,
+            output=state.output or None,
+            error=state.error,
+            error_code=state.error_code,
+            partial=state.partial,
         )
+        return self._ended(end)
 
     def message(self, stop: Stop) -> Assistant:
         """Return the text so far as a message."""
@@ -319,12 +301,6 @@ class RunEventMapper:
         reset = StreamReset("the remote gateway restarted its answer")
         return [reset, TextDelta(text)] if text else [reset]
 
-    def _add(self, text: str) -> None:
-        self._size += len(text)
-        if self._size > MAX_ANSWER:
-            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER:,} characters")
-        self._texts.append(text)
-
 
 class SteeringTracker:
     """Steering messages sent to a run that it has not read yet, in order."""
@@ -371,14 +347,12 @@ def _runtime_event(event: RemoteEvent) -> RuntimeEvent | None:
 
 
 def _remote_question(event: RemoteEvent) -> RemoteQuestion:
-    question = RemoteQuestion(
-        event.question_id, _notice_text(event), event.choices, event.event in _CLARIFY_EVENTS
-    )
-    if question.open:
-        return question
+    text = _notice_text(event)
+    if event.event in _CLARIFY_EVENTS:
+        return RemoteQuestion(event.question_id, text, event.choices, open=True)
     action = event.command or event.description or event.text
     reason = event.description if event.command else ""
-    return structs.replace(question, action=action, reason=reason)
+    return RemoteQuestion(event.question_id, text, event.choices, action=action, reason=reason)
 
 
 def _notice_text(event: RemoteEvent) -> str:

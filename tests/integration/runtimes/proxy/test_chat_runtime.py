@@ -96,7 +96,7 @@ async def test_omitted_attachments_are_named() -> None:
     async with fake_remote_gateway(full_answer("Yes.")) as far:
         await run_proxy_turn(far.url, picture, assistant_message("Nice."))
     first = far.asked[0].body["messages"][0]["content"]
-    assert first == "[attached: cat.png (image/png), which stayed behind]"
+    assert first == "[attached: cat.png (image/png), which was not sent]"
 
 
 async def test_internal_note_does_not_change_the_question() -> None:
@@ -166,7 +166,7 @@ REFUSALS = {
 async def test_refusal_becomes_one_sentence(body: bytes) -> None:
     async with fake_remote_gateway(error_response(401, body)) as far:
         recorder = await run_proxy_turn(far.url)
-    hint = "Set GATEWAY_PROXY_KEY to the key of the remote gateway."
+    hint = "Set GATEWAY_PROXY_KEY to the remote gateway's key."
     assert recorder.ended.reason == f"⚠️ Proxy error (401): {REFUSALS[body]}. {hint}"
     assert (recorder.ended.code, recorder.ended.steps, answers(recorder)) == ("auth", 0, [])
 
@@ -258,7 +258,7 @@ async def test_endless_line_is_bounded() -> None:
             await stream.send(b"x" * 65_536)
 
     async with fake_remote_gateway(endless) as far:
-        recorder = await run_proxy_turn(far.url, one_event=1_000_000)
+        recorder = await run_proxy_turn(far.url, max_event_bytes=1_000_000)
         with anyio.fail_after(60):
             await far.left.wait()
     assert "an event is larger than 1,000,000 bytes" in recorder.ended.reason

@@ -216,7 +216,7 @@ async def test_too_many_questions_are_refused(tmp_path: Path) -> None:
     assert (path, body["choice"]) == ("/v1/runs/run_1/approval", "deny")
     assert body["question_id"] == names[MAX_OPEN_QUESTIONS]
     notices = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert "8 questions of the remote gateway are open; one more was refused." in notices
+    assert "The remote gateway has 8 open questions; one more was rejected." in notices
     assert recorder.texts[-1] == "Done."
 
 

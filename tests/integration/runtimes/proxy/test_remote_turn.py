@@ -120,7 +120,7 @@ async def test_images_and_documents_are_sent(tmp_path: Path) -> None:
     assert "image_url" in kinds
     words = "".join(one.get("text", "") for one in asked)
     assert "Buy milk." in words
-    assert "tape.ogg (audio/ogg), which stayed behind" in words
+    assert "tape.ogg (audio/ogg), which was not sent" in words
     told = [event.text for event in recorder.events if isinstance(event, Notice)]
     assert told == [
         "tape.ogg cannot be sent to the remote gateway.",
@@ -231,7 +231,7 @@ async def test_turn_has_a_total_timeout(tmp_path: Path) -> None:
 async def test_permanently_broken_link_is_reported(tmp_path: Path) -> None:
     async with both(tmp_path) as (_, link):
         recorder = EventRecorder()
-        parts = turn_deps(tmp_path, link.url, patience=0.5, grace=0.3)
+        parts = turn_deps(tmp_path, link.url, reconnect_timeout=0.5, grace=0.3)
         async with running_turn(remote_plan(parts), recorder, [user_message("hang")]):
             with anyio.fail_after(60):
                 await recorder.until(lambda event: isinstance(event, TextDelta))
@@ -348,7 +348,7 @@ async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Pa
     async with both(tmp_path) as (far, link):
         breaks = [LinkBreak(down=100, kind=BreakKind.SILENT), LinkBreak(down=100)]
         link.plan = lambda: breaks.pop() if breaks else LinkBreak()
-        plan = remote_plan(turn_deps(tmp_path, link.url, alive=0.3))
+        plan = remote_plan(turn_deps(tmp_path, link.url, silence_timeout=0.3))
         guest = structs.replace(plan, scope=structs.replace(SCOPE, role=Role.GUEST))
         recorder = await ask(guest, "Hello?")
         assert recorder.texts == ["Hello?", "Yes."]
@@ -359,7 +359,9 @@ async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Pa
 async def test_nothing_is_sent_to_a_gateway_with_unknown_capabilities(tmp_path: Path) -> None:
     async with both(tmp_path) as (far, link):
         link.plan = lambda: LinkBreak(down=100)
-        recorder = await ask(remote_plan(turn_deps(tmp_path, link.url, patience=0.5)), "Hello?")
+        recorder = await ask(
+            remote_plan(turn_deps(tmp_path, link.url, reconnect_timeout=0.5)), "Hello?"
+        )
         assert recorder.ended.outcome is Outcome.FAILED
         assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
         assert {line for line in link.request_lines if line} == {"GET /v1/capabilities HTTP/1.1"}

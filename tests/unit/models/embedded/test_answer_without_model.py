@@ -11,7 +11,8 @@ from msgspec import Raw
 from hermes.models.embedded.engine import EngineProcess
 from hermes.models.embedded.model import NOT_REMEMBERED, answer_without_model, append_missing
 from hermes.models.embedded.turn_state import asks_to_remember
-from hermes.models.embedded.weights import PROVIDER, ModelFolder, Weights, find_weights
+from hermes.models.embedded.weights import ModelFolder, Weights, find_weights
+from hermes.models.providers import EMBEDDED
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.schema.events import TextDelta
 from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolCall, User
@@ -52,7 +53,7 @@ def request_after(
 def test_sandbox_failure_is_escalated(output: str, note: str, how: str, why: str) -> None:
     answer = answer_without_model(request_after(failed(output, note)), "small")
     assert answer is not None
-    assert (answer.stop, answer.model, answer.provider) == (Stop.TOOLS, "small", PROVIDER)
+    assert (answer.stop, answer.model, answer.provider) == (Stop.TOOLS, "small", EMBEDDED)
     (call,) = answer.calls
     args = msgspec.json.decode(call.args, type=dict[str, object])
     reason = str(args.pop("reason"))

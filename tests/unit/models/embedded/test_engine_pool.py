@@ -7,8 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from hermes.kit.tasks import background_tasks
 from hermes.models.embedded.child import READY
-from hermes.models.embedded.engine import EngineDeps, EnginePool, LaunchCommand, open_engine_pool
+from hermes.models.embedded.engine import EngineDeps, EnginePool, LaunchCommand
 from hermes.models.embedded.weights import ENGINE_PACKAGE, ModelFolder, Weights
 from hermes.ports.sandbox import ProcessExit
 from hermes.testing.clock import wait_until_idle
@@ -90,7 +91,8 @@ class FakeMachine:
     async def engines(self) -> AsyncGenerator[EnginePool]:
         parts = EngineDeps(launch=self.launch, env={}, threads=1, available_memory=self.free)
         with anyio.fail_after(TIMEOUT):
-            async with open_engine_pool(parts) as engines:
+            async with background_tasks() as group:
+                engines = EnginePool(parts, group)
                 yield engines
 
 

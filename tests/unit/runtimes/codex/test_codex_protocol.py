@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from hermes.runtimes.codex.protocol import (
     LineSplitter,
     decode_message,
-    encode_error,
-    encode_request,
-    encode_result,
+    encode_line,
 )
 
 
@@ -53,13 +51,15 @@ def test_invalid_message_is_none(line: bytes) -> None:
 
 
 def test_encoded_messages_can_be_decoded() -> None:
-    asked = decode_message(encode_request(1, "turn/start", {"threadId": "th"}))
+    asked = decode_message(
+        encode_line({"id": 1, "method": "turn/start", "params": {"threadId": "th"}})
+    )
     assert asked is not None
     assert (asked.id, asked.method, asked.thread) == (1, "turn/start", "th")
-    answered = decode_message(encode_result("a", {"ok": True}))
+    answered = decode_message(encode_line({"id": "a", "result": {"ok": True}}))
     assert answered is not None
     assert (answered.id, answered.error) == ("a", None)
-    refused = decode_message(encode_error(2, "no"))
+    refused = decode_message(encode_line({"id": 2, "error": {"code": -32601, "message": "no"}}))
     assert refused is not None
     assert refused.error is not None
     assert (refused.error.code, refused.error.message) == (-32601, "no")

@@ -41,7 +41,7 @@ def test_only_complete_events_count(texts: list[str], cut: int) -> None:
     mapper.feed(stream[: cut % (len(stream) + 1)])
     assert "".join(texts).startswith(mapper.text)
     assert not mapper.is_complete
-    assert mapper.partial().stop is Stop.CANCELLED
+    assert mapper.answer(interrupted=True).stop is Stop.CANCELLED
 
 
 def test_data_after_the_end_is_ignored() -> None:
