@@ -13,7 +13,7 @@ from hermes.kit.mounts import Mounts
 from hermes.kit.text import one_line
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope, principal_digest
-from hermes.tools.files.safe_open import path_blocked, resolve
+from hermes.tools.files.safe_open import path_blocked, resolve, resolve_or_same
 
 MAX_SESSIONS = 512
 MAX_PATH = 4_096
@@ -268,7 +268,7 @@ class SessionPaths:
         """
         opened = [
             *self._opened(principal),
-            *([_resolve_or_same(Path(workspace))] if workspace else ()),
+            *([resolve_or_same(Path(workspace))] if workspace else ()),
         ]
         names = [self._protected, self._private] if private else [self._protected]
         return BlockedPaths(names, opened)
@@ -297,9 +297,9 @@ class SessionPaths:
         `EXECUTED_NAMES`, sensitive paths, startup files, and in the user's home for hidden, new and
         top-level files, as for commands. A workspace at `/` allows nothing.
         """
-        workspace = _resolve_or_same(Path(scope.workspace))
+        workspace = resolve_or_same(Path(scope.workspace))
         tmp = self._own_tmp(scope.principal)
-        temporary = self._temporary if tmp is None else (_resolve_or_same(tmp),)
+        temporary = self._temporary if tmp is None else (resolve_or_same(tmp),)
         free = (workspace, *temporary) if workspace.parts[1:] else temporary
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not EXECUTED_NAMES.isdisjoint(real.relative_to(root).parts):
@@ -308,7 +308,7 @@ class SessionPaths:
             return True
         if any(real.is_relative_to(folder) for folder in self._instruction_folders):
             return True
-        if tmp is not None and root == _resolve_or_same(tmp):
+        if tmp is not None and root == resolve_or_same(tmp):
             return False
         starts = (start for start in self._startup_files if start.is_relative_to(root))
         return any(real.is_relative_to(start) for start in starts) or self._is_home_entry(
@@ -317,7 +317,7 @@ class SessionPaths:
 
     def _is_home_entry(self, root: Path, real: Path) -> bool:
         """Whether it is a hidden, new or top-level entry of the home."""
-        home = _resolve_or_same(self._home)
+        home = resolve_or_same(self._home)
         if not real.is_relative_to(home) or root.is_relative_to(home / _first_part(real, home)):
             return False
         first = _first_part(real, home)
@@ -327,7 +327,7 @@ class SessionPaths:
 
     def contains_home(self, scope: Scope) -> bool:
         """Whether the workspace is the user's home or contains it."""
-        return _resolve_or_same(self._home).is_relative_to(_resolve_or_same(Path(scope.workspace)))
+        return resolve_or_same(self._home).is_relative_to(resolve_or_same(Path(scope.workspace)))
 
 
 def is_folder(path: Path) -> bool:
@@ -363,13 +363,6 @@ def _is_blocked(real: Path, now: BlockedPaths) -> bool:
         return now.forbids(real.lstat())
     except OSError:
         return False
-
-
-def _resolve_or_same(path: Path) -> Path:
-    try:
-        return resolve(path)
-    except (OSError, ToolError):
-        return path
 
 
 def _is_repository_config(root: Path, real: Path) -> bool:

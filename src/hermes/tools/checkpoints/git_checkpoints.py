@@ -6,11 +6,10 @@ A checkpoint is a commit without parents under its own ref, so that each can be 
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
@@ -40,9 +39,6 @@ from hermes.tools.checkpoints.repository import (
     short_hash,
 )
 from hermes.tools.paths import SessionPaths
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +97,7 @@ class GitCheckpoints:
 
     async def checkpoint_before(self, scope: Scope) -> str:
         workspace = Path(scope.workspace)
-        async with self._locked(scope.workspace):
+        async with self._lock(scope.workspace):
             if self._runs.get(scope.run) or self._is_paused(workspace):
                 return ""
             self._runs.put(scope.run, value=True)
@@ -116,7 +112,7 @@ class GitCheckpoints:
         return ""
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
-        async with self._locked(workspace):
+        async with self._lock(workspace):
             return await self._take(workspace, session, reason=reason)
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
@@ -124,28 +120,20 @@ class GitCheckpoints:
         return [stored.message.checkpoint for stored in await self._stored(short_hash(workspace))]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
-        async with self._locked(checkpoint.workspace):
-            stored = {
-                one.message.checkpoint.id: one
-                for one in await self._stored(short_hash(checkpoint.workspace))
-            }
-            then = stored.get(checkpoint.id)
-            if then is None:
-                raise UsageError("That checkpoint no longer exists.")
+        async with self._lock(checkpoint.workspace):
+            then = await self._find(checkpoint)
             before = await self._take(checkpoint.workspace, session, reason="before a rollback")
-            now = next(
-                one
-                for one in await self._stored(short_hash(checkpoint.workspace))
-                if one.message.checkpoint.id == before.id
-            )
-            return await self._restore(now, then)
+            return await self._restore(await self._find(before), then)
 
-    @asynccontextmanager
-    async def _locked(self, workspace: str) -> "AsyncGenerator[None]":
+    async def _find(self, checkpoint: Checkpoint) -> _StoredCheckpoint:
+        for stored in await self._stored(short_hash(checkpoint.workspace)):
+            if stored.message.checkpoint.id == checkpoint.id:
+                return stored
+        raise UsageError("That checkpoint no longer exists.")
+
+    def _lock(self, workspace: str) -> anyio.Lock:
         """Serialize work on a workspace: its checkpoints share an index."""
-        lock = self._locks.setdefault(workspace, anyio.Lock())
-        async with lock:
-            yield
+        return self._locks.setdefault(workspace, anyio.Lock())
 
     def _is_paused(self, workspace: Path) -> bool:
         until = self._paused.get(workspace)
@@ -277,7 +265,7 @@ class GitCheckpoints:
         keeping = self._deps.retention
         oldest = self._deps.clock.now() - timedelta(days=keeping.days)
         stored = await self._stored()
-        dropped = [one for one in stored if _is_old(one, oldest)]
+        dropped = [one for one in stored if one.message.checkpoint.at < oldest]
         own = [one for one in stored if one.ref.startswith(f"{_REFS}/{project}/")]
         dropped += [one for one in own[max(keeping.snapshots, 1) :] if one not in dropped]
         dropped = [one for one in dropped if one not in own[:1]]
@@ -316,10 +304,6 @@ class GitCheckpoints:
 
     async def _pack(self) -> None:
         await self._git.run("gc", "--quiet", "--prune=now")
-
-
-def _is_old(stored: _StoredCheckpoint, oldest: datetime) -> bool:
-    return stored.message.checkpoint.at < oldest
 
 
 def _project(stored: _StoredCheckpoint) -> str:

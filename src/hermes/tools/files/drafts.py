@@ -7,7 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.editor import FileChange, read_bytes
+from hermes.tools.files.editor import read_bytes
+from hermes.tools.files.file_changes import FileChange
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.files.safe_open import Forbids, forbid_nothing
@@ -87,7 +88,8 @@ MAX_LINES = 300_000
 class Draft:
     """One file: `old` is its text on disk, `text` the new text; None means no file."""
 
-    def __init__(self, path: Path, forbids: Forbids) -> None:
+    def __init__(self, path: Path, forbids: Forbids, *, whole: bool = False) -> None:
+        """`whole`: the file is replaced completely, so it need not be text."""
         found = read_bytes(path, forbids)
         self.path = path
         self.before: bytes | None = None
@@ -97,8 +99,13 @@ class Draft:
         self.mode: int | None = None
         if found is not None:
             self.before, self.stat = found
-            self.old, self.text_format = decode_text(self.before, path)
-            if self.old.count("\n") > MAX_LINES:
+            try:
+                self.old, self.text_format = decode_text(self.before, path)
+            except ToolError:
+                if not whole:
+                    raise
+                self.old = ""
+            if self.old.count("\n") > MAX_LINES and not whole:
                 raise ToolError(
                     f"patch: {path} has more than {MAX_LINES:,} lines.",
                     hint="Edit it with sed in the terminal.",

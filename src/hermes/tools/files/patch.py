@@ -11,7 +11,7 @@ from hermes.kit.text import head_and_tail
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.files.drafts import Drafts, TextFormat
 from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
 from hermes.tools.files.fuzzy_match import (
@@ -24,7 +24,7 @@ from hermes.tools.files.fuzzy_match import (
 )
 from hermes.tools.files.lint import LintResult
 from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
@@ -58,14 +58,7 @@ class Patch:
         self._editor = editor
         self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
-        self.spec = ToolSpec(
-            "patch",
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=60.0,
-            toolset="file",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="file")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -112,10 +105,7 @@ class Patch:
         self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
         """Keep partly changed and moved files marked as untrusted if they were."""
-        origins = self._editor.provenance
-        others = frozenset(
-            path for path in paths if origins is not None and origins.was_fetched(path)
-        )
+        others = frozenset(filter(self._editor.provenance.was_fetched, paths))
         if moves:
             others = frozenset(paths if others else ())
         return WriteProvenance(

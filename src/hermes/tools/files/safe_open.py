@@ -70,6 +70,14 @@ def resolve(path: Path) -> Path:
     return Path("/", *done)
 
 
+def resolve_or_same(path: Path) -> Path:
+    """Resolve a path, or return it unchanged if that fails."""
+    try:
+        return resolve(path)
+    except (OSError, ValueError, ToolError):
+        return path
+
+
 def reject_kernel_path(path: Path) -> None:
     """Refuse kernel file systems and devices, where reading and writing have side effects."""
     top, *below = path.parts[1:3] or ("",)
@@ -102,10 +110,10 @@ class OpenFolder:
         It is checked before opening, since opening a device may have effects, and again afterwards,
         since it may have been replaced.
         """
-        self._check(name, os.stat(name, dir_fd=self._handle, follow_symlinks=False))
+        self.check(name, os.stat(name, dir_fd=self._handle, follow_symlinks=False))
         handle = os.open(name, _READ_FLAGS, dir_fd=self._handle)
         try:
-            self._check(name, os.fstat(handle))
+            self.check(name, os.fstat(handle))
         except BaseException:
             os.close(handle)
             raise
@@ -148,9 +156,6 @@ class OpenFolder:
 
     def check(self, name: str, stat: os.stat_result) -> None:
         """Raises `ToolError` if it is not a regular file, or blocked."""
-        self._check(name, stat)
-
-    def _check(self, name: str, stat: os.stat_result) -> None:
         path = self.path / name
         if self._forbids(stat):
             raise path_blocked(path)

@@ -14,7 +14,8 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -164,14 +165,9 @@ def _hunk(lines: _Lines) -> Hunk:
             raise ToolError(
                 f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}"
             )
-    return Hunk(heading, _without_blank_end(body), at_end)
-
-
-def _without_blank_end(body: list[str]) -> tuple[str, ...]:
-    """Drop blank lines between hunks."""
-    while body and body[-1] == " ":
+    while body and body[-1] == " ":  # a blank line between hunks
         body.pop()
-    return tuple(body)
+    return Hunk(heading, tuple(body), at_end)
 
 
 def _add(lines: _Lines) -> Add:
@@ -248,25 +244,16 @@ def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, 
 
 
 def _below_heading(lines: list[str], cursor: int, heading: str, name: str) -> int:
-    for at in range(cursor, len(lines)):
-        if lines[at].strip() == heading:
-            return at + 1
-    for at in range(cursor, len(lines)):
-        if heading in lines[at]:
-            return at + 1
+    rest = range(cursor, len(lines))
+    exact = (at for at in rest if lines[at].strip() == heading)
+    partial = (at for at in rest if heading in lines[at])
+    for at in chain(exact, partial):
+        return at + 1
     raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}")
 
 
-def _as_is(line: str) -> str:
-    return line
-
-
-def _normalized(line: str) -> str:
-    return normalize_lookalikes(line).rstrip()
-
-
-_STRATEGIES = (
-    ("exact", _as_is),
+_STRATEGIES: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("exact", str),
     ("trailing whitespace ignored", str.rstrip),
-    ("quotes and dashes normalised", _normalized),
+    ("quotes and dashes normalised", lambda line: normalize_lookalikes(line).rstrip()),
 )

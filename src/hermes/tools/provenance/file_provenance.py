@@ -19,7 +19,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.lru_map import LruMap
 from hermes.schema.scope import Scope
-from hermes.tools.provenance.command_paths import resolve_or_same as _real
+from hermes.tools.files.safe_open import resolve_or_same as _real
 from hermes.tools.provenance.command_paths import word_paths
 from hermes.tools.provenance.instruction_files import (
     INSTRUCTION_FILES,
@@ -146,20 +146,17 @@ class FileProvenance:
 
     def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
         """Replace the note of the start; `roots` are folders the command created."""
-        start, end = self._span(began, longest)
+        # The clock may have been set back meanwhile.
+        now = self.now()
+        start, end = min(began, now), max(began, min(now, began + longest))
         if start < began:
             self.note_begin(began, longest, ())
-        late = max(self.now() + CLOCK_GRANULARITY, end)
+        late = max(now + CLOCK_GRANULARITY, end)
         self._note(
             ProvenanceNote(
                 start - CLOCK_GRANULARITY, end + CLOCK_GRANULARITY, roots=roots, late=late
             )
         )
-
-    def _span(self, began: float, longest: float) -> tuple[float, float]:
-        """Return the time span of a command that ends now, even if the clock was set back."""
-        now = self.now()
-        return min(began, now), max(began, min(now, began + longest))
 
     def check_instructions(self, folders: Iterable[Path]) -> None:
         """Check instruction files in these folders, so that refused ones are known by content."""

@@ -46,7 +46,7 @@ def instruction_files_among(paths: Collection[Path], workspace: Path) -> frozens
 
 def is_instruction_file(path: Path) -> bool:
     is_rule = path.suffix == ".mdc" and path.parent.parts[-2:] == CURSOR_RULES.parts
-    return is_rule or path.name in (*OWN_NAMES, *COMMON_NAMES)
+    return is_rule or path.name in INSTRUCTION_FILES
 
 
 def instruction_files_for(folder: Path, largest: int) -> Iterator[tuple[Path, bytes]]:
@@ -71,7 +71,7 @@ def _has_git(place: Path) -> bool:
     return os.path.isfile(place) or os.path.exists(place / "HEAD")  # noqa: PTH110, PTH113 - as above
 
 
-INSTRUCTION_FILES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
+INSTRUCTION_FILES = (*OWN_NAMES, *COMMON_NAMES)
 """Names of instruction files; the first non-empty one in a folder is used."""
 MAX_INSTRUCTIONS = 4_000_000
 """Bytes of one file; larger ones are ignored and cannot be trusted."""

@@ -13,7 +13,7 @@ from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.paths import BlockedPaths, SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
@@ -28,7 +28,7 @@ from hermes.tools.search.ripgrep import (
     content_args,
     files_args,
 )
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 TIMEOUT = 60.0
 MAX_LIMIT = 500
@@ -63,20 +63,15 @@ class SearchDeps(Struct, frozen=True, kw_only=True):
     paths: SessionPaths
     rg: str | None
     redact: Callable[[str], str]
-    provenance: FileProvenance | None = None
+    provenance: FileProvenance
 
 
 class SearchFiles:
     def __init__(self, deps: SearchDeps) -> None:
         self._deps = deps
         self._arguments = Arguments("search_files", SearchArgs)
-        self.spec = ToolSpec(
-            "search_files",
-            load_description(f"{Path(__file__).parent}/search"),
-            self._arguments.schema,
-            Effect.READ,
-            timeout=TIMEOUT + 10,
-            toolset="file",
+        self.spec = self._arguments.spec(
+            __file__, Effect.READ, timeout=TIMEOUT + 10, toolset="file"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -127,8 +122,6 @@ class SearchFiles:
     ) -> tuple[bool, bool]:
         """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
         origins = self._deps.provenance
-        if origins is None:
-            return False, False
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
