@@ -49,9 +49,9 @@ SESSION_TERMINATED = "Session terminated"
 
 
 class ReconnectPolicy(Struct, frozen=True, kw_only=True):
-    """When to reconnect, refuse calls and refresh the tool list; times are in seconds.
+    """When to reconnect, reject calls and refresh the tool list; times are in seconds.
 
-    - `max_failures`: failures in a row after which calls are refused for `refuse_seconds`.
+    - `max_failures`: failures in a row after which calls are rejected for `cooldown`.
     - `backoff`: delay between attempts; after `attempts` they are `parked_delay` apart.
     - `stable_seconds`: uptime after which a lost connection does not count as a failure.
     - `refresh_interval`, `max_refresh_interval`: between refreshes of a changing tool list.
@@ -151,7 +151,7 @@ class McpConnection:
     async def call(
         self, work: Callable[[Client], Awaitable[T]], ask_person: AskPerson | None = None
     ) -> T:
-        """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or refused."""
+        """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or rejected."""
         caller = PendingCall[T](ask_person)
         # A pending call keeps the connection from idling.
         with self._pending_calls.track(caller):

@@ -31,7 +31,7 @@ _NUMBERS = (
 )  # fmt: skip
 _FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
 _NOT_AT_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "default"})
-"""Keywords providers refuse at the top level; the server checks them anyway."""
+"""Keywords that providers reject at the top level; the server checks them anyway."""
 
 
 class UnusableSchema(Exception):

@@ -1,4 +1,4 @@
-"""Answer a server's questions (elicitation) by asking the user, field by field."""
+"""A server's pending calls: deadlines, unanswered calls, and its questions to the user."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Convert a server's answer to a tool result with text and images."""
+"""Offer an MCP server's tools with approvals and limits, and convert its answers."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""Log what a server writes to stderr, redacted."""
+"""Connect to a server through a sandboxed process's pipes or over HTTP, and log its stderr."""
 
 import logging
 import re

@@ -40,10 +40,10 @@ class Clarify:
         question = arguments.question.strip()
         choices = [one.strip() for one in arguments.choices if one.strip()]
         if not question or len(question) > MAX_QUESTION:
-            raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters")
+            raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters.")
         if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
             raise ToolError(
-                f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
+                f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters."
             )
         answer = await ctx.ask_person(question, choices)
         if answer is None:

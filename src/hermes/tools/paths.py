@@ -44,7 +44,7 @@ class ProtectedPaths(Struct, frozen=True):
 
 def require_path(path: str) -> None:
     if not path.strip() or "\0" in path:
-        raise ToolError("the path is empty or contains a NUL character")
+        raise ToolError("the path is empty or contains a NUL character.")
 
 
 def principal_folder(folder: Path, principal: str) -> Path:
@@ -85,7 +85,7 @@ class PathPatterns:
             self.by_folder.setdefault(folder, {})[last] = None
 
     def longest_match(self, parts: Sequence[str]) -> int:
-        """Return the length of the longest pattern that is the path or a parent of it, else 0."""
+        """Return the length of the longest pattern that is the path or a parent of it, or 0."""
         found, nodes = 0, [self._root]
         for depth, name in enumerate(parts, 1):
             nodes = [one for node in nodes for one in node.matching(name)]
@@ -153,7 +153,7 @@ class BlockedPaths:
             self._folders.append(path)
 
     def covers(self, real: Path) -> bool:
-        """Match a path without symlinks, also under the names other mounts give it."""
+        """Match a path without symlinks, even under the names other mounts give it."""
         return any(self._covers(one.parts) for one in (real, *self._second_names(real)))
 
     def _second_names(self, real: Path) -> Iterator[Path]:
@@ -174,7 +174,7 @@ class BlockedPaths:
         return hard_linked and self._has_inside(_identity(stat))
 
     def _has_inside(self, wanted: FileIdentity) -> bool:
-        """Also true when there are too many files to compare: better refuse than leak a secret."""
+        """True if there are too many files to compare: better block a file than leak a secret."""
         compared = 0
         for folder in self._folders:
             for found in _identities(folder):
@@ -185,7 +185,7 @@ class BlockedPaths:
 
 
 class SessionPaths:
-    """The working folder of each session, and the rules for reading and writing files.
+    """The working directory of each session, and the rules for reading and writing files.
 
     - `home`: the folder `~` stands for.
     - `protected`: files and folders no tool may open; names may contain `*` (`state.db*`).
@@ -220,14 +220,14 @@ class SessionPaths:
         self._folders: LruMap[str, Path] = LruMap(MAX_SESSIONS)
 
     def cwd(self, scope: Scope) -> Path:
-        """Return the session's working folder, or its workspace if that folder is gone."""
+        """Return the session's working directory, or its workspace if that folder is gone."""
         folder = self._folders.get(scope.session)
         if folder is not None and is_folder(folder):
             return folder
         return Path(scope.workspace)
 
     def set_folder(self, session: str, folder: Path | None) -> None:
-        """Set the working folder; None resets it to the workspace."""
+        """Set the working directory; None resets it to the workspace."""
         self._folders.keep(session, folder)
 
     def resolve(self, scope: Scope, path: str) -> Path:
@@ -262,7 +262,7 @@ class SessionPaths:
     def blocked(
         self, principal: str = "", workspace: str = "", *, private: bool = False
     ) -> BlockedPaths:
-        """Return what is blocked for a principal, with `private` also the private files.
+        """Return what is blocked for a principal, with `private` including the private files.
 
         Without a principal nothing is opened.
         """
@@ -284,7 +284,7 @@ class SessionPaths:
         return real
 
     def is_protected(self, path: Path, blocked: BlockedPaths | None = None) -> bool:
-        """Also true for paths that cannot be resolved."""
+        """True for paths that cannot be resolved."""
         try:
             return _is_blocked(real_path(path), blocked or self.blocked())
         except ToolError:
@@ -331,7 +331,7 @@ class SessionPaths:
 
 
 def is_folder(path: Path) -> bool:
-    """Also false if the system cannot tell: a shell's folder can be deeper than `MAX_PATH`."""
+    """False if the system cannot tell: a shell's folder can be deeper than `MAX_PATH`."""
     try:
         return path.is_dir()
     except OSError:
@@ -343,10 +343,10 @@ def real_path(path: Path) -> Path:
     try:
         return resolve(path)
     except FileNotFoundError:
-        raise ToolError(f"{path} cannot be resolved: a link in it is broken") from None
+        raise ToolError(f"{path} cannot be resolved: a link in it is broken.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"{path}: {reason}") from error
+        raise ToolError(f"{path}: {reason}.") from error
 
 
 def _with_real_parents(paths: Sequence[Path]) -> list[Path]:
@@ -384,7 +384,7 @@ def _encode_path(path: str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ToolError("the path contains characters that file names cannot have") from error
+        raise ToolError("the path contains characters that file names cannot have.") from error
 
 
 def _longest_name(path: str) -> int:
@@ -431,7 +431,7 @@ class RemotePaths:
         return self._folders.get(scope.session) or self._initial
 
     def set_folder(self, session: str, folder: Path | None) -> None:
-        """Set the working folder; None resets it to the initial one."""
+        """Set the working directory; None resets it to the initial one."""
         self._folders.keep(session, folder)
 
     def resolve(self, scope: Scope, path: str) -> Path:

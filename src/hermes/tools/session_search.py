@@ -209,7 +209,7 @@ def _has_untrusted(session: Session, rows: Sequence[StoredMessage]) -> bool:
 
 
 def _has_unverified(rows: Sequence[StoredMessage]) -> bool:
-    """Judged over all earlier messages: an answer may repeat unverified content."""
+    """Judged over all earlier messages: an answer may repeat untrusted content."""
     return any(
         _is_untrusted(row.message) or (isinstance(row.message, Result) and row.message.unverified)
         for row in rows

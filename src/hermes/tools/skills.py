@@ -1,4 +1,4 @@
-"""The `skills_list` and `skill_view` tools."""
+"""The `skills_list`, `skill_view` and `skill_manage` tools."""
 
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath

@@ -49,7 +49,7 @@ class Arguments(Generic[T]):
         except (msgspec.DecodeError, RecursionError) as error:
             raise ToolError(f"{self._tool}: the arguments are not valid JSON: {error}") from error
         if not isinstance(given, dict):
-            raise ToolError(f"{self._tool}: the arguments must be a JSON object")
+            raise ToolError(f"{self._tool}: the arguments must be a JSON object.")
         fields = cast("dict[str, object]", given)
         present = {name: value for name, value in fields.items() if value is not None}
         try:

@@ -193,7 +193,7 @@ class GitCheckpoints:
         write_atomic(projects / f"{project}.json", msgspec.json.encode(about))
 
     async def _stored(self, project: str = "") -> "list[_StoredCheckpoint]":
-        """Return the stored checkpoints, newest first, ignoring foreign refs."""
+        """Return the stored checkpoints, newest first, ignoring other refs."""
         where = f"{_REFS}/{project}" if project else _REFS
         form = "--format=%(refname)%00%(objectname)%00%(contents:subject)"
         raw = await self._git.data("for-each-ref", form, where)

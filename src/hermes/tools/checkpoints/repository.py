@@ -1,4 +1,4 @@
-"""Run git on the shadow repository through the sandbox."""
+"""The shadow git repository: write the trees of a workspace, and restore files from them."""
 
 import os
 import re

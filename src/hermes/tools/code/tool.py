@@ -1,4 +1,4 @@
-"""Talk to a running program: relay its tool calls and collect its output until it ends."""
+"""The `execute_code` tool: run a Python program in the sandbox that can call other tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -98,7 +98,7 @@ class PrintedText:
 
 
 class RunningProgram:
-    """Exchanges messages with a running child; `calls` includes refused ones."""
+    """Exchanges messages with a running child; `calls` includes rejected ones."""
 
     def __init__(self, process: Process, call: CallTool, max_calls: int) -> None:
         self._process = process

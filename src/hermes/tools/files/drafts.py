@@ -1,4 +1,4 @@
-"""Decode and encode text files, preserving encoding, byte order mark and line ends."""
+"""Edit text files in memory, in their encoding, until every edit of a call has succeeded."""
 
 import os
 from difflib import unified_diff
@@ -35,7 +35,7 @@ class TextFormat(Struct, frozen=True):
             return self.mark + text.encode(self.encoding)
         except UnicodeEncodeError as error:
             odd = text[error.start : error.start + 1]
-            raise ToolError(f"{path} is {self.encoding}, which cannot encode {odd!r}") from error
+            raise ToolError(f"{path} is {self.encoding}, which cannot encode {odd!r}.") from error
 
     def with_newlines(self, text: str) -> str:
         """Convert the text to this file's line ends."""
@@ -50,7 +50,7 @@ def decode_text(data: bytes, path: Path) -> tuple[str, TextFormat]:
             text = _decode(data[len(mark) :], encoding, path)
             return text, TextFormat(encoding, mark, _main_newline(text))
     if b"\0" in data:
-        raise ToolError(f"{path} is a binary file and cannot be edited as text")
+        raise ToolError(f"{path} is a binary file and cannot be edited as text.")
     try:
         text, encoding = data.decode(), "utf-8"
     except UnicodeDecodeError:
@@ -73,7 +73,7 @@ def _decode(data: bytes, encoding: str, path: Path) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ToolError(f"{path} is damaged {encoding} text: {error.reason}") from error
+        raise ToolError(f"{path} is damaged {encoding} text: {error.reason}.") from error
 
 
 def _main_newline(text: str) -> str:

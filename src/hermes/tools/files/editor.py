@@ -186,12 +186,12 @@ def read_bytes(
             stat = os.fstat(handle)
             if stat.st_size > MAX_EDITED:
                 raise ToolError(
-                    f"{path} has {stat.st_size:,} bytes; the limit for editing is {MAX_EDITED:,}"
+                    f"{path} has {stat.st_size:,} bytes; the limit for editing is {MAX_EDITED:,}."
                 )
             return file.read(MAX_EDITED), stat
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError as error:
-        raise ToolError(f"{path} is a folder, not a file") from error
+        raise ToolError(f"{path} is a folder, not a file.") from error
     except OSError as error:
-        raise ToolError(f"{path}: {error.strerror}") from error
+        raise ToolError(f"{path}: {error.strerror}.") from error

@@ -92,7 +92,7 @@ class ZipParts:
 
 
 class XmlReader:
-    """Parses one part as XML. Document types are refused: entities could expand without limit."""
+    """Parses one part as XML. Document types are rejected: entities could expand without limit."""
 
     def __init__(self, start: Handler, end: Callable[[str], None]) -> None:
         self.text: list[str] | None = None

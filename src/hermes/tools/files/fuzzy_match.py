@@ -281,6 +281,6 @@ def _reindent(new: str, depths: dict[str, str]) -> str:
 _STRATEGIES: dict[str, Callable[[_Search], Iterator[TextEdit]]] = {
     "trailing whitespace ignored": _match_trimmed,
     "indentation adjusted": _match_reindented,
-    "quotes and dashes normalised": _match_lookalikes,
+    "quotes and dashes normalized": _match_lookalikes,
     ANCHORED: _match_anchored,
 }

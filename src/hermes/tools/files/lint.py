@@ -164,7 +164,7 @@ class SyntaxChecker:
         return None if output is None else _node_message(output)
 
     async def _run(self, argv: tuple[str, ...], text: str) -> bytes | None:
-        """Return the checker's output if it found a fault, else None."""
+        """Return the checker's output if it found a fault, or None."""
         job = ProcessSpec(
             argv=argv,
             cwd="/",

@@ -71,7 +71,7 @@ class Patch:
             operations = parse_patch(arguments.patch)
             names = _named_paths(operations)
             if len(names) > MAX_FILES:
-                raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
+                raise ToolError(f"patch: more than {MAX_FILES} files in one patch.")
             files = {
                 name: await self._editor.resolve_writable(ctx, name, "patch", arguments.patch)
                 for name in names
@@ -119,7 +119,7 @@ class Patch:
     ) -> ToolOutput:
         changed = done.drafts.changed
         if not changed:
-            raise ToolError("patch: the files already have this content")
+            raise ToolError("patch: the files already have this content.")
         stale = [
             d.path for d in changed if self._editor.seen.changed(scope.session, d.path, d.stat)
         ]
@@ -158,14 +158,14 @@ def _preview(arguments: PatchArgs) -> str:
 
 def _check(arguments: PatchArgs) -> None:
     if not arguments.path:
-        raise ToolError("patch: the parameter `path` (text) is missing")
+        raise ToolError("patch: the parameter `path` (text) is missing.")
     if not arguments.old_string:
         raise ToolError(
             "patch: the parameter `old_string` (text) is missing.",
             hint="To write a whole file use write_file.",
         )
     if arguments.old_string == arguments.new_string:
-        raise ToolError("patch: `old_string` and `new_string` are the same")
+        raise ToolError("patch: `old_string` and `new_string` are the same.")
 
 
 def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch:

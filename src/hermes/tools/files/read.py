@@ -121,7 +121,7 @@ class ReadFile:
         return await self._document(found, arguments)
 
     def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
-        """Whether the file is foreign, and whether it is unverified, as every foreign file is."""
+        """Whether the file is untrusted, and whether others may have written it."""
         origins = self._deps.provenance
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
@@ -139,7 +139,7 @@ class ReadFile:
                 hint="Try it in the terminal, with a timeout.",
             ) from error
         except OSError as error:
-            raise ToolError(f"read_file: {path}: {error.strerror}") from error
+            raise ToolError(f"read_file: {path}: {error.strerror}.") from error
         finally:
             gone.set()
 
@@ -180,7 +180,7 @@ class ReadFile:
 
     def _text(self, page: Page, size: int, arguments: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
-            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large")
+            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large.")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._deps.redact(plain)
         notes: list[str] = [note] if note else []

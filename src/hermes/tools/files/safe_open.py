@@ -79,7 +79,7 @@ def resolve_or_same(path: Path) -> Path:
 
 
 def reject_kernel_path(path: Path) -> None:
-    """Refuse kernel file systems and devices, where reading and writing have side effects."""
+    """Reject kernel file systems and devices, where reading and writing have side effects."""
     top, *below = path.parts[1:3] or ("",)
     inside = top in _KERNEL or (top == _DEVICES and below not in ([], [_SHARED_MEMORY]))
     if inside:
@@ -164,7 +164,7 @@ class OpenFolder:
         if modes.S_ISLNK(stat.st_mode):
             raise ToolError(f"{path} became a link while it was being opened.", hint="Try again.")
         if not modes.S_ISREG(stat.st_mode):
-            raise ToolError(f"{path} is a device, pipe or socket, not a file")
+            raise ToolError(f"{path} is a device, pipe or socket, not a file.")
 
 
 class PathBlocked(ToolError):
@@ -184,7 +184,7 @@ def open_folder(
 ) -> Generator[OpenFolder]:
     """Open the folder of a resolved path; with a list, create missing folders and add them to it.
 
-    Raises `OSError`, also if the path contains a link by now, and `ToolError` for a blocked folder.
+    Raises `OSError`, even for a link that is new in the path, and `ToolError` for a blocked folder.
     """
     reject_kernel_path(real)
     kernel = _kernel_devices()
@@ -198,7 +198,7 @@ def open_folder(
             if forbids(stat):
                 raise path_blocked(at)
             if stat.st_dev in kernel:
-                raise ToolError(f"{at} is in a kernel file system, which file tools do not open")
+                raise ToolError(f"{at} is in a kernel file system, which file tools do not open.")
         yield OpenFolder(handle, real, forbids)
     finally:
         os.close(handle)

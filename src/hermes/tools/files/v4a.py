@@ -5,8 +5,8 @@
 *** Move to: src/b.py
 @@ class Greeter
  context line
--line that goes
-+line that comes
+-removed line
++added line
 *** Add File: src/c.py
 +its first line
 *** Delete File: src/d.py
@@ -76,10 +76,10 @@ def parse_patch(patch: str) -> list[Operation]:
     starts = [n for n, line in numbered if line.strip() == BEGIN]
     ends = [n for n, line in numbered if line.strip() == END]
     if not starts or not ends or ends[-1] < starts[0]:
-        raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines")
+        raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines.")
     operations = list(_operations(_Lines(numbered[starts[0] : ends[-1] - 1])))
     if not operations:
-        raise ToolError(f"patch: no file named; begin with `{UPDATE} path`")
+        raise ToolError(f"patch: no file named; begin with `{UPDATE} path`.")
     return operations
 
 
@@ -105,7 +105,7 @@ class _Lines:
     def take_value(self, keyword: str) -> str:
         value = self.take().removeprefix(keyword).strip()
         if not value:
-            raise ToolError(f"patch: line {self.number}: `{keyword}` needs a path")
+            raise ToolError(f"patch: line {self.number}: `{keyword}` needs a path.")
         return value
 
 
@@ -120,7 +120,7 @@ def _operations(lines: _Lines) -> Iterator[Operation]:
         elif line.strip():
             raise ToolError(
                 f"patch: line {lines.number}: expected `{UPDATE}`, `{ADD}` or `{DELETE}`, "
-                f"got {line[:60]!r}"
+                f"got {line[:60]!r}."
             )
         else:
             lines.take()
@@ -136,7 +136,7 @@ def _update(lines: _Lines) -> Update:
         hunks.append(_hunk(lines))
     kept = tuple(hunk for hunk in hunks if any(line.strip() for line in hunk.lines))
     if not kept and not move_to:
-        raise ToolError(f"patch: line {lines.number}: the update of {path} changes nothing")
+        raise ToolError(f"patch: line {lines.number}: the update of {path} changes nothing.")
     return Update(path, kept, move_to)
 
 
@@ -163,7 +163,7 @@ def _hunk(lines: _Lines) -> Hunk:
             body.append(" ")
         else:
             raise ToolError(
-                f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}"
+                f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}."
             )
     while body and body[-1] == " ":  # a blank line between hunks
         body.pop()
@@ -175,7 +175,7 @@ def _add(lines: _Lines) -> Add:
     body: list[str] = []
     while (line := lines.next) is not None and not _is_header(line):
         if line and not line.startswith("+"):
-            raise ToolError(f"patch: line {lines.number}: lines of a new file begin with '+'")
+            raise ToolError(f"patch: line {lines.number}: lines of a new file begin with '+'.")
         lines.take()
         body.append(line[1:])
     while body and not body[-1] and lines.next is None:
@@ -249,11 +249,11 @@ def _below_heading(lines: list[str], cursor: int, heading: str, name: str) -> in
     partial = (at for at in rest if heading in lines[at])
     for at in chain(exact, partial):
         return at + 1
-    raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}")
+    raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}.")
 
 
 _STRATEGIES: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("exact", str),
     ("trailing whitespace ignored", str.rstrip),
-    ("quotes and dashes normalised", lambda line: normalize_lookalikes(line).rstrip()),
+    ("quotes and dashes normalized", lambda line: normalize_lookalikes(line).rstrip()),
 )

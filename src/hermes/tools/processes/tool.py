@@ -38,9 +38,11 @@ class ProcessArgs(Struct, frozen=True, forbid_unknown_fields=True):
     action: Action
     session_id: Annotated[str, Meta(description="proc_…; not for list")] = ""
     data: str = ""
-    timeout: Annotated[int, Meta(ge=0, le=MAX_WAIT, description="Of wait, seconds")] = 0
-    offset: Annotated[int, Meta(ge=0, description="Of log: first line; else the last ones")] = 0
-    limit: Annotated[int, Meta(ge=0, le=2000, description="Of log: lines, default 200")] = 0
+    timeout: Annotated[int, Meta(ge=0, le=MAX_WAIT, description="For wait: seconds")] = 0
+    offset: Annotated[
+        int, Meta(ge=0, description="For log: first line, default: the last ones")
+    ] = 0
+    limit: Annotated[int, Meta(ge=0, le=2000, description="For log: lines, default 200")] = 0
 
 
 class ListedProcess(Struct, frozen=True, kw_only=True):
@@ -222,7 +224,7 @@ class ProcessTool:
         return self._poll(live.record, live)
 
     def _judge_input(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
-        """Judge whether the process may print or write untrusted content from now on.
+        """Judge whether the process may print or write untrusted content after this input.
 
         It is unknown when the input takes effect, so changes in the following minutes count.
         """

@@ -21,7 +21,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def command_words(command: str) -> list[str]:
-    """Return the words without duplicates, compound ones also split into their parts."""
+    """Return the words without duplicates, and the parts of compound ones."""
     return list(dict.fromkeys([*_WORD.findall(command), *_PART.findall(command)]))
 
 

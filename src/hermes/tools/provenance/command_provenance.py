@@ -56,7 +56,7 @@ def untrusted_workspace(ctx: ToolContext) -> Path | None:
 
 
 def online_provenance(command: str, folder: Path, origins: FileProvenance) -> CommandProvenance:
-    """Judge a command with network access, also by what its words do with it."""
+    """Judge a command with network access, including what its words do with it."""
     from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - rarely needed
     from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
     from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
@@ -184,7 +184,7 @@ _USES_NETWORK = re.compile(
 def program_provenance(
     code: str, folder: Path, origins: FileProvenance, *, isolated: bool
 ) -> CommandProvenance:
-    """Judge a program; without a sandbox also by its network access."""
+    """Judge a program; without a sandbox including its network access."""
     fetches = not isolated and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
     words, bases = command_words(code), command_folders(code, folder)
     if _LISTS_FILES.search(code):

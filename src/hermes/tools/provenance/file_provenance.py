@@ -1,11 +1,11 @@
 """Decide whether a file is the owner's work or untrusted content.
 
-Files in the workspace are trusted unless they are foreign: files that arrived while a command could
+Files in the workspace are trusted except for files that arrived while a command could
 reach the network, files our tools wrote with untrusted content, files in download and dependency
 folders, files of other users, and files outside the workspace.
 
-An instruction file is followed only if nobody but the owner could have written it. A refused one
-stays refused, by content and by path, until the owner trusts it.
+An instruction file is followed only if nobody but the owner could have written it. A rejected one
+stays rejected, by content and by path, until the owner trusts it.
 """
 
 import os
@@ -51,7 +51,7 @@ UNVERIFIED_FOLDER_NAMES = UNTRUSTED_FOLDER_NAMES | {
     "third_party",
     "vendor",
 }
-"""Also names of vendored code in projects, which only must not be learned from."""
+"""Including the names of vendored code, which can be used but not learned from."""
 CACHE_SIZE = 8_192
 MAX_FOREGROUND = 600.0
 """Longest time for which changes count as made by a foreground command."""
@@ -159,13 +159,13 @@ class FileProvenance:
         )
 
     def check_instructions(self, folders: Iterable[Path]) -> None:
-        """Check instruction files in these folders, so that refused ones are known by content."""
+        """Check instruction files in these folders, so that rejected ones are known by content."""
         for folder in islice(dict.fromkeys(folders), MAX_FOLDERS):
             for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
                 self.may_be_followed(path, data, folder)
 
     def reject_instructions(self, real: Path, data: bytes) -> None:
-        """Refuse an instruction file, at this path and with this content anywhere."""
+        """Reject an instruction file, at this path and with this content anywhere."""
         when = _changed_at(real, unknown=self.now())
         self._note_new(ProvenanceNote(when, file=encode_path(real), digest=content_digest(data)))
 
@@ -210,8 +210,8 @@ class FileProvenance:
     def may_be_followed(self, path: Path, data: bytes, workspace: Path) -> bool:
         """Whether an instruction file of the project, found at that path, may be followed.
 
-        Yes if the owner trusts its content. No if it was fetched, refused
-        before, or changed after others worked there, or if a link on the path was.
+        Yes if the owner trusts its content. No if it was fetched, rejected before, or changed after
+        others worked there, or if a link on the path was.
         """
         real, around = _real(path), _real(workspace)
         if self.trusted.is_trusted(real, data):
@@ -439,7 +439,7 @@ def own_users(workspace: Path) -> frozenset[int]:
 
 
 def _has_other_owner(real: Path, workspace: Path) -> bool:
-    """Also true if the file no longer exists."""
+    """True if the file no longer exists."""
     try:
         return real.lstat().st_uid not in own_users(workspace)
     except OSError:

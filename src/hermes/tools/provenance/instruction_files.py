@@ -1,4 +1,4 @@
-"""Find the instruction files of a project: by name, location and link target."""
+"""Find a project's instruction files, and remember which of them the owner trusts."""
 
 import hashlib
 import os
@@ -67,7 +67,7 @@ def _cursor_rules(folder: Path) -> list[Path]:
 
 
 def _has_git(place: Path) -> bool:
-    """Also works for folders we cannot read."""
+    """Works even for folders we cannot read."""
     return os.path.isfile(place) or os.path.exists(place / "HEAD")  # noqa: PTH110, PTH113 - as above
 
 

@@ -1,4 +1,4 @@
-"""Build ripgrep command lines and decode its JSON output in bounded memory."""
+"""Run ripgrep: build its command line, decode its output, collect one page of results."""
 
 import os
 import shutil

@@ -77,7 +77,7 @@ class SearchFiles:
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         if not arguments.pattern:
-            raise ToolError("search_files: `pattern` is empty")
+            raise ToolError("search_files: `pattern` is empty.")
         rg = self._deps.rg
         if rg is None:
             raise ToolError(
@@ -120,7 +120,7 @@ class SearchFiles:
     def _provenance_of(
         self, scope: Scope, paths: Sequence[Path], *, lines: bool
     ) -> tuple[bool, bool]:
-        """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
+        """Whether lines of untrusted files are shown, and anything others may have written."""
         origins = self._deps.provenance
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
@@ -180,7 +180,7 @@ def _collector(
     paging = PageRange(arguments.offset, min(arguments.limit, MAX_LIMIT))
     if arguments.target == "files":
         if arguments.file_glob and not PurePath(arguments.file_glob).parts:
-            raise ToolError("search_files: `file_glob` matches nothing; write it as *.py")
+            raise ToolError("search_files: `file_glob` matches nothing; write it as *.py.")
 
         def wanted(path: str) -> bool:
             matches = not arguments.file_glob or PurePath(path).match(arguments.file_glob)
@@ -196,7 +196,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:
-        raise ToolError(f"search_files: {path}: {error.strerror}") from error
+        raise ToolError(f"search_files: {path}: {error.strerror}.") from error
 
 
 def _relative(root: Path, cwd: Path) -> str:

@@ -20,7 +20,7 @@ MAX_SEARCHED = 20_000
 
 
 def denial_hint(output: str, sandbox: str, reaching: Isolation) -> str:
-    """Return a hint if the sandbox seems to have blocked the command, else nothing."""
+    """Return a hint if the sandbox seems to have blocked the command, or nothing."""
     if not sandbox or reaching is Isolation.BEYOND:
         return ""
     end = output[-MAX_SEARCHED:]

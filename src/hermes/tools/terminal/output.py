@@ -50,7 +50,7 @@ class OutputFiles:
 
     @contextmanager
     def opened(self, principal: str = OWNER) -> Generator["OutputFile | None"]:
-        """Open a file for one command's output, or yield None if the disk refuses."""
+        """Open a file for one command's output, or yield None if that fails."""
         try:
             folder = principal_folder(self._folder, principal)
             file = OutputFile(_open_unnamed(folder), folder)
@@ -179,7 +179,7 @@ class OutputViewer:
         return self._redact(strip_controls(without_marks(text)))
 
     async def _keep(self, write: Callable[[], Path]) -> Path | None:
-        """Write the full output; None if the disk refuses."""
+        """Write the full output; None if that fails."""
         try:
             path = await anyio.to_thread.run_sync(write)
             self._files.prune()

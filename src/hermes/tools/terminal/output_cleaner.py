@@ -7,7 +7,7 @@ from hermes.kit.text import HEAD
 
 _ESCAPES = re.compile(
     r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # colours, cursor movement
+    r"\[[0-?]*[ -/]*[@-~]"  # colors, cursor movement
     r"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links and other strings
     r"|[ -/]*[0-~]"
     r")"
@@ -98,7 +98,7 @@ def _complete_length(text: str) -> int:
 
 
 def _open_sequence(text: str) -> int:
-    """Return where an incomplete escape sequence or CRLF begins, else the length of the text."""
+    """Return where an incomplete escape sequence or CRLF begins, or the length of the text."""
     at = text.rfind("\x1b")
     if at >= 0 and _UNFINISHED.match(text, at):
         return at

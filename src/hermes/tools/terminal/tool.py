@@ -1,4 +1,4 @@
-"""The `terminal` tool: run one shell command at a time, in the session's working folder."""
+"""The `terminal` tool: run one shell command at a time, in the session's working directory."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -115,7 +115,7 @@ class BackgroundResult(Struct, frozen=True, kw_only=True):
 
 
 class _ResultFolder(Struct, frozen=True):
-    """The part of a result that tells the shell's working folder."""
+    """The part of a result that tells the shell's working directory."""
 
     cwd: str = ""
 
@@ -181,7 +181,7 @@ class Terminal:
             raise ToolError(f"terminal: {error}", hint=f"{error.hint} {note}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """Restore the working folder from the transcript, if it still exists."""
+        """Restore the working directory from the transcript, if it still exists."""
         results = earlier_results(self.spec.name, messages)
         folders = (_folder_in_result(text_of(result)) for result in results)
         last = next((Path(folder) for folder in folders if folder), None)
@@ -220,7 +220,7 @@ class Terminal:
     def _provenance(
         self, command: str, folder: Path, ctx: ToolContext, reaching: Isolation
     ) -> CommandProvenance:
-        """In the sandbox untrusted content comes from files only, outside also from fetching."""
+        """Untrusted content comes from files, and outside the sandbox from the network."""
         network, origins = has_network(self._deps.network, ctx.scope), self._deps.provenance
         if reaching in {Isolation.NETWORK, Isolation.BEYOND}:
             where = offline_provenance(command, folder, origins).folders
