@@ -329,7 +329,6 @@ class McpConnection:
         return StderrLog(self._deps.redact, partial(self._deps.log_stderr, self.server.name))
 
     async def _list_tools(self, client: Client) -> ToolSpecs:
-        """List the tools page by page."""
         self._listing.start()
         cursor: str | None = None
         if client.server_capabilities.tools is None:
@@ -417,7 +416,6 @@ def _is_connection_loss(failure: Exception | None) -> bool:
 
 
 def _first_error(error: Exception | None) -> Exception | None:
-    """Return the first error of a group."""
     while isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)
         error = group.exceptions[0]

@@ -162,8 +162,6 @@ class PendingCall(Generic[T]):
 
 
 class PendingCalls:
-    """All pending calls of one server."""
-
     def __init__(self) -> None:
         self.last_used = 0.0
         """When a call last ended."""

@@ -237,7 +237,8 @@ class SessionPaths:
             path = f"{self._home}{path[1:]}"
         found = os.path.normpath(self.cwd(scope) / path)
         found = f"/{found.lstrip('/')}"
-        if len(_encode_path(found)) >= MAX_PATH or _longest_name(found) > MAX_NAME:
+        names = map(_encode_path, found.split("/"))
+        if len(_encode_path(found)) >= MAX_PATH or any(len(name) > MAX_NAME for name in names):
             raise ToolError(f"the path is too long: {one_line(path, 100)}")
         return self._map_tmp(Path(found), scope)
 
@@ -385,10 +386,6 @@ def _encode_path(path: str) -> bytes:
         return os.fsencode(path)
     except UnicodeEncodeError as error:
         raise ToolError("the path contains characters that file names cannot have.") from error
-
-
-def _longest_name(path: str) -> int:
-    return max(len(_encode_path(name)) for name in path.split("/"))
 
 
 def _identity(stat: os.stat_result) -> FileIdentity:

@@ -53,7 +53,12 @@ class SendMessage:
             posted = await self._sender.send(ctx.scope, arguments.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
-        statuses = [_status_of(result) for result in posted]
+        statuses = [
+            TargetStatus(target=result.target, status="queued")
+            if result.key
+            else TargetStatus(target=result.target, status="failed", error=result.reason)
+            for result in posted
+        ]
         done = any(result.key for result in posted)
         shown = ", ".join(result.target for result in posted if result.key) or "nowhere"
         return ToolOutput.text(
@@ -74,9 +79,3 @@ class SendMessage:
             foreign=ctx.foreign,
         )
         await require_approval(ctx, request)
-
-
-def _status_of(posted: TargetResult) -> TargetStatus:
-    if posted.key:
-        return TargetStatus(target=posted.target, status="queued")
-    return TargetStatus(target=posted.target, status="failed", error=posted.reason)

@@ -72,7 +72,9 @@ class Todo:
         items = self._lists.get(ctx.scope.session) or []
         if not isinstance(arguments.todos, UnsetType):
             items = _merge_items(items if arguments.merge else [], arguments.todos)
-        answer = encode_result(TodoResult(items, _summary(items)))
+        counts = Counter(item.status for item in items)
+        summary = TodoSummary(len(items), *(counts[status] for status in get_args(Status)))
+        answer = encode_result(TodoResult(items, summary))
         if len(answer) > MAX_LIST:
             raise ToolError(f"todo: the list is longer than {MAX_LIST:,} characters.")
         self._lists.put(ctx.scope.session, items)
@@ -114,8 +116,3 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
     if len(kept) > MAX_ITEMS:
         raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out completed items.")
     return list(kept.values())
-
-
-def _summary(items: list[TodoItem]) -> TodoSummary:
-    counts = Counter(item.status for item in items)
-    return TodoSummary(len(items), *(counts[status] for status in get_args(Status)))

@@ -172,10 +172,16 @@ class ToolSearch:
         asked = self._arguments.decode(args)
         if not asked.query.strip():
             raise ToolError(f"{SEARCH_TOOL}: `query` is empty; say what you want to do.")
-        most = min(asked.limit or self._limits.default, self._limits.maximum)
-        found = _within_answer(
-            [_hit(spec) for spec in self._ranking.best(asked.query, max(most, 1))]
-        )
+        limit = min(asked.limit or self._limits.default, self._limits.maximum)
+        hits = [
+            ToolHit(
+                name=spec.name,
+                description=one_line(spec.description, MAX_DESCRIPTION),
+                parameters=spec.schema,
+            )
+            for spec in self._ranking.best(asked.query, max(limit, 1))
+        ]
+        found = _within_answer(hits)
         answer = ToolHits(tools=found, searched=len(self._specs), note=self._note(found) or UNSET)
         return ToolOutput.text(encode_result(answer), shown=", ".join(hit.name for hit in found))
 
@@ -201,14 +207,6 @@ class ToolProxy:
             f"{PROXY_TOOL}: unknown tool {shown!r}.",
             hint=f"Look for it with {SEARCH_TOOL} and use the exact name.",
         )
-
-
-def _hit(spec: ToolSpec) -> ToolHit:
-    return ToolHit(
-        name=spec.name,
-        description=one_line(spec.description, MAX_DESCRIPTION),
-        parameters=spec.schema,
-    )
 
 
 def _within_answer(hits: Sequence[ToolHit]) -> list[ToolHit]:

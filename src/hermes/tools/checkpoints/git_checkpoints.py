@@ -75,8 +75,6 @@ class CheckpointDeps(Struct, frozen=True, kw_only=True):
 
 
 class _CommitMessage(Struct, frozen=True, kw_only=True):
-    """The JSON in a commit message."""
-
     checkpoint: Checkpoint
     roots: list[TreeRoot]
 
@@ -98,7 +96,8 @@ class GitCheckpoints:
     async def checkpoint_before(self, scope: Scope) -> str:
         workspace = Path(scope.workspace)
         async with self._lock(scope.workspace):
-            if self._runs.get(scope.run) or self._is_paused(workspace):
+            paused_until = self._paused.get(workspace) or float("-inf")
+            if self._runs.get(scope.run) or self._deps.clock.monotonic() < paused_until:
                 return ""
             self._runs.put(scope.run, value=True)
             try:
@@ -134,10 +133,6 @@ class GitCheckpoints:
     def _lock(self, workspace: str) -> anyio.Lock:
         """Serialize work on a workspace: its checkpoints share an index."""
         return self._locks.setdefault(workspace, anyio.Lock())
-
-    def _is_paused(self, workspace: Path) -> bool:
-        until = self._paused.get(workspace)
-        return until is not None and self._deps.clock.monotonic() < until
 
     async def _take(
         self, workspace: str, session: str, *, run: str = "", reason: str = ""

@@ -284,7 +284,6 @@ def printable_name(name: str) -> str:
 
 
 def remove_stale_lock(index: Path, now: float) -> None:
-    """Remove the lock of a git that was killed."""
     lock = index.with_name(f"{index.name}.lock")
     try:
         if now - lock.stat().st_mtime > STALE_LOCK_SECONDS:

@@ -1,6 +1,6 @@
 """The `execute_code` tool: run a Python program in the sandbox that can call other tools."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 from hermes.kit.clock import Clock
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.sandbox import Confinement, Process, ProcessSpec, Sandbox
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.tool import CallTool, ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
@@ -47,8 +47,6 @@ MAX_STDERR = 10_000
 KEPT_FACTOR = 4
 """Multiple of the shown output that is kept while the program runs."""
 MAX_LINE = 8_000_000
-
-CallTool = Callable[[str, Raw], Awaitable[ToolOutput]]
 
 
 class ChildMessage(Struct, frozen=True):
@@ -230,11 +228,10 @@ class ExecuteCode:
         began = self._deps.clock.monotonic()
         try:
             with record_fetches(self._deps.provenance, foreign, MAX_BACKGROUND) as files:
-                calls = _CallProvenance(files)
-                async with self._deps.sandbox.open(
-                    self._process_spec(folder, ctx.scope, confinement)
-                ) as process:
-                    program = RunningProgram(process, _limited_tools(ctx, calls), self._deps.calls)
+                tools = _ProgramTools(ctx, files)
+                spec = self._process_spec(folder, ctx.scope, confinement)
+                async with self._deps.sandbox.open(spec) as process:
+                    program = RunningProgram(process, tools.call, self._deps.calls)
                     with anyio.move_on_after(self._deps.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
@@ -245,8 +242,8 @@ class ExecuteCode:
         output = self._output(program, took, late=limit.cancelled_caught)
         return structs.replace(
             output,
-            foreign=foreign.shown or calls.foreign,
-            unverified=foreign.unverified or calls.unverified,
+            foreign=foreign.shown or tools.foreign,
+            unverified=foreign.unverified or tools.unverified,
         )
 
     def _provenance(
@@ -317,34 +314,30 @@ class ExecuteCode:
         return self._deps.redact(strip_controls(text))
 
 
-class _CallProvenance:
-    """Records whether a tool gave the program untrusted content, which it may write into files."""
+class _ProgramTools:
+    """The turn's tools, restricted to what a program that waits for answers can use.
 
-    def __init__(self, files: FetchRecorder) -> None:
+    Records whether they gave it untrusted content, which it may write into files.
+    """
+
+    def __init__(self, ctx: ToolContext, files: FetchRecorder) -> None:
+        self._ctx = ctx
         self._files = files
         self.foreign = False
         self.unverified = False
 
-    def note(self, output: ToolOutput) -> ToolOutput:
-        self.unverified |= output.unverified
-        if output.foreign:
-            self.foreign = True
-            self._files.start()
-        return output
-
-
-def _limited_tools(ctx: ToolContext, calls: _CallProvenance) -> CallTool:
-    """Return the turn's tools, restricted to what a program that waits for answers can use."""
-
-    async def call(name: str, args: Raw) -> ToolOutput:
+    async def call(self, name: str, args: Raw) -> ToolOutput:
         if name not in CALLABLE_TOOLS:
             raise ToolError(f"{name} cannot be called from a program.")
         given = msgspec.json.decode(args, type=dict[str, Raw])
         if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
             raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
-        return calls.note(await ctx.call_tool(name, args))
-
-    return call
+        output = await self._ctx.call_tool(name, args)
+        self.unverified |= output.unverified
+        if output.foreign:
+            self.foreign = True
+            self._files.start()
+        return output
 
 
 def _check(code: str) -> None:

@@ -108,23 +108,17 @@ class FileEditor:
         untrusted = ctx.foreign or sources.untrusted or sources.quoted
         if ctx.scope.role is not Role.OWNER or untrusted:
             return WriteProvenance(foreign=instructions)
-        return WriteProvenance(
-            foreign=self._mostly_untrusted(instructions, whole=whole),
-            trusted=instructions,
-            whole=whole,
-        )
+        # Parts of a file that others wrote may remain.
+        foreign = [
+            one for one in instructions if not whole and not self.provenance.may_instruct(one)
+        ]
+        return WriteProvenance(foreign=frozenset(foreign), trusted=instructions, whole=whole)
 
     def _record_untrusted_work(self, workspace: Path, paths: Collection[Path]) -> None:
         """Record untrusted work in a folder: it may become an instruction file later."""
         beyond = (path.parent for path in paths if not path.is_relative_to(workspace))
         for folder in dict.fromkeys([workspace, *beyond]):
             self.provenance.record_untrusted_work(folder)
-
-    def _mostly_untrusted(self, paths: Collection[Path], *, whole: bool) -> frozenset[Path]:
-        """Return the files that remain mostly what others wrote."""
-        if whole:
-            return NO_PATHS
-        return frozenset(path for path in paths if not self.provenance.may_instruct(path))
 
     async def lint(self, lint: LintResult, path: Path, text: str, before: str | None) -> LintResult:
         """Run an external checker if the built-in one does not know the language."""

@@ -97,7 +97,8 @@ class FolderInstructions:
         except msgspec.MsgspecError:
             return ""
         paths = [arguments.path, *_PATCHED_FILE.findall(arguments.patch)]
-        shown = self._shown_in(scope.session)
+        known = (self._shown.get((scope.session, name)) or () for name in self._tools)
+        shown = {folder for folders in known for folder in folders}
         try:
             found = await self._threads.run(partial(self._find_new, scope, paths, shown))
         except (ToolError, OSError):
@@ -145,9 +146,6 @@ class FolderInstructions:
         }
         self._tools.add(tool)
         self._shown.put(key, seen)
-
-    def _shown_in(self, session: str) -> set[str]:
-        return {one for tool in self._tools for one in self._shown.get((session, tool)) or ()}
 
     def _remember(self, session: str, tool: str, folders: Sequence[str]) -> None:
         self._tools.add(tool)

@@ -123,8 +123,6 @@ def nearest_lines(text: str, old: str) -> str:
 
 
 class ComparisonBudget:
-    """Limits the comparisons of one search."""
-
     def __init__(self, pairs: int) -> None:
         self._left = pairs
 

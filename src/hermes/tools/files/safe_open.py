@@ -128,7 +128,6 @@ class OpenFolder:
         os.replace(old, new, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def link(self, old: str, new: str) -> None:
-        """Create a hard link in the same folder."""
         handle = self._handle
         os.link(old, new, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
 

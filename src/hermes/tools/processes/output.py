@@ -45,7 +45,6 @@ class ProcessOutput:
         return self._keep(self._cleaner.add(self._decoder.decode(data)))
 
     def finish(self) -> str:
-        """End the output and return what was held back."""
         last = self._cleaner.add(self._decoder.decode(b"", final=True))
         text = self._keep(last + self._cleaner.finish())
         if self._handle is not None:
@@ -194,7 +193,6 @@ class OutputWatch:
         return self._patterns
 
     def matches(self, text: str) -> list[str]:
-        """Return the lines that contain a pattern."""
         if not any(pattern in text for pattern in self._patterns):
             return []
         return [line for line in text.splitlines() if any(one in line for one in self._patterns)]

@@ -99,7 +99,6 @@ def from_record(record: StateRecord) -> BackgroundProcess:
 
 
 def end_notice(record: BackgroundProcess) -> str:
-    """Return the report of a process's end."""
     return _notice(record, _end_sentence(record), record.output)
 
 

@@ -173,7 +173,6 @@ class ProcessRegistry:
         return live.record
 
     async def end_all(self, owner: ProcessOwner, source: str) -> int:
-        """End all processes of a session."""
         running = (live for live in self._processes.values() if not live.ended.is_set())
         processes = [live for live in running if live.record.belongs_to(owner)]
         async with anyio.create_task_group() as group:
@@ -369,7 +368,6 @@ class ProcessRegistry:
                 return
 
     async def _store_with_notice(self, record: BackgroundProcess, key: str, text: str) -> None:
-        """Store the record and its notice in one commit."""
         writes: list[Write] = []
         scope = record.scope
         if text and scope.later:

@@ -296,7 +296,6 @@ class FileProvenance:
         return any(real.is_relative_to(folder) for folder in self._own)
 
     def times(self) -> FetchTimes:
-        """Return the known times of fetches."""
         return self._log.times()
 
     def is_unverified_entry(

@@ -71,7 +71,6 @@ class _DiskScan:
         self._clean: set[Path] = set()
 
     def reads_operands(self, commands: Sequence[Sequence[str]], folder: Path) -> bool:
-        """Judge commands that read only their operands."""
         for name, *args in commands:
             if name == "cd":
                 if not args:
