@@ -79,7 +79,7 @@ def test_null_is_ignored_and_numbers_may_be_text():
             b'{"path":"x","pth":1}',
             "unknown parameter `pth`. Known: path, limit, mode, items, title.",
         ),
-        (b"[1]", "the arguments must be a JSON object"),
+        (b"[1]", "the arguments must be a JSON object."),
     ],
 )
 def test_invalid_arguments_are_explained(raw: bytes, message: str):

@@ -2,6 +2,7 @@
 
 import stat as modes
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -69,39 +70,29 @@ class Patch:
             )
         if arguments.mode == "patch" or (arguments.patch and not arguments.old_string):
             operations = parse_patch(arguments.patch)
-            names = _named_paths(operations)
+            names, shown = _named_paths(operations), arguments.patch
             if len(names) > MAX_FILES:
                 raise ToolError(f"patch: more than {MAX_FILES} files in one patch.")
-            files = {
-                name: await self._editor.resolve_writable(ctx, name, "patch", arguments.patch)
-                for name in names
-            }
-
-            def work() -> _PreparedPatch:
-                return _apply(operations, files, self._drafts(ctx))
+            prepare = partial(_apply, operations)
         else:
             _check(arguments)
-            shown = _preview(arguments)
-            files = {
-                arguments.path: await self._editor.resolve_writable(
-                    ctx, arguments.path, "patch", shown
-                )
-            }
+            names, shown = [arguments.path], _preview(arguments)
+            prepare = partial(_replace, arguments)
+        files = {
+            name: await self._editor.resolve_writable(ctx, name, "patch", shown) for name in names
+        }
 
-            def work() -> _PreparedPatch:
-                return _replace(files[arguments.path], arguments, self._drafts(ctx))
+        def work() -> _PreparedPatch:
+            return prepare(files, Drafts(self._editor.paths.blocked_for(ctx.scope).forbids))
 
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.threads.run(work)
             text, paths = arguments.patch or arguments.new_string, [*files.values()]
             provenance = await self._editor.provenance_of(ctx, paths, text, whole=False)
-            provenance = self._with_others(provenance, paths, moves=MOVE in arguments.patch)
+            provenance = self._keep_untrusted(provenance, paths, moves=MOVE in arguments.patch)
             return await self._write(done, paths[0], ctx.scope, provenance)
 
-    def _drafts(self, ctx: ToolContext) -> Drafts:
-        return Drafts(self._editor.paths.blocked_for(ctx.scope).forbids)
-
-    def _with_others(
+    def _keep_untrusted(
         self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
         """Keep partly changed and moved files marked as untrusted if they were."""
@@ -168,7 +159,8 @@ def _check(arguments: PatchArgs) -> None:
         raise ToolError("patch: `old_string` and `new_string` are the same.")
 
 
-def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch:
+def _replace(arguments: PatchArgs, files: dict[str, Path], drafts: Drafts) -> _PreparedPatch:
+    path = files[arguments.path]
     draft = drafts.open(path)
     text, format_ = draft.require_text(), draft.text_format
     old, new = arguments.old_string, arguments.new_string

@@ -272,12 +272,12 @@ class ProvenanceLog:
 
     def _needed(self) -> list[ProvenanceNote]:
         """Return the notes to keep: others' work and rejected files are kept forever."""
-        refused = [structs.replace(note, file="") for note in self._rejected.values()]
+        rejected = [structs.replace(note, file="") for note in self._rejected.values()]
         return [
             *self._commands.values(),
             *self._untrusted_work.values(),
             *self._written.values(),
-            *refused,
+            *rejected,
             *self._rejected_paths.values(),
         ]
 
