@@ -23,8 +23,8 @@ from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session, SessionFilter
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script
-from hermes.tools.memory import MemoryDeps, MemoryTool
-from hermes.tools.skills import ManageDeps, SkillDeps, SkillManage, SkillsList, SkillView
+from hermes.tools.memory import MemoryTool
+from hermes.tools.skills import SkillDeps, SkillManage, SkillsList, SkillView
 from support.conversation import ConversationHarness, conversation_harness, fixed_price
 from support.turns import FakeTool, ToolBody
 
@@ -88,8 +88,8 @@ class LearningHarness:
         )
         return {
             **reading_tools(words),
-            "memory": MemoryTool(MemoryDeps(store=learning.memory_store)),
-            "skill_manage": SkillManage(ManageDeps(editor=learning.skill_editor)),
+            "memory": MemoryTool(learning.memory_store),
+            "skill_manage": SkillManage(learning.skill_editor),
             "skill_view": SkillView(skills),
             "skills_list": SkillsList(skills),
         }

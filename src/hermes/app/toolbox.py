@@ -118,8 +118,8 @@ class ToolFactory(Struct, frozen=True):
                     deps,
                     own_tmp=own_tmp,
                     network=network,
-                    elsewhere=runs_elsewhere(self.config.terminal, platform),
-                    far=remote_folder(self.config.terminal, platform),
+                    remote_programs=runs_elsewhere(self.config.terminal, platform),
+                    remote_folder=remote_folder(self.config.terminal, platform),
                 )
             )
         shell = tools_of(["terminal"])
@@ -132,7 +132,7 @@ class ToolFactory(Struct, frozen=True):
         path = self.env.get("PATH", "")
         return ToolDeps(
             sandbox=sandbox,
-            near=near,
+            local_sandbox=near,
             blobs=self.blobs,
             clock=self.clock,
             env=self.child_env(),
@@ -159,8 +159,8 @@ class ToolFactory(Struct, frozen=True):
             instruction_folders=instruction_folders(self.home),
             startup_files=[*map(Path, startup_files(user_home(self.env)))],
             is_executed_by_git=self._is_executed,
-            fetched=self.home.cache / "fetched",
-            vouched=self.home.cache / "vouched",
+            fetch_log=self.home.cache / "fetched",
+            trust_file=self.home.cache / "vouched",
             trusted_folders=[self.home.cache / "sandbox", self.home.path / "plans"],
             output_limits=output_limits(self.config),
         )

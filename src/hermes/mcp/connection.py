@@ -49,9 +49,9 @@ SESSION_TERMINATED = "Session terminated"
 
 
 class ReconnectPolicy(Struct, frozen=True, kw_only=True):
-    """When to reconnect, refuse calls and refresh the tool list; times are in seconds.
+    """When to reconnect, reject calls and refresh the tool list; times are in seconds.
 
-    - `max_failures`: failures in a row after which calls are refused for `refuse_seconds`.
+    - `max_failures`: failures in a row after which calls are rejected for `cooldown`.
     - `backoff`: delay between attempts; after `attempts` they are `parked_delay` apart.
     - `stable_seconds`: uptime after which a lost connection does not count as a failure.
     - `refresh_interval`, `max_refresh_interval`: between refreshes of a changing tool list.
@@ -130,11 +130,8 @@ class McpConnection:
 
     def wake(self) -> None:
         # Current waiters keep their event: they wait for the same connection.
-        if (
-            self._client is None
-            and self.settled.is_set()
-            and self.state is not ConnectionState.CLOSED
-        ):
+        disconnected = self._client is None and self.state is not ConnectionState.CLOSED
+        if disconnected and self.settled.is_set():
             self.settled = anyio.Event()
         self._connect_requested.set()
 
@@ -154,7 +151,7 @@ class McpConnection:
     async def call(
         self, work: Callable[[Client], Awaitable[T]], ask_person: AskPerson | None = None
     ) -> T:
-        """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or refused."""
+        """Raises `ConnectionLost`, `CallTimedOut`, or `ToolError` if unavailable or rejected."""
         caller = PendingCall[T](ask_person)
         # A pending call keeps the connection from idling.
         with self._pending_calls.track(caller):
@@ -212,16 +209,13 @@ class McpConnection:
         return self._client, self._group
 
     def _unavailable_text(self) -> str:
-        trouble = self.problem or "it is still connecting"
-        return f"The MCP server {self.server.name} is unavailable: {trouble}."
+        problem = self.problem or "it is still connecting"
+        return f"The MCP server {self.server.name} is unavailable: {problem}."
 
     async def _connect_once(self) -> bool:
         """Connect and stay until the end; return whether to reconnect."""
-        self.state, self.problem, self._stderr = (
-            ConnectionState.CONNECTING,
-            "",
-            self._new_stderr_log(),
-        )
+        self.state, self.problem = ConnectionState.CONNECTING, ""
+        self._stderr = self._new_stderr_log()
         self._lost_event, self._tools_changed = anyio.Event(), anyio.Event()
         self._lost = False
         try:
@@ -264,10 +258,10 @@ class McpConnection:
             self.settled.set()
 
     async def _wait_before_retry(self) -> None:
-        patience = self._deps.reconnect
-        parked = self._failures > patience.attempts
-        delay = patience.parked_delay if parked else patience.backoff.delay(self._failures)
-        self._next_attempt = anyio.current_time() + min(delay, patience.cooldown)
+        policy = self._deps.reconnect
+        parked = self._failures > policy.attempts
+        delay = policy.parked_delay if parked else policy.backoff.delay(self._failures)
+        self._next_attempt = anyio.current_time() + min(delay, policy.cooldown)
         with anyio.move_on_after(delay):
             await self._connect_requested.wait()
         self._connect_requested = anyio.Event()
@@ -335,7 +329,6 @@ class McpConnection:
         return StderrLog(self._deps.redact, partial(self._deps.log_stderr, self.server.name))
 
     async def _list_tools(self, client: Client) -> ToolSpecs:
-        """List the tools page by page."""
         self._listing.start()
         cursor: str | None = None
         if client.server_capabilities.tools is None:
@@ -357,10 +350,8 @@ class McpConnection:
 
         A restarted server has lost the subscription and may have other tools.
         """
-        patience, pause = (
-            self._deps.reconnect,
-            Backoff(base=1.0, cap=self._deps.reconnect.max_refresh_interval),
-        )
+        policy = self._deps.reconnect
+        pause = Backoff(base=1.0, cap=policy.max_refresh_interval)
         attempt = 0
         while True:
             began = anyio.current_time()
@@ -377,13 +368,13 @@ class McpConnection:
                 if attempt or _is_connection_loss(error):
                     self._drop()
                 return
-            attempt = 1 if anyio.current_time() - began >= patience.stable_seconds else attempt + 1
+            attempt = 1 if anyio.current_time() - began >= policy.stable_seconds else attempt + 1
             await anyio.sleep(pause.delay(attempt))
 
     async def _refresh_tools(self, client: Client) -> None:
         """Refresh the list after a change, less often if it changes all the time."""
-        patience = self._deps.reconnect
-        calm = patience.refresh_interval
+        policy = self._deps.reconnect
+        interval = policy.refresh_interval
         while True:
             await self._tools_changed.wait()
             self._tools_changed = anyio.Event()
@@ -396,11 +387,9 @@ class McpConnection:
                 if found != self.tools:
                     self.tools = found
                     self._publish_tools()
-            await anyio.sleep(calm)
-            again = self._tools_changed.is_set()
-            calm = (
-                min(2 * calm, patience.max_refresh_interval) if again else patience.refresh_interval
-            )
+            await anyio.sleep(interval)
+            longer = min(2 * interval, policy.max_refresh_interval)
+            interval = longer if self._tools_changed.is_set() else policy.refresh_interval
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -427,7 +416,6 @@ def _is_connection_loss(failure: Exception | None) -> bool:
 
 
 def _first_error(error: Exception | None) -> Exception | None:
-    """Return the first error of a group."""
     while isinstance(error, ExceptionGroup):
         group = cast("ExceptionGroup[Exception]", error)
         error = group.exceptions[0]

@@ -31,7 +31,7 @@ _NUMBERS = (
 )  # fmt: skip
 _FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
 _NOT_AT_TOP_LEVEL = frozenset({"anyOf", "oneOf", "allOf", "not", "enum", "const", "default"})
-"""Keywords providers refuse at the top level; the server checks them anyway."""
+"""Keywords that providers reject at the top level; the server checks them anyway."""
 
 
 class UnusableSchema(Exception):
@@ -170,7 +170,6 @@ def _check_reference(whole: object, reference: str) -> None:
 
 
 def _is_short_scalar(value: object) -> bool:
-    """Whether it is a single, short value."""
     if isinstance(value, str):
         return len(value) <= MAX_TEXT
     return value is None or isinstance(value, bool) or _is_number(value)
@@ -186,10 +185,6 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(NAME_PATTERN.fullmatch(value))
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_pattern(value: object) -> bool:
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         return False
@@ -202,7 +197,7 @@ def _is_pattern(value: object) -> bool:
 
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
     **dict.fromkeys(_NUMBERS, _is_number),
-    **dict.fromkeys(_FLAGS, _is_flag),
+    **dict.fromkeys(_FLAGS, lambda value: isinstance(value, bool)),
     "const": _is_short_scalar,
     "default": _is_short_scalar,
     "format": _is_name,

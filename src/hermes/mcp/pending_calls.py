@@ -1,4 +1,4 @@
-"""Answer a server's questions (elicitation) by asking the user, field by field."""
+"""A server's pending calls: deadlines, unanswered calls, and its questions to the user."""
 
 import math
 import re
@@ -162,8 +162,6 @@ class PendingCall(Generic[T]):
 
 
 class PendingCalls:
-    """All pending calls of one server."""
-
     def __init__(self) -> None:
         self.last_used = 0.0
         """When a call last ended."""

@@ -37,7 +37,10 @@ class ActingTools:
         self._names: NamesByServer | None = {} if path is None else _load_names(path)
 
     def note(self, server: str, names: Collection[str]) -> None:
-        if self._names is None or not self._has_new_names(self._names, server, names):
+        if self._names is None:
+            return
+        known = self._names.get(server, frozenset())
+        if len(known) > MAX_REMEMBERED or known.issuperset(names):
             return
         if self._path is not None:
             # Another process may have written since.
@@ -55,10 +58,6 @@ class ActingTools:
             return True
         names = self._names.get(server, frozenset())
         return name in names or len(names) > MAX_REMEMBERED
-
-    def _has_new_names(self, known: NamesByServer, server: str, names: Collection[str]) -> bool:
-        ours = known.get(server, frozenset())
-        return len(ours) <= MAX_REMEMBERED and not ours.issuperset(names)
 
 
 def _load_names(path: Path) -> NamesByServer | None:

@@ -1,8 +1,9 @@
-"""Convert a server's answer to a tool result with text and images."""
+"""Offer an MCP server's tools with approvals and limits, and convert its answers."""
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -141,6 +142,7 @@ def _adds_content(structured: object, texts: Sequence[str]) -> bool:
 
 
 ServerCall = Callable[[Client, dict[str, Any], ToolContext], Awaitable[ToolOutput]]
+ServerReader = Callable[[ResultReader, Client, dict[str, Any], ToolContext], Awaitable[ToolOutput]]
 OUTCOME_UNKNOWN = "It is not known whether it took effect: check before repeating it."
 MAX_LISTED = 200
 MAX_PROGRESS = 300
@@ -150,11 +152,15 @@ PROGRESS_INTERVAL = 0.5
 
 def server_tools(connection: McpConnection, results: ResultReader) -> list[Tool]:
     """Return the server's current tools, and readers for its resources and prompts."""
-    found: list[Tool] = []
-    for name, (seal, spec) in connection.tools.items():
-        found.append(McpTool(connection, spec, _call_tool(name, results), seal))
-    found += [McpTool(connection, spec, work) for spec, work in _reader_tools(connection, results)]
-    return found
+    tools = [
+        McpTool(connection, spec, partial(_call_tool, results, name), seal)
+        for name, (seal, spec) in connection.tools.items()
+    ]
+    readers = [
+        McpTool(connection, spec, partial(read, results))
+        for spec, read in _reader_tools(connection)
+    ]
+    return [*tools, *readers]
 
 
 class McpTool:
@@ -201,16 +207,15 @@ class McpTool:
         )
 
 
-def _call_tool(name: str, reading: ResultReader) -> ServerCall:
-    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        progress = _ProgressReporter(ctx)
-        async with background_tasks() as group:
-            group.start_soon(progress.report_periodically)
-            result = await client.call_tool(name, arguments, progress_callback=progress.on_progress)
-        await progress.report_latest()
-        return await reading.tool_output(result)
-
-    return work
+async def _call_tool(
+    results: ResultReader, name: str, client: Client, arguments: dict[str, Any], ctx: ToolContext
+) -> ToolOutput:
+    progress = _ProgressReporter(ctx)
+    async with background_tasks() as group:
+        group.start_soon(progress.report_periodically)
+        result = await client.call_tool(name, arguments, progress_callback=progress.on_progress)
+    await progress.report_latest()
+    return await results.tool_output(result)
 
 
 class _ProgressReporter:
@@ -245,42 +250,29 @@ class _ProgressReporter:
         )
 
 
-def _reader_tools(
-    link: McpConnection, reading: ResultReader
-) -> Iterator[tuple[ToolSpec, ServerCall]]:
-    server, has = link.server, link.capabilities
-    if has.resources is not None and server.resources:
-        yield (
-            _reader_spec(server, "list_resources", "List the resources of this server."),
-            _list_resources(reading),
-        )
+def _reader_tools(connection: McpConnection) -> Iterator[tuple[ToolSpec, ServerReader]]:
+    server, offered = connection.server, connection.capabilities
+    if offered.resources is not None and server.resources:
+        text = "List the resources of this server."
+        yield _reader_spec(server, "list_resources", text), _list_resources
         text = "Read one of its resources."
-        yield (
-            _reader_spec(server, "read_resource", text, {"uri": "string"}),
-            _read_resource(reading),
-        )
-    if has.prompts is not None and server.prompts:
-        yield (
-            _reader_spec(server, "list_prompts", "List the prompts of this server."),
-            _list_prompts(reading),
-        )
+        yield _reader_spec(server, "read_resource", text, uri="string"), _read_resource
+    if offered.prompts is not None and server.prompts:
+        text = "List the prompts of this server."
+        yield _reader_spec(server, "list_prompts", text), _list_prompts
         text = "Get one of its prompts, as text to consider."
-        takes = {"name": "string", "arguments": "object"}
-        yield _reader_spec(server, "get_prompt", text, takes), _get_prompt(reading)
+        spec = _reader_spec(server, "get_prompt", text, name="string", arguments="object")
+        yield spec, _get_prompt
 
 
-def _reader_spec(
-    server: ServerConfig, name: str, text: str, parameters: Mapping[str, str] | None = None
-) -> ToolSpec:
-    parameters = parameters or {}
-    required = [name_ for name_, kind in parameters.items() if kind == "string"]
+def _reader_spec(server: ServerConfig, tool: str, text: str, **parameters: str) -> ToolSpec:
     return ToolSpec(
-        name=server.tool_name(name),
-        description=describe_tool(server, name, text),
+        name=server.tool_name(tool),
+        description=describe_tool(server, tool, text),
         schema={
             "type": "object",
-            "properties": {name_: {"type": kind} for name_, kind in parameters.items()},
-            "required": required,
+            "properties": {name: {"type": kind} for name, kind in parameters.items()},
+            "required": [name for name, kind in parameters.items() if kind == "string"],
         },
         effect=Effect.READ,
         timeout=server.max_call_seconds,
@@ -290,44 +282,37 @@ def _reader_spec(
     )
 
 
-def _list_resources(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        found = (await client.list_resources()).resources[:MAX_LISTED]
-        lines = [
-            f"{resource.uri}  {resource.name}  {resource.description or ''}".rstrip()
-            for resource in found
-        ]
-        return await reading.content_output(_text_blocks("\n".join(lines) or "None."))
-
-    return work
+async def _list_resources(
+    results: ResultReader, client: Client, arguments: dict[str, Any], ctx: ToolContext
+) -> ToolOutput:
+    found = (await client.list_resources()).resources[:MAX_LISTED]
+    lines = (f"{one.uri}  {one.name}  {one.description or ''}".rstrip() for one in found)
+    return await results.content_output(_text_blocks("\n".join(lines) or "None."))
 
 
-def _read_resource(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        found = await client.read_resource(_required_text(arguments, "uri"))
-        blocks = [types.EmbeddedResource(resource=content) for content in found.contents]
-        return await reading.content_output(blocks)
-
-    return work
-
-
-def _list_prompts(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        found = (await client.list_prompts()).prompts[:MAX_LISTED]
-        lines = [f"{prompt.name}  {prompt.description or ''}".rstrip() for prompt in found]
-        return await reading.content_output(_text_blocks("\n".join(lines) or "None."))
-
-    return work
+async def _read_resource(
+    results: ResultReader, client: Client, arguments: dict[str, Any], ctx: ToolContext
+) -> ToolOutput:
+    found = await client.read_resource(_required_text(arguments, "uri"))
+    blocks = [types.EmbeddedResource(resource=content) for content in found.contents]
+    return await results.content_output(blocks)
 
 
-def _get_prompt(reading: ResultReader) -> ServerCall:
-    async def work(client: Client, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        values: dict[str, object] = arguments.get("arguments") or {}
-        texts = {key: str(value) for key, value in values.items()}
-        found = await client.get_prompt(_required_text(arguments, "name"), texts)
-        return await reading.content_output([message.content for message in found.messages])
+async def _list_prompts(
+    results: ResultReader, client: Client, arguments: dict[str, Any], ctx: ToolContext
+) -> ToolOutput:
+    found = (await client.list_prompts()).prompts[:MAX_LISTED]
+    lines = (f"{prompt.name}  {prompt.description or ''}".rstrip() for prompt in found)
+    return await results.content_output(_text_blocks("\n".join(lines) or "None."))
 
-    return work
+
+async def _get_prompt(
+    results: ResultReader, client: Client, arguments: dict[str, Any], ctx: ToolContext
+) -> ToolOutput:
+    values: dict[str, object] = arguments.get("arguments") or {}
+    texts = {key: str(value) for key, value in values.items()}
+    found = await client.get_prompt(_required_text(arguments, "name"), texts)
+    return await results.content_output([message.content for message in found.messages])
 
 
 def _required_text(arguments: dict[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Log what a server writes to stderr, redacted."""
+"""Connect to a server through a sandboxed process's pipes or over HTTP, and log its stderr."""
 
 import logging
 import re
@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterator,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeAlias, TypeVar
@@ -80,12 +79,12 @@ class StderrLog:
         lines = [line for line in self._redact(text).splitlines() if line.strip()]
         if lines:
             self.last_line = one_line(escape_controls(lines[-1]), MAX_SHOWN_ERROR)
-            await self._keep("\n".join(piece for line in lines for piece in _split_line(line)))
-
-
-def _split_line(line: str) -> Iterator[str]:
-    for start in range(0, len(line), MAX_LINE):
-        yield line[start : start + MAX_LINE]
+            pieces = (
+                line[start : start + MAX_LINE]
+                for line in lines
+                for start in range(0, len(line), MAX_LINE)
+            )
+            await self._keep("\n".join(pieces))
 
 
 log = logging.getLogger(__name__)
@@ -351,8 +350,6 @@ async def _filter_messages(
 
 
 class _LimitedTransport(httpx2.AsyncHTTPTransport):
-    """Limits the size of answers and events."""
-
     def __init__(self, stderr: StderrLog) -> None:
         super().__init__()
         self._stderr = stderr

@@ -19,7 +19,7 @@ from hermes.ports.store import Blobs, Store
 from hermes.ports.tool import Tool
 from hermes.schema.scope import Scope
 from hermes.tools.tool_io import DEFAULT_LIMITS, OutputLimits
-from hermes.tools.tool_wrappers import LazyTool, load_specs
+from hermes.tools.tool_wrappers import CheckpointedTool, LazyTool, RedactedTool, load_specs
 
 T = TypeVar("T")
 TYPE_CHECKING = False
@@ -66,14 +66,14 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
       secret, so that files can be edited. Defaults to `redact`.
     - `processes`: registry of background processes.
     - `network`: whether commands have network access without an approval.
-    - `near`: sandbox on this machine, for reading local files when commands run remotely.
-    - `elsewhere`: commands run where other programs are installed.
-    - `far`: initial folder of commands that do not see this machine's files.
+    - `local_sandbox`: sandbox on this machine, for reading local files when commands run remotely.
+    - `remote_programs`: commands run where other programs are installed.
+    - `remote_folder`: initial folder of commands that do not see this machine's files.
     - `private_files`: the user's files that need an approval to be read.
     - `instruction_folders`, `startup_files`, `is_executed_by_git`: what needs an approval to be
       written: folders that instruct the agent, startup files, what the user's git executes.
-    - `fetched`: file that records when commands fetched something.
-    - `vouched`: file that records which instruction files the owner trusts.
+    - `fetch_log`: file that records when commands fetched something.
+    - `trust_file`: file that records which instruction files the owner trusts.
     - `trusted_folders`: folders outside the workspace whose content counts as the owner's.
     """
 
@@ -91,9 +91,9 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     redact_file: Callable[[str], str] | None = None
     processes: "ProcessRegistry | None" = None
     network: bool = False
-    near: Sandbox | None = None
-    elsewhere: bool = False
-    far: str = ""
+    local_sandbox: Sandbox | None = None
+    remote_programs: bool = False
+    remote_folder: str = ""
     checkpoints: Checkpoints | None = None
     node: str | None = None
     private_files: Sequence[Path] = ()
@@ -110,8 +110,8 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
     message_sender: MessageSender | None = None
     own_tmp: Callable[[str], Path | None] = lambda principal: None
     tmp_folders: Sequence[Path] | None = None
-    fetched: Path | None = None
-    vouched: Path | None = None
+    fetch_log: Path | None = None
+    trust_file: Path | None = None
     trusted_folders: Sequence[Path] = ()
     output_limits: OutputLimits = DEFAULT_LIMITS
 
@@ -119,10 +119,13 @@ class ToolDeps(Struct, frozen=True, kw_only=True):
 def build_tools(deps: ToolDeps) -> dict[str, Tool]:
     """Return the tools by name, in the order they are listed to the model."""
     specs = load_specs()
-    tools: list[Tool] = [LazyTool(specs[name], make) for name, make in _builders(deps).items()]
+    tools: dict[str, Tool] = {
+        name: LazyTool(specs[name], make) for name, make in _builders(deps).items()
+    }
     if deps.checkpoints is not None:
-        tools = _with_checkpoints(tools, deps.checkpoints)
-    return {tool.spec.name: tool for tool in tools}
+        for name in CHECKPOINTED_TOOLS & tools.keys():
+            tools[name] = CheckpointedTool(tools[name], deps.checkpoints)
+    return tools
 
 
 def load_all_tools(deps: ToolDeps) -> dict[str, Tool]:
@@ -133,28 +136,25 @@ def load_all_tools(deps: ToolDeps) -> dict[str, Tool]:
 def _builders(deps: ToolDeps) -> "Mapping[str, Callable[[], Tool]]":
     """Map each available tool to its constructor."""
     make = _ToolBuilder(deps)
-    found: dict[str, Callable[[], Tool]] = {
-        "terminal": make.terminal,
-        **({"process": make.process} if deps.processes else {}),
-        "read_file": make.read_file,
-        "write_file": make.write_file,
-        "patch": make.patch,
-        "search_files": make.search_files,
-        **({"execute_code": make.execute_code} if deps.python else {}),
-        **({"delegate_task": make.delegate_task} if deps.delegator else {}),
-        "todo": make.todo,
-        "clarify": make.clarify,
-    }
-    if deps.message_sender is not None:
-        found["send_message"] = make.send_message
-    if deps.learning is not None:
-        found["memory"] = make.memory
-        found["skills_list"] = make.skills_list
-        found["skill_view"] = make.skill_view
-        found["skill_manage"] = make.skill_manage
-    if deps.store is not None:
-        found["session_search"] = make.session_search
-    return found
+    builders: tuple[tuple[str, Callable[[], Tool], object], ...] = (
+        ("terminal", make.terminal, True),
+        ("process", make.process, deps.processes),
+        ("read_file", make.read_file, True),
+        ("write_file", make.write_file, True),
+        ("patch", make.patch, True),
+        ("search_files", make.search_files, True),
+        ("execute_code", make.execute_code, deps.python),
+        ("delegate_task", make.delegate_task, deps.delegator),
+        ("todo", make.todo, True),
+        ("clarify", make.clarify, True),
+        ("send_message", make.send_message, deps.message_sender),
+        ("memory", make.memory, deps.learning),
+        ("skills_list", make.skills_list, deps.learning),
+        ("skill_view", make.skill_view, deps.learning),
+        ("skill_manage", make.skill_manage, deps.learning),
+        ("session_search", make.session_search, deps.store),
+    )
+    return {name: build for name, build, needed in builders if needed is not None}
 
 
 class _ToolBuilder:
@@ -217,13 +217,11 @@ class _ToolBuilder:
 
     def write_file(self) -> Tool:
         from hermes.tools.files.write import WriteFile
-        from hermes.tools.tool_wrappers import RedactedTool
 
         return self._with_instructions(RedactedTool(WriteFile(self._editor), self._redact_file))
 
     def patch(self) -> Tool:
         from hermes.tools.files.patch import Patch
-        from hermes.tools.tool_wrappers import RedactedTool
 
         return self._with_instructions(
             RedactedTool(Patch(self._editor, self._redact_file), self._redact_file)
@@ -259,7 +257,9 @@ class _ToolBuilder:
                 paths=self._command_paths,
                 redact=deps.redact,
                 clock=deps.clock,
-                python=_remote_python if deps.elsewhere else _require(deps.python),
+                python=(lambda folder: "python3")
+                if deps.remote_programs
+                else _require(deps.python),
                 parameters=parameters,
                 timeout=deps.code_timeout,
                 calls=deps.code_calls,
@@ -289,12 +289,10 @@ class _ToolBuilder:
         return Clarify()
 
     def memory(self) -> Tool:
-        from hermes.tools.memory import MemoryDeps, MemoryTool
+        from hermes.tools.memory import MemoryTool
 
         learning = _require(self._deps.learning)
-        return MemoryTool(
-            MemoryDeps(store=learning.memory_store(), needs_approval=learning.memory_needs_approval)
-        )
+        return MemoryTool(learning.memory_store(), learning.memory_needs_approval)
 
     def skills_list(self) -> Tool:
         from hermes.tools.skills import SkillsList
@@ -307,12 +305,10 @@ class _ToolBuilder:
         return SkillView(self._skills)
 
     def skill_manage(self) -> Tool:
-        from hermes.tools.skills import ManageDeps, SkillManage
+        from hermes.tools.skills import SkillManage
 
         learning = _require(self._deps.learning)
-        return SkillManage(
-            ManageDeps(editor=learning.skill_editor(), needs_approval=learning.skills_need_approval)
-        )
+        return SkillManage(learning.skill_editor(), learning.skills_need_approval)
 
     def session_search(self) -> Tool:
         from hermes.tools.session_search import SessionSearch
@@ -337,14 +333,14 @@ class _ToolBuilder:
         """The paths commands use; they may be on another machine than the files."""
         from hermes.tools.paths import RemotePaths
 
-        return RemotePaths(self._deps.far) if self._deps.far else self._paths
+        return RemotePaths(self._deps.remote_folder) if self._deps.remote_folder else self._paths
 
     @property
     def _shell(self) -> "Shell":
         from hermes.tools.terminal.shell import remote_shell
 
         shell = self._deps.shell
-        return remote_shell(shell.startup_files) if self._deps.elsewhere else shell
+        return remote_shell(shell.startup_files) if self._deps.remote_programs else shell
 
     @cached_property
     def _seen_files(self) -> "SeenFiles":
@@ -360,7 +356,7 @@ class _ToolBuilder:
 
         deps = self._deps
         own = (*deps.instruction_folders, deps.spill_folder, *deps.trusted_folders, *TMP_FOLDERS)
-        return FileProvenance(deps.clock, deps.fetched, own, TrustStore(deps.vouched))
+        return FileProvenance(deps.clock, deps.fetch_log, own, TrustStore(deps.trust_file))
 
     def _with_instructions(self, tool: Tool) -> Tool:
         from hermes.tools.files.folder_instructions import InstructedTool
@@ -387,7 +383,7 @@ class _ToolBuilder:
         deps, shell = self._deps, self._deps.shell
         syntax = SyntaxChecker(self._local_sandbox, shell.path if shell.bash else None, deps.node)
         return FileEditor(
-            self._paths, self._seen_files, self._threads, syntax, deps.locks, self._provenance
+            self._paths, self._seen_files, self._threads, self._provenance, syntax, deps.locks
         )
 
     @cached_property
@@ -404,27 +400,14 @@ class _ToolBuilder:
 
     @property
     def _local_sandbox(self) -> Sandbox:
-        return self._deps.near or self._deps.sandbox
+        return self._deps.local_sandbox or self._deps.sandbox
 
     @property
     def _redact_file(self) -> Callable[[str], str]:
         return self._deps.redact_file or self._deps.redact
 
 
-def _remote_python(folder: Path) -> str:
-    return "python3"
-
-
 def _require(given: "T | None") -> "T":
     if given is None:
         raise ValueError("a tool was built without a required dependency")
     return given
-
-
-def _with_checkpoints(tools: Sequence[Tool], checkpoints: Checkpoints) -> list[Tool]:
-    from hermes.tools.tool_wrappers import CheckpointedTool
-
-    return [
-        CheckpointedTool(one, checkpoints) if one.spec.name in CHECKPOINTED_TOOLS else one
-        for one in tools
-    ]

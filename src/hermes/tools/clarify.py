@@ -6,8 +6,8 @@ from msgspec import Meta, Raw, Struct
 
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_CHOICES = 4
 MAX_QUESTION = 2_000
@@ -30,15 +30,9 @@ class Clarify:
 
     def __init__(self) -> None:
         self._arguments = Arguments(self.name, ClarifyArgs)
-        # Changes nothing, but as a write it is never arguments in parallel with another question.
-        self.spec = ToolSpec(
-            self.name,
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=30.0,
-            toolset="clarify",
-            asks=True,
+        # It changes nothing, but a write never runs in parallel with another question.
+        self.spec = self._arguments.spec(
+            __file__, Effect.WRITE, timeout=30.0, toolset="clarify", asks=True
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -46,10 +40,10 @@ class Clarify:
         question = arguments.question.strip()
         choices = [one.strip() for one in arguments.choices if one.strip()]
         if not question or len(question) > MAX_QUESTION:
-            raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters")
+            raise ToolError(f"clarify: `question` must have 1 to {MAX_QUESTION} characters.")
         if len(choices) > MAX_CHOICES or any(len(one) > MAX_CHOICE for one in choices):
             raise ToolError(
-                f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters"
+                f"clarify: at most {MAX_CHOICES} `choices` of at most {MAX_CHOICE} characters."
             )
         answer = await ctx.ask_person(question, choices)
         if answer is None:

@@ -1,7 +1,6 @@
 """The `delegate_task` tool: give work to subagents, in the background where possible."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
@@ -11,8 +10,8 @@ from hermes.ports.delegation import Delegator, Task, TaskReport, TaskStatus
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
 from hermes.schema.scope import InheritedLimits, Role, Scope, policy_platform
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_TASKS = 10
 MAX_SECONDS = 6 * 3600.0
@@ -57,13 +56,8 @@ class DelegateTask:
         self._delegator = delegator
         self._summary = max_summary
         self._arguments = Arguments(self.name, DelegateArgs)
-        self.spec = ToolSpec(
-            self.name,
-            load_description(f"{Path(__file__).parent}/delegate_task"),
-            self._arguments.schema,
-            Effect.OUTSIDE,
-            timeout=MAX_SECONDS,
-            toolset="delegation",
+        self.spec = self._arguments.spec(
+            __file__, Effect.OUTSIDE, timeout=MAX_SECONDS, toolset="delegation"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:

@@ -13,7 +13,7 @@ from hermes.kit.mounts import Mounts
 from hermes.kit.text import one_line
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope, principal_digest
-from hermes.tools.files.safe_open import path_blocked, resolve
+from hermes.tools.files.safe_open import path_blocked, resolve, resolve_or_same
 
 MAX_SESSIONS = 512
 MAX_PATH = 4_096
@@ -44,7 +44,7 @@ class ProtectedPaths(Struct, frozen=True):
 
 def require_path(path: str) -> None:
     if not path.strip() or "\0" in path:
-        raise ToolError("the path is empty or contains a NUL character")
+        raise ToolError("the path is empty or contains a NUL character.")
 
 
 def principal_folder(folder: Path, principal: str) -> Path:
@@ -85,7 +85,7 @@ class PathPatterns:
             self.by_folder.setdefault(folder, {})[last] = None
 
     def longest_match(self, parts: Sequence[str]) -> int:
-        """Return the length of the longest pattern that is the path or a parent of it, else 0."""
+        """Return the length of the longest pattern that is the path or a parent of it, or 0."""
         found, nodes = 0, [self._root]
         for depth, name in enumerate(parts, 1):
             nodes = [one for node in nodes for one in node.matching(name)]
@@ -153,7 +153,7 @@ class BlockedPaths:
             self._folders.append(path)
 
     def covers(self, real: Path) -> bool:
-        """Match a path without symlinks, also under the names other mounts give it."""
+        """Match a path without symlinks, even under the names other mounts give it."""
         return any(self._covers(one.parts) for one in (real, *self._second_names(real)))
 
     def _second_names(self, real: Path) -> Iterator[Path]:
@@ -174,7 +174,7 @@ class BlockedPaths:
         return hard_linked and self._has_inside(_identity(stat))
 
     def _has_inside(self, wanted: FileIdentity) -> bool:
-        """Also true when there are too many files to compare: better refuse than leak a secret."""
+        """True if there are too many files to compare: better block a file than leak a secret."""
         compared = 0
         for folder in self._folders:
             for found in _identities(folder):
@@ -185,7 +185,7 @@ class BlockedPaths:
 
 
 class SessionPaths:
-    """The working folder of each session, and the rules for reading and writing files.
+    """The working directory of each session, and the rules for reading and writing files.
 
     - `home`: the folder `~` stands for.
     - `protected`: files and folders no tool may open; names may contain `*` (`state.db*`).
@@ -220,14 +220,14 @@ class SessionPaths:
         self._folders: LruMap[str, Path] = LruMap(MAX_SESSIONS)
 
     def cwd(self, scope: Scope) -> Path:
-        """Return the session's working folder, or its workspace if that folder is gone."""
+        """Return the session's working directory, or its workspace if that folder is gone."""
         folder = self._folders.get(scope.session)
         if folder is not None and is_folder(folder):
             return folder
         return Path(scope.workspace)
 
     def set_folder(self, session: str, folder: Path | None) -> None:
-        """Set the working folder; None resets it to the workspace."""
+        """Set the working directory; None resets it to the workspace."""
         self._folders.keep(session, folder)
 
     def resolve(self, scope: Scope, path: str) -> Path:
@@ -237,7 +237,8 @@ class SessionPaths:
             path = f"{self._home}{path[1:]}"
         found = os.path.normpath(self.cwd(scope) / path)
         found = f"/{found.lstrip('/')}"
-        if len(_encode_path(found)) >= MAX_PATH or _longest_name(found) > MAX_NAME:
+        names = map(_encode_path, found.split("/"))
+        if len(_encode_path(found)) >= MAX_PATH or any(len(name) > MAX_NAME for name in names):
             raise ToolError(f"the path is too long: {one_line(path, 100)}")
         return self._map_tmp(Path(found), scope)
 
@@ -262,13 +263,13 @@ class SessionPaths:
     def blocked(
         self, principal: str = "", workspace: str = "", *, private: bool = False
     ) -> BlockedPaths:
-        """Return what is blocked for a principal, with `private` also the private files.
+        """Return what is blocked for a principal, with `private` including the private files.
 
         Without a principal nothing is opened.
         """
         opened = [
             *self._opened(principal),
-            *([_resolve_or_same(Path(workspace))] if workspace else ()),
+            *([resolve_or_same(Path(workspace))] if workspace else ()),
         ]
         names = [self._protected, self._private] if private else [self._protected]
         return BlockedPaths(names, opened)
@@ -284,7 +285,7 @@ class SessionPaths:
         return real
 
     def is_protected(self, path: Path, blocked: BlockedPaths | None = None) -> bool:
-        """Also true for paths that cannot be resolved."""
+        """True for paths that cannot be resolved."""
         try:
             return _is_blocked(real_path(path), blocked or self.blocked())
         except ToolError:
@@ -297,9 +298,9 @@ class SessionPaths:
         `EXECUTED_NAMES`, sensitive paths, startup files, and in the user's home for hidden, new and
         top-level files, as for commands. A workspace at `/` allows nothing.
         """
-        workspace = _resolve_or_same(Path(scope.workspace))
+        workspace = resolve_or_same(Path(scope.workspace))
         tmp = self._own_tmp(scope.principal)
-        temporary = self._temporary if tmp is None else (_resolve_or_same(tmp),)
+        temporary = self._temporary if tmp is None else (resolve_or_same(tmp),)
         free = (workspace, *temporary) if workspace.parts[1:] else temporary
         root = next((folder for folder in free if real.is_relative_to(folder)), None)
         if root is None or not EXECUTED_NAMES.isdisjoint(real.relative_to(root).parts):
@@ -308,7 +309,7 @@ class SessionPaths:
             return True
         if any(real.is_relative_to(folder) for folder in self._instruction_folders):
             return True
-        if tmp is not None and root == _resolve_or_same(tmp):
+        if tmp is not None and root == resolve_or_same(tmp):
             return False
         starts = (start for start in self._startup_files if start.is_relative_to(root))
         return any(real.is_relative_to(start) for start in starts) or self._is_home_entry(
@@ -317,7 +318,7 @@ class SessionPaths:
 
     def _is_home_entry(self, root: Path, real: Path) -> bool:
         """Whether it is a hidden, new or top-level entry of the home."""
-        home = _resolve_or_same(self._home)
+        home = resolve_or_same(self._home)
         if not real.is_relative_to(home) or root.is_relative_to(home / _first_part(real, home)):
             return False
         first = _first_part(real, home)
@@ -327,11 +328,11 @@ class SessionPaths:
 
     def contains_home(self, scope: Scope) -> bool:
         """Whether the workspace is the user's home or contains it."""
-        return _resolve_or_same(self._home).is_relative_to(_resolve_or_same(Path(scope.workspace)))
+        return resolve_or_same(self._home).is_relative_to(resolve_or_same(Path(scope.workspace)))
 
 
 def is_folder(path: Path) -> bool:
-    """Also false if the system cannot tell: a shell's folder can be deeper than `MAX_PATH`."""
+    """False if the system cannot tell: a shell's folder can be deeper than `MAX_PATH`."""
     try:
         return path.is_dir()
     except OSError:
@@ -343,10 +344,10 @@ def real_path(path: Path) -> Path:
     try:
         return resolve(path)
     except FileNotFoundError:
-        raise ToolError(f"{path} cannot be resolved: a link in it is broken") from None
+        raise ToolError(f"{path} cannot be resolved: a link in it is broken.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"{path}: {reason}") from error
+        raise ToolError(f"{path}: {reason}.") from error
 
 
 def _with_real_parents(paths: Sequence[Path]) -> list[Path]:
@@ -363,13 +364,6 @@ def _is_blocked(real: Path, now: BlockedPaths) -> bool:
         return now.forbids(real.lstat())
     except OSError:
         return False
-
-
-def _resolve_or_same(path: Path) -> Path:
-    try:
-        return resolve(path)
-    except (OSError, ToolError):
-        return path
 
 
 def _is_repository_config(root: Path, real: Path) -> bool:
@@ -391,11 +385,7 @@ def _encode_path(path: str) -> bytes:
     try:
         return os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ToolError("the path contains characters that file names cannot have") from error
-
-
-def _longest_name(path: str) -> int:
-    return max(len(_encode_path(name)) for name in path.split("/"))
+        raise ToolError("the path contains characters that file names cannot have.") from error
 
 
 def _identity(stat: os.stat_result) -> FileIdentity:
@@ -438,7 +428,7 @@ class RemotePaths:
         return self._folders.get(scope.session) or self._initial
 
     def set_folder(self, session: str, folder: Path | None) -> None:
-        """Set the working folder; None resets it to the initial one."""
+        """Set the working directory; None resets it to the initial one."""
         self._folders.keep(session, folder)
 
     def resolve(self, scope: Scope, path: str) -> Path:

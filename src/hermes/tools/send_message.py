@@ -8,8 +8,8 @@ from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.message_sender import MessageSender, TargetResult
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError, UsageError
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_TEXT = 20_000
 
@@ -36,13 +36,8 @@ class SendMessage:
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
         self._arguments = Arguments(self.name, SendArgs)
-        self.spec = ToolSpec(
-            self.name,
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.OUTSIDE,
-            timeout=60.0,
-            toolset="messaging",
+        self.spec = self._arguments.spec(
+            __file__, Effect.OUTSIDE, timeout=60.0, toolset="messaging"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -58,7 +53,12 @@ class SendMessage:
             posted = await self._sender.send(ctx.scope, arguments.target, text)
         except UsageError as error:
             raise ToolError(f"send_message: {error}", hint=error.hint) from error
-        statuses = [_status_of(result) for result in posted]
+        statuses = [
+            TargetStatus(target=result.target, status="queued")
+            if result.key
+            else TargetStatus(target=result.target, status="failed", error=result.reason)
+            for result in posted
+        ]
         done = any(result.key for result in posted)
         shown = ", ".join(result.target for result in posted if result.key) or "nowhere"
         return ToolOutput.text(
@@ -78,12 +78,4 @@ class SendMessage:
             reaching=Isolation.BEYOND,
             foreign=ctx.foreign,
         )
-        decision = await ctx.request_approval(request)
-        if not decision.allowed:
-            raise ToolError(f"send_message: {decision.why}")
-
-
-def _status_of(posted: TargetResult) -> TargetStatus:
-    if posted.key:
-        return TargetStatus(target=posted.target, status="queued")
-    return TargetStatus(target=posted.target, status="failed", error=posted.reason)
+        await require_approval(ctx, request)

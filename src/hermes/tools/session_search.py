@@ -14,8 +14,8 @@ from hermes.schema.errors import NotFound, ToolError
 from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Trust, User, text_of
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import SearchHit, Session, SessionFilter, StoredMessage
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_RESULTS = 10
 MAX_WINDOW = 20
@@ -24,6 +24,7 @@ CONTEXT_MESSAGES = 2
 MAX_MESSAGE = 1_500
 """Characters of one message."""
 _MAX_HITS = 60
+_ROLES = {User: "user", Assistant: "assistant", Result: "tool"}
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -99,13 +100,8 @@ class SessionSearch:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._arguments = Arguments(self.name, SearchArgs)
-        self.spec = ToolSpec(
-            self.name,
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.READ,
-            timeout=30.0,
-            toolset="session_search",
+        self.spec = self._arguments.spec(
+            __file__, Effect.READ, timeout=30.0, toolset="session_search"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -184,7 +180,7 @@ def _best_per_session(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 async def _found_session(archive: SessionArchive, hit: SearchHit) -> tuple[FoundSession, bool]:
     """Return the session as shown, and whether untrusted content may have influenced it."""
-    session: Session = hit.session
+    session = hit.session
     rows = await archive.messages(session.id)
     index = next((n for n, row in enumerate(rows) if row.seq == hit.seq), 0)
     first, last = max(0, index - CONTEXT_MESSAGES), index + CONTEXT_MESSAGES + 1
@@ -213,7 +209,7 @@ def _has_untrusted(session: Session, rows: Sequence[StoredMessage]) -> bool:
 
 
 def _has_unverified(rows: Sequence[StoredMessage]) -> bool:
-    """Judged over all earlier messages: an answer may repeat unverified content."""
+    """Judged over all earlier messages: an answer may repeat untrusted content."""
     return any(
         _is_untrusted(row.message) or (isinstance(row.message, Result) and row.message.unverified)
         for row in rows
@@ -242,17 +238,7 @@ def _index_of(rows: Sequence[StoredMessage], message: str) -> int:
 def _found_message(row: StoredMessage) -> FoundMessage:
     message = row.message
     text = head_and_tail(_text(message), MAX_MESSAGE)
-    return FoundMessage(id=message.id, role=_role(message), text=text, at=row.at)
-
-
-def _role(message: Message) -> str:
-    match message:
-        case User():
-            return "user"
-        case Assistant():
-            return "assistant"
-        case Result():
-            return "tool"
+    return FoundMessage(id=message.id, role=_ROLES[type(message)], text=text, at=row.at)
 
 
 def _text(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""The `skills_list` and `skill_view` tools."""
+"""The `skills_list`, `skill_view` and `skill_manage` tools."""
 
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -31,8 +31,8 @@ from hermes.learning.skills.usage import SkillUsageLog
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_FILES = 200
 MAX_SHOWN = 100_000
@@ -71,7 +71,7 @@ class SkillsList:
     def __init__(self, deps: SkillDeps) -> None:
         self._deps = deps
         self._arguments = Arguments(self.name, ListArgs)
-        self.spec = _spec(self.name, self._arguments.schema)
+        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0, toolset="skills")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         wanted = self._arguments.decode(args).category.strip().lower()
@@ -131,7 +131,7 @@ class SkillView:
     def __init__(self, deps: SkillDeps) -> None:
         self._deps = deps
         self._arguments = Arguments(self.name, ViewArgs)
-        self.spec = _spec(self.name, self._arguments.schema)
+        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0, toolset="skills")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -205,18 +205,12 @@ def fill_placeholders(body: str, skill: Skill, session: str) -> str:
 
 
 def _setup_note(missing: MissingRequirements) -> str:
-    parts = (
-        [f"set {', '.join(missing.variables)} in the .env file of the Hermes home"]
-        if missing.variables
-        else []
-    )
-    parts += [f"install {', '.join(missing.programs)}"] if missing.programs else []
+    parts: list[str] = []
+    if missing.variables:
+        parts.append(f"set {', '.join(missing.variables)} in the .env file of the Hermes home")
+    if missing.programs:
+        parts.append(f"install {', '.join(missing.programs)}")
     return f"Before it works here: {'; '.join(parts)}."
-
-
-def _spec(name: str, schema: dict[str, object]) -> ToolSpec:
-    text = load_description(f"{Path(__file__).parent}/{name}")
-    return ToolSpec(name, text, schema, Effect.READ, timeout=30.0, toolset="skills")
 
 
 class ManageResult(Struct, frozen=True, kw_only=True):
@@ -226,27 +220,17 @@ class ManageResult(Struct, frozen=True, kw_only=True):
     done: bool | UnsetType = UNSET
 
 
-class ManageDeps(Struct, frozen=True, kw_only=True):
-    """`needs_approval`: whether every change needs the owner's decision."""
-
-    editor: SkillEditor
-    needs_approval: Callable[[], bool] = lambda: False
-
-
 class SkillManage:
     name = "skill_manage"
 
-    def __init__(self, deps: ManageDeps) -> None:
-        self._deps = deps
+    def __init__(
+        self, editor: SkillEditor, needs_approval: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`needs_approval`: whether the owner decides about every change."""
+        self._editor = editor
+        self._needs_approval = needs_approval
         self._arguments = Arguments(self.name, SkillRequest)
-        self.spec = ToolSpec(
-            self.name,
-            load_description(f"{Path(__file__).parent}/skill_manage"),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=60.0,
-            toolset="skills",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="skills")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -254,18 +238,15 @@ class SkillManage:
         why = f"absorbed into {arguments.absorbed_into}" if arguments.absorbed_into else ""
         by = Authorship(author=provenance.author, origin=provenance.origin, why=why)
         try:
-            if await self._is_refused(arguments, by):
+            # In a turn the user may want it now; a background review must not repeat it.
+            creates = arguments.action == "create" and by.author is Author.REVIEW
+            if creates and await self._editor.was_rejected(arguments.name):
                 raise ToolError("skill_manage: the user undid this before. Do not repeat it.")
-            if self._deps.needs_approval() or provenance.doubtful:
+            if self._needs_approval() or provenance.doubtful:
                 return await self._ask(arguments, by, provenance, ctx)
             return await self._do(arguments, by, provenance)
         except HermesError as error:
             raise ToolError(f"skill_manage: {error}", hint=error.hint) from error
-
-    async def _is_refused(self, arguments: SkillRequest, by: Authorship) -> bool:
-        """Binds only background reviews: in a turn the user may want it now."""
-        creates = arguments.action == "create" and by.author is Author.REVIEW
-        return creates and await self._deps.editor.was_rejected(arguments.name)
 
     async def _ask(
         self,
@@ -276,7 +257,7 @@ class SkillManage:
     ) -> ToolOutput:
         """Ask the user if one is present; otherwise save the change as a proposal."""
         if not ctx.scope.attended or by.author is Author.REVIEW:
-            await propose_request(self._deps.editor, arguments, by)
+            await propose_request(self._editor, arguments, by)
             message = "Saved as a proposal: the user decides with /changes."
             answer = ManageResult(success=True, message=message, done=False)
             return ToolOutput.text(
@@ -289,15 +270,13 @@ class SkillManage:
             reason=provenance.note.strip(),
             foreign=provenance.doubtful,
         )
-        decision = await ctx.request_approval(request)
-        if not decision.allowed:
-            raise ToolError(f"skill_manage: {decision.why}")
+        await require_approval(ctx, request)
         return await self._do(arguments, by, provenance)
 
     async def _do(
         self, arguments: SkillRequest, by: Authorship, provenance: ChangeProvenance
     ) -> ToolOutput:
-        path = await perform_request(self._deps.editor, arguments, by)
+        path = await perform_request(self._editor, arguments, by)
         done = {"create": "created", "delete": "archived"}.get(arguments.action, "changed")
         message = f"Skill {arguments.name} {done}."
         answer = ManageResult(success=True, message=message, path=path or UNSET)

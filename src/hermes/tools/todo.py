@@ -1,7 +1,8 @@
 """The `todo` tool: a task list per session, restored from the transcript."""
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -10,8 +11,8 @@ from hermes.kit.lru_map import LruMap
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, text_of
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, earlier_results, encode_result, load_description
+from hermes.schema.tools import Effect
+from hermes.tools.tool_io import Arguments, earlier_results, encode_result
 
 MAX_SESSIONS = 512
 MAX_ITEMS = 200
@@ -64,21 +65,16 @@ class Todo:
         self._arguments = Arguments(self.name, TodoArgs)
         fields = self._arguments.schema["properties"]["todos"]["items"]["properties"]
         fields["id"] = {"type": "string"}
-        self.spec = ToolSpec(
-            self.name,
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=10.0,
-            toolset="todo",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=10.0, toolset="todo")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         items = self._lists.get(ctx.scope.session) or []
         if not isinstance(arguments.todos, UnsetType):
             items = _merge_items(items if arguments.merge else [], arguments.todos)
-        answer = encode_result(TodoResult(items, _summary(items)))
+        counts = Counter(item.status for item in items)
+        summary = TodoSummary(len(items), *(counts[status] for status in get_args(Status)))
+        answer = encode_result(TodoResult(items, summary))
         if len(answer) > MAX_LIST:
             raise ToolError(f"todo: the list is longer than {MAX_LIST:,} characters.")
         self._lists.put(ctx.scope.session, items)
@@ -108,11 +104,11 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
         old = kept.get(name)
         content = entry.content if isinstance(entry.content, str) else (old and old.content)
         if len(name) > MAX_ID:
-            raise ToolError(f"todo: an `id` may have at most {MAX_ID} characters")
+            raise ToolError(f"todo: an `id` may have at most {MAX_ID} characters.")
         if not content or not name:
-            raise ToolError(f"todo: the item {name!r} needs an `id` and a `content`")
+            raise ToolError(f"todo: the item {name!r} needs an `id` and a `content`.")
         if len(content) > MAX_CONTENT:
-            raise ToolError(f"todo: the item {name!r} is longer than {MAX_CONTENT} characters")
+            raise ToolError(f"todo: the item {name!r} is longer than {MAX_CONTENT} characters.")
         status = old.status if old else "pending"
         if not isinstance(entry.status, UnsetType):
             status = entry.status
@@ -120,10 +116,3 @@ def _merge_items(items: list[TodoItem], entries: list[TodoEntry]) -> list[TodoIt
     if len(kept) > MAX_ITEMS:
         raise ToolError(f"todo: at most {MAX_ITEMS} items.", hint="Leave out completed items.")
     return list(kept.values())
-
-
-def _summary(items: list[TodoItem]) -> TodoSummary:
-    counts = dict.fromkeys(("pending", "in_progress", "completed", "cancelled"), 0)
-    for item in items:
-        counts[item.status] += 1
-    return TodoSummary(len(items), **counts)

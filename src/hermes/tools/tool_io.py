@@ -8,8 +8,11 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
+from hermes.ports.approvals import ApprovalRequest
+from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Assistant, Message, Result, ToolCall
+from hermes.schema.tools import Effect, ToolSpec
 
 T = TypeVar("T", bound=Struct)
 
@@ -25,12 +28,19 @@ class Arguments(Generic[T]):
     Accepts `null` for "not given" and numbers as text, since models send both.
     """
 
-    def __init__(self, tool: str, kind: type[T], *, hint: str = "") -> None:
-        """`hint` is added to the error about an unknown parameter."""
+    def __init__(self, tool: str, kind: type[T]) -> None:
         self._tool = tool
-        self._hint = hint
         self._kind = kind
         self.schema = compact_schema(kind)
+
+    def spec(
+        self, module: str, effect: Effect, *, timeout: float, toolset: str = "", **flags: bool
+    ) -> ToolSpec:
+        """Return the tool's spec; its description is `<tool>.md` next to the module."""
+        text = Path(module).with_name(f"{self._tool}.md").read_text("utf-8").strip()
+        return ToolSpec(
+            self._tool, text, self.schema, effect, timeout=timeout, toolset=toolset, **flags
+        )
 
     def decode(self, args: Raw) -> T:
         """Raises `ToolError` naming the parameter and its expected type."""
@@ -39,23 +49,21 @@ class Arguments(Generic[T]):
         except (msgspec.DecodeError, RecursionError) as error:
             raise ToolError(f"{self._tool}: the arguments are not valid JSON: {error}") from error
         if not isinstance(given, dict):
-            raise ToolError(f"{self._tool}: the arguments must be a JSON object")
+            raise ToolError(f"{self._tool}: the arguments must be a JSON object.")
         fields = cast("dict[str, object]", given)
         present = {name: value for name, value in fields.items() if value is not None}
         try:
             return msgspec.convert(present, self._kind, strict=False)
         except msgspec.ValidationError as error:
-            raise self._refusal(str(error)) from error
+            raise self._argument_error(str(error)) from error
 
-    def _refusal(self, message: str) -> ToolError:
+    def _argument_error(self, message: str) -> ToolError:
         found = _ARGUMENT_PATH.search(message) or _FIELD_NAME.search(message)
         name = found[1] if found else ""
         properties: dict[str, dict[str, Any]] = self.schema["properties"]
         if name not in properties:
             known = ", ".join(properties)
-            return ToolError(
-                f"{self._tool}: unknown parameter `{name}`. Known: {known}.", hint=self._hint
-            )
+            return ToolError(f"{self._tool}: unknown parameter `{name}`. Known: {known}.")
         wanted = _describe_type(properties[name])
         if message.startswith("Object missing") and "$." not in message:
             return ToolError(f"{self._tool}: the parameter `{name}` ({wanted}) is missing.")
@@ -67,16 +75,18 @@ def encode_result(value: Struct) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def load_description(module: str) -> str:
-    """Read the tool description from the `.md` file next to the module."""
-    return Path(module).with_suffix(".md").read_text("utf-8").strip()
+async def require_approval(ctx: ToolContext, request: ApprovalRequest) -> str:
+    """Return why it was approved. Raises `ToolError` if it was denied."""
+    decision = await ctx.request_approval(request)
+    if not decision.allowed:
+        raise ToolError(f"{request.tool}: {decision.why}")
+    return decision.why
 
 
 def compact_schema(kind: type[Struct]) -> dict[str, Any]:
     """Return the JSON schema of a Struct without references, titles and defaults."""
     whole = msgspec.json.schema(kind)
     defs: dict[str, Any] = whole.get("$defs", {})
-
     return _shrink(defs[whole["$ref"].rpartition("/")[2]], defs)
 
 

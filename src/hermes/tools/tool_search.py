@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -15,7 +14,7 @@ from hermes.kit.text import one_line
 from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.tools import PROXY_TOOL, Effect, ToolSpec
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -125,7 +124,6 @@ MAX_ANSWER_BYTES = 24_000
 """Bytes of one answer; hits beyond it are listed without parameters."""
 MAX_DESCRIPTION = 600
 MAX_TOOLSETS = 300
-_FOLDER = Path(__file__).parent
 
 
 class SearchArgs(Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,14 +160,9 @@ class ToolSearch:
         self._specs = specs
         self._limits = limits
         self._arguments = Arguments(SEARCH_TOOL, SearchArgs)
-        text = load_description(f"{_FOLDER}/{SEARCH_TOOL}")
-        self.spec = ToolSpec(
-            SEARCH_TOOL,
-            f"{text} There are {len(specs)} more: {_toolset_counts(specs)}.",
-            self._arguments.schema,
-            Effect.READ,
-            timeout=30.0,
-        )
+        spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0)
+        more = f"There are {len(specs)} more: {_toolset_counts(specs)}."
+        self.spec = structs.replace(spec, description=f"{spec.description} {more}")
 
     @cached_property
     def _ranking(self) -> ToolRanking:
@@ -179,10 +172,16 @@ class ToolSearch:
         asked = self._arguments.decode(args)
         if not asked.query.strip():
             raise ToolError(f"{SEARCH_TOOL}: `query` is empty; say what you want to do.")
-        most = min(asked.limit or self._limits.default, self._limits.maximum)
-        found = _within_answer(
-            [_hit(spec) for spec in self._ranking.best(asked.query, max(most, 1))]
-        )
+        limit = min(asked.limit or self._limits.default, self._limits.maximum)
+        hits = [
+            ToolHit(
+                name=spec.name,
+                description=one_line(spec.description, MAX_DESCRIPTION),
+                parameters=spec.schema,
+            )
+            for spec in self._ranking.best(asked.query, max(limit, 1))
+        ]
+        found = _within_answer(hits)
         answer = ToolHits(tools=found, searched=len(self._specs), note=self._note(found) or UNSET)
         return ToolOutput.text(encode_result(answer), shown=", ".join(hit.name for hit in found))
 
@@ -199,13 +198,7 @@ class ToolProxy:
 
     def __init__(self) -> None:
         self._arguments = Arguments(PROXY_TOOL, CallArgs)
-        self.spec = ToolSpec(
-            PROXY_TOOL,
-            load_description(f"{_FOLDER}/{PROXY_TOOL}"),
-            self._arguments.schema,
-            Effect.READ,
-            timeout=30.0,
-        )
+        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         asked = self._arguments.decode(args)
@@ -214,14 +207,6 @@ class ToolProxy:
             f"{PROXY_TOOL}: unknown tool {shown!r}.",
             hint=f"Look for it with {SEARCH_TOOL} and use the exact name.",
         )
-
-
-def _hit(spec: ToolSpec) -> ToolHit:
-    return ToolHit(
-        name=spec.name,
-        description=one_line(spec.description, MAX_DESCRIPTION),
-        parameters=spec.schema,
-    )
 
 
 def _within_answer(hits: Sequence[ToolHit]) -> list[ToolHit]:

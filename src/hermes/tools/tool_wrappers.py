@@ -39,16 +39,10 @@ class LazyTool:
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         """Skip loading a tool that the session never used."""
-        if self._tool is None and not self._was_used(messages):
+        if self._tool is None and next(earlier_results(self.spec.name, messages), None) is None:
             return
         if isinstance(self.tool, SupportsRestore):
             self.tool.restore(session, messages)
-
-    def _was_used(self, messages: Sequence[Message]) -> bool:
-        return (
-            bool(messages)
-            and next(iter(earlier_results(self.spec.name, messages)), None) is not None
-        )
 
 
 def load_specs() -> Mapping[str, ToolSpec]:
@@ -61,20 +55,34 @@ def encode_specs(tools: Mapping[str, Tool]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(specs), indent=1) + b"\n"
 
 
-class RedactedTool:
-    """Redacts the output and errors of tools that quote files."""
+class ToolWrapper:
+    """A tool whose calls a subclass changes."""
 
-    def __init__(self, tool: Tool, redact: Callable[[str], str]) -> None:
+    def __init__(self, tool: Tool) -> None:
         self._tool = tool
-        self._redact = redact
 
     @property
     def spec(self) -> ToolSpec:
         return self._tool.spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
+        return await self._tool.run(args, ctx)
+
+    def restore(self, session: str, messages: Sequence[Message]) -> None:
+        if isinstance(self._tool, SupportsRestore):
+            self._tool.restore(session, messages)
+
+
+class RedactedTool(ToolWrapper):
+    """Redacts the output and errors of tools that quote files."""
+
+    def __init__(self, tool: Tool, redact: Callable[[str], str]) -> None:
+        super().__init__(tool)
+        self._redact = redact
+
+    async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         try:
-            output = await self._tool.run(args, ctx)
+            output = await super().run(args, ctx)
         except ToolError as error:
             raise ToolError(self._redact(str(error)), hint=self._redact(error.hint)) from None
         parts = tuple(
@@ -84,20 +92,12 @@ class RedactedTool:
         return structs.replace(output, parts=parts, shown=self._redact(output.shown))
 
 
-class CheckpointedTool:
+class CheckpointedTool(ToolWrapper):
     def __init__(self, tool: Tool, checkpoints: Checkpoints) -> None:
-        self._tool = tool
+        super().__init__(tool)
         self._checkpoints = checkpoints
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         if problem := await self._checkpoints.checkpoint_before(ctx.scope):
             await ctx.progress(problem)
-        return await self._tool.run(args, ctx)
-
-    def restore(self, session: str, messages: Sequence[Message]) -> None:
-        if isinstance(self._tool, SupportsRestore):
-            self._tool.restore(session, messages)
+        return await super().run(args, ctx)

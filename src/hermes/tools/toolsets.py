@@ -47,6 +47,6 @@ def tools_of(names: Iterable[str]) -> list[str]:
                 known = ", ".join(known_toolsets())
                 near = did_you_mean(name, known_toolsets())
                 hint = near or f"Known toolsets: {known}."
-                raise UsageError(f"unknown toolset {name!r}", hint=hint)
+                raise UsageError(f"Unknown toolset: {name}.", hint=hint)
             tools.update(dict.fromkeys(TOOLSETS[plain]))
     return list(tools)

@@ -93,7 +93,7 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("-z",), "Argument -z/--oneshot: expected one argument."),
         (("-z", "a", "--max-turns", "0"), "Argument --max-turns: '0' is not a number of steps."),
         (("-z", "a", "--cwd", "/nowhere"), "/nowhere is not a folder."),
-        (("-z", "a", "-t", "nope"), "unknown toolset 'nope'"),
+        (("-z", "a", "-t", "nope"), "Unknown toolset: nope."),
         (("-z", "a", "--image", "/nowhere.png"), "Cannot read /nowhere.png"),
         (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere is not a folder"),
         (("chat", "--frobnicate"), "Unknown flag --frobnicate."),

@@ -13,6 +13,7 @@ import pytest
 from msgspec import Raw
 from pypdf import PdfReader, PdfWriter
 
+from hermes.kit.clock import SystemClock
 from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
 from hermes.ports.tool import ToolContext
 from hermes.sandbox.local import LocalSandbox
@@ -25,6 +26,7 @@ from hermes.tools.files.documents import DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.anyio
@@ -63,6 +65,7 @@ class DocumentHarness:
             redact=lambda text: text.replace("topsecret", "[redacted]"),
             threads=ThreadRunner(),
             documents=DocumentReader(sandbox),
+            provenance=FileProvenance(SystemClock()),
         )
         self._tool = ReadFile(parts)
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext
 from hermes.sandbox.local import LocalSandbox
 from hermes.sandbox.spawner import Spawner
@@ -18,12 +19,14 @@ from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
 from hermes.store.blobs import FileBlobs
+from hermes.tools.files.documents import DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.patch import Patch
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.files.write import WriteFile
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.search.ripgrep import find_rg
 from hermes.tools.search.tool import SearchDeps, SearchFiles
 from hermes.tools.thread_runner import ThreadRunner
@@ -48,13 +51,24 @@ def attempt(world: TrapWorkspace) -> Iterator[Try]:
     """Return everything a call says, including errors. Every approval is denied."""
     places = SessionPaths(world.home, world.protected, temporary=())
     seen, aside = SeenFiles(), ThreadRunner()
-    editor = FileEditor(places, seen, aside)
+    provenance = FileProvenance(SystemClock())
+    editor = FileEditor(places, seen, aside, provenance)
     blobs = FileBlobs(world.root / "blobs")
     with Spawner() as spawner:
         sandbox = LocalSandbox(spawner)
-        reading = ReadDeps(paths=places, seen=seen, blobs=blobs, redact=str, threads=aside)
+        reading = ReadDeps(
+            paths=places,
+            seen=seen,
+            blobs=blobs,
+            redact=str,
+            threads=aside,
+            documents=DocumentReader(sandbox),
+            provenance=provenance,
+        )
         rg = find_rg("/usr/bin")
-        searching = SearchDeps(sandbox=sandbox, paths=places, rg=rg, redact=str)
+        searching = SearchDeps(
+            sandbox=sandbox, paths=places, rg=rg, redact=str, provenance=provenance
+        )
         tools = {
             "read_file": ReadFile(reading),
             "write_file": WriteFile(editor),

@@ -12,8 +12,8 @@ from hermes.learning.memory import MemoryLimits, MemoryStore
 from hermes.learning.skills.editor import Authorship
 from hermes.schema.messages import Result, ToolCall, text_of
 from hermes.testing.scripted_model import answer_script
-from hermes.tools.memory import MAX_REFUSALS, MemoryDeps, MemoryTool
-from hermes.tools.skills import ManageDeps, SkillDeps, SkillManage, SkillView
+from hermes.tools.memory import MAX_REJECTIONS, MemoryTool
+from hermes.tools.skills import SkillDeps, SkillManage, SkillView
 from support.learning import LearningHarness, learning_harness, make_call
 from support.turns import assistant_message
 
@@ -68,13 +68,13 @@ async def test_full_memory_shows_its_entries_a_limited_number_of_times(
 ) -> None:
     async with learning_harness(tmp_path) as one:
         notebook = MemoryStore(one.home, one.learning.ledger, MemoryLimits(20, 20), one.clock)
-        tools = {**one.tools, "memory": MemoryTool(MemoryDeps(store=notebook))}
+        tools = {**one.tools, "memory": MemoryTool(notebook)}
         one.talk.planner.tools = tools
         await use(one, make_call("memory", target="user", action="add", content="likes tea"))
         long = [make_call("memory", target="user", action="add", content="x" * 30 + str(n))
-                for n in range(MAX_REFUSALS)]  # fmt: skip
+                for n in range(MAX_REJECTIONS)]  # fmt: skip
         *early, last = await use(one, *long)
-        assert [one["current_entries"] for one in early] == [["likes tea"]] * (MAX_REFUSALS - 1)
+        assert [one["current_entries"] for one in early] == [["likes tea"]] * (MAX_REJECTIONS - 1)
         assert "Do not use it again" in last["error"]
         assert "current_entries" not in last
         assert one.files() == {"memories/USER.md": b"likes tea"}
@@ -85,12 +85,12 @@ async def test_changes_wait_for_approval_if_configured(
 ) -> None:
     async with learning_harness(tmp_path) as one:
         learning = one.learning
-        memory = MemoryDeps(store=learning.memory_store, needs_approval=lambda: True)
-        manage = ManageDeps(editor=learning.skill_editor, needs_approval=lambda: True)
+        memory = MemoryTool(learning.memory_store, lambda: True)
+        manage = SkillManage(learning.skill_editor, lambda: True)
         one.talk.planner.tools = {
             **one.tools,
-            "memory": MemoryTool(memory),
-            "skill_manage": SkillManage(manage),
+            "memory": memory,
+            "skill_manage": manage,
         }
         done = await use(
             one,

@@ -4,6 +4,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import encode
 
+from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Result, text_of
@@ -12,6 +13,7 @@ from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.editor import FileEditor
 from hermes.tools.files.patch import Patch
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_wrappers import RedactedTool
 
@@ -27,7 +29,8 @@ async def run(folder: Path, **args: str) -> tuple[str, str]:
     async def progress(text: str) -> None:
         pass
 
-    editor = FileEditor(SessionPaths(folder / "home"), SeenFiles(), ThreadRunner())
+    provenance = FileProvenance(SystemClock())
+    editor = FileEditor(SessionPaths(folder / "home"), SeenFiles(), ThreadRunner(), provenance)
     tool = RedactedTool(Patch(editor, masked), masked)
     context = ToolContext(Scope("p", "s", "r", str(folder)), "c", progress)
     output = await tool.run(Raw(encode(args)), context)

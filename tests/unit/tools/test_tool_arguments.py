@@ -23,7 +23,7 @@ class Args(Struct, forbid_unknown_fields=True):
     title: str = ""
 
 
-ARGUMENTS = Arguments("probe", Args, hint="Look twice.")
+ARGUMENTS = Arguments("probe", Args)
 
 
 def test_schema_is_compact_and_keeps_parameters_named_like_keywords():
@@ -79,16 +79,10 @@ def test_null_is_ignored_and_numbers_may_be_text():
             b'{"path":"x","pth":1}',
             "unknown parameter `pth`. Known: path, limit, mode, items, title.",
         ),
-        (b"[1]", "the arguments must be a JSON object"),
+        (b"[1]", "the arguments must be a JSON object."),
     ],
 )
 def test_invalid_arguments_are_explained(raw: bytes, message: str):
     with pytest.raises(ToolError) as caught:
         ARGUMENTS.decode(Raw(raw))
     assert str(caught.value) == f"probe: {message}"
-
-
-def test_hint_accompanies_an_unknown_parameter():
-    with pytest.raises(ToolError) as caught:
-        ARGUMENTS.decode(Raw(b'{"path":"x","background":true}'))
-    assert caught.value.hint == "Look twice."

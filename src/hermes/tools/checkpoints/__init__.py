@@ -1,1 +1,1 @@
-"""Save the files of a workspace in a shadow repository before they are changed."""
+"""Save a workspace's files in a shadow repository before they are changed."""

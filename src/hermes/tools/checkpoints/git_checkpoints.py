@@ -6,11 +6,10 @@ A checkpoint is a commit without parents under its own ref, so that each can be 
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import anyio
@@ -40,9 +39,6 @@ from hermes.tools.checkpoints.repository import (
     short_hash,
 )
 from hermes.tools.paths import SessionPaths
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +75,6 @@ class CheckpointDeps(Struct, frozen=True, kw_only=True):
 
 
 class _CommitMessage(Struct, frozen=True, kw_only=True):
-    """The JSON in a commit message."""
-
     checkpoint: Checkpoint
     roots: list[TreeRoot]
 
@@ -101,8 +95,9 @@ class GitCheckpoints:
 
     async def checkpoint_before(self, scope: Scope) -> str:
         workspace = Path(scope.workspace)
-        async with self._locked(scope.workspace):
-            if self._runs.get(scope.run) or self._is_paused(workspace):
+        async with self._lock(scope.workspace):
+            paused_until = self._paused.get(workspace) or float("-inf")
+            if self._runs.get(scope.run) or self._deps.clock.monotonic() < paused_until:
                 return ""
             self._runs.put(scope.run, value=True)
             try:
@@ -116,7 +111,7 @@ class GitCheckpoints:
         return ""
 
     async def take(self, workspace: str, session: str, reason: str = "") -> Checkpoint:
-        async with self._locked(workspace):
+        async with self._lock(workspace):
             return await self._take(workspace, session, reason=reason)
 
     async def list(self, workspace: str) -> Sequence[Checkpoint]:
@@ -124,32 +119,20 @@ class GitCheckpoints:
         return [stored.message.checkpoint for stored in await self._stored(short_hash(workspace))]
 
     async def restore(self, checkpoint: Checkpoint, session: str) -> RestoreResult:
-        async with self._locked(checkpoint.workspace):
-            stored = {
-                one.message.checkpoint.id: one
-                for one in await self._stored(short_hash(checkpoint.workspace))
-            }
-            then = stored.get(checkpoint.id)
-            if then is None:
-                raise UsageError("That checkpoint no longer exists.")
+        async with self._lock(checkpoint.workspace):
+            then = await self._find(checkpoint)
             before = await self._take(checkpoint.workspace, session, reason="before a rollback")
-            now = next(
-                one
-                for one in await self._stored(short_hash(checkpoint.workspace))
-                if one.message.checkpoint.id == before.id
-            )
-            return await self._restore(now, then)
+            return await self._restore(await self._find(before), then)
 
-    @asynccontextmanager
-    async def _locked(self, workspace: str) -> "AsyncGenerator[None]":
+    async def _find(self, checkpoint: Checkpoint) -> _StoredCheckpoint:
+        for stored in await self._stored(short_hash(checkpoint.workspace)):
+            if stored.message.checkpoint.id == checkpoint.id:
+                return stored
+        raise UsageError("That checkpoint no longer exists.")
+
+    def _lock(self, workspace: str) -> anyio.Lock:
         """Serialize work on a workspace: its checkpoints share an index."""
-        lock = self._locks.setdefault(workspace, anyio.Lock())
-        async with lock:
-            yield
-
-    def _is_paused(self, workspace: Path) -> bool:
-        until = self._paused.get(workspace)
-        return until is not None and self._deps.clock.monotonic() < until
+        return self._locks.setdefault(workspace, anyio.Lock())
 
     async def _take(
         self, workspace: str, session: str, *, run: str = "", reason: str = ""
@@ -205,7 +188,7 @@ class GitCheckpoints:
         write_atomic(projects / f"{project}.json", msgspec.json.encode(about))
 
     async def _stored(self, project: str = "") -> "list[_StoredCheckpoint]":
-        """Return the stored checkpoints, newest first, ignoring foreign refs."""
+        """Return the stored checkpoints, newest first, ignoring other refs."""
         where = f"{_REFS}/{project}" if project else _REFS
         form = "--format=%(refname)%00%(objectname)%00%(contents:subject)"
         raw = await self._git.data("for-each-ref", form, where)
@@ -277,7 +260,7 @@ class GitCheckpoints:
         keeping = self._deps.retention
         oldest = self._deps.clock.now() - timedelta(days=keeping.days)
         stored = await self._stored()
-        dropped = [one for one in stored if _is_old(one, oldest)]
+        dropped = [one for one in stored if one.message.checkpoint.at < oldest]
         own = [one for one in stored if one.ref.startswith(f"{_REFS}/{project}/")]
         dropped += [one for one in own[max(keeping.snapshots, 1) :] if one not in dropped]
         dropped = [one for one in dropped if one not in own[:1]]
@@ -316,10 +299,6 @@ class GitCheckpoints:
 
     async def _pack(self) -> None:
         await self._git.run("gc", "--quiet", "--prune=now")
-
-
-def _is_old(stored: _StoredCheckpoint, oldest: datetime) -> bool:
-    return stored.message.checkpoint.at < oldest
 
 
 def _project(stored: _StoredCheckpoint) -> str:

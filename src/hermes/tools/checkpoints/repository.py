@@ -1,4 +1,4 @@
-"""Run git on the shadow repository through the sandbox."""
+"""The shadow git repository: write the trees of a workspace, and restore files from them."""
 
 import os
 import re
@@ -284,7 +284,6 @@ def printable_name(name: str) -> str:
 
 
 def remove_stale_lock(index: Path, now: float) -> None:
-    """Remove the lock of a git that was killed."""
     lock = index.with_name(f"{index.name}.lock")
     try:
         if now - lock.stat().st_mtime > STALE_LOCK_SECONDS:

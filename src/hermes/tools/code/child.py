@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def relay_output(fd: int, name: str, send: SendMessage) -> threading.Thread:  # noqa: TID251 runs without hermes
-    """Send everything written to `fd`, also by child processes, as messages."""
+    """Send everything written to `fd`, even by child processes, as messages."""
     out, into = os.pipe()
     os.dup2(into, fd, inheritable=True)
     os.close(into)

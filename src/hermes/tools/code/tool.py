@@ -1,6 +1,6 @@
-"""Talk to a running program: relay its tool calls and collect its output until it ends."""
+"""The `execute_code` tool: run a Python program in the sandbox that can call other tools."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -10,37 +10,43 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from hermes.kit.clock import Clock
-from hermes.kit.text import HEAD
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.ports.sandbox import Confinement, Process, ProcessPermissions, ProcessSpec, Sandbox
-from hermes.ports.tool import ToolContext, ToolOutput
+from hermes.ports.sandbox import Confinement, Process, ProcessSpec, Sandbox
+from hermes.ports.tool import CallTool, ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Text
-from hermes.schema.scope import Role, Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.provenance.command_provenance import (
     CommandProvenance,
     FetchRecorder,
+    may_show_unverified,
     program_provenance,
     record_fetches,
     untrusted_workspace,
 )
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, FileProvenance
-from hermes.tools.terminal.isolation import default_isolation, outside_reason
-from hermes.tools.terminal.output_cleaner import strip_controls
+from hermes.tools.terminal.isolation import (
+    default_isolation,
+    has_network,
+    outside_reason,
+    process_permissions,
+)
+from hermes.tools.terminal.output_cleaner import (
+    drop_cut_beginning,
+    drop_cut_end,
+    join_ends,
+    strip_controls,
+)
 from hermes.tools.terminal.shell import shell_exit_code
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result, require_approval
 
 MAX_STDOUT = 50_000
 MAX_STDERR = 10_000
 KEPT_FACTOR = 4
 """Multiple of the shown output that is kept while the program runs."""
-CUT_MARGIN = 4_096
-"""Characters next to a cut that may be part of a secret."""
 MAX_LINE = 8_000_000
-
-CallTool = Callable[[str, Raw], Awaitable[ToolOutput]]
 
 
 class ChildMessage(Struct, frozen=True):
@@ -80,30 +86,17 @@ class PrintedText:
     def text(self, clean: Callable[[str], str]) -> str:
         """Return the text, redacted before it is cut, so that no partial secret remains."""
         if self.total == len(self._begin) + len(self._end):
-            whole = clean(self._begin + self._end)
-            if len(whole) <= self._limit:
-                return whole
-            return self._join_ends(whole, whole)
-        begin = self._begin[
-            : -min(len(self._begin) - self._begin.rfind("\n") - 1, CUT_MARGIN) or None
-        ]
-        line_end = self._end.find("\n") + 1
-        return self._join_ends(
-            clean(begin), clean(self._end[min(line_end or CUT_MARGIN, CUT_MARGIN) :])
-        )
-
-    def _join_ends(self, begin: str, end: str) -> str:
-        """Join whole lines from both ends."""
-        begin = begin[: int(self._limit * HEAD)]
-        end = end[-(self._limit - len(begin)) :]
-        begin = begin[: begin.rfind("\n") + 1] or begin
-        end = end[end.find("\n") + 1 :] or end
-        left_out = max(self.total - len(begin) - len(end), 0)
-        return f"{begin}\n[… {left_out:,} characters left out …]\n{end}"
+            begin = end = clean(self._begin + self._end)
+            if len(begin) <= self._limit:
+                return begin
+        else:
+            begin = clean(drop_cut_end(self._begin))
+            end = clean(drop_cut_beginning(self._end))
+        return join_ends(begin, end, self.total, self._limit)
 
 
 class RunningProgram:
-    """Exchanges messages with a running child; `calls` includes refused ones."""
+    """Exchanges messages with a running child; `calls` includes rejected ones."""
 
     def __init__(self, process: Process, call: CallTool, max_calls: int) -> None:
         self._process = process
@@ -195,8 +188,8 @@ class CodeResult(Struct, frozen=True, kw_only=True):
 class CodeDeps(Struct, frozen=True, kw_only=True):
     """Dependencies of the tool.
 
-    `python` finds the interpreter for a folder; `writable` are folders it may write besides the
-    workspace; `parameters` returns the parameter names of a callable tool, None if unknown.
+    `python` finds the interpreter for a folder; `parameters` returns the parameter names of a
+    callable tool, None if unknown.
     """
 
     sandbox: Sandbox
@@ -206,11 +199,10 @@ class CodeDeps(Struct, frozen=True, kw_only=True):
     clock: Clock
     python: Callable[[Path], str]
     parameters: Callable[[str], Sequence[str] | None]
-    writable: tuple[str, ...] = ()
+    provenance: FileProvenance
     timeout: float = TIMEOUT
     calls: int = MAX_CALLS
     network: bool = False
-    provenance: FileProvenance | None = None
 
 
 class ExecuteCode:
@@ -220,14 +212,8 @@ class ExecuteCode:
         self._deps = deps
         self._arguments = Arguments(self.name, CodeArgs)
         self._child = Path(__file__).with_name("child.py").read_text("utf-8")
-        self.spec = ToolSpec(
-            self.name,
-            load_description(f"{Path(__file__).parent}/execute_code"),
-            self._arguments.schema,
-            Effect.OUTSIDE,
-            timeout=MAX_SECONDS,
-            toolset="code_execution",
-            refunded=True,
+        self.spec = self._arguments.spec(
+            __file__, Effect.OUTSIDE, timeout=MAX_SECONDS, toolset="code_execution", refunded=True
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -242,11 +228,10 @@ class ExecuteCode:
         began = self._deps.clock.monotonic()
         try:
             with record_fetches(self._deps.provenance, foreign, MAX_BACKGROUND) as files:
-                calls = _CallProvenance(files)
-                async with self._deps.sandbox.open(
-                    self._process_spec(folder, ctx.scope, confinement)
-                ) as process:
-                    program = RunningProgram(process, _limited_tools(ctx, calls), self._deps.calls)
+                tools = _ProgramTools(ctx, files)
+                spec = self._process_spec(folder, ctx.scope, confinement)
+                async with self._deps.sandbox.open(spec) as process:
+                    program = RunningProgram(process, tools.call, self._deps.calls)
                     with anyio.move_on_after(self._deps.timeout) as limit:
                         await program.run(code, self._tools(), limit)
         except SandboxError as error:
@@ -257,8 +242,8 @@ class ExecuteCode:
         output = self._output(program, took, late=limit.cancelled_caught)
         return structs.replace(
             output,
-            foreign=foreign.shown or calls.foreign,
-            unverified=foreign.unverified or calls.unverified,
+            foreign=foreign.shown or tools.foreign,
+            unverified=foreign.unverified or tools.unverified,
         )
 
     def _provenance(
@@ -266,23 +251,14 @@ class ExecuteCode:
     ) -> CommandProvenance:
         """In the sandbox only files and tools can bring in untrusted content."""
         found = program_provenance(code, folder, self._deps.provenance, isolated=isolated)
-        online = self._online(ctx.scope)
+        online = has_network(self._deps.network, ctx.scope)
         brought = found.fetched or online or ctx.quotes(code)
-        unverified = self._may_show_unverified(code, folder, ctx.scope)
+        unverified = may_show_unverified(
+            code, folder, ctx.scope, self._deps.provenance, program=True
+        )
         return CommandProvenance(
             found.shown or online, brought, found.folders, untrusted_workspace(ctx), unverified
         )
-
-    def _may_show_unverified(self, code: str, folder: Path, scope: Scope) -> bool:
-        if self._deps.provenance is None:
-            return False
-        from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - only needed to run programs
-
-        return UnverifiedReads(self._deps.provenance, scope).by_program(code, folder)
-
-    def _online(self, scope: Scope) -> bool:
-        """Whether programs have network access without an approval; never for guests."""
-        return self._deps.network and scope.role is not Role.GUEST
 
     async def _require_approval(
         self, code: str, folder: Path, ctx: ToolContext, confinement: Confinement
@@ -296,9 +272,7 @@ class ExecuteCode:
             reason=outside_reason(confinement, ""),
             foreign=ctx.foreign,
         )
-        decision = await ctx.request_approval(request)
-        if not decision.allowed:
-            raise ToolError(f"execute_code: {decision.why}")
+        await require_approval(ctx, request)
 
     def _process_spec(self, folder: Path, scope: Scope, confinement: Confinement) -> ProcessSpec:
         return ProcessSpec(
@@ -306,19 +280,16 @@ class ExecuteCode:
             cwd=str(folder),
             env=self._deps.env(scope) | {"PYTHONDONTWRITEBYTECODE": "1"},
             timeout=self._deps.timeout,
-            permissions=ProcessPermissions(
-                writable=(scope.workspace, *self._deps.writable),
-                network=self._online(scope),
-                unsandboxed=default_isolation(confinement) is Isolation.BEYOND,
-                isolation=confinement.isolation,
+            permissions=process_permissions(
+                scope, confinement, default_isolation(confinement), network=self._deps.network
             ),
             stdin=b"\n",
             principal=scope.principal,
         )
 
     def _tools(self) -> dict[str, list[str]]:
-        found = {name: self._deps.parameters(name) for name in CALLABLE_TOOLS}
-        return {name: list(names) for name, names in found.items() if names is not None}
+        found = ((name, self._deps.parameters(name)) for name in CALLABLE_TOOLS)
+        return {name: list(names) for name, names in found if names is not None}
 
     def _output(self, program: RunningProgram, took: float, *, late: bool) -> ToolOutput:
         code = 124 if late else (1 if program.exit_code is None else program.exit_code)
@@ -343,15 +314,25 @@ class ExecuteCode:
         return self._deps.redact(strip_controls(text))
 
 
-class _CallProvenance:
-    """Records whether a tool gave the program untrusted content, which it may write into files."""
+class _ProgramTools:
+    """The turn's tools, restricted to what a program that waits for answers can use.
 
-    def __init__(self, files: FetchRecorder) -> None:
+    Records whether they gave it untrusted content, which it may write into files.
+    """
+
+    def __init__(self, ctx: ToolContext, files: FetchRecorder) -> None:
+        self._ctx = ctx
         self._files = files
         self.foreign = False
         self.unverified = False
 
-    def note(self, output: ToolOutput) -> ToolOutput:
+    async def call(self, name: str, args: Raw) -> ToolOutput:
+        if name not in CALLABLE_TOOLS:
+            raise ToolError(f"{name} cannot be called from a program.")
+        given = msgspec.json.decode(args, type=dict[str, Raw])
+        if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
+            raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
+        output = await self._ctx.call_tool(name, args)
         self.unverified |= output.unverified
         if output.foreign:
             self.foreign = True
@@ -359,22 +340,8 @@ class _CallProvenance:
         return output
 
 
-def _limited_tools(ctx: ToolContext, calls: _CallProvenance) -> CallTool:
-    """Return the turn's tools, restricted to what a program that waits for answers can use."""
-
-    async def call(name: str, args: Raw) -> ToolOutput:
-        if name not in CALLABLE_TOOLS:
-            raise ToolError(f"{name} cannot be called from a program.")
-        given = msgspec.json.decode(args, type=dict[str, Raw])
-        if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
-            raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
-        return calls.note(await ctx.call_tool(name, args))
-
-    return call
-
-
 def _check(code: str) -> None:
     if not code.strip():
-        raise ToolError("execute_code: `code` is empty")
+        raise ToolError("execute_code: `code` is empty.")
     if len(code) > MAX_CODE:
         raise ToolError(f"execute_code: `code` is longer than {MAX_CODE:,} characters.")

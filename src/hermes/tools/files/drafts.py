@@ -1,4 +1,4 @@
-"""Decode and encode text files, preserving encoding, byte order mark and line ends."""
+"""Edit text files in memory, in their encoding, until every edit of a call has succeeded."""
 
 import os
 from difflib import unified_diff
@@ -7,7 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from hermes.schema.errors import ToolError
-from hermes.tools.files.editor import FileChange, read_bytes
+from hermes.tools.files.editor import read_bytes
+from hermes.tools.files.file_changes import FileChange
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.files.safe_open import Forbids, forbid_nothing
@@ -34,7 +35,7 @@ class TextFormat(Struct, frozen=True):
             return self.mark + text.encode(self.encoding)
         except UnicodeEncodeError as error:
             odd = text[error.start : error.start + 1]
-            raise ToolError(f"{path} is {self.encoding}, which cannot encode {odd!r}") from error
+            raise ToolError(f"{path} is {self.encoding}, which cannot encode {odd!r}.") from error
 
     def with_newlines(self, text: str) -> str:
         """Convert the text to this file's line ends."""
@@ -49,7 +50,7 @@ def decode_text(data: bytes, path: Path) -> tuple[str, TextFormat]:
             text = _decode(data[len(mark) :], encoding, path)
             return text, TextFormat(encoding, mark, _main_newline(text))
     if b"\0" in data:
-        raise ToolError(f"{path} is a binary file and cannot be edited as text")
+        raise ToolError(f"{path} is a binary file and cannot be edited as text.")
     try:
         text, encoding = data.decode(), "utf-8"
     except UnicodeDecodeError:
@@ -72,7 +73,7 @@ def _decode(data: bytes, encoding: str, path: Path) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ToolError(f"{path} is damaged {encoding} text: {error.reason}") from error
+        raise ToolError(f"{path} is damaged {encoding} text: {error.reason}.") from error
 
 
 def _main_newline(text: str) -> str:
@@ -87,7 +88,8 @@ MAX_LINES = 300_000
 class Draft:
     """One file: `old` is its text on disk, `text` the new text; None means no file."""
 
-    def __init__(self, path: Path, forbids: Forbids) -> None:
+    def __init__(self, path: Path, forbids: Forbids, *, whole: bool = False) -> None:
+        """`whole`: the file is replaced completely, so it need not be text."""
         found = read_bytes(path, forbids)
         self.path = path
         self.before: bytes | None = None
@@ -97,8 +99,13 @@ class Draft:
         self.mode: int | None = None
         if found is not None:
             self.before, self.stat = found
-            self.old, self.text_format = decode_text(self.before, path)
-            if self.old.count("\n") > MAX_LINES:
+            try:
+                self.old, self.text_format = decode_text(self.before, path)
+            except ToolError:
+                if not whole:
+                    raise
+                self.old = ""
+            if self.old.count("\n") > MAX_LINES and not whole:
                 raise ToolError(
                     f"patch: {path} has more than {MAX_LINES:,} lines.",
                     hint="Edit it with sed in the terminal.",

@@ -12,7 +12,7 @@ from hermes.kit.lru_map import LruMap
 
 
 class FileLocks:
-    """Shared by all tools of a profile, also across platforms with separate tool sets."""
+    """Shared by all tools of a profile, even across platforms with separate tool sets."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Path, anyio.Lock] = WeakValueDictionary()
@@ -22,14 +22,8 @@ class FileLocks:
         """Lock resolved paths in a fixed order, so that two patches never deadlock."""
         async with AsyncExitStack() as stack:
             for path in sorted(set(paths)):
-                await stack.enter_async_context(self._hold(path))
-            yield
-
-    @asynccontextmanager
-    async def _hold(self, path: Path) -> AsyncGenerator[None]:
-        """The lock lives as long as it is held or waited for."""
-        lock = self._locks.setdefault(path, anyio.Lock())
-        async with lock:
+                # A lock lives as long as it is held or waited for.
+                await stack.enter_async_context(self._locks.setdefault(path, anyio.Lock()))
             yield
 
 

@@ -9,27 +9,22 @@ import anyio
 from msgspec import Struct
 
 from hermes.kit.files import write_error_hint
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Role, Scope
 from hermes.tools.files.edit_conflicts import FileLocks, SeenFiles
 from hermes.tools.files.file_changes import FileChange, apply_changes
 from hermes.tools.files.lint import LintResult, SyntaxChecker
-from hermes.tools.files.permission import require_write_approval
-from hermes.tools.files.safe_open import Forbids, forbid_nothing, open_folder
+from hermes.tools.files.safe_open import Forbids, forbid_nothing, open_folder, resolve_or_same
 from hermes.tools.paths import SessionPaths
-from hermes.tools.provenance.command_paths import resolve_or_same
 from hermes.tools.provenance.command_provenance import untrusted_workspace
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.provenance.instruction_files import instruction_files_among
 from hermes.tools.thread_runner import ThreadRunner
 
-__all__ = ["FileChange", "FileEditor", "read_bytes"]
-
 MAX_EDITED = 50 << 20
 """Bytes."""
-
-
 NO_PATHS: frozenset[Path] = frozenset()
 
 
@@ -52,9 +47,9 @@ class FileEditor:
         paths: SessionPaths,
         seen: SeenFiles,
         threads: ThreadRunner,
+        provenance: FileProvenance,
         syntax: SyntaxChecker | None = None,
         locks: FileLocks | None = None,
-        provenance: FileProvenance | None = None,
     ) -> None:
         self.provenance = provenance
         self.syntax = syntax
@@ -71,12 +66,31 @@ class FileEditor:
         path = self.paths.resolve(ctx.scope, name)
         blocked = self.paths.blocked_for(ctx.scope)
         real = await self.threads.run(partial(self.paths.guard, path, blocked))
-        await require_write_approval(ctx, self.paths, real, tool, content)
+        await self._require_approval(ctx, real, tool, content)
         return real
+
+    async def _require_approval(
+        self, ctx: ToolContext, real: Path, tool: str, content: str
+    ) -> None:
+        beyond = self.paths.needs_write_approval(ctx.scope, real)
+        request = ApprovalRequest(
+            tool=tool,
+            action=str(real),
+            reaching=Isolation.BEYOND if beyond else Isolation.INSIDE,
+            folder=str(real.parent),
+            foreign=ctx.foreign,
+            detail=content if beyond else "",
+        )
+        decision = await ctx.request_approval(request)
+        if not decision.allowed:
+            existing = "existing folders of " if self.paths.contains_home(ctx.scope) else ""
+            free = f"Files in {existing}{ctx.scope.workspace} and /tmp need no approval."
+            message = f"{real} was not written. {decision.why}".strip()
+            raise ToolError(message, hint=free if beyond else "")
 
     async def provenance_of(
         self, ctx: ToolContext, paths: Collection[Path], text: str, *, whole: bool
-    ) -> "WriteProvenance":
+    ) -> WriteProvenance:
         """Determine the provenance of a text about to be written, in a thread since it may be long.
 
         An instruction file must come from the owner's turn without untrusted content. `whole` means
@@ -94,24 +108,17 @@ class FileEditor:
         untrusted = ctx.foreign or sources.untrusted or sources.quoted
         if ctx.scope.role is not Role.OWNER or untrusted:
             return WriteProvenance(foreign=instructions)
-        return WriteProvenance(
-            foreign=self._mostly_untrusted(instructions, whole=whole),
-            trusted=instructions,
-            whole=whole,
-        )
+        # Parts of a file that others wrote may remain.
+        foreign = [
+            one for one in instructions if not whole and not self.provenance.may_instruct(one)
+        ]
+        return WriteProvenance(foreign=frozenset(foreign), trusted=instructions, whole=whole)
 
     def _record_untrusted_work(self, workspace: Path, paths: Collection[Path]) -> None:
         """Record untrusted work in a folder: it may become an instruction file later."""
-        if self.provenance is not None:
-            beyond = (path.parent for path in paths if not path.is_relative_to(workspace))
-            for folder in dict.fromkeys([workspace, *beyond]):
-                self.provenance.record_untrusted_work(folder)
-
-    def _mostly_untrusted(self, paths: Collection[Path], *, whole: bool) -> frozenset[Path]:
-        """Return the files that remain mostly what others wrote."""
-        if whole or self.provenance is None:
-            return NO_PATHS
-        return frozenset(path for path in paths if not self.provenance.may_instruct(path))
+        beyond = (path.parent for path in paths if not path.is_relative_to(workspace))
+        for folder in dict.fromkeys([workspace, *beyond]):
+            self.provenance.record_untrusted_work(folder)
 
     async def lint(self, lint: LintResult, path: Path, text: str, before: str | None) -> LintResult:
         """Run an external checker if the built-in one does not know the language."""
@@ -123,7 +130,7 @@ class FileEditor:
         self,
         scope: Scope,
         changes: Sequence[FileChange],
-        provenance: "WriteProvenance | None" = None,
+        provenance: WriteProvenance | None = None,
     ) -> list[Path]:
         """Apply all changes or none, and return the folders created.
 
@@ -151,10 +158,8 @@ class FileEditor:
             # It was moved since: what is there next is not what we have seen.
             self.seen.forget(session, path)
 
-    def _record_provenance(self, change: FileChange, provenance: "WriteProvenance") -> None:
+    def _record_provenance(self, change: FileChange, provenance: WriteProvenance) -> None:
         origins, path = self.provenance, change.path
-        if origins is None:
-            return
         origins.record_write(path, foreign=path in provenance.foreign)
         if path in provenance.foreign and change.after is not None:
             origins.reject_instructions(path, change.after)
@@ -175,12 +180,12 @@ def read_bytes(
             stat = os.fstat(handle)
             if stat.st_size > MAX_EDITED:
                 raise ToolError(
-                    f"{path} has {stat.st_size:,} bytes; the limit for editing is {MAX_EDITED:,}"
+                    f"{path} has {stat.st_size:,} bytes; the limit for editing is {MAX_EDITED:,}."
                 )
             return file.read(MAX_EDITED), stat
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError as error:
-        raise ToolError(f"{path} is a folder, not a file") from error
+        raise ToolError(f"{path} is a folder, not a file.") from error
     except OSError as error:
-        raise ToolError(f"{path}: {error.strerror}") from error
+        raise ToolError(f"{path}: {error.strerror}.") from error

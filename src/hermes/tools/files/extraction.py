@@ -40,8 +40,6 @@ class LimitReached(Exception):
 
 
 class TextBuffer:
-    """Collects the text."""
-
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.note = ""
@@ -92,7 +90,7 @@ class ZipParts:
 
 
 class XmlReader:
-    """Parses one part as XML. Document types are refused: entities could expand without limit."""
+    """Parses one part as XML. Document types are rejected: entities could expand without limit."""
 
     def __init__(self, start: Handler, end: Callable[[str], None]) -> None:
         self.text: list[str] | None = None
@@ -115,7 +113,7 @@ class XmlReader:
         self.text = []
 
     def take_text(self) -> str:
-        """Return the text since `listen`."""
+        """Return the text since `start_text`."""
         text, self.text = "".join(self.text or ()), None
         return text
 
@@ -157,16 +155,13 @@ class ParagraphReader:
         if name == "t":
             self._line.append(self.events.take_text())
         elif name == "p":
-            self._flush(" " if self._cells else "\n")
+            self._page.add("".join(self._line) + (" " if self._cells else "\n"))
+            self._line.clear()
         elif name == "tc":
             self._cells -= 1
             self._page.add(" | ")
         elif name == "tr":
             self._page.add("\n")
-
-    def _flush(self, end: str) -> None:
-        self._page.add("".join(self._line) + end)
-        self._line.clear()
 
 
 class SharedStrings:

@@ -18,16 +18,16 @@ from hermes.kit.files import read_regular_file
 from hermes.kit.injection_scan import block_injections
 from hermes.kit.lru_map import LruMap
 from hermes.kit.text import head_and_tail
-from hermes.ports.tool import SupportsRestore, Tool, ToolContext, ToolOutput
+from hermes.ports.tool import Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Message, Text, text_of
 from hermes.schema.scope import Role, Scope
-from hermes.schema.tools import ToolSpec
 from hermes.tools.paths import SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.provenance.instruction_files import INSTRUCTION_FILES, MAX_INSTRUCTIONS
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_io import earlier_results
+from hermes.tools.tool_wrappers import ToolWrapper
 
 MAX_SHOWN = 8_000
 """Characters of one file; of longer ones the beginning and the end are shown."""
@@ -97,7 +97,8 @@ class FolderInstructions:
         except msgspec.MsgspecError:
             return ""
         paths = [arguments.path, *_PATCHED_FILE.findall(arguments.patch)]
-        shown = self._shown_in(scope.session)
+        known = (self._shown.get((scope.session, name)) or () for name in self._tools)
+        shown = {folder for folders in known for folder in folders}
         try:
             found = await self._threads.run(partial(self._find_new, scope, paths, shown))
         except (ToolError, OSError):
@@ -145,9 +146,6 @@ class FolderInstructions:
         }
         self._tools.add(tool)
         self._shown.put(key, seen)
-
-    def _shown_in(self, session: str) -> set[str]:
-        return {one for tool in self._tools for one in self._shown.get((session, tool)) or ()}
 
     def _remember(self, session: str, tool: str, folders: Sequence[str]) -> None:
         self._tools.add(tool)
@@ -203,31 +201,23 @@ def _escape_name(folder: Path) -> str:
     return _SPECIAL_CHARACTERS.sub(lambda found: f"%{ord(found[0]):02X}", folder.as_posix())
 
 
-class InstructedTool:
+class InstructedTool(ToolWrapper):
     """A file tool that appends the instructions of the folders it touches."""
 
     def __init__(self, tool: Tool, instructions: FolderInstructions) -> None:
-        self._tool = tool
+        super().__init__(tool)
         self._instructions = instructions
 
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        output = await self._tool.run(args, ctx)
+        output = await super().run(args, ctx)
         if output.failed or ctx.nested:
             return output
         text = await self._instructions.new_instructions(self.spec.name, args, ctx)
-        if not text:
-            return output
-        parts = (*output.parts, Text(text))
-        return structs.replace(output, parts=parts)
+        return structs.replace(output, parts=(*output.parts, Text(text))) if text else output
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
         self._instructions.restore(session, self.spec.name, messages)
-        if isinstance(self._tool, SupportsRestore):
-            self._tool.restore(session, messages)
+        super().restore(session, messages)
 
 
 def _folders_between(workspace: Path, real: Path) -> Iterator[Path]:

@@ -24,9 +24,14 @@ MAX_SEARCHED = 1_000_000_000
 """Characters compared for all matches together."""
 MAX_COMPARISONS = 30_000_000
 """Character pairs compared to find the nearest lines: seconds, even in the worst case."""
+MAX_END_LINES = 50
+"""Candidate last lines that are tried for one first line."""
+MAX_COMPARED = 400
+"""Characters; comparing may take cubic time."""
 KEY_LENGTH = 100
 """Characters by which the most similar line is found."""
 
+ANCHORED = "first and last line matched"
 _LOOKALIKES = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
@@ -118,8 +123,6 @@ def nearest_lines(text: str, old: str) -> str:
 
 
 class ComparisonBudget:
-    """Limits the comparisons of one search."""
-
     def __init__(self, pairs: int) -> None:
         self._left = pairs
 
@@ -223,12 +226,6 @@ def _match_anchored(search: _Search) -> Iterator[TextEdit]:
                 break
 
 
-MAX_END_LINES = 50
-"""Candidate last lines that are tried for one first line."""
-MAX_COMPARED = 400
-"""Characters; comparing may take cubic time."""
-
-
 def _is_similar(block: list[str], wanted: list[str], budget: ComparisonBudget) -> bool:
     """Compare short blocks by characters, long ones by shared lines."""
     inside, expected = "\n".join(block[1:-1]), "\n".join(wanted[1:-1])
@@ -282,7 +279,6 @@ def _reindent(new: str, depths: dict[str, str]) -> str:
 _STRATEGIES: dict[str, Callable[[_Search], Iterator[TextEdit]]] = {
     "trailing whitespace ignored": _match_trimmed,
     "indentation adjusted": _match_reindented,
-    "quotes and dashes normalised": _match_lookalikes,
-    "first and last line matched": _match_anchored,
+    "quotes and dashes normalized": _match_lookalikes,
+    ANCHORED: _match_anchored,
 }
-ANCHORED = "first and last line matched"

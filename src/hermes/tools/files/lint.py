@@ -41,12 +41,19 @@ def check_syntax(path: Path, text: str, before: str | None = None) -> LintResult
         return LintResult("skipped")
     if len(text) > MAX_CHECKED:
         return LintResult("skipped", "too long to check")
-    fault = checker(text)
+    fault = _fault(checker, text)
     if fault is None:
         return LintResult("ok")
-    if before is not None and len(before) <= MAX_CHECKED and checker(before) is not None:
+    if before is not None and len(before) <= MAX_CHECKED and _fault(checker, before) is not None:
         fault += " (the file had a syntax error before this edit too)"
     return LintResult("error", fault)
+
+
+def _fault(checker: Callable[[str], str | None], text: str) -> str | None:
+    try:
+        return checker(text)
+    except RecursionError:
+        return _TOO_DEEP
 
 
 def _python(text: str) -> str | None:
@@ -56,7 +63,7 @@ def _python(text: str) -> str | None:
             compile(text, "file", "exec", ast.PyCF_ONLY_AST)
     except SyntaxError as error:
         return f"line {error.lineno}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -66,8 +73,6 @@ def _json(text: str) -> str | None:
         msgspec.json.decode(text.encode("utf-8", "replace"))
     except msgspec.DecodeError as error:
         return str(error)
-    except RecursionError:
-        return _TOO_DEEP
     return None
 
 
@@ -85,8 +90,6 @@ def _yaml(text: str) -> str | None:
         return f"{line}{error.problem or error}"
     except yaml.YAMLError as error:
         return str(error)
-    except RecursionError:
-        return _TOO_DEEP
     return None
 
 
@@ -97,8 +100,6 @@ def _toml(text: str) -> str | None:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return str(error)
-    except RecursionError:
-        return _TOO_DEEP
     return None
 
 
@@ -163,7 +164,7 @@ class SyntaxChecker:
         return None if output is None else _node_message(output)
 
     async def _run(self, argv: tuple[str, ...], text: str) -> bytes | None:
-        """Return the checker's output if it found a fault, else None."""
+        """Return the checker's output if it found a fault, or None."""
         job = ProcessSpec(
             argv=argv,
             cwd="/",

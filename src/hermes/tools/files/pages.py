@@ -46,7 +46,6 @@ class Page(Struct, frozen=True, kw_only=True):
 
     @property
     def remaining(self) -> int:
-        """Number of lines after the page."""
         return (0 if self.total is None else self.total + 1) - self.next_line
 
 

@@ -2,6 +2,7 @@
 
 import stat as modes
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, assert_never
 
@@ -11,7 +12,7 @@ from hermes.kit.text import head_and_tail
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.files.drafts import Drafts, TextFormat
 from hermes.tools.files.editor import NO_PATHS, FileEditor, WriteProvenance
 from hermes.tools.files.fuzzy_match import (
@@ -24,7 +25,7 @@ from hermes.tools.files.fuzzy_match import (
 )
 from hermes.tools.files.lint import LintResult
 from hermes.tools.files.v4a import MOVE, Add, Delete, Operation, Update, apply_update, parse_patch
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_DIFF = 10_000
 MAX_FILES = 100
@@ -58,14 +59,7 @@ class Patch:
         self._editor = editor
         self._redact = redact
         self._arguments = Arguments("patch", PatchArgs)
-        self.spec = ToolSpec(
-            "patch",
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=60.0,
-            toolset="file",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="file")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -76,46 +70,33 @@ class Patch:
             )
         if arguments.mode == "patch" or (arguments.patch and not arguments.old_string):
             operations = parse_patch(arguments.patch)
-            names = _named_paths(operations)
+            names, shown = _named_paths(operations), arguments.patch
             if len(names) > MAX_FILES:
-                raise ToolError(f"patch: more than {MAX_FILES} files in one patch")
-            files = {
-                name: await self._editor.resolve_writable(ctx, name, "patch", arguments.patch)
-                for name in names
-            }
-
-            def work() -> _PreparedPatch:
-                return _apply(operations, files, self._drafts(ctx))
+                raise ToolError(f"patch: more than {MAX_FILES} files in one patch.")
+            prepare = partial(_apply, operations)
         else:
             _check(arguments)
-            shown = _preview(arguments)
-            files = {
-                arguments.path: await self._editor.resolve_writable(
-                    ctx, arguments.path, "patch", shown
-                )
-            }
+            names, shown = [arguments.path], _preview(arguments)
+            prepare = partial(_replace, arguments)
+        files = {
+            name: await self._editor.resolve_writable(ctx, name, "patch", shown) for name in names
+        }
 
-            def work() -> _PreparedPatch:
-                return _replace(files[arguments.path], arguments, self._drafts(ctx))
+        def work() -> _PreparedPatch:
+            return prepare(files, Drafts(self._editor.paths.blocked_for(ctx.scope).forbids))
 
         async with self._editor.locks.holding(files.values()):
             done = await self._editor.threads.run(work)
             text, paths = arguments.patch or arguments.new_string, [*files.values()]
             provenance = await self._editor.provenance_of(ctx, paths, text, whole=False)
-            provenance = self._with_others(provenance, paths, moves=MOVE in arguments.patch)
+            provenance = self._keep_untrusted(provenance, paths, moves=MOVE in arguments.patch)
             return await self._write(done, paths[0], ctx.scope, provenance)
 
-    def _drafts(self, ctx: ToolContext) -> Drafts:
-        return Drafts(self._editor.paths.blocked_for(ctx.scope).forbids)
-
-    def _with_others(
+    def _keep_untrusted(
         self, provenance: WriteProvenance, paths: Sequence[Path], *, moves: bool
     ) -> WriteProvenance:
         """Keep partly changed and moved files marked as untrusted if they were."""
-        origins = self._editor.provenance
-        others = frozenset(
-            path for path in paths if origins is not None and origins.was_fetched(path)
-        )
+        others = frozenset(filter(self._editor.provenance.was_fetched, paths))
         if moves:
             others = frozenset(paths if others else ())
         return WriteProvenance(
@@ -129,7 +110,7 @@ class Patch:
     ) -> ToolOutput:
         changed = done.drafts.changed
         if not changed:
-            raise ToolError("patch: the files already have this content")
+            raise ToolError("patch: the files already have this content.")
         stale = [
             d.path for d in changed if self._editor.seen.changed(scope.session, d.path, d.stat)
         ]
@@ -168,17 +149,18 @@ def _preview(arguments: PatchArgs) -> str:
 
 def _check(arguments: PatchArgs) -> None:
     if not arguments.path:
-        raise ToolError("patch: the parameter `path` (text) is missing")
+        raise ToolError("patch: the parameter `path` (text) is missing.")
     if not arguments.old_string:
         raise ToolError(
             "patch: the parameter `old_string` (text) is missing.",
             hint="To write a whole file use write_file.",
         )
     if arguments.old_string == arguments.new_string:
-        raise ToolError("patch: `old_string` and `new_string` are the same")
+        raise ToolError("patch: `old_string` and `new_string` are the same.")
 
 
-def _replace(path: Path, arguments: PatchArgs, drafts: Drafts) -> _PreparedPatch:
+def _replace(arguments: PatchArgs, files: dict[str, Path], drafts: Drafts) -> _PreparedPatch:
+    path = files[arguments.path]
     draft = drafts.open(path)
     text, format_ = draft.require_text(), draft.text_format
     old, new = arguments.old_string, arguments.new_string

@@ -17,17 +17,17 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from hermes.kit.files import MAX_IMAGE_BYTES, document_type, image_type
 from hermes.kit.text import plural
+from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.store import Blobs
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
 from hermes.schema.scope import Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.files.documents import MAX_DOCUMENT, DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.pages import Page, read_page, wide_encoding
 from hermes.tools.files.path_suggestions import list_folder, suggest_path
-from hermes.tools.files.permission import require_read_approval
 from hermes.tools.files.safe_open import Forbids, PathBlocked, open_folder
 from hermes.tools.paths import BlockedPaths, SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
@@ -37,7 +37,6 @@ from hermes.tools.tool_io import (
     Arguments,
     OutputLimits,
     encode_result,
-    load_description,
 )
 
 if TYPE_CHECKING:
@@ -75,8 +74,8 @@ class ReadDeps(Struct, frozen=True, kw_only=True):
     blobs: Blobs
     redact: Callable[[str], str]
     threads: ThreadRunner
-    documents: DocumentReader | None = None
-    provenance: FileProvenance | None = None
+    documents: DocumentReader
+    provenance: FileProvenance
     timeout: float = READ_TIMEOUT
     limits: OutputLimits = DEFAULT_LIMITS
 
@@ -96,14 +95,7 @@ class ReadFile:
     def __init__(self, deps: ReadDeps) -> None:
         self._deps = deps
         self._arguments = Arguments("read_file", ReadArgs)
-        self.spec = ToolSpec(
-            "read_file",
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.READ,
-            timeout=60.0,
-            toolset="file",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.READ, timeout=60.0, toolset="file")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
@@ -113,7 +105,7 @@ class ReadFile:
             found = await self._find(path, arguments, places.blocked_for(ctx.scope, private=True))
         except PathBlocked:
             blocked = places.blocked_for(ctx.scope)
-            await require_read_approval(ctx, places.guard(path, blocked))
+            await _require_approval(ctx, places.guard(path, blocked))
             found = await self._find(path, arguments, blocked)
         output = await self._output(found, arguments, ctx)
         judge = partial(self._provenance_of, ctx.scope, found.path)
@@ -129,10 +121,8 @@ class ReadFile:
         return await self._document(found, arguments)
 
     def _provenance_of(self, scope: Scope, path: Path) -> tuple[bool, bool]:
-        """Whether the file is foreign, and whether it is unverified, as every foreign file is."""
+        """Whether the file is untrusted, and whether others may have written it."""
         origins = self._deps.provenance
-        if origins is None:
-            return False, False
         foreign = origins.is_foreign(scope, path)
         return foreign, foreign or origins.is_unverified(scope, path)
 
@@ -149,7 +139,7 @@ class ReadFile:
                 hint="Try it in the terminal, with a timeout.",
             ) from error
         except OSError as error:
-            raise ToolError(f"read_file: {path}: {error.strerror}") from error
+            raise ToolError(f"read_file: {path}: {error.strerror}.") from error
         finally:
             gone.set()
 
@@ -163,11 +153,10 @@ class ReadFile:
             if media_type := image_type(head):
                 data = _read_whole(file, real, MAX_IMAGE_BYTES, "image")
                 return _FileData(path=real, stat=stat, media_type=media_type, data=data)
-            kind = document_type(real, head) if self._deps.documents else ""
-            if kind:
+            if kind := document_type(real, head):
                 data = _read_whole(file, real, MAX_DOCUMENT, "document")
                 return _FileData(path=real, stat=stat, document=kind, data=data)
-            _refuse_binary(real, head, stat.st_size)
+            _reject_binary(real, head, stat.st_size)
             source: BinaryIO = (
                 file if stat.st_size else BytesIO(head + (file.read(MAX_UNSIZED) or b""))
             )
@@ -180,11 +169,9 @@ class ReadFile:
         return read_page(source, size, arguments.offset, caps, self._deps.redact)
 
     async def _document(self, found: _FileData, arguments: ReadArgs) -> ToolOutput:
-        documents, stat = self._deps.documents, found.stat
-        if documents is None:
-            raise ToolError(f"read_file: {found.path} is a document, which cannot be read here")
+        stat = found.stat
         stamp = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-        extract = await documents.text(found.document, found.data, found.path, stamp)
+        extract = await self._deps.documents.text(found.document, found.data, found.path, stamp)
         text = extract.text.encode("utf-8", "replace")
         page = await self._deps.threads.run(
             partial(self._page, BytesIO(text), len(text), arguments)
@@ -193,7 +180,7 @@ class ReadFile:
 
     def _text(self, page: Page, size: int, arguments: ReadArgs, note: str = "") -> ToolOutput:
         if page.total and not page.lines:
-            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large")
+            raise ToolError(f"read_file: the file has {page.total} lines; `offset` is too large.")
         plain = "\n".join(f"{n}|{line}" for n, line in enumerate(page.lines, page.first))
         content = self._deps.redact(plain)
         notes: list[str] = [note] if note else []
@@ -229,6 +216,22 @@ class ReadFile:
         )
         return ToolOutput(
             (Text(encode_result(answer)), media), shown=f"{name} ({found.media_type})"
+        )
+
+
+async def _require_approval(ctx: ToolContext, real: Path) -> None:
+    """Ask to read one of the user's private files. Raises `ToolError` if it is denied."""
+    request = ApprovalRequest(
+        tool="read_file",
+        action=str(real),
+        reaching=Isolation.BEYOND,
+        folder=str(real.parent),
+        foreign=ctx.foreign,
+    )
+    decision = await ctx.request_approval(request)
+    if not decision.allowed:
+        raise ToolError(
+            f"{real} is one of the user's private files and was not read. {decision.why}".strip()
         )
 
 
@@ -279,7 +282,7 @@ def _open_file(real: Path, forbids: Forbids, gone: Event) -> BinaryIO:
     return BufferedReader(_CancellableFile(handle, gone))
 
 
-def _refuse_binary(path: Path, head: bytes, size: int) -> None:
+def _reject_binary(path: Path, head: bytes, size: int) -> None:
     if b"\0" in head and wide_encoding(head) is None:
         raise ToolError(
             f"read_file: {path} is a binary file of {size:,} bytes.",

@@ -70,8 +70,16 @@ def resolve(path: Path) -> Path:
     return Path("/", *done)
 
 
+def resolve_or_same(path: Path) -> Path:
+    """Resolve a path, or return it unchanged if that fails."""
+    try:
+        return resolve(path)
+    except (OSError, ValueError, ToolError):
+        return path
+
+
 def reject_kernel_path(path: Path) -> None:
-    """Refuse kernel file systems and devices, where reading and writing have side effects."""
+    """Reject kernel file systems and devices, where reading and writing have side effects."""
     top, *below = path.parts[1:3] or ("",)
     inside = top in _KERNEL or (top == _DEVICES and below not in ([], [_SHARED_MEMORY]))
     if inside:
@@ -102,10 +110,10 @@ class OpenFolder:
         It is checked before opening, since opening a device may have effects, and again afterwards,
         since it may have been replaced.
         """
-        self._check(name, os.stat(name, dir_fd=self._handle, follow_symlinks=False))
+        self.check(name, os.stat(name, dir_fd=self._handle, follow_symlinks=False))
         handle = os.open(name, _READ_FLAGS, dir_fd=self._handle)
         try:
-            self._check(name, os.fstat(handle))
+            self.check(name, os.fstat(handle))
         except BaseException:
             os.close(handle)
             raise
@@ -120,7 +128,6 @@ class OpenFolder:
         os.replace(old, new, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def link(self, old: str, new: str) -> None:
-        """Create a hard link in the same folder."""
         handle = self._handle
         os.link(old, new, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
 
@@ -148,9 +155,6 @@ class OpenFolder:
 
     def check(self, name: str, stat: os.stat_result) -> None:
         """Raises `ToolError` if it is not a regular file, or blocked."""
-        self._check(name, stat)
-
-    def _check(self, name: str, stat: os.stat_result) -> None:
         path = self.path / name
         if self._forbids(stat):
             raise path_blocked(path)
@@ -159,7 +163,7 @@ class OpenFolder:
         if modes.S_ISLNK(stat.st_mode):
             raise ToolError(f"{path} became a link while it was being opened.", hint="Try again.")
         if not modes.S_ISREG(stat.st_mode):
-            raise ToolError(f"{path} is a device, pipe or socket, not a file")
+            raise ToolError(f"{path} is a device, pipe or socket, not a file.")
 
 
 class PathBlocked(ToolError):
@@ -179,7 +183,7 @@ def open_folder(
 ) -> Generator[OpenFolder]:
     """Open the folder of a resolved path; with a list, create missing folders and add them to it.
 
-    Raises `OSError`, also if the path contains a link by now, and `ToolError` for a blocked folder.
+    Raises `OSError`, even for a link that is new in the path, and `ToolError` for a blocked folder.
     """
     reject_kernel_path(real)
     kernel = _kernel_devices()
@@ -193,7 +197,7 @@ def open_folder(
             if forbids(stat):
                 raise path_blocked(at)
             if stat.st_dev in kernel:
-                raise ToolError(f"{at} is in a kernel file system, which file tools do not open")
+                raise ToolError(f"{at} is in a kernel file system, which file tools do not open.")
         yield OpenFolder(handle, real, forbids)
     finally:
         os.close(handle)

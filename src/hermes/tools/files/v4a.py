@@ -5,8 +5,8 @@
 *** Move to: src/b.py
 @@ class Greeter
  context line
--line that goes
-+line that comes
+-removed line
++added line
 *** Add File: src/c.py
 +its first line
 *** Delete File: src/d.py
@@ -14,7 +14,8 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -75,10 +76,10 @@ def parse_patch(patch: str) -> list[Operation]:
     starts = [n for n, line in numbered if line.strip() == BEGIN]
     ends = [n for n, line in numbered if line.strip() == END]
     if not starts or not ends or ends[-1] < starts[0]:
-        raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines")
+        raise ToolError(f"patch: the text must be between `{BEGIN}` and `{END}` lines.")
     operations = list(_operations(_Lines(numbered[starts[0] : ends[-1] - 1])))
     if not operations:
-        raise ToolError(f"patch: no file named; begin with `{UPDATE} path`")
+        raise ToolError(f"patch: no file named; begin with `{UPDATE} path`.")
     return operations
 
 
@@ -104,7 +105,7 @@ class _Lines:
     def take_value(self, keyword: str) -> str:
         value = self.take().removeprefix(keyword).strip()
         if not value:
-            raise ToolError(f"patch: line {self.number}: `{keyword}` needs a path")
+            raise ToolError(f"patch: line {self.number}: `{keyword}` needs a path.")
         return value
 
 
@@ -119,7 +120,7 @@ def _operations(lines: _Lines) -> Iterator[Operation]:
         elif line.strip():
             raise ToolError(
                 f"patch: line {lines.number}: expected `{UPDATE}`, `{ADD}` or `{DELETE}`, "
-                f"got {line[:60]!r}"
+                f"got {line[:60]!r}."
             )
         else:
             lines.take()
@@ -135,7 +136,7 @@ def _update(lines: _Lines) -> Update:
         hunks.append(_hunk(lines))
     kept = tuple(hunk for hunk in hunks if any(line.strip() for line in hunk.lines))
     if not kept and not move_to:
-        raise ToolError(f"patch: line {lines.number}: the update of {path} changes nothing")
+        raise ToolError(f"patch: line {lines.number}: the update of {path} changes nothing.")
     return Update(path, kept, move_to)
 
 
@@ -162,16 +163,11 @@ def _hunk(lines: _Lines) -> Hunk:
             body.append(" ")
         else:
             raise ToolError(
-                f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}"
+                f"patch: line {number} begins with neither ' ', '-', '+' nor '@@': {line[:60]!r}."
             )
-    return Hunk(heading, _without_blank_end(body), at_end)
-
-
-def _without_blank_end(body: list[str]) -> tuple[str, ...]:
-    """Drop blank lines between hunks."""
-    while body and body[-1] == " ":
+    while body and body[-1] == " ":  # a blank line between hunks
         body.pop()
-    return tuple(body)
+    return Hunk(heading, tuple(body), at_end)
 
 
 def _add(lines: _Lines) -> Add:
@@ -179,7 +175,7 @@ def _add(lines: _Lines) -> Add:
     body: list[str] = []
     while (line := lines.next) is not None and not _is_header(line):
         if line and not line.startswith("+"):
-            raise ToolError(f"patch: line {lines.number}: lines of a new file begin with '+'")
+            raise ToolError(f"patch: line {lines.number}: lines of a new file begin with '+'.")
         lines.take()
         body.append(line[1:])
     while body and not body[-1] and lines.next is None:
@@ -248,25 +244,16 @@ def _locate(lines: list[str], cursor: int, hunk: Hunk, name: str) -> tuple[int, 
 
 
 def _below_heading(lines: list[str], cursor: int, heading: str, name: str) -> int:
-    for at in range(cursor, len(lines)):
-        if lines[at].strip() == heading:
-            return at + 1
-    for at in range(cursor, len(lines)):
-        if heading in lines[at]:
-            return at + 1
-    raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}")
+    rest = range(cursor, len(lines))
+    exact = (at for at in rest if lines[at].strip() == heading)
+    partial = (at for at in rest if heading in lines[at])
+    for at in chain(exact, partial):
+        return at + 1
+    raise ToolError(f"patch: {name}: no line after line {cursor} has the heading {heading!r}.")
 
 
-def _as_is(line: str) -> str:
-    return line
-
-
-def _normalized(line: str) -> str:
-    return normalize_lookalikes(line).rstrip()
-
-
-_STRATEGIES = (
-    ("exact", _as_is),
+_STRATEGIES: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("exact", str),
     ("trailing whitespace ignored", str.rstrip),
-    ("quotes and dashes normalised", _normalized),
+    ("quotes and dashes normalized", lambda line: normalize_lookalikes(line).rstrip()),
 )

@@ -1,6 +1,5 @@
 """The `write_file` tool: write a whole file atomically."""
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -8,12 +7,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
-from hermes.schema.tools import Effect, ToolSpec
-from hermes.tools.files.drafts import TextFormat, decode_text, diff_text
-from hermes.tools.files.editor import FileChange, FileEditor, read_bytes
+from hermes.schema.tools import Effect
+from hermes.tools.files.drafts import Draft, diff_text
+from hermes.tools.files.editor import FileEditor
+from hermes.tools.files.file_changes import FileChange
 from hermes.tools.files.lint import LintResult, check_syntax
 from hermes.tools.files.safe_open import Forbids
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 MAX_CONTENT = 20_000_000
 
@@ -36,19 +36,12 @@ class WriteFile:
     def __init__(self, editor: FileEditor) -> None:
         self._editor = editor
         self._arguments = Arguments("write_file", WriteArgs)
-        self.spec = ToolSpec(
-            "write_file",
-            load_description(__file__),
-            self._arguments.schema,
-            Effect.WRITE,
-            timeout=60.0,
-            toolset="file",
-        )
+        self.spec = self._arguments.spec(__file__, Effect.WRITE, timeout=60.0, toolset="file")
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         if len(arguments.content) > MAX_CONTENT:
-            raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters")
+            raise ToolError(f"write_file: `content` is longer than {MAX_CONTENT:,} characters.")
         path = await self._editor.resolve_writable(
             ctx, arguments.path, "write_file", arguments.content
         )
@@ -56,10 +49,11 @@ class WriteFile:
             return await self._write(path, arguments.content, ctx)
 
     async def _write(self, path: Path, content: str, ctx: ToolContext) -> ToolOutput:
-        session = ctx.scope.session
+        session, seen = ctx.scope.session, self._editor.seen
         forbids = self._editor.paths.blocked_for(ctx.scope).forbids
-        draft = await self._editor.threads.run(partial(_draft, path, content, forbids))
-        seen, known = self._editor.seen, self._editor.seen.knows(session, path)
+        prepare = partial(_prepare, path, content, forbids)
+        draft, change, lint, diff = await self._editor.threads.run(prepare)
+        known = seen.knows(session, path)
         if draft.stat is not None and seen.changed(session, path, draft.stat):
             raise ToolError(
                 f"write_file: {path} was changed by another program since you last read it; "
@@ -67,63 +61,41 @@ class WriteFile:
                 hint="Read it again, then write with those changes kept.",
             )
         provenance = await self._editor.provenance_of(ctx, [path], content, whole=True)
-        made = await self._editor.apply(ctx.scope, [draft.change], provenance)
-        lint = await self._editor.lint(draft.lint, path, draft.text, draft.old)
+        made = await self._editor.apply(ctx.scope, [change], provenance)
         answer = WriteResult(
-            bytes_written=len(draft.change.after or b""),
+            bytes_written=len(change.after or b""),
             dirs_created=bool(made),
-            lint=lint,
+            lint=await self._editor.lint(lint, path, draft.text or "", draft.old),
             resolved_path=str(path),
             files_modified=[str(path)],
-            note=_note(draft, known=known) or UNSET,
+            note=_note(draft, change, known=known) or UNSET,
         )
-        return ToolOutput.text(encode_result(answer), shown=draft.diff)
+        return ToolOutput.text(encode_result(answer), shown=diff)
 
 
-class _Draft(Struct, frozen=True, kw_only=True):
-    change: FileChange
-    text: str
-    old: str | None
-    stat: os.stat_result | None
-    lint: LintResult
-    text_format: TextFormat
-    diff: str
+def _prepare(
+    path: Path, content: str, forbids: Forbids
+) -> tuple[Draft, FileChange, LintResult, str]:
+    """Return the draft, its change, syntax check and diff.
+
+    A text that replaces another keeps its encoding and line ends.
+    """
+    draft = Draft(path, forbids, whole=True)
+    newline = draft.text_format.newline
+    text = content if newline == "\n" else draft.text_format.with_newlines(content)
+    draft.text = text
+    lint, diff = check_syntax(path, text, draft.old), diff_text(draft.old, text, path.name)
+    return draft, draft.change, lint, diff
 
 
-def _draft(path: Path, content: str, forbids: Forbids) -> _Draft:
-    found = read_bytes(path, forbids)
-    before, stat = found if found is not None else (None, None)
-    old, dress = _format_of(path, before)
-    text = dress.with_newlines(content) if dress.newline != "\n" else content
-    return _Draft(
-        change=FileChange(path, before, dress.encode_text(text, path), stat),
-        text=text,
-        old=old,
-        stat=stat,
-        lint=check_syntax(path, text, old),
-        text_format=dress,
-        diff=diff_text(old, text, path.name),
-    )
-
-
-def _format_of(path: Path, before: bytes | None) -> tuple[str | None, TextFormat]:
-    """A text that replaces another keeps its encoding and line ends."""
-    if before is None:
-        return None, TextFormat()
-    try:
-        return decode_text(before, path)
-    except ToolError:
-        return "", TextFormat()
-
-
-def _note(draft: _Draft, *, known: bool) -> str:
+def _note(draft: Draft, change: FileChange, *, known: bool) -> str:
     notes: list[str] = []
-    dress = draft.text_format
-    if draft.change.before == draft.change.after:
+    format_ = draft.text_format
+    if change.before == change.after:
         notes.append("The file already had exactly this content.")
     elif draft.stat is not None and not known:
         notes.append("This replaced an existing file that you had not read in this session.")
-    if dress.newline != "\n" or dress.mark or dress.encoding != "utf-8":
-        ends = "CRLF" if dress.newline != "\n" else "LF"
-        notes.append(f"Kept the file's {dress.encoding} encoding and {ends} line ends.")
+    if format_.newline != "\n" or format_.mark or format_.encoding != "utf-8":
+        ends = "CRLF" if format_.newline != "\n" else "LF"
+        notes.append(f"Kept the file's {format_.encoding} encoding and {ends} line ends.")
     return " ".join(notes)

@@ -1,4 +1,4 @@
-"""Keep a process's output: the end in memory, all of it in a file, redacted in both."""
+"""Keep a process's output, redacted, in memory and in a file, and watch it for patterns."""
 
 import codecs
 import logging
@@ -6,8 +6,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 
+from hermes.kit.clock import Clock
 from hermes.kit.files import surplus_files
 from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
 
@@ -43,7 +45,6 @@ class ProcessOutput:
         return self._keep(self._cleaner.add(self._decoder.decode(data)))
 
     def finish(self) -> str:
-        """End the output and return what was held back."""
         last = self._cleaner.add(self._decoder.decode(b"", final=True))
         text = self._keep(last + self._cleaner.finish())
         if self._handle is not None:
@@ -134,3 +135,88 @@ def _open_log(file: Path) -> int:
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
+
+
+NOTICE_WINDOW = 15.0
+"""Seconds in which a process sends at most one notice."""
+MAX_STRIKES = 3
+"""Consecutive windows with more than one match after which a watch ends."""
+MAX_NOTICES, NOTICE_PERIOD, COOLDOWN = 15, 10.0, 30.0
+"""Notices of all processes in a period of seconds, and seconds of silence once exceeded."""
+
+
+class NoticeLimit:
+    """Rate limit for the notices of all processes of a profile."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sent: deque[float] = deque()
+        self._silent_until = float("-inf")
+
+    def allows(self) -> bool:
+        """Count one more notice and return whether it may be sent."""
+        now = self._clock.monotonic()
+        if now < self._silent_until:
+            return False
+        while self._sent and now - self._sent[0] >= NOTICE_PERIOD:
+            self._sent.popleft()
+        if len(self._sent) >= MAX_NOTICES:
+            self._silent_until = now + COOLDOWN
+            return False
+        self._sent.append(now)
+        return True
+
+
+class WatchAction(Enum):
+    """What to do about a match: send a notice, ignore it, or end the watch."""
+
+    NOTIFY = auto()
+    IGNORE = auto()
+    END = auto()
+
+
+class OutputWatch:
+    """Watches the output of one process for literal patterns."""
+
+    def __init__(self, patterns: tuple[str, ...], clock: Clock, limit: NoticeLimit) -> None:
+        self._patterns = patterns
+        self._clock = clock
+        self._limit = limit
+        self._window_ends = float("-inf")
+        self._strikes = 0
+        self._struck = False
+        self.left_out = 0
+        """Matching lines not reported since the last notice."""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return self._patterns
+
+    def matches(self, text: str) -> list[str]:
+        if not any(pattern in text for pattern in self._patterns):
+            return []
+        return [line for line in text.splitlines() if any(one in line for one in self._patterns)]
+
+    def judge(self, lines: int) -> WatchAction:
+        """Decide what to do about so many matching lines."""
+        now = self._clock.monotonic()
+        if now < self._window_ends:
+            return self._strike(lines)
+        if not self._limit.allows():
+            self.left_out += lines
+            return WatchAction.IGNORE
+        if not self._struck:
+            self._strikes = 0
+        self._struck = False
+        self._window_ends = now + NOTICE_WINDOW
+        return WatchAction.NOTIFY
+
+    def _strike(self, lines: int) -> WatchAction:
+        self.left_out += lines
+        if not self._struck:
+            self._struck = True
+            self._strikes += 1
+        if self._strikes < MAX_STRIKES:
+            return WatchAction.IGNORE
+        self._patterns = ()
+        return WatchAction.END

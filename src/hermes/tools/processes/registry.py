@@ -1,12 +1,12 @@
 """The background processes of a profile: start them, record them, report their end.
 
-A process ends with the program that started it. Its record remains: at the next start, processes
+A process ends with the program that started it. Its record remains: at the next startup, processes
 that were running when the program died are closed as lost and reported.
 """
 
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -24,22 +24,30 @@ from hermes.kit.retry import Backoff
 from hermes.kit.tasks import background_tasks
 from hermes.ports.approvals import Isolation
 from hermes.ports.message_sender import Followups
-from hermes.ports.records import PutRecord
+from hermes.ports.records import PutRecord, StateRecord
 from hermes.ports.sandbox import Process, ProcessExit, ProcessSpec, Sandbox
 from hermes.ports.store import Store, Write
 from hermes.schema.errors import SandboxError, StateConflict, StoreError, ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.paths import principal_folder
-from hermes.tools.processes import notices
-from hermes.tools.processes.notices import NoticeLimit, OutputWatch, WatchAction
-from hermes.tools.processes.output import ProcessOutput, prune_logs, read_log_tail
+from hermes.tools.processes.output import (
+    NoticeLimit,
+    OutputWatch,
+    ProcessOutput,
+    WatchAction,
+    prune_logs,
+    read_log_tail,
+)
 from hermes.tools.processes.record import (
     PROCESS_KIND,
     BackgroundProcess,
     ProcessOwner,
     ProcessState,
+    end_notice,
     from_record,
+    match_notice,
     to_record,
+    watch_ended_notice,
 )
 from hermes.tools.terminal.shell import background_exit_meaning, shell_exit_code
 
@@ -135,21 +143,10 @@ class ProcessRegistry:
     async def list_for(self, owner: ProcessOwner) -> Sequence[BackgroundProcess]:
         """Return a session's processes, oldest first: running, or ended recently."""
         await self._prune()
-        known: dict[str, BackgroundProcess] = {}
-        for row in await self._deps.store.records.find(PROCESS_KIND):
-            try:
-                record = from_record(row)
-            except msgspec.DecodeError as error:
-                log.warning("cannot read the record of process %s: %s", row.id, error)
-                continue
-            if record.belongs_to(owner):
-                known[record.id] = record
-        known |= {
-            name: live.record
-            for name, live in self._processes.items()
-            if live.record.belongs_to(owner)
-        }
-        return list(known.values())
+        stored = _readable(await self._deps.store.records.find(PROCESS_KIND))
+        known = {record.id: record for record in stored}
+        known |= {name: live.record for name, live in self._processes.items()}
+        return [record for record in known.values() if record.belongs_to(owner)]
 
     async def find(
         self, owner: ProcessOwner, name: str
@@ -176,12 +173,8 @@ class ProcessRegistry:
         return live.record
 
     async def end_all(self, owner: ProcessOwner, source: str) -> int:
-        """End all processes of a session."""
-        processes = [
-            live
-            for live in self._processes.values()
-            if live.record.belongs_to(owner) and not live.ended.is_set()
-        ]
+        running = (live for live in self._processes.values() if not live.ended.is_set())
+        processes = [live for live in running if live.record.belongs_to(owner)]
         async with anyio.create_task_group() as group:
             for live in processes:
                 group.start_soon(self.end, live, source)
@@ -195,12 +188,7 @@ class ProcessRegistry:
     async def recover(self) -> int:
         """Close the processes of programs that died and return their number."""
         lost = 0
-        for row in await self._deps.store.records.abandoned(PROCESS_KIND):
-            try:
-                record = from_record(row)
-            except msgspec.DecodeError as error:
-                log.warning("cannot read the record of process %s: %s", row.id, error)
-                continue
+        for record in _readable(await self._deps.store.records.abandoned(PROCESS_KIND)):
             output = read_log_tail(record.log, MAX_STORED_OUTPUT)
             closed = structs.replace(
                 record, state=ProcessState.LOST, source="the program ended", output=output
@@ -315,11 +303,11 @@ class ProcessRegistry:
             case WatchAction.IGNORE:
                 return
             case WatchAction.NOTIFY:
-                notice = notices.match_notice(live.record, patterns, lines, live.watch.left_out)
+                notice = match_notice(live.record, patterns, lines, live.watch.left_out)
                 changed = structs.replace(live.record, notices=live.record.notices + 1)
                 live.watch.left_out = 0
             case WatchAction.END:
-                notice = notices.watch_ended_notice(live.record, patterns)
+                notice = watch_ended_notice(live.record, patterns)
                 count = live.record.notices + 1
                 changed = structs.replace(live.record, notices=count, notify=True, watch=())
         try:
@@ -355,15 +343,11 @@ class ProcessRegistry:
     async def _close(self, record: BackgroundProcess) -> bool:
         """Return False if it is closed already. Raises `StoreError` if the store keeps failing."""
         record = structs.replace(record, ended=self._deps.clock.now())
-        reported = record.notify or bool(record.watch) or record.state is not ProcessState.EXITED
-        notice = (
-            notices.end_notice(record)
-            if reported and record.source not in UNREPORTED_SOURCES
-            else ""
-        )
+        reported = record.notify or record.watch or record.state is not ProcessState.EXITED
+        reported = reported and record.source not in UNREPORTED_SOURCES
         failpoint("processes.exited")
         try:
-            await self._persist(record, notice)
+            await self._persist(record, end_notice(record) if reported else "")
         except StateConflict:
             return False
         return True
@@ -384,7 +368,6 @@ class ProcessRegistry:
                 return
 
     async def _store_with_notice(self, record: BackgroundProcess, key: str, text: str) -> None:
-        """Store the record and its notice in one commit."""
         writes: list[Write] = []
         scope = record.scope
         if text and scope.later:
@@ -406,6 +389,14 @@ async def open_process_registry(deps: ProcessDeps) -> AsyncGenerator[ProcessRegi
         registry = ProcessRegistry(deps, group)
         group.start_soon(_recover, registry)
         yield registry
+
+
+def _readable(rows: Iterable[StateRecord]) -> Iterator[BackgroundProcess]:
+    for row in rows:
+        try:
+            yield from_record(row)
+        except msgspec.DecodeError as error:
+            log.warning("cannot read the record of process %s: %s", row.id, error)
 
 
 def _failure_reason(name: str, error: Exception) -> str:

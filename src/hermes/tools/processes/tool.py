@@ -17,11 +17,11 @@ from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Text
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.processes.record import BackgroundProcess, ProcessState
 from hermes.tools.processes.registry import LiveProcess, ProcessRegistry
 from hermes.tools.provenance.file_provenance import MAX_FOREGROUND, FileProvenance
-from hermes.tools.tool_io import DEFAULT_LIMITS, Arguments, encode_result, load_description
+from hermes.tools.tool_io import DEFAULT_LIMITS, Arguments, encode_result, require_approval
 
 MAX_WAIT = 600
 DEFAULT_WAIT = 180
@@ -38,9 +38,11 @@ class ProcessArgs(Struct, frozen=True, forbid_unknown_fields=True):
     action: Action
     session_id: Annotated[str, Meta(description="proc_…; not for list")] = ""
     data: str = ""
-    timeout: Annotated[int, Meta(ge=0, le=MAX_WAIT, description="Of wait, seconds")] = 0
-    offset: Annotated[int, Meta(ge=0, description="Of log: first line; else the last ones")] = 0
-    limit: Annotated[int, Meta(ge=0, le=2000, description="Of log: lines, default 200")] = 0
+    timeout: Annotated[int, Meta(ge=0, le=MAX_WAIT, description="For wait: seconds")] = 0
+    offset: Annotated[
+        int, Meta(ge=0, description="For log: first line, default: the last ones")
+    ] = 0
+    limit: Annotated[int, Meta(ge=0, le=2000, description="For log: lines, default 200")] = 0
 
 
 class ListedProcess(Struct, frozen=True, kw_only=True):
@@ -83,7 +85,7 @@ class ProcessTool:
         self,
         registry: ProcessRegistry,
         clock: Clock,
-        provenance: FileProvenance | None = None,
+        provenance: FileProvenance,
         max_output: int = DEFAULT_LIMITS.output,
     ) -> None:
         """`max_output`: characters of output shown per call."""
@@ -93,13 +95,8 @@ class ProcessTool:
         self._provenance = provenance
         self._pending_input: WeakKeyDictionary[LiveProcess, PendingInput] = WeakKeyDictionary()
         self._arguments = Arguments("process", ProcessArgs)
-        self.spec = ToolSpec(
-            "process",
-            load_description(f"{Path(__file__).parent}/process"),
-            self._arguments.schema,
-            Effect.OUTSIDE,
-            timeout=MAX_WAIT + 20.0,
-            toolset="terminal",
+        self.spec = self._arguments.spec(
+            __file__, Effect.OUTSIDE, timeout=MAX_WAIT + 20.0, toolset="terminal"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -206,7 +203,7 @@ class ProcessTool:
             raise _runs_elsewhere(record)
         if live is not None:
             record = await self._registry.end(live, "process kill")
-        return self._answer_for(record, output_preview=_tail(record, live, PREVIEW_LENGTH))
+        return self._poll(record, live)
 
     async def _write(
         self, live: LiveProcess, arguments: ProcessArgs, ctx: ToolContext
@@ -227,7 +224,7 @@ class ProcessTool:
         return self._poll(live.record, live)
 
     def _judge_input(self, live: LiveProcess, line: str, ctx: ToolContext) -> None:
-        """Judge whether the process may print or write untrusted content from now on.
+        """Judge whether the process may print or write untrusted content after this input.
 
         It is unknown when the input takes effect, so changes in the following minutes count.
         """
@@ -242,9 +239,9 @@ class ProcessTool:
         judge = online_provenance if record.reaching is Isolation.OPEN else offline_provenance
         found = judge(line, Path(record.folder), self._provenance)
         brought = found.fetched or ctx.quotes(line)
-        if brought and self._provenance is not None:
+        if brought:
             self._provenance.note_begin(self._provenance.now(), MAX_FOREGROUND, found.folders)
-        if (others := untrusted_workspace(ctx)) and self._provenance is not None:
+        if others := untrusted_workspace(ctx):
             self._provenance.record_untrusted_work(others)
         if found.shown or brought:
             live.record = structs.replace(live.record, foreign=True)
@@ -274,9 +271,7 @@ class ProcessTool:
             foreign=ctx.foreign,
             target=f"into {record.id}, which runs {record.command}:",
         )
-        decision = await ctx.request_approval(request)
-        if not decision.allowed:
-            raise ToolError(f"process: {decision.why}")
+        await require_approval(ctx, request)
 
 
 def _status(record: BackgroundProcess) -> str:

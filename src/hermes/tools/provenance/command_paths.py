@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from hermes.schema.errors import ToolError
-from hermes.tools.files.safe_open import resolve
+from hermes.tools.files.safe_open import resolve_or_same
 
 MAX_FOLDERS = 8
 MAX_MATCHES = 5_000
@@ -22,7 +21,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 def command_words(command: str) -> list[str]:
-    """Return the words without duplicates, compound ones also split into their parts."""
+    """Return the words without duplicates, and the parts of compound ones."""
     return list(dict.fromkeys([*_WORD.findall(command), *_PART.findall(command)]))
 
 
@@ -47,10 +46,3 @@ def word_paths(word: str, bases: Sequence[Path]) -> Iterator[Path]:
         path = base / word
         if os.path.lexists(path):
             yield resolve_or_same(path)
-
-
-def resolve_or_same(path: Path) -> Path:
-    try:
-        return resolve(path)
-    except (OSError, ValueError, ToolError):
-        return path

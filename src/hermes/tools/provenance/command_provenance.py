@@ -55,10 +55,8 @@ def untrusted_workspace(ctx: ToolContext) -> Path | None:
     return None if own else Path(ctx.scope.workspace)
 
 
-def online_provenance(
-    command: str, folder: Path, origins: FileProvenance | None
-) -> CommandProvenance:
-    """Judge a command with network access, also by what its words do with it."""
+def online_provenance(command: str, folder: Path, origins: FileProvenance) -> CommandProvenance:
+    """Judge a command with network access, including what its words do with it."""
     from hermes.approvals.shell.nested_commands import analyze_script  # noqa: PLC0415 - rarely needed
     from hermes.approvals.shell.outside_effects import downloads_files, shows_untrusted  # noqa: PLC0415 - rarely needed
     from hermes.approvals.shell.parser import ShellContext  # noqa: PLC0415 - rarely needed
@@ -73,22 +71,21 @@ def online_provenance(
 
 
 def may_show_unverified(
-    command: str, folder: Path, scope: Scope, origins: FileProvenance | None
+    command: str,
+    folder: Path,
+    scope: Scope,
+    origins: FileProvenance,
+    *,
+    program: bool = False,
 ) -> bool:
-    """Whether a shell command could have read what others wrote, whatever it names."""
-    if origins is None:
-        return False
-    from hermes.tools.provenance.unverified_reads import UnverifiedReads  # noqa: PLC0415 - only needed to run commands
+    """Whether a command or program could have read what others wrote, whatever it names."""
+    from hermes.tools.provenance.unverified_reads import may_read_unverified  # noqa: PLC0415 - only needed to run commands
 
-    return UnverifiedReads(origins, scope).by_command(command, folder)
+    return may_read_unverified(origins, scope, command, folder, program=program)
 
 
-def offline_provenance(
-    command: str, folder: Path, origins: FileProvenance | None
-) -> CommandProvenance:
+def offline_provenance(command: str, folder: Path, origins: FileProvenance) -> CommandProvenance:
     """Judge a command without network access by the files it touches."""
-    if origins is None:
-        return CommandProvenance()
     words, bases = command_words(command), command_folders(command, folder)
     where = target_folders(words, bases)
     if origins.names_untrusted(words, *bases):
@@ -111,38 +108,31 @@ def target_folders(words: Sequence[str], bases: Sequence[Path]) -> tuple[Path, .
 class FetchRecorder:
     """Records changes on disk from the moment a command may fetch something."""
 
-    def __init__(self, begin: Callable[[], FetchRecord] | None) -> None:
+    def __init__(self, begin: Callable[[], FetchRecord], others: UntrustedWork | None) -> None:
         self._begin = begin
         self._fetching: FetchRecord | None = None
-        self.others: UntrustedWork | None = None
+        self._others = others
 
     def start(self) -> None:
-        if self._fetching is None and self._begin is not None:
+        if self._fetching is None:
             self._fetching = self._begin()
 
     def end(self) -> None:
-        if self._fetching is not None:
-            self._fetching.end()
-            self._fetching = None
-        if self.others is not None:
-            self.others.end()
-            self.others = None
+        for running in (self._fetching, self._others):
+            if running is not None:
+                running.end()
+        self._fetching = self._others = None
 
 
 def start_recorder(
-    origins: FileProvenance | None,
+    origins: FileProvenance,
     foreign: CommandProvenance,
     longest: float = MAX_FOREGROUND,
     at: float | None = None,
 ) -> FetchRecorder:
     """Start recording a command that begins now, or began `at`; call `end` when it ends."""
-
-    def begin(origins: FileProvenance) -> FetchRecord:
-        return origins.start_fetch(foreign.folders, longest, at)
-
-    recorder = FetchRecorder(None if origins is None else partial(begin, origins))
-    if origins is not None and foreign.others is not None:
-        recorder.others = origins.record_untrusted_work(foreign.others, at)
+    others = None if foreign.others is None else origins.record_untrusted_work(foreign.others, at)
+    recorder = FetchRecorder(partial(origins.start_fetch, foreign.folders, longest, at), others)
     if foreign.fetched:
         recorder.start()
     return recorder
@@ -150,7 +140,7 @@ def start_recorder(
 
 @contextmanager
 def record_fetches(
-    origins: FileProvenance | None, foreign: CommandProvenance, longest: float = MAX_FOREGROUND
+    origins: FileProvenance, foreign: CommandProvenance, longest: float = MAX_FOREGROUND
 ) -> Generator[FetchRecorder]:
     """Record the changes made in the block if the command fetches anything."""
     recorder = start_recorder(origins, foreign, longest)
@@ -192,12 +182,10 @@ _USES_NETWORK = re.compile(
 
 
 def program_provenance(
-    code: str, folder: Path, origins: FileProvenance | None, *, isolated: bool
+    code: str, folder: Path, origins: FileProvenance, *, isolated: bool
 ) -> CommandProvenance:
-    """Judge a program; without a sandbox also by its network access."""
+    """Judge a program; without a sandbox including its network access."""
     fetches = not isolated and (_USES_NETWORK.search(code) is not None or _fetches(code, folder))
-    if origins is None:
-        return CommandProvenance(fetches, fetches)
     words, bases = command_words(code), command_folders(code, folder)
     if _LISTS_FILES.search(code):
         words = [*words, "."]

@@ -1,11 +1,11 @@
 """Decide whether a file is the owner's work or untrusted content.
 
-Files in the workspace are trusted unless they are foreign: files that arrived while a command could
+Files in the workspace are trusted except for files that arrived while a command could
 reach the network, files our tools wrote with untrusted content, files in download and dependency
 folders, files of other users, and files outside the workspace.
 
-An instruction file is followed only if nobody but the owner could have written it. A refused one
-stays refused, by content and by path, until the owner trusts it.
+An instruction file is followed only if nobody but the owner could have written it. A rejected one
+stays rejected, by content and by path, until the owner trusts it.
 """
 
 import os
@@ -19,7 +19,7 @@ from hermes.kit.clock import Clock
 from hermes.kit.files import read_regular_file
 from hermes.kit.lru_map import LruMap
 from hermes.schema.scope import Scope
-from hermes.tools.provenance.command_paths import resolve_or_same as _real
+from hermes.tools.files.safe_open import resolve_or_same as _real
 from hermes.tools.provenance.command_paths import word_paths
 from hermes.tools.provenance.instruction_files import (
     INSTRUCTION_FILES,
@@ -51,7 +51,7 @@ UNVERIFIED_FOLDER_NAMES = UNTRUSTED_FOLDER_NAMES | {
     "third_party",
     "vendor",
 }
-"""Also names of vendored code in projects, which only must not be learned from."""
+"""Including the names of vendored code, which can be used but not learned from."""
 CACHE_SIZE = 8_192
 MAX_FOREGROUND = 600.0
 """Longest time for which changes count as made by a foreground command."""
@@ -146,29 +146,26 @@ class FileProvenance:
 
     def note_end(self, began: float, longest: float, roots: tuple[str, ...]) -> None:
         """Replace the note of the start; `roots` are folders the command created."""
-        start, end = self._span(began, longest)
+        # The clock may have been set back meanwhile.
+        now = self.now()
+        start, end = min(began, now), max(began, min(now, began + longest))
         if start < began:
             self.note_begin(began, longest, ())
-        late = max(self.now() + CLOCK_GRANULARITY, end)
+        late = max(now + CLOCK_GRANULARITY, end)
         self._note(
             ProvenanceNote(
                 start - CLOCK_GRANULARITY, end + CLOCK_GRANULARITY, roots=roots, late=late
             )
         )
 
-    def _span(self, began: float, longest: float) -> tuple[float, float]:
-        """Return the time span of a command that ends now, even if the clock was set back."""
-        now = self.now()
-        return min(began, now), max(began, min(now, began + longest))
-
     def check_instructions(self, folders: Iterable[Path]) -> None:
-        """Check instruction files in these folders, so that refused ones are known by content."""
+        """Check instruction files in these folders, so that rejected ones are known by content."""
         for folder in islice(dict.fromkeys(folders), MAX_FOLDERS):
             for path, data in instruction_files_for(folder, MAX_INSTRUCTIONS):
                 self.may_be_followed(path, data, folder)
 
     def reject_instructions(self, real: Path, data: bytes) -> None:
-        """Refuse an instruction file, at this path and with this content anywhere."""
+        """Reject an instruction file, at this path and with this content anywhere."""
         when = _changed_at(real, unknown=self.now())
         self._note_new(ProvenanceNote(when, file=encode_path(real), digest=content_digest(data)))
 
@@ -213,8 +210,8 @@ class FileProvenance:
     def may_be_followed(self, path: Path, data: bytes, workspace: Path) -> bool:
         """Whether an instruction file of the project, found at that path, may be followed.
 
-        Yes if the owner trusts its content. No if it was fetched, refused
-        before, or changed after others worked there, or if a link on the path was.
+        Yes if the owner trusts its content. No if it was fetched, rejected before, or changed after
+        others worked there, or if a link on the path was.
         """
         real, around = _real(path), _real(workspace)
         if self.trusted.is_trusted(real, data):
@@ -299,7 +296,6 @@ class FileProvenance:
         return any(real.is_relative_to(folder) for folder in self._own)
 
     def times(self) -> FetchTimes:
-        """Return the known times of fetches."""
         return self._log.times()
 
     def is_unverified_entry(
@@ -442,7 +438,7 @@ def own_users(workspace: Path) -> frozenset[int]:
 
 
 def _has_other_owner(real: Path, workspace: Path) -> bool:
-    """Also true if the file no longer exists."""
+    """True if the file no longer exists."""
     try:
         return real.lstat().st_uid not in own_users(workspace)
     except OSError:

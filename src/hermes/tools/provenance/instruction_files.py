@@ -1,4 +1,4 @@
-"""Find the instruction files of a project: by name, location and link target."""
+"""Find a project's instruction files, and remember which of them the owner trusts."""
 
 import hashlib
 import os
@@ -15,6 +15,12 @@ from hermes.kit.files import append_line, open_locked, read_regular_file
 OWN_NAMES = (".hermes.md", "HERMES.md")
 """Searched in the workspace and its parents up to the root of the repository."""
 COMMON_NAMES = ("AGENTS.md", "CLAUDE.md", ".cursorrules")
+INSTRUCTION_FILES = (*OWN_NAMES, *COMMON_NAMES)
+"""Names of instruction files; the first non-empty one in a folder is used."""
+MAX_INSTRUCTIONS = 4_000_000
+"""Bytes of one file; larger ones are ignored and cannot be trusted."""
+MAX_ENTRIES = 10_000
+"""Trusted files that are remembered."""
 CURSOR_RULES = Path(".cursor") / "rules"
 MAX_RULES = 100
 """Rules of one folder that are considered; only the first is followed."""
@@ -46,7 +52,7 @@ def instruction_files_among(paths: Collection[Path], workspace: Path) -> frozens
 
 def is_instruction_file(path: Path) -> bool:
     is_rule = path.suffix == ".mdc" and path.parent.parts[-2:] == CURSOR_RULES.parts
-    return is_rule or path.name in (*OWN_NAMES, *COMMON_NAMES)
+    return is_rule or path.name in INSTRUCTION_FILES
 
 
 def instruction_files_for(folder: Path, largest: int) -> Iterator[tuple[Path, bytes]]:
@@ -67,15 +73,8 @@ def _cursor_rules(folder: Path) -> list[Path]:
 
 
 def _has_git(place: Path) -> bool:
-    """Also works for folders we cannot read."""
+    """Works even for folders we cannot read."""
     return os.path.isfile(place) or os.path.exists(place / "HEAD")  # noqa: PTH110, PTH113 - as above
-
-
-INSTRUCTION_FILES = (".hermes.md", "HERMES.md", "AGENTS.md", "CLAUDE.md", ".cursorrules")
-"""Names of instruction files; the first non-empty one in a folder is used."""
-MAX_INSTRUCTIONS = 4_000_000
-"""Bytes of one file; larger ones are ignored and cannot be trusted."""
-MAX_ENTRIES = 10_000
 
 
 class _TrustedFile(Struct, frozen=True):

@@ -44,7 +44,7 @@ class ProvenanceNote(Struct, frozen=True, omit_defaults=True):
       instruction files the command counts until then.
     - `others`: a folder that others than the owner worked in since `start`; its instruction files
       may be theirs.
-    - `digest`: content of an instruction file that was refused. Neither that content elsewhere nor
+    - `digest`: content of an instruction file that was rejected. Neither that content elsewhere nor
       what is in that `file` is followed. A note with `file` only means that the owner trusts it.
     """
 
@@ -181,7 +181,7 @@ class ProvenanceLog:
             )
 
     def is_redundant(self, note: ProvenanceNote) -> bool:
-        """Whether a note about others' work or a refusal adds nothing."""
+        """Whether a note about others' work or a rejected file adds nothing."""
         with self._lock:
             self._load()
             if note.others:
@@ -190,7 +190,7 @@ class ProvenanceLog:
             return note.digest in self._rejected and note.file in self._rejected_paths
 
     def was_rejected(self, path: Path, digest: str, when: float) -> bool:
-        """Whether that content, or the file there, was refused before that time."""
+        """Whether that content, or the file there, was rejected before that time."""
         with self._lock:
             self._load()
             found = self._rejected.get(digest), self._rejected_paths.get(encode_path(path))
@@ -271,13 +271,13 @@ class ProvenanceLog:
         }
 
     def _needed(self) -> list[ProvenanceNote]:
-        """Return the notes to keep: others' work and refusals are kept forever."""
-        refused = [structs.replace(note, file="") for note in self._rejected.values()]
+        """Return the notes to keep: others' work and rejected files are kept forever."""
+        rejected = [structs.replace(note, file="") for note in self._rejected.values()]
         return [
             *self._commands.values(),
             *self._untrusted_work.values(),
             *self._written.values(),
-            *refused,
+            *rejected,
             *self._rejected_paths.values(),
         ]
 

@@ -8,19 +8,17 @@ is yes.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-
-from msgspec import Struct
 
 from hermes.approvals.saved_approvals import simple_commands
 from hermes.approvals.shell.read_only import is_read_only_command
 from hermes.schema.scope import Scope
+from hermes.tools.files.safe_open import resolve_or_same
 from hermes.tools.provenance.command_paths import (
     command_folders,
     command_words,
-    resolve_or_same,
     word_paths,
 )
 from hermes.tools.provenance.file_provenance import FileProvenance, is_unverified_folder, own_users
@@ -46,45 +44,33 @@ _GIT_HISTORY = frozenset(
 """Git commands that show more than the current files of the workspace."""
 
 
-class UnverifiedReads(Struct, frozen=True):
-    """Judges the commands of one call, in the workspace of its scope."""
-
-    origins: FileProvenance
-    scope: Scope
-
-    def by_command(self, command: str, folder: Path) -> bool:
-        """Whether the output of a shell command may contain what others wrote."""
-        workspace = resolve_or_same(Path(self.scope.workspace))
-        scan = _DiskScan(self.origins, self.scope, workspace)
-        commands = simple_commands(command)
-        if commands is not None and all(is_read_only_command(argv) for argv in commands):
-            return scan.reads_operands(commands, resolve_or_same(folder))
-        return scan.reads_anything(
-            command_words(command), command_folders(command, resolve_or_same(folder))
-        )
-
-    def by_program(self, code: str, folder: Path) -> bool:
-        """Whether the output of a Python program may contain what others wrote."""
-        scan = _DiskScan(self.origins, self.scope, resolve_or_same(Path(self.scope.workspace)))
-        return scan.reads_anything(
-            command_words(code), command_folders(code, resolve_or_same(folder))
-        )
+def may_read_unverified(
+    origins: FileProvenance, scope: Scope, command: str, folder: Path, *, program: bool
+) -> bool:
+    """Whether the output of a shell command or a Python program may contain what others wrote."""
+    folder, scan = resolve_or_same(folder), _DiskScan(origins, scope)
+    commands = None if program else simple_commands(command)
+    if commands is not None and all(is_read_only_command(argv) for argv in commands):
+        return scan.reads_operands(commands, folder)
+    return scan.reads_anything(command_words(command), command_folders(command, folder))
 
 
 class _DiskScan:
     """Scans the disk within a budget."""
 
-    def __init__(self, origins: FileProvenance, scope: Scope, workspace: Path) -> None:
+    def __init__(self, origins: FileProvenance, scope: Scope) -> None:
         self._origins = origins
         self._scope = scope
-        self._workspace = workspace
-        self._users = _own_users(workspace)
+        self._workspace = resolve_or_same(Path(scope.workspace))
+        try:
+            self._users = own_users(self._workspace)
+        except OSError:
+            self._users = frozenset[int]()
         self._times = origins.times()
         self._left = MAX_ENTRIES
         self._clean: set[Path] = set()
 
     def reads_operands(self, commands: Sequence[Sequence[str]], folder: Path) -> bool:
-        """Judge commands that read only their operands."""
         for name, *args in commands:
             if name == "cd":
                 if not args:
@@ -206,23 +192,13 @@ def _names_unverified_folder(script: Path) -> bool:
     with suppress(OSError):
         if script.is_file() and script.stat().st_size <= MAX_SCRIPT:
             text = script.read_bytes().decode("utf-8", "replace")
-            return any(is_unverified_folder(word.split("/")) for word in _script_words(text))
+            words = [] if "\0" in text else command_words(text)
+            return any(is_unverified_folder(word.split("/")) for word in words)
     return False
-
-
-def _script_words(text: str) -> Iterator[str]:
-    return iter(command_words(text)) if "\0" not in text else iter(())
 
 
 def _is_system(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in _SYSTEM)
-
-
-def _own_users(workspace: Path) -> frozenset[int]:
-    try:
-        return own_users(workspace)
-    except OSError:
-        return frozenset()
 
 
 def _has_entries(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""Build ripgrep command lines and decode its JSON output in bounded memory."""
+"""Run ripgrep: build its command line, decode its output, collect one page of results."""
 
 import os
 import shutil
@@ -125,47 +125,32 @@ class RecordReader:
         *complete, rest = data.split(b"\n")
         for piece in complete:
             yield from self._grow(piece)
-            yield from self._end()
+            if not self._skipping:
+                yield from self._read(bytes(self._rest))
+            self._rest.clear()
+            self._skipping = False
         yield from self._grow(rest)
 
     def _grow(self, piece: bytes) -> Iterator[RipgrepRecord]:
-        """Append to the current record; the rest of one that is too long is dropped."""
+        """Append to the current record; an overlong match is reported without its text."""
         if self._skipping:
             return
         self._rest += piece
         if len(self._rest) > MAX_RECORD:
-            yield from self._too_long()
-
-    def _end(self) -> Iterator[RipgrepRecord]:
-        if not self._skipping:
-            yield from self._read(bytes(self._rest))
-        self._rest.clear()
-        self._skipping = False
+            if self._rest.startswith(b'{"type":"match"'):
+                yield Match(RipgrepLine(self._path, _RipgrepText("[a line too long to show]")))
+            self._rest.clear()
+            self._skipping = True
 
     def _read(self, line: bytes) -> Iterator[RipgrepRecord]:
-        record = self._record(line)
-        if record is None:
+        try:
+            record = self._decoder.decode(line)
+        except msgspec.DecodeError:  # an error message, which may even interrupt a record
             self.errors = (self.errors + line.decode("utf-8", "replace") + "\n")[-2_000:]
             return
         if isinstance(record, Begin):
             self._path = record.data.path
         yield record
-
-    def _record(self, line: bytes) -> RipgrepRecord | None:
-        """Return None for an error message, which may also interrupt a record."""
-        if not line.startswith(b"{"):
-            return None
-        try:
-            return self._decoder.decode(line)
-        except msgspec.DecodeError:
-            return None
-
-    def _too_long(self) -> Iterator[RipgrepRecord]:
-        """Report an overlong match without its text; the path is in the preceding record."""
-        if self._rest.startswith(b'{"type":"match"'):
-            yield Match(RipgrepLine(self._path, _RipgrepText("[a line too long to show]")))
-        self._rest.clear()
-        self._skipping = True
 
 
 MAX_COUNTED = 20_000

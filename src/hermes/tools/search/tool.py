@@ -13,7 +13,7 @@ from hermes.ports.sandbox import ProcessResult, ProcessSpec, Sandbox
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.scope import Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.tools import Effect
 from hermes.tools.files.path_suggestions import suggest_path
 from hermes.tools.paths import BlockedPaths, SessionPaths
 from hermes.tools.provenance.file_provenance import FileProvenance
@@ -28,7 +28,7 @@ from hermes.tools.search.ripgrep import (
     content_args,
     files_args,
 )
-from hermes.tools.tool_io import Arguments, encode_result, load_description
+from hermes.tools.tool_io import Arguments, encode_result
 
 TIMEOUT = 60.0
 MAX_LIMIT = 500
@@ -63,26 +63,21 @@ class SearchDeps(Struct, frozen=True, kw_only=True):
     paths: SessionPaths
     rg: str | None
     redact: Callable[[str], str]
-    provenance: FileProvenance | None = None
+    provenance: FileProvenance
 
 
 class SearchFiles:
     def __init__(self, deps: SearchDeps) -> None:
         self._deps = deps
         self._arguments = Arguments("search_files", SearchArgs)
-        self.spec = ToolSpec(
-            "search_files",
-            load_description(f"{Path(__file__).parent}/search"),
-            self._arguments.schema,
-            Effect.READ,
-            timeout=TIMEOUT + 10,
-            toolset="file",
+        self.spec = self._arguments.spec(
+            __file__, Effect.READ, timeout=TIMEOUT + 10, toolset="file"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         arguments = self._arguments.decode(args)
         if not arguments.pattern:
-            raise ToolError("search_files: `pattern` is empty")
+            raise ToolError("search_files: `pattern` is empty.")
         rg = self._deps.rg
         if rg is None:
             raise ToolError(
@@ -125,10 +120,8 @@ class SearchFiles:
     def _provenance_of(
         self, scope: Scope, paths: Sequence[Path], *, lines: bool
     ) -> tuple[bool, bool]:
-        """Whether lines of untrusted files are shown, and lines or names of unverified ones."""
+        """Whether lines of untrusted files are shown, and anything others may have written."""
         origins = self._deps.provenance
-        if origins is None:
-            return False, False
         foreign = lines and any(origins.is_foreign(scope, path) for path in paths)
         return foreign, foreign or any(origins.is_unverified(scope, path) for path in paths)
 
@@ -187,7 +180,7 @@ def _collector(
     paging = PageRange(arguments.offset, min(arguments.limit, MAX_LIMIT))
     if arguments.target == "files":
         if arguments.file_glob and not PurePath(arguments.file_glob).parts:
-            raise ToolError("search_files: `file_glob` matches nothing; write it as *.py")
+            raise ToolError("search_files: `file_glob` matches nothing; write it as *.py.")
 
         def wanted(path: str) -> bool:
             matches = not arguments.file_glob or PurePath(path).match(arguments.file_glob)
@@ -203,7 +196,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except OSError as error:
-        raise ToolError(f"search_files: {path}: {error.strerror}") from error
+        raise ToolError(f"search_files: {path}: {error.strerror}.") from error
 
 
 def _relative(root: Path, cwd: Path) -> str:

@@ -1,9 +1,10 @@
-"""Recognize failures caused by the sandbox, and tell the model how to request more access."""
+"""Decide how a process is isolated, and recognize failures caused by the sandbox."""
 
 import re
 
 from hermes.ports.approvals import Isolation
-from hermes.ports.sandbox import Confinement
+from hermes.ports.sandbox import Confinement, ProcessPermissions
+from hermes.schema.scope import Role, Scope
 
 _FILE_DENIED = re.compile(
     r"read-only file system|permission denied|operation not permitted", re.IGNORECASE
@@ -19,7 +20,7 @@ MAX_SEARCHED = 20_000
 
 
 def denial_hint(output: str, sandbox: str, reaching: Isolation) -> str:
-    """Return a hint if the sandbox seems to have blocked the command, else nothing."""
+    """Return a hint if the sandbox seems to have blocked the command, or nothing."""
     if not sandbox or reaching is Isolation.BEYOND:
         return ""
     end = output[-MAX_SEARCHED:]
@@ -48,3 +49,19 @@ def outside_reason(confinement: Confinement, reason: str) -> str:
     """Tell the approver that the sandbox is unavailable, rather than left by the model's choice."""
     failed = f"The sandbox cannot be set up ({confinement.failed})." if confinement.failed else ""
     return " ".join(filter(None, [failed, reason]))
+
+
+def has_network(network: bool, scope: Scope) -> bool:
+    """Whether processes have network access without an approval; never for guests."""
+    return network and scope.role is not Role.GUEST
+
+
+def process_permissions(
+    scope: Scope, confinement: Confinement, reaching: Isolation, *, network: bool
+) -> ProcessPermissions:
+    return ProcessPermissions(
+        writable=(scope.workspace,),
+        network=has_network(network, scope) or reaching is Isolation.NETWORK,
+        unsandboxed=reaching is Isolation.BEYOND,
+        isolation=confinement.isolation,
+    )

@@ -18,11 +18,16 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.files import surplus_files
 from hermes.kit.ids import new_id
-from hermes.kit.text import HEAD
 from hermes.ports.sandbox import ProcessResult
 from hermes.schema.scope import OWNER
 from hermes.tools.paths import principal_folder
-from hermes.tools.terminal.output_cleaner import StreamCleaner, strip_controls
+from hermes.tools.terminal.output_cleaner import (
+    StreamCleaner,
+    drop_cut_beginning,
+    drop_cut_end,
+    join_ends,
+    strip_controls,
+)
 from hermes.tools.terminal.shell import ShellExit, find_shell_exit, without_marks
 from hermes.tools.tool_io import DEFAULT_LIMITS
 
@@ -45,7 +50,7 @@ class OutputFiles:
 
     @contextmanager
     def opened(self, principal: str = OWNER) -> Generator["OutputFile | None"]:
-        """Open a file for one command's output, or yield None if the disk refuses."""
+        """Open a file for one command's output, or yield None if that fails."""
         try:
             folder = principal_folder(self._folder, principal)
             file = OutputFile(_open_unnamed(folder), folder)
@@ -123,8 +128,6 @@ class OutputFile:
 PROGRESS_EVERY = 0.1
 PROGRESS_LENGTH = 2_000
 PROGRESS_KEPT = 32_000
-CUT_MARGIN = 4_096
-"""Characters next to a cut that may be part of a secret, unless a line ends there."""
 
 
 class OutputView(Struct, frozen=True):
@@ -157,21 +160,17 @@ class OutputViewer:
         """Return what the model sees, with a file of the full output if that was cut."""
         if done.seam is not None:
             first = _decode(done.output[: done.seam])
-            begin = _without_end(first)
-            end = _without_beginning(_decode(done.output[done.seam :]))
+            last = drop_cut_beginning(_decode(done.output[done.seam :]))
             kept = await self._keep(partial(spill.keep, self._clean)) if spill else None
-            mark = find_shell_exit(first, end)
-            shown = _join_ends(self._clean(begin), self._clean(end), done.total, self._max_chars)
-            return OutputView(shown, mark, True, kept)
+            begin, end = self._clean(drop_cut_end(first)), self._clean(last)
+            shown = join_ends(begin, end, done.total, self._max_chars)
+            return OutputView(shown, find_shell_exit(first, last), True, kept)
         raw = _decode(done.output)
         text, mark = self._clean(raw), find_shell_exit(raw, raw)
         if len(text) <= self._max_chars:
             return OutputView(text, mark)
         kept = await self._keep(partial(spill.write_cleaned, text)) if spill else None
-        front = int(self._max_chars * HEAD)
-        return OutputView(
-            _join_ends(text[:front], text[front:], len(text), self._max_chars), mark, True, kept
-        )
+        return OutputView(join_ends(text, text, len(text), self._max_chars), mark, True, kept)
 
     def progress(self, send: Callable[[str], Awaitable[None]], clock: Clock) -> "ProgressReporter":
         return ProgressReporter(send, clock, self._clean)
@@ -180,7 +179,7 @@ class OutputViewer:
         return self._redact(strip_controls(without_marks(text)))
 
     async def _keep(self, write: Callable[[], Path]) -> Path | None:
-        """Write the full output; None if the disk refuses."""
+        """Write the full output; None if that fails."""
         try:
             path = await anyio.to_thread.run_sync(write)
             self._files.prune()
@@ -224,24 +223,3 @@ class ProgressReporter:
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _without_end(text: str) -> str:
-    """Drop the line, or the part of it, at which the middle of the output was cut."""
-    return text[: -min(len(text) - text.rfind("\n") - 1, CUT_MARGIN) or None]
-
-
-def _without_beginning(text: str) -> str:
-    line = text.find("\n") + 1
-    return text[min(line or CUT_MARGIN, CUT_MARGIN) :]
-
-
-def _join_ends(begin: str, end: str, total: int, limit: int) -> str:
-    """Join whole lines from both ends, unless lines are so long that little would remain."""
-    begin = begin[: int(limit * HEAD)]
-    end = end[-(limit - len(begin)) :]
-    last, first = begin.rfind("\n") + 1, end.find("\n") + 1
-    begin = begin[:last] if last and len(begin) - last <= CUT_MARGIN else begin
-    end = end[first:] if first <= CUT_MARGIN else end
-    left_out = max(total - len(begin) - len(end), 0)
-    return f"{begin}[… about {left_out:,} characters left out …]\n{end}"

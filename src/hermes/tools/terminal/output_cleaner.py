@@ -1,11 +1,13 @@
-"""Turn terminal output into plain text."""
+"""Turn terminal output into plain text, and cut it without splitting secrets."""
 
 import re
 from collections.abc import Callable
 
+from hermes.kit.text import HEAD
+
 _ESCAPES = re.compile(
     r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # colours, cursor movement
+    r"\[[0-?]*[ -/]*[@-~]"  # colors, cursor movement
     r"|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links and other strings
     r"|[ -/]*[0-~]"
     r")"
@@ -13,8 +15,6 @@ _ESCAPES = re.compile(
 )
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)\Z")
 """An incomplete escape sequence; a line end always terminates one."""
-
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+")
 
 _KEY, _BEGIN, _END = "PRIVATE KEY-----", "-----BEGIN ", "-----END "
@@ -23,7 +23,7 @@ _MAX_KEY_NAME = 60
 
 MAX_LINE = 32_000
 CUT_MARGIN = 4_096
-"""Characters at the end of an unfinished line that may be the beginning of a secret."""
+"""Characters next to a cut that may be part of a secret, unless a line ends there."""
 
 
 def strip_controls(text: str) -> str:
@@ -98,8 +98,28 @@ def _complete_length(text: str) -> int:
 
 
 def _open_sequence(text: str) -> int:
-    """Return where an incomplete escape sequence or CRLF begins, else the length of the text."""
+    """Return where an incomplete escape sequence or CRLF begins, or the length of the text."""
     at = text.rfind("\x1b")
     if at >= 0 and _UNFINISHED.match(text, at):
         return at
     return len(text) - text.endswith("\r")
+
+
+def drop_cut_end(text: str) -> str:
+    """Drop the line, or the part of it, at which the output was cut."""
+    return text[: -min(len(text) - text.rfind("\n") - 1, CUT_MARGIN) or None]
+
+
+def drop_cut_beginning(text: str) -> str:
+    return text[min(text.find("\n") + 1 or CUT_MARGIN, CUT_MARGIN) :]
+
+
+def join_ends(begin: str, end: str, total: int, limit: int) -> str:
+    """Join whole lines from both ends, unless lines are so long that little would remain."""
+    begin = begin[: int(limit * HEAD)]
+    end = end[-(limit - len(begin)) :]
+    last, first = begin.rfind("\n") + 1, end.find("\n") + 1
+    begin = begin[:last] if last and len(begin) - last <= CUT_MARGIN else begin
+    end = end[first:] if first <= CUT_MARGIN else end
+    left_out = max(total - len(begin) - len(end), 0)
+    return f"{begin}[… about {left_out:,} characters left out …]\n{end}"

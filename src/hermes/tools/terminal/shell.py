@@ -1,4 +1,4 @@
-"""Wrap a command for the shell so that it reports its exit code and final folder."""
+"""Wrap a command for the shell so that it reports its end, and explain exit codes."""
 
 import re
 import shlex
@@ -90,7 +90,7 @@ def remote_shell(startup_files: tuple[str, ...] = ()) -> Shell:
 
 
 class ShellExit(Struct, frozen=True):
-    """What a shell reports at its end: its exit code and working folder."""
+    """What a shell reports at its end: its exit code and working directory."""
 
     code: int
     folder: Path

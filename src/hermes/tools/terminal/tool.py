@@ -1,4 +1,4 @@
-"""The `terminal` tool: run one shell command at a time, in the session's working folder."""
+"""The `terminal` tool: run one shell command at a time, in the session's working directory."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,8 +21,8 @@ from hermes.ports.sandbox import (
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import SandboxError, ToolError
 from hermes.schema.messages import Message, Text, text_of
-from hermes.schema.scope import Role, Scope
-from hermes.schema.tools import Effect, ToolSpec
+from hermes.schema.scope import Scope
+from hermes.schema.tools import Effect
 from hermes.tools.paths import RemotePaths, SessionPaths, reset_remote_folder
 from hermes.tools.processes.record import BackgroundProcess
 from hermes.tools.processes.registry import ProcessRegistry, ProcessRequest
@@ -36,7 +36,13 @@ from hermes.tools.provenance.command_provenance import (
     untrusted_workspace,
 )
 from hermes.tools.provenance.file_provenance import MAX_BACKGROUND, FileProvenance
-from hermes.tools.terminal.isolation import default_isolation, denial_hint, outside_reason
+from hermes.tools.terminal.isolation import (
+    default_isolation,
+    denial_hint,
+    has_network,
+    outside_reason,
+    process_permissions,
+)
 from hermes.tools.terminal.output import OutputFiles, OutputView, OutputViewer
 from hermes.tools.terminal.shell import (
     MAX_COMMAND,
@@ -52,7 +58,7 @@ from hermes.tools.tool_io import (
     Arguments,
     earlier_results,
     encode_result,
-    load_description,
+    require_approval,
 )
 
 MAX_CHARACTER_BYTES = 4
@@ -109,7 +115,7 @@ class BackgroundResult(Struct, frozen=True, kw_only=True):
 
 
 class _ResultFolder(Struct, frozen=True):
-    """The part of a result that tells the shell's working folder."""
+    """The part of a result that tells the shell's working directory."""
 
     cwd: str = ""
 
@@ -123,7 +129,6 @@ class TerminalDeps(Struct, frozen=True, kw_only=True):
     - `env`: builds a child's environment; `redact` masks secrets.
     - `processes`: None disables background processes.
     - `network`: whether commands have network access without an approval.
-    - `writable`: folders besides the workspace that commands may write.
     - `max_output`: characters of output shown to the model.
     """
 
@@ -134,11 +139,10 @@ class TerminalDeps(Struct, frozen=True, kw_only=True):
     output_files: OutputFiles
     redact: Callable[[str], str]
     clock: Clock
+    provenance: FileProvenance
     timeout: float = 180.0
     processes: ProcessRegistry | None = None
     network: bool = False
-    writable: tuple[str, ...] = ()
-    provenance: FileProvenance | None = None
     max_output: int = DEFAULT_LIMITS.output
 
 
@@ -156,13 +160,8 @@ class Terminal:
     def __init__(self, deps: TerminalDeps) -> None:
         self._deps = deps
         self._arguments = Arguments("terminal", TerminalArgs)
-        self.spec = ToolSpec(
-            "terminal",
-            load_description(f"{Path(__file__).parent}/terminal"),
-            self._arguments.schema,
-            Effect.OUTSIDE,
-            timeout=MAX_TIMEOUT + 20.0,
-            toolset="terminal",
+        self.spec = self._arguments.spec(
+            __file__, Effect.OUTSIDE, timeout=MAX_TIMEOUT + 20.0, toolset="terminal"
         )
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
@@ -177,29 +176,24 @@ class Terminal:
                 return await self._run_in_background(arguments, ctx, folder, permit)
             return await self._run(arguments, ctx, folder, permit)
         except SandboxError as error:
-            note = (
-                ""
-                if arguments.workdir
-                else reset_remote_folder(self._deps.paths, ctx.scope.session)
-            )
+            reset = not arguments.workdir
+            note = reset_remote_folder(self._deps.paths, ctx.scope.session) if reset else ""
             raise ToolError(f"terminal: {error}", hint=f"{error.hint} {note}".strip()) from error
 
     def restore(self, session: str, messages: Sequence[Message]) -> None:
-        """Restore the working folder from the transcript, if it still exists."""
-        folders = (
-            _folder_in_result(text_of(message))
-            for message in earlier_results(self.spec.name, messages)
-        )
+        """Restore the working directory from the transcript, if it still exists."""
+        results = earlier_results(self.spec.name, messages)
+        folders = (_folder_in_result(text_of(result)) for result in results)
         last = next((Path(folder) for folder in folders if folder), None)
-        exists = self._deps.paths.is_folder
-        self._deps.paths.set_folder(session, last if last and exists(last) else None)
+        exists = last is not None and self._deps.paths.is_folder(last)
+        self._deps.paths.set_folder(session, last if exists else None)
 
     def _folder(self, scope: Scope, workdir: str) -> Path:
         if not workdir:
             return self._deps.paths.cwd(scope)
         folder = self._deps.paths.resolve(scope, workdir)
         if not self._deps.paths.is_folder(folder):
-            raise ToolError(f"terminal: `workdir` is not a folder: {folder}")
+            raise ToolError(f"terminal: `workdir` is not a folder: {folder}.")
         return folder
 
     async def _permit(self, arguments: TerminalArgs, ctx: ToolContext, folder: Path) -> _Permit:
@@ -216,23 +210,18 @@ class Terminal:
             reason=outside_reason(confinement, arguments.reason),
             foreign=ctx.foreign,
         )
-        decision = await ctx.request_approval(request)
-        if not decision.allowed:
-            raise ToolError(f"terminal: {decision.why}")
-        reach = ProcessPermissions(
-            writable=(ctx.scope.workspace, *self._deps.writable),
-            network=self._online(ctx.scope) or reaching is Isolation.NETWORK,
-            unsandboxed=reaching is Isolation.BEYOND,
-            isolation=confinement.isolation,
+        why = await require_approval(ctx, request)
+        permissions = process_permissions(
+            ctx.scope, confinement, reaching, network=self._deps.network
         )
         look = partial(self._provenance, arguments.command, folder, ctx, reaching)
-        return _Permit(sandbox, reaching, reach, decision.why, await anyio.to_thread.run_sync(look))
+        return _Permit(sandbox, reaching, permissions, why, await anyio.to_thread.run_sync(look))
 
     def _provenance(
         self, command: str, folder: Path, ctx: ToolContext, reaching: Isolation
     ) -> CommandProvenance:
-        """In the sandbox untrusted content comes from files only, outside also from fetching."""
-        network, origins = self._online(ctx.scope), self._deps.provenance
+        """Untrusted content comes from files, and outside the sandbox from the network."""
+        network, origins = has_network(self._deps.network, ctx.scope), self._deps.provenance
         if reaching in {Isolation.NETWORK, Isolation.BEYOND}:
             where = offline_provenance(command, folder, origins).folders
             return CommandProvenance(
@@ -245,10 +234,6 @@ class Terminal:
         return CommandProvenance(
             shown, brought, found.folders, untrusted_workspace(ctx), unverified
         )
-
-    def _online(self, scope: Scope) -> bool:
-        """Whether commands have network access without an approval; never for guests."""
-        return self._deps.network and scope.role is not Role.GUEST
 
     async def _run(
         self, arguments: TerminalArgs, ctx: ToolContext, folder: Path, permit: _Permit
@@ -368,24 +353,17 @@ def _started_result(
 
 
 def _isolation_for(arguments: TerminalArgs, confinement: Confinement) -> Isolation:
+    escalated = {"network": Isolation.NETWORK, "outside": Isolation.BEYOND}
     default = default_isolation(confinement)
-    if not confinement.isolation:
-        return default
-    match arguments.escalate:
-        case "network":
-            return Isolation.NETWORK
-        case "outside":
-            return Isolation.BEYOND
-        case _:
-            return default
+    return escalated.get(arguments.escalate, default) if confinement.isolation else default
 
 
 def _check(arguments: TerminalArgs) -> None:
     command = arguments.command
     if not command.strip():
-        raise ToolError("terminal: `command` is empty")
+        raise ToolError("terminal: `command` is empty.")
     if "\0" in command:
-        raise ToolError("terminal: `command` contains a NUL character")
+        raise ToolError("terminal: `command` contains a NUL character.")
     if len(command.encode("utf-8", "replace")) > MAX_COMMAND:
         raise ToolError(
             f"terminal: `command` is longer than {MAX_COMMAND:,} bytes.",

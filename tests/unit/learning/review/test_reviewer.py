@@ -29,8 +29,8 @@ from hermes.schema.scope import OWNER, Role
 from hermes.schema.tools import ToolSpec
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
-from hermes.tools.memory import MemoryDeps, MemoryTool
-from hermes.tools.skills import ManageDeps, SkillManage
+from hermes.tools.memory import MemoryTool
+from hermes.tools.skills import SkillManage
 from support.conversation import HANGING_SCRIPT
 from support.learning import (
     finished_reviews,
@@ -104,8 +104,8 @@ async def test_undone_change_is_not_saved_again(tmp_path: Path, how: str) -> Non
         ledger = one.learning.ledger
         if how == "rejected":
             notebook, editor = one.learning.memory_store, one.learning.skill_editor
-            memory = MemoryTool(MemoryDeps(store=notebook, needs_approval=lambda: True))
-            manage = SkillManage(ManageDeps(editor=editor, needs_approval=lambda: True))
+            memory = MemoryTool(notebook, lambda: True)
+            manage = SkillManage(editor, lambda: True)
             one.talk.planner.tools = {**one.tools, "memory": memory, "skill_manage": manage}
         await one.talk.submit("I like tea.")
         await finished_reviews(one)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.kit.clock import SystemClock
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.sandbox.local import LocalSandbox
@@ -18,6 +19,7 @@ from hermes.schema.scope import Scope
 from hermes.testing.clock import FakeClock
 from hermes.tools.code.tool import CodeDeps, ExecuteCode
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 
 pytestmark = pytest.mark.anyio
 PARAMETERS = {"read_file": ["path", "offset"], "terminal": ["command", "background"]}
@@ -40,6 +42,7 @@ class CodeHarness:
                 clock=FakeClock(),
                 python=lambda folder: sys.executable,
                 parameters=PARAMETERS.get,
+                provenance=FileProvenance(SystemClock()),
                 **limits,  # type: ignore[arg-type]
             )
         )

@@ -235,7 +235,7 @@ async def test_folder_name_is_escaped(caller: FileToolCaller, workspace: Path) -
 async def test_trust_survives_a_restart(
     deps: ToolDeps, scope: Scope, caller: FileToolCaller, tmp_path: Path
 ) -> None:
-    kept = structs.replace(deps, vouched=tmp_path / "cache" / "vouched")
+    kept = structs.replace(deps, trust_file=tmp_path / "cache" / "vouched")
     first = FileToolCaller(build_tools(kept), scope)
     assert "Types" in await first("read_file", path="core/a.txt")
     second = FileToolCaller(build_tools(kept), scope)

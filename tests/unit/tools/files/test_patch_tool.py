@@ -93,7 +93,7 @@ async def test_missing_text_shows_the_nearest_lines(call, workspace: Path):
             'say "hello" - now',
             'say "bye"',
             'say "bye"\n',
-            "quotes and dashes normalised",
+            "quotes and dashes normalized",
             id="quotes",
         ),
         pytest.param(

@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec import Raw
 
+from hermes.kit.clock import SystemClock
 from hermes.kit.redact import Redactor
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.messages import Media, Text
 from hermes.schema.scope import Scope
 from hermes.tools.catalog import ToolDeps, build_tools
+from hermes.tools.files.documents import DocumentReader
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.pages import BLOCK, MASK_WINDOW, MAX_COUNTED, MAX_TAIL_SCAN, read_page
 from hermes.tools.files.read import ReadDeps, ReadFile
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 from hermes.tools.tool_io import OutputLimits
 
@@ -362,6 +365,8 @@ async def test_unresponsive_file_times_out(
         blobs=deps.blobs,
         redact=str,
         threads=ThreadRunner(),
+        documents=DocumentReader(deps.sandbox),
+        provenance=FileProvenance(SystemClock()),
         timeout=0.0,
     )
     (workspace / "f").write_text("x")
@@ -388,7 +393,13 @@ async def test_abandoned_read_stops(workspace: Path, deps: ToolDeps, scope: Scop
     redact, runner = PausingRedactor(), ThreadRunner(1)
     places = SessionPaths(tmp_path)
     parts = ReadDeps(
-        paths=places, seen=SeenFiles(), blobs=deps.blobs, redact=redact, threads=runner
+        paths=places,
+        seen=SeenFiles(),
+        blobs=deps.blobs,
+        redact=redact,
+        threads=runner,
+        documents=DocumentReader(deps.sandbox),
+        provenance=FileProvenance(SystemClock()),
     )
     (workspace / "f").write_bytes((b"x" * 200_000 + b"\n") * 20)
     context = ToolContext(scope, "c", silent)

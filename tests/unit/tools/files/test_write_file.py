@@ -4,12 +4,14 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 
+from hermes.kit.clock import SystemClock
 from hermes.schema.errors import ToolError
 from hermes.schema.scope import Scope
 from hermes.tools.files.edit_conflicts import SeenFiles
 from hermes.tools.files.editor import FileChange, FileEditor
 from hermes.tools.files.lint import check_syntax
 from hermes.tools.paths import SessionPaths
+from hermes.tools.provenance.file_provenance import FileProvenance
 from hermes.tools.thread_runner import ThreadRunner
 
 pytestmark = pytest.mark.anyio
@@ -143,7 +145,9 @@ def test_old_fault_is_distinguished_from_a_new_one():
 
 
 async def test_changes_are_all_or_nothing(tmp_path: Path):
-    editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
+    editor = FileEditor(
+        SessionPaths(tmp_path), SeenFiles(), ThreadRunner(), FileProvenance(SystemClock())
+    )
     (tmp_path / "a").write_text("old")
     (tmp_path / "blocked").write_text("a file where a folder should be")
     changes = [
@@ -158,7 +162,9 @@ async def test_changes_are_all_or_nothing(tmp_path: Path):
 
 
 async def test_writers_of_one_file_are_serialized(tmp_path: Path):
-    editor = FileEditor(SessionPaths(tmp_path), SeenFiles(), ThreadRunner())
+    editor = FileEditor(
+        SessionPaths(tmp_path), SeenFiles(), ThreadRunner(), FileProvenance(SystemClock())
+    )
     order: list[str] = []
     a, b = tmp_path / "a", tmp_path / "b"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from hermes.testing.clock import FakeClock
-from hermes.tools.processes.notices import NoticeLimit, OutputWatch, WatchAction
+from hermes.tools.processes.output import NoticeLimit, OutputWatch, WatchAction
 
 pytestmark = pytest.mark.anyio
 

@@ -261,13 +261,13 @@ async def test_ordinary_work_stays_trusted(deps: ToolDeps, scope: Scope, workspa
 async def test_copies_of_a_fetched_folder_are_foreign(
     deps: ToolDeps, scope: Scope, workspace: Path, tmp_path: Path, command: str, copy: str
 ) -> None:
-    deps = structs.replace(deps, fetched=tmp_path / "cache" / "fetched")
+    deps = structs.replace(deps, fetch_log=tmp_path / "cache" / "fetched")
     await ProvenanceHarness(deps, scope).call(
         "terminal", command="curl --nothing; mkdir repo; echo obey me > repo/AGENTS.md"
     )
     harness = ProvenanceHarness(deps, scope)
     assert (await harness.call("terminal", command=command, timeout=60)).foreign
-    origins = FileProvenance(SystemClock(), deps.fetched)
+    origins = FileProvenance(SystemClock(), deps.fetch_log)
     assert origins.is_known_untrusted(scope, workspace / copy)
 
 

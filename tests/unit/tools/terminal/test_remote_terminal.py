@@ -47,9 +47,9 @@ def deps(deps: ToolDeps, sandbox: LocalSandbox, remote_home: Path, spawner: Spaw
     return msgspec.structs.replace(
         deps,
         sandbox=RemoteSandbox(spawner, OtherMachine(remote_home), grace=0.2),
-        near=sandbox,
-        elsewhere=True,
-        far="~",
+        local_sandbox=sandbox,
+        remote_programs=True,
+        remote_folder="~",
         python=lambda folder: "/no/such/python",
     )
 
@@ -96,7 +96,7 @@ async def test_deleted_remote_folder_is_reset(call, remote_home: Path):
 
 
 async def test_settings_name_the_initial_folder(deps: ToolDeps, scope: Scope, remote_home: Path):
-    tools = build_tools(msgspec.structs.replace(deps, far="~/project"))
+    tools = build_tools(msgspec.structs.replace(deps, remote_folder="~/project"))
     assert await _output(tools, scope, "pwd") == f"{remote_home}/project\n"
 
 
