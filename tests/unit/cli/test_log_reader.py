@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hermes.cli.verbs.logs.reader import LogFiles, LogFollower, RecordFilter, record_level
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.cli.verbs.logs import reader
-from hermes.cli.verbs.logs.reader import LogFiles, LogFollower, RecordFilter, record_level
 from hermes.logs import RotatingFile
 
 EVERYTHING = RecordFilter()
