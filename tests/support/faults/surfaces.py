@@ -18,7 +18,7 @@ from hermes.api.server import ApiServer
 from hermes.app.build import App, AppOptions
 from hermes.cli.arguments import build_parser
 from hermes.cli.output import Style
-from hermes.cli.verbs import config
+from hermes.cli.verbs import config, doctor
 from hermes.cli.verbs.chat import full_screen, interactive
 from hermes.cli.verbs.chat.oneshot import run_input, run_oneshot
 from hermes.config.home import INITIAL_FOLDERS

@@ -14,6 +14,7 @@ import pytest
 
 from hermes.app.service.lock import own_record, take_lock
 from hermes.cli.context import CliContext
+from hermes.cli.verbs import doctor
 from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding, Grade
 from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway

@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from hermes.cli.arguments import ARGUMENTS, build_parser
+from hermes.cli.arguments import GROUP_OF_VERB, build_parser
 from hermes.cli.arguments.agent import INSTALL_HELP
 from hermes.cli.context import CliContext
 from hermes.cli.main import VERBS
@@ -111,7 +111,7 @@ def walk_tree(node: CommandNode, path: str = "hermes") -> Iterator[tuple[str, Co
 
 
 def _verb(name: str, summary: str) -> CommandNode:
-    if name not in ARGUMENTS:
+    if name not in GROUP_OF_VERB:
         return CommandNode(summary=summary, flags=(_HELP, _PROFILE), children={})
     return _node(build_parser(name), summary)
 
