@@ -19,8 +19,8 @@ from hermes.cli.boundary import run_guarded
 from hermes.cli.context import make_context
 from hermes.cli.verbs import pairing
 
-args = build_parser("pairing").parse_args(sys.argv[1:])
-sys.exit(run_guarded(lambda: pairing.run(args, make_context(None))))
+parser = build_parser("pairing")
+sys.exit(run_guarded(lambda: pairing.run(parser.parse_args(sys.argv[1:]), make_context(None))))
 """
 REVOKER = """
 import sys
