@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hermes.cli.verbs import logs
 from hermes.cli.verbs.logs import LogFiles, LogFollower, RecordFilter, record_level
-from hermes.cli.verbs.logs import LogFiles, LogFollower, RecordFilter, record_level
 from hermes.logs import RotatingFile
 
 EVERYTHING = RecordFilter()
