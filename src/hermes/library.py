@@ -4,7 +4,6 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -101,12 +100,7 @@ class Agent:
         self._app = await self._stack.enter_async_context(opening)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
         self._app = None
 
@@ -114,7 +108,7 @@ class Agent:
     def app(self) -> App:
         if self._app is None:
             raise UsageError(
-                ("This agent is not open."), hint=("Use it as: async with Agent() as agent")
+                "This agent is not open.", hint="Use it as: async with Agent() as agent"
             )
         return self._app
 
@@ -140,7 +134,7 @@ class Agent:
 
     @asynccontextmanager
     async def events(self, prompt: str) -> AsyncGenerator[AsyncIterator[Event]]:
-        """Stream the events of a turn. Leaving the block early ends the turn.
+        """Stream a turn's events. Leaving the block early ends the turn.
 
         A reader that is too slow misses deltas, never facts.
         """
@@ -173,7 +167,7 @@ class Agent:
                     finally:
                         turn.cancel()
             except BaseExceptionGroup as errors:
-                # The turn's errors are collected, so this is an error of the reader.
+                # The turn's errors are collected, so this is the reader's error.
                 raise errors.exceptions[0] from None
             if failures:
                 raise failures[0]

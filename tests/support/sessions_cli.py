@@ -2,14 +2,13 @@
 
 import io
 import json
-from argparse import ArgumentParser
 from datetime import timedelta
 from pathlib import Path
 
 from hermes.app.storage import open_blobs
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.sessions import add_arguments
-from hermes.cli.verbs.sessions.actions import perform
+from hermes.cli.verbs.sessions import run
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.store.blobs import FileBlobs
@@ -62,6 +61,5 @@ class SessionsCli:
         stdin = io.StringIO() if typed is None else FakeTerminal(typed)
         stdout = io.StringIO() if columns is None else FakeTerminal()
         context = CliContext(env, None, (stdin, stdout, io.StringIO()))
-        parser = ArgumentParser(prog="hermes sessions")
-        add_arguments(parser)
-        return SessionsResult(perform(parser.parse_args(words), context, CLOCK), context)
+        args = build_parser("sessions").parse_args(words)
+        return SessionsResult(run(args, context, CLOCK), context)

@@ -2,26 +2,30 @@
 
 import re
 import sys
-from functools import cached_property
-from typing import TextIO
+from functools import cache
+from typing import TYPE_CHECKING, TextIO
 
 from hermes.cli.main import VERBS
 from hermes.config.env import Env, process_env, set_term
 from hermes.config.home import Home, resolve_home
-from hermes.kit.errors import ConfigError
-from hermes.schema.errors import HermesError
+from hermes.schema.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes.config.loader import LoadedConfig
 
 
 class CliContext:
     def __init__(
         self, env: Env, profile: str | None, streams: tuple[TextIO, TextIO, TextIO]
     ) -> None:
+        """`profile` is the name given with `-p`."""
         self.env = env
         self.profile = profile
         self.stdin, self.stdout, self.stderr = streams
+        self._home: Home | None = None
 
-    @cached_property
-    def _home(self) -> Home:
+    def home(self) -> Home:
+        """The profile's home; resolved on first use, so that `--help` works without one."""
         from hermes.schema.scope import HOME_HIDDEN_VARIABLE
 
         if HOME_HIDDEN_VARIABLE in self.env and not self.env.get("HERMES_HOME"):
@@ -30,32 +34,50 @@ class CliContext:
                 hint="To send a message, use the send_message tool; to use another home, set "
                 "HERMES_HOME.",
             )
-        return resolve_home(self.env, self.profile)
+        self._home = self._home or resolve_home(self.env, self.profile)
+        return self._home
+
+    def profile_env(self) -> Env:
+        """The environment including the home's .env."""
+        from hermes.config.dotenv import profile_env
+
+        return profile_env(self.home().dotenv, self.env)
+
+    def load_config(self) -> "LoadedConfig":
+        from hermes.config.loader import load_config
+
+        return load_config(self.home(), self.profile_env())
+
+    def print(self, text: str) -> None:
+        self.stdout.write(f"{text}\n")
+
+    def print_json(self, value: object) -> None:
+        import msgspec
+
+        self.print(msgspec.json.encode(value).decode())
+
+    def note(self, text: str) -> None:
+        """Write a remark to stderr, apart from output for programs on stdout."""
+        self.stderr.write(f"{text}\n")
+        self.stderr.flush()
 
     def disable_escapes(self) -> None:
         """Write no terminal escape sequences from now on."""
         self.env = Env({**self.env, "TERM": "dumb"})
         set_term("dumb")
 
-    def home(self) -> Home:
-        """The profile's home; resolved on first use, so that `--help` works without one."""
-        return self._home
+    def with_profile(self, text: str) -> str:
+        """The text with `-p NAME` in its commands, if the profile was chosen with that flag."""
+        if self.profile is None:
+            return text
+        return _command_pattern().sub(f"hermes -p {self.profile}", text)
+
+
+@cache
+def _command_pattern() -> re.Pattern[str]:
+    verbs = "|".join(verb for verb in VERBS if verb != "profile")
+    return re.compile(rf"(?<![\w/.-])hermes(?= (?:{verbs}|-z)\b)")
 
 
 def make_context(profile: str | None) -> CliContext:
     return CliContext(Env(process_env()), profile, (sys.stdin, sys.stdout, sys.stderr))
-
-
-_PROFILE_VERBS = [verb for verb in VERBS if verb != "profile"]
-_COMMAND = re.compile(rf"(?<![\w/.-])hermes(?= (?:{'|'.join(_PROFILE_VERBS)}|-z)\b)")
-
-
-def with_profile_flag(text: str, profile: str | None) -> str:
-    """The text with `-p NAME` in its commands, if the profile was chosen with that flag."""
-    return text if profile is None else _COMMAND.sub(f"hermes -p {profile}", text)
-
-
-def add_profile_to_hint(error: Exception, profile: str) -> None:
-    """Make the commands in the error's hint apply to the profile."""
-    if isinstance(error, HermesError):
-        error.hint = with_profile_flag(error.hint, profile)

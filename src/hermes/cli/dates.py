@@ -67,7 +67,3 @@ def relative_time(then: datetime, now: datetime) -> str:
 def local_time(moment: datetime) -> str:
     """Date and time in the local time zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
-
-
-def clock_time(moment: datetime) -> str:
-    return f"{moment.astimezone():%H:%M}"

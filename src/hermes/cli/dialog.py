@@ -34,7 +34,7 @@ class TerminalDialog:
     def __init__(self, context: CliContext, *, interactive: bool) -> None:
         self._stdin = context.stdin
         self._out = context.stderr
-        self._style = Style(self._out, context.env.get("NO_COLOR"), context.env.get("TERM"))
+        self._style = Style(self._out, context.env)
         self.interactive = interactive and context.stdin.isatty()
 
     def print(self, text: str) -> None:
@@ -46,11 +46,11 @@ class TerminalDialog:
         question: str,
         rows: Sequence[tuple[str, str]],
         default: str,
-        reason_against: Callable[[str], str] = lambda name: "",
+        problem_with: Callable[[str], str] = lambda name: "",
     ) -> str:
         """Ask for one of the rows, by number or name; other names are accepted as well.
 
-        `reason_against` returns why a name is not acceptable; the question is then repeated.
+        `problem_with` returns why a name is not acceptable; the question is then repeated.
         """
         self._out.write(f"{question}\n")
         for number, (name, about) in enumerate(rows[:MAX_CHOICES], 1):
@@ -61,14 +61,12 @@ class TerminalDialog:
             self._out.write(f"      … and {len(rows) - MAX_CHOICES:,} more; type the name\n")
         while True:
             answer = self.ask_line("Number or name", default)
-            if not answer.isdecimal():
-                problem = reason_against(answer)
-                if not problem:
-                    return answer
-            elif 1 <= int(answer) <= len(rows):
+            if answer.isdecimal() and 1 <= int(answer) <= len(rows):
                 return rows[int(answer) - 1][0]
-            else:
-                problem = f"{answer} is not in the list."
+            listed = f"{answer} is not in the list."
+            problem = listed if answer.isdecimal() else problem_with(answer)
+            if not problem:
+                return answer
             self.print(problem)
 
     def ask_line(self, label: str, default: str) -> str:
@@ -78,7 +76,7 @@ class TerminalDialog:
             self._out.flush()
             typed = read_line(self._stdin)
             if not typed:
-                raise _nothing_chosen()
+                raise UsageError("Nothing chosen; nothing was changed.", hint="hermes setup")
             if answer := typed.strip() or default:
                 return answer
 
@@ -119,7 +117,3 @@ def check_key(key: str) -> str:
             hint="Copy it again, without spaces or line breaks.",
         )
     return key
-
-
-def _nothing_chosen() -> UsageError:
-    return UsageError("Nothing chosen; nothing was changed.", hint="hermes setup")

@@ -1,4 +1,4 @@
-"""Open a file in the user's editor and wait until it is closed."""
+"""Edit a message or config.yaml in the user's editor."""
 
 import shlex
 import shutil
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hermes.cli.context import CliContext
-from hermes.cli.dialog import read_line
+from hermes.cli.dialog import TerminalDialog
 from hermes.config.dotenv import read_text
 from hermes.config.editor import replace_whole_config
 from hermes.config.home import Home, ensure_home
@@ -17,12 +17,11 @@ from hermes.kit.terminal_text import escape_controls
 from hermes.schema.errors import ConfigError, UsageError
 
 FALLBACK_EDITORS = ("nano", "vim", "vi")
+EMPTY_CONFIG = "# Settings of Hermes. `hermes config show --all` prints them with their defaults.\n"
 
 
 def compose_text(draft: str, env: Mapping[str, str]) -> str:
     """The edited text. Raises `UsageError` if there is no editor or it fails."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
         file = Path(folder) / "message.md"
         file.write_text(f"{draft}\n" if draft else "", encoding="utf-8")
@@ -37,12 +36,12 @@ def edit_file(path: Path, env: Mapping[str, str], *, at_terminal: bool) -> None:
         done = subprocess.run(command, env=dict(env), check=False)  # noqa: S603 - the user's choice
     except OSError as error:
         raise UsageError(
-            f"Cannot start the editor {command[0]!r}: {error.strerror}",
+            f"Cannot start the editor {command[0]!r}: {error.strerror}.",
             hint="Choose another one, for example: export VISUAL=nano",
         ) from error
     if done.returncode != 0:
         raise UsageError(
-            f"The editor {command[0]!r} exited with code {done.returncode}; nothing was changed"
+            f"The editor {command[0]!r} exited with code {done.returncode}; nothing was changed."
         )
 
 
@@ -51,18 +50,15 @@ def _editor_command(env: Mapping[str, str], usual: Sequence[str]) -> list[str]:
         try:
             command = shlex.split(env.get(name, ""))
         except ValueError as error:
-            raise UsageError(f"${name} is not a valid command: {error}") from error
+            raise UsageError(f"${name} is not a valid command: {error}.") from error
         if command:
             return command
     for name in usual:
         if shutil.which(name, path=env.get("PATH")):
             return [name]
     raise UsageError(
-        "No editor found", hint="Choose one, for example: export VISUAL=/path/to/editor"
+        "No editor found.", hint="Choose one, for example: export VISUAL=/path/to/editor"
     )
-
-
-EMPTY_CONFIG = "# Settings of Hermes. `hermes config show --all` prints them with their defaults.\n"
 
 
 def edit_config(context: CliContext, env: Mapping[str, str]) -> int:
@@ -74,17 +70,17 @@ def edit_config(context: CliContext, env: Mapping[str, str]) -> int:
     try:
         new = _edit_until_valid(context, home, copy, env)
         if new == (old or EMPTY_CONFIG):
-            context.stdout.write("No changes\n")
+            context.print("No changes")
         else:
             replace_whole_config(home, old, new)
-            context.stdout.write(f"{home.config} saved\n")
+            context.print(f"{home.config} saved")
     except ConfigError as error:
         raise ConfigError(str(error), hint=f"Your version is kept in {copy}") from error
     except UsageError:
         if copy.read_bytes() == (old or EMPTY_CONFIG).encode():
-            _discard(copy)
+            shutil.rmtree(copy.parent)
         raise
-    _discard(copy)
+    shutil.rmtree(copy.parent)
     return 0
 
 
@@ -100,20 +96,12 @@ def _edit_until_valid(context: CliContext, home: Home, copy: Path, env: Mapping[
                 raise
             continue
         for warning in loaded.warnings:
-            context.stderr.write(escape_controls(f"warning: {warning}\n"))
+            context.note(escape_controls(f"warning: {warning}"))
         return text
 
 
 def _ask_again(context: CliContext, error: ConfigError) -> bool:
     if not context.stdin.isatty():
         return False
-    context.stderr.write(escape_controls(f"{error}\n  {error.hint}\nEdit again? [Y/n] "))
-    context.stderr.flush()
-    answer = read_line(context.stdin)
-    return bool(answer) and answer.strip().lower() in {"", "y", "yes"}
-
-
-def _discard(copy: Path) -> None:
-    for leftover in copy.parent.iterdir():
-        leftover.unlink()
-    copy.parent.rmdir()
+    context.note(escape_controls(f"{error}\n  {error.hint}"))
+    return TerminalDialog(context, interactive=True).confirm("Edit again?", default=True)

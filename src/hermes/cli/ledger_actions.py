@@ -21,8 +21,8 @@ class LedgerActions(Struct, frozen=True):
     accept: Callable[[Proposal], Awaitable[str]]
     undo: Callable[[str], Awaitable[Change]]
 
-    async def act(self) -> int | None:
-        """The exit code; None if the action is not one of these."""
+    async def act(self) -> bool:
+        """Perform the action; False if it is not one of these."""
         actions = {
             "log": self._log,
             "diff": self._diff,
@@ -31,11 +31,10 @@ class LedgerActions(Struct, frozen=True):
             "approve": self._approve,
             "reject": self._reject,
         }
-        action = actions.get(self.args.action)
-        if action is None:
-            return None
-        await action()
-        return 0
+        if self.args.action not in actions:
+            return False
+        await actions[self.args.action]()
+        return True
 
     async def _log(self) -> None:
         entries = await self.ledger.log(self.kind, max(1, self.args.number))

@@ -59,21 +59,12 @@ _FLAGS_WITH_VALUE = {
 }  # fmt: skip
 """Chat flags that take a value, with their short names."""
 
-_LONG_NAMES = {short or name: name for name, short in _FLAGS_WITH_VALUE.items()} | {
-    n: n for n in _FLAGS_WITH_VALUE
+_LONG_NAMES = {
+    name: long for long, short in _FLAGS_WITH_VALUE.items() for name in (short or long, long)
 }
 _FLAGS_WITHOUT_VALUE = {
-    "-c",
-    "--continue",
-    "-Q",
-    "--quiet",
-    "--json",
-    "-h",
-    "--help",
-    "-V",
-    "--version",
-    "--",
-}
+    "-c", "--continue", "-Q", "--quiet", "--json", "-h", "--help", "-V", "--version", "--",
+}  # fmt: skip
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -93,14 +84,13 @@ def _dispatch(words: list[str]) -> int:
         return _print_help()
     verb, rest = _take_verb(words)
     from hermes.cli.context import make_context
+    from hermes.schema.errors import HermesError
 
+    context = make_context(profile)
     try:
-        return _run_verb(verb, rest, make_context(profile))
-    except Exception as error:
-        if profile is not None:
-            from hermes.cli.context import add_profile_to_hint
-
-            add_profile_to_hint(error, profile)
+        return _run_verb(verb, rest, context)
+    except HermesError as error:
+        error.hint = context.with_profile(error.hint)
         raise
 
 
@@ -127,16 +117,14 @@ def _print_help() -> int:
 def _run_verb(verb: str, words: list[str], context: "CliContext") -> int:
     from importlib import import_module
 
-    from hermes.cli.parser import Parser
+    from hermes.cli.arguments import build_parser
 
-    module = import_module(f"hermes.cli.verbs.{verb}")
-    parser = Parser(prog=f"hermes {verb}", description=VERBS[verb])
-    module.add_arguments(parser)
-    return module.run(parser.parse_args(words), context)
+    args = build_parser(verb).parse_args(words)
+    return import_module(f"hermes.cli.verbs.{verb}").run(args, context)
 
 
 def _flag_groups(words: list[str]) -> "Iterator[list[str]]":
-    """Yield flags with their values, single words, and finally everything from `--` on."""
+    """Yield flags with their values, single words, and finally `--` with everything after it."""
     index = 0
     while index < len(words):
         word = words[index]
@@ -215,11 +203,10 @@ def _unknown_flag(flags: list[str]) -> Exception | None:
     unknown = [flag for flag in flags if not _is_flag(flag.partition("=")[0])]
     if not unknown:
         return None
-    from hermes.cli.parser import Parser, flags_of, no_such_flag
-    from hermes.cli.verbs import chat
+    from hermes.cli.arguments import build_parser
+    from hermes.cli.parser import flags_of, no_such_flag
 
-    parser = Parser(prog="hermes chat")
-    chat.add_arguments(parser)
+    parser = build_parser("chat")
     known = [*flags_of(parser), *_LONG_NAMES, *_FLAGS_WITHOUT_VALUE]
     for flag in unknown:
         if flag.partition("=")[0] not in known and (flag.startswith("--") or len(flag) == 2):
@@ -240,4 +227,4 @@ def _unknown_verb(verb: str, words: list[str]) -> Exception:
         hint = f'To ask a question: hermes -z "{" ".join(words)}"'
     else:
         hint = "Run `hermes --help` for the list of commands."
-    return UsageError(f"Unknown command {verb!r}.", hint=hint)
+    return UsageError(f"Unknown command: {verb!r}.", hint=hint)

@@ -1,7 +1,7 @@
-"""Terminal output: colours, width and tables; plain text when stdout is not a terminal."""
+"""Terminal output: colors, width and tables; plain text when stdout is not a terminal."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from hermes.cli.context import CliContext
@@ -13,17 +13,17 @@ _MIN_WIDTH = 20
 
 
 class Style:
-    def __init__(self, stream: TextIO, env_value: str | None, term: str | None = None) -> None:
-        """`env_value` is NO_COLOR: any non-empty value turns colour off."""
+    """Colors and width of a stream; any non-empty NO_COLOR turns colors off."""
+
+    def __init__(self, stream: TextIO, env: Mapping[str, str]) -> None:
         self._stream = stream
         self.is_terminal = stream.isatty()
-        """Whether the stream is a terminal."""
-        self.can_rewrite = self.is_terminal and term != "dumb"
+        self.can_rewrite = self.is_terminal and env.get("TERM") != "dumb"
         """Whether a line on the screen can be rewritten."""
-        self.has_colour = self.can_rewrite and not env_value
+        self.has_color = self.can_rewrite and not env.get("NO_COLOR")
 
     def __call__(self, text: str, *names: str) -> str:
-        if not self.has_colour or not text:
+        if not self.has_color or not text:
             return text
         codes = ";".join(_CODES[name] for name in names)
         return f"\x1b[{codes}m{text}\x1b[0m"
@@ -33,13 +33,9 @@ class Style:
         from textwrap import wrap
 
         lines = wrap(
-            text,
-            self.columns - 1,
-            subsequent_indent=indent,
-            break_long_words=False,
+            text, self.columns - 1, subsequent_indent=indent, break_long_words=False,
             break_on_hyphens=False,
-            drop_whitespace=True,
-        )
+        )  # fmt: skip
         return "\n".join(lines)
 
     @property
@@ -62,7 +58,7 @@ class Printer:
     def __init__(self, context: CliContext) -> None:
         self._stream = context.stdout
         self._encoding = getattr(context.stdout, "encoding", None) or "utf-8"
-        self.style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
+        self.style = Style(context.stdout, context.env)
         self.width = _terminal_width(context.stdout, context.env.get("COLUMNS", ""))
 
     def line(self, text: str = "") -> None:

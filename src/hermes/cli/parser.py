@@ -38,7 +38,7 @@ class Parser(ArgumentParser):
         near = did_you_mean(str(value), choices) if choices and value not in choices else ""
         if near:
             what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
-            raise UsageError(f"Unknown {what} {str(value)!r}.", hint=near)
+            raise UsageError(f"Unknown {what}: {str(value)!r}.", hint=near)
         super()._check_value(action, value)
 
     def _action_list(self) -> str:
@@ -63,20 +63,45 @@ def flags_of(parser: ArgumentParser) -> Iterator[str]:
 
 def no_such_flag(flag: str, known: Iterable[str], prog: str) -> UsageError:
     name = flag.partition("=")[0]
-    return UsageError(f"Unknown flag {name}.", hint=did_you_mean(name, known) or _help_hint(prog))
+    return UsageError(f"Unknown flag: {name}.", hint=did_you_mean(name, known) or _help_hint(prog))
 
 
 def _help_hint(prog: str) -> str:
     return f"Run `{prog} --help` for usage."
 
 
-class _Actions(Protocol):
+class Actions(Protocol):
+    """The actions of a command, as argparse returns them."""
+
     def add_parser(self, name: str, /, *, help: str, description: str) -> ArgumentParser: ...  # noqa: A002 - argparse's word
 
 
-def add_action(verbs: _Actions, name: str, summary: str) -> ArgumentParser:
+class _Arguments(Protocol):
+    """A parser or a group of its arguments."""
+
+    def add_argument(self, *names: str, action: str, help: str) -> Action: ...  # noqa: A002 - argparse's word
+
+
+def add_actions(parser: ArgumentParser) -> Actions:
+    return parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
+
+
+def add_action(verbs: Actions, name: str, summary: str) -> ArgumentParser:
     """Add an action; `summary` is its line in the list and the description in its own help."""
     return verbs.add_parser(name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}.")
+
+
+def add_switch(arguments: _Arguments, name: str, summary: str) -> None:
+    """Add a flag without a value."""
+    arguments.add_argument(name, action="store_true", help=summary)
+
+
+def add_json_flag(arguments: _Arguments) -> None:
+    add_switch(arguments, "--json", "print JSON")
+
+
+def add_yes_flag(arguments: _Arguments) -> None:
+    arguments.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _formatter(prog: str) -> HelpFormatter:

@@ -13,7 +13,6 @@ from types import ModuleType
 
 __all__ = ["install"]
 
-
 NAMES = {
     "agent": None,
     "agent.transports": None,

@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 from anyio.to_thread import run_sync
-from msgspec import Struct
 
 from hermes.compat.agent_transports_codex_app_server_session import (
     CodexAppServerSession,
@@ -74,20 +73,12 @@ class _SessionRuntime:
     async def _tell_messages(self, result: TurnResult, tell: EmitRuntimeEvent) -> None:
         """Emit each message once; the question was already emitted by the caller."""
         now = SystemClock().now()
-        messages = [
-            one
-            for one in parse_history(result.projected_messages, now)
-            if not isinstance(one, User)
-        ]
+        parsed = parse_history(result.projected_messages, now)
+        messages = [one for one in parsed if not isinstance(one, User)]
         if result.final_text and not any(isinstance(one, Assistant) for one in messages):
             messages.append(Assistant(new_id("msg"), (Text(result.final_text),), Stop.END))
         for one in messages:
             await tell(MessageAdded(one))
-
-
-class _DueReviews(Struct, frozen=True):
-    memory: bool = False
-    skills: bool = False
 
 
 class CodexAgent:
@@ -126,27 +117,22 @@ class CodexAgent:
         turn = runtime.result or TurnResult()
         if runtime.broken or turn.should_retire:
             self._drop_codex_session()
-        result |= {
-            "api_calls": 1,
-            "codex_thread_id": turn.thread_id,
-            "codex_turn_id": turn.turn_id,
-        }
-        if (
-            result["error"]
-            and not turn.interrupted
-            and AUTO_RUNTIME_HINT not in result["final_response"]
-        ):
-            result["final_response"] = f"{result['final_response']} {AUTO_RUNTIME_HINT}".strip()
-        due = self._count(turn)
-        if result["completed"] and (due.memory or due.skills):
+        ids = {"codex_thread_id": turn.thread_id, "codex_turn_id": turn.turn_id}
+        result |= {"api_calls": 1, **ids}
+        text = result["final_response"]
+        if result["error"] and not turn.interrupted and AUTO_RUNTIME_HINT not in text:
+            result["final_response"] = f"{text} {AUTO_RUNTIME_HINT}".strip()
+        memory, skills = self._due_reviews(turn)
+        if result["completed"] and (memory or skills):
             self._spawn_background_review(
                 messages_snapshot=list(result["messages"]),
-                review_memory=due.memory,
-                review_skills=due.skills,
+                review_memory=memory,
+                review_skills=skills,
             )
         return result
 
-    def _count(self, turn: TurnResult) -> _DueReviews:
+    def _due_reviews(self, turn: TurnResult) -> tuple[bool, bool]:
+        """Count the turn; return whether reviews of memory and of skills are due."""
         self._iters_since_skill += turn.tool_iterations
         self._turns_since_memory += self._memory_enabled
         skills = (
@@ -161,7 +147,7 @@ class CodexAgent:
             self._iters_since_skill = 0
         if memory:
             self._turns_since_memory = 0
-        return _DueReviews(memory, skills)
+        return memory, skills
 
     def _current_main_runtime(self) -> Mapping[str, Any]:
         """Return the arguments for another agent with the same model."""

@@ -69,11 +69,8 @@ class GatewayRunner:
         agent = self._agent_class(
             session_id=request["session_id"], platform=str(request["source"].platform)
         )
-        history = request["history"]
-        run = partial(
-            agent.run_conversation, request["message"], request["context_prompt"], history
-        )
-        return await run_sync(run)
+        texts = (request["message"], request["context_prompt"])
+        return await run_sync(partial(agent.run_conversation, *texts, request["history"]))
 
     async def _run_agent_via_proxy(self, **request: Unpack[AgentRequest]) -> Json:
         remote = remote_gateway(config_from_mapping(_load_gateway_config()), _env())
@@ -86,9 +83,8 @@ class GatewayRunner:
             history=parse_history(request["history"], SystemClock().now()),
         )
         collector = _RunCollector(self._session_run_generation, request)
-        question = User(
-            request.get("event_message_id") or new_id("msg"), (Text(request["message"]),)
-        )
+        message_id = request.get("event_message_id") or new_id("msg")
+        question = User(message_id, (Text(request["message"]),))
         await run_turn(plan, [question], collector)
         return collector.result(request)
 

@@ -36,35 +36,14 @@ class _AgentArguments(Struct, frozen=True, kw_only=True):
     platform: str | None = None
 
 
-_IGNORED_ARGUMENTS = frozenset(
-    {
-        "chat_id",
-        "chat_name",
-        "chat_type",
-        "checkpoints_enabled",
-        "credential_pool",
-        "fallback_model",
-        "gateway_session_key",
-        "load_soul_identity",
-        "log_prefix",
-        "log_prefix_chars",
-        "pass_session_id",
-        "prefill_messages",
-        "quiet_mode",
-        "reasoning_config",
-        "request_overrides",
-        "save_trajectories",
-        "service_tier",
-        "session_db",
-        "skip_context_files",
-        "skip_memory",
-        "thread_id",
-        "tool_delay",
-        "user_id",
-        "user_name",
-        "verbose_logging",
-    }
-)
+_IGNORED_ARGUMENTS = {
+    "chat_id", "chat_name", "chat_type", "checkpoints_enabled", "credential_pool",
+    "fallback_model", "gateway_session_key", "load_soul_identity", "log_prefix",
+    "log_prefix_chars", "pass_session_id", "prefill_messages", "quiet_mode", "reasoning_config",
+    "request_overrides", "save_trajectories", "service_tier", "session_db",
+    "skip_context_files", "skip_memory", "thread_id", "tool_delay", "user_id", "user_name",
+    "verbose_logging",
+}  # fmt: skip
 """Accepted arguments without an effect, as is every `…_callback`; others raise `TypeError`."""
 
 

@@ -15,11 +15,11 @@ from hermes.schema.messages import Text
 
 
 def terminal_tool(command: str, **arguments: Any) -> str:
-    """Return the result as JSON, also if the call is refused."""
+    """Return the result as JSON, even if the call fails."""
     _, app = process_registry.agent.use()
     tool = app.tools.get("terminal")
     if tool is None:
-        return _refusal("The terminal tool is disabled in the settings.")
+        return _failure("The terminal tool is disabled in the settings.")
     args = Raw(msgspec.json.encode({"command": command, **arguments}))
     scope = current_scope(app)
 
@@ -30,7 +30,7 @@ def terminal_tool(command: str, **arguments: Any) -> str:
     try:
         output = process_registry.agent.run(tool.run(args, context))
     except ToolError as error:
-        return _refusal(error.sentence)
+        return _failure(error.sentence)
     return _text(output)
 
 
@@ -38,7 +38,7 @@ def _text(output: ToolOutput) -> str:
     return "".join(part.text for part in output.parts if isinstance(part, Text))
 
 
-def _refusal(sentence: str) -> str:
+def _failure(sentence: str) -> str:
     return msgspec.json.encode({"output": "", "exit_code": -1, "error": sentence}).decode()
 
 

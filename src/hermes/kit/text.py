@@ -40,7 +40,8 @@ def fenced(text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def similar_names(name: str, known: Iterable[str], limit: int = 1) -> Sequence[str]:

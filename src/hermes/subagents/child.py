@@ -17,8 +17,7 @@ from hermes.schema.scope import InheritedLimits, Scope, policy_platform
 from hermes.schema.sessions import Session
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
-from hermes.subagents.messages import SUBAGENT as SOURCE
-from hermes.subagents.messages import task_text
+from hermes.subagents.messages import SUBAGENT, task_text
 
 BLOCKED_TOOLS = frozenset(
     {"clarify", "memory", "skill_manage", "send_message", "execute_code", "cronjob"}
@@ -50,11 +49,10 @@ class SubagentModel(Struct, frozen=True, kw_only=True):
 
 
 class SubagentBudget(Struct, frozen=True, kw_only=True):
-    """Limits of a subagent.
+    """A subagent's limits.
 
-    `auto_approve` approves actions that would otherwise be asked about, because no one can answer.
-    Without a model in `model`, the parent session's is used. `excluded_tools` are tools it does not
-    get.
+    `auto_approve` approves actions that a person would be asked about, because no one can answer.
+    Without a model in `model`, the parent session's is used.
     """
 
     steps: int = 50
@@ -89,7 +87,7 @@ class Subagent:
         session = Session(
             id=new_session_id(self._clock.now()),
             started_at=self._clock.now(),
-            source=SOURCE,
+            source=SUBAGENT,
             principal=scope.principal,
             parent=scope.session,
             cwd=scope.workspace,
@@ -97,17 +95,14 @@ class Subagent:
             provider=model.provider,
             effort=model.effort,
         )
+        trust = Trust.DATA if task.foreign else Trust.PROGRAM
         turn = TurnRequest(
             session=session,
-            message=User(
-                new_id("msg"),
-                (Text(task_text(task)),),
-                Trust.DATA if task.foreign else Trust.PROGRAM,
-            ),
+            message=User(new_id("msg"), (Text(task_text(task)),), trust),
             emit=self._listener(progress),
             new=True,
             role=scope.role,
-            source=SOURCE,
+            source=SUBAGENT,
             async_delivery=False,
             excluded_tools=self._excluded_tools(may_delegate=may_delegate),
             steps=self._budget.steps,
@@ -195,12 +190,5 @@ class Subagent:
 
 def _final_answer(messages: Sequence[Message]) -> str:
     """Return the final answer, or the last text of an interrupted one."""
-    return final_text(messages) or next(
-        (text for message in reversed(messages) if (text := _assistant_text(message))), ""
-    )
-
-
-def _assistant_text(message: Message) -> str:
-    if not isinstance(message, Assistant):
-        return ""
-    return "".join(part.text for part in message.parts if isinstance(part, Text)).strip()
+    answers = [one.text.strip() for one in reversed(messages) if isinstance(one, Assistant)]
+    return final_text(messages) or next(filter(None, answers), "")

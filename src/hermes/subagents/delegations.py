@@ -26,8 +26,8 @@ from hermes.schema.errors import NotFound, StateConflict, StoreError, UsageError
 from hermes.schema.messages import Trust, User
 from hermes.schema.scope import OWNER, Scope
 from hermes.session.runner import Runner
-from hermes.subagents.child import SOURCE, Subagent, SubagentBudget, SubagentModel
-from hermes.subagents.messages import MAX_SUMMARY, reports_text
+from hermes.subagents.child import Subagent, SubagentBudget, SubagentModel
+from hermes.subagents.messages import MAX_SUMMARY, SUBAGENT, reports_text
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _PERSON_TRUST = frozenset({Trust.OWNER, Trust.GUEST})
 class DelegationRules(Struct, frozen=True, kw_only=True):
     """Limits: `concurrent` subagents per person, `depth` levels below the agent that talks to them.
 
-    `waiting`: background delegations per person. `max_rounds`: how often reports may lead to
+    `max_background`: background delegations per person. `max_rounds`: how often reports may lead to
     further delegations without a message from a person.
     """
 
@@ -121,23 +121,23 @@ class Delegations:
 
     async def dispatch(self, scope: Scope, tasks: Sequence[Task], *, asked: bool = False) -> str:
         """Start tasks in the background; `asked` if a person requested it directly."""
-        await self._refuse_too_much(scope)
+        await self._check_background_limit(scope)
         if not asked:
-            await self._refuse_without_a_person(scope)
+            await self._check_rounds(scope)
         empty = (None,) * len(tasks)
         work = Delegation(id=new_id("dlg"), scope=scope, tasks=tuple(tasks), reports=empty)
         # Shielded: a cancelled caller must not leave a row without its task.
         with anyio.CancelScope(shield=True):
             await self._deps.store.commit(PutRecord(self._record(work, RUNNING), expected_state=""))
         failpoint("delegation.begun")
-        await self._unless_interrupted(work)
-        # From here on it can be stopped, even before its first step.
+        await self._close_if_cancelled(work)
+        # Registered now, so that it can be stopped even before its first step.
         running = self._running[work.id] = RunningDelegation(work, self._deps.clock.now())
         self._group.start_soon(self._in_background, running)
         return work.id
 
-    async def _unless_interrupted(self, work: Delegation) -> None:
-        """Close the record if the start was cancelled: no one knows of it, so none is reported."""
+    async def _close_if_cancelled(self, work: Delegation) -> None:
+        """Close the record if the start was cancelled: nobody knows of it, so none is reported."""
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
@@ -146,7 +146,7 @@ class Delegations:
                 await self._deps.store.commit(PutRecord(record, expected_state=RUNNING))
             raise
 
-    async def _refuse_too_much(self, scope: Scope) -> None:
+    async def _check_background_limit(self, scope: Scope) -> None:
         found = await self._deps.store.records.find(KIND, only_open=True)
         works = [work for record in found if (work := read_delegation(record)) is not None]
         own = sum(work.scope.principal == scope.principal for work in works)
@@ -156,7 +156,7 @@ class Delegations:
                 hint="Wait for their reports, or do it directly.",
             )
 
-    async def _refuse_without_a_person(self, scope: Scope) -> None:
+    async def _check_rounds(self, scope: Scope) -> None:
         """Reports start turns automatically, which must not start delegations endlessly."""
         try:
             rows = await self._deps.store.archive_for(OWNER).messages(scope.session)
@@ -216,9 +216,8 @@ class Delegations:
                 running.activity[number] = text
 
             running.activity[number] = "thinking"
-            report = await self._child(
-                running.work.scope, running.work.tasks[number], report_progress
-            )
+            task = running.work.tasks[number]
+            report = await self._child(running.work.scope, task, report_progress)
             running.activity[number] = report.fate.value
             reports = (*running.work.reports[:number], report, *running.work.reports[number + 1 :])
             running.work = structs.replace(running.work, reports=reports)
@@ -268,9 +267,8 @@ class Delegations:
             return await child.run(scope, task, progress, model, may_delegate=may_delegate)
         except Exception:
             log.exception("a subagent failed")
-            return TaskReport(
-                goal=task.goal, fate=TaskStatus.FAILED, error="Internal error; see the log."
-            )
+            error = "Internal error; see the log."
+            return TaskReport(goal=task.goal, fate=TaskStatus.FAILED, error=error)
 
     async def _model(self, scope: Scope) -> SubagentModel:
         model = self._deps.rules.budget.model
@@ -303,20 +301,15 @@ class Delegations:
 
     async def _depth(self, scope: Scope) -> int:
         """Return how many subagents are between this one and a person."""
-        archive, depth, session = self._deps.store.archive_for(OWNER), 0, scope.session
-        if scope.source != SOURCE:
-            return 0
-        while depth < _MAX_DEPTH:
+        depth, session = 0, scope.session if scope.source == SUBAGENT else None
+        while session is not None and depth < _MAX_DEPTH:
             try:
-                found = await archive.get(session)
+                found = await self._deps.store.archive_for(OWNER).get(session)
             except NotFound:
                 break
-            if found.source != SOURCE:
+            if found.source != SUBAGENT:
                 break
-            depth += 1
-            if found.parent is None:
-                break
-            session = found.parent
+            depth, session = depth + 1, found.parent
         return depth
 
     def _record(self, work: Delegation, state: str) -> StateRecord:
@@ -334,17 +327,17 @@ class Delegations:
 @asynccontextmanager
 async def open_delegations(deps: DelegationDeps) -> AsyncGenerator[Delegations]:
     """Keep delegations running while the profile is open; cancels them at exit."""
+
+    async def recover() -> None:
+        try:
+            await delegations.recover()
+        except StoreError as error:
+            log.warning("delegations of an earlier process could not be recovered: %s", error)
+
     async with background_tasks() as group:
         delegations = Delegations(deps, group)
-        group.start_soon(_recover, delegations)
+        group.start_soon(recover)
         yield delegations
-
-
-async def _recover(delegations: Delegations) -> None:
-    try:
-        await delegations.recover()
-    except StoreError as error:
-        log.warning("delegations of an earlier process could not be recovered: %s", error)
 
 
 def read_delegation(record: StateRecord) -> Delegation | None:

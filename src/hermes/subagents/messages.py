@@ -51,7 +51,7 @@ def _report_section(number: int, report: TaskReport, limit: int) -> str:
     if report.session:
         lines[-1] += f", session {report.session}"
     if report.error:
-        lines.append(f"Trouble: {report.error}")
+        lines.append(f"Error: {report.error}")
     if report.summary:
         lines += ["", head_and_tail(report.summary, limit)]
     return "\n".join(lines)

@@ -96,8 +96,8 @@ def test_missing_provider_gives_a_hint(hermes: HermesCli) -> None:
         (("-z", "a", "-t", "nope"), "Unknown toolset: nope."),
         (("-z", "a", "--image", "/nowhere.png"), "Cannot read /nowhere.png"),
         (("-z", "a", "--usage-file", "/nowhere/u.json"), "/nowhere is not a folder"),
-        (("chat", "--frobnicate"), "Unknown flag --frobnicate."),
-        (("frobnicate",), "Unknown command 'frobnicate'."),
+        (("chat", "--frobnicate"), "Unknown flag: --frobnicate."),
+        (("frobnicate",), "Unknown command: 'frobnicate'."),
         (("what", "is", "this"), 'hermes -z "what is this"'),
         (("sesions",), "Did you mean `hermes sessions`?"),
         (("-p",), "-p needs a name."),
@@ -147,7 +147,7 @@ def test_deleted_working_directory_is_reported(hermes: HermesCli) -> None:
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith(b"hermes: The current folder no longer exists.\n")
+    assert done.stderr.startswith(b"hermes: The working directory no longer exists.\n")
 
 
 @pytest.mark.parametrize(

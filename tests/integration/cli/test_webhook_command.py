@@ -11,7 +11,7 @@ import pytest
 from hermes.app.channels import open_process_resources
 from hermes.channels.webhook.channel import open_channel
 from hermes.channels.webhook.signatures import Scheme
-from hermes.cli.verbs.webhook import SCHEMES
+from hermes.cli.arguments.gateway import SCHEMES
 from hermes.config.sections.messaging import Platform
 from hermes.kit.clock import SystemClock
 from hermes.ports.channel import ChannelDeps
@@ -87,7 +87,7 @@ def test_route_is_created_listed_and_removed(hermes: HermesCli) -> None:
     assert json.loads(file.read_text()) == {}
     gone = hermes("webhook", "remove", "github")
     assert gone.code == 2
-    assert "There is no route 'github'" in gone.err
+    assert "Unknown route: 'github'." in gone.err
 
 
 def test_signature_scheme_belongs_to_the_route(hermes: HermesCli) -> None:
@@ -189,7 +189,7 @@ def test_testing_an_unserved_route_fails(hermes: HermesCli) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert "Cannot reach http://127.0.0.1:9/webhooks/a" in ran.err
     assert "platforms.webhook.enabled" in ran.err
-    assert "There is no route" in hermes("webhook", "test", "b").err
+    assert "Unknown route" in hermes("webhook", "test", "b").err
     wrong = hermes("webhook", "test", "a", "--payload", "{")
     assert (wrong.code, wrong.out) == (2, "")
     assert "not JSON" in wrong.err

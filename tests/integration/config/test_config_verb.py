@@ -74,10 +74,10 @@ def test_a_value_prints_raw_and_a_section_as_yaml_or_json(hermes):
 @pytest.mark.parametrize(
     ("key", "message", "hint"),
     [
-        ("agent.max_turn", "Unknown setting agent.max_turn", "agent.max_turns?"),
-        ("max_live_session", "Unknown setting max_live_session", "max_live_sessions?"),
+        ("agent.max_turn", "Unknown setting: agent.max_turn", "agent.max_turns?"),
+        ("max_live_session", "Unknown setting: max_live_session", "max_live_sessions?"),
         ("max_concurrent_sessions", "max_concurrent_sessions is not set", "hermes config set"),
-        ("OPENAI_API_KEY", "Unknown setting OPENAI_API_KEY", ""),
+        ("OPENAI_API_KEY", "Unknown setting: OPENAI_API_KEY", ""),
     ],
 )
 def test_missing_setting_is_an_error_with_hint(hermes, key, message, hint):

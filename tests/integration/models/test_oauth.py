@@ -18,7 +18,7 @@ from msgspec import structs
 
 from hermes.app.models import ModelSelector
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.auth.actions import perform
+from hermes.cli.verbs.auth import run as run_auth
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.kit.clock import SystemClock
@@ -299,7 +299,7 @@ async def test_login_by_command(tmp_path: Path):
         context = CliContext(env, None, (io.StringIO(), out, err))
         args = Namespace(action="add", provider="nous", key=None, label="me", oauth=True)
         with anyio.fail_after(60):
-            code = await run_sync(perform, args, context, FakeClock(auto=True))
+            code = await run_sync(run_auth, args, context, FakeClock(auto=True))
     assert (code, out.getvalue()) == (0, "Logged in to nous as me\n")
     assert err.getvalue() == "Open https://portal.example/go\nand enter the code ABCD-EFGH\n"
     assert AuthFile(home / "auth.json").credentials("nous")[0].access_token == "a0"

@@ -2,7 +2,7 @@
 
 import io
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -12,9 +12,9 @@ import anyio
 
 from hermes.app.build import App, AppOptions, open_app
 from hermes.app.storage import open_archive
+from hermes.cli.arguments import build_parser
 from hermes.cli.boundary import run_guarded
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.chat import add_arguments
 from hermes.config.env import Env
 from hermes.config.home import Home, resolve_home
 from hermes.ipc.client import AgentClient, ConversationOptions
@@ -79,10 +79,8 @@ class FaultHome:
         return CliContext(self.env, None, (stdin or io.StringIO(), io.StringIO(), io.StringIO()))
 
     def arguments(self, *words: str) -> Namespace:
-        parser = ArgumentParser()
-        add_arguments(parser)
         folder = () if "--cwd" in self.scenario.words else ("--cwd", str(self.work))
-        return parser.parse_args([*words, *folder, *self.scenario.words])
+        return build_parser("chat").parse_args([*words, *folder, *self.scenario.words])
 
     def contents(self) -> dict[str, bytes]:
         """Return the user's files, without logs and locks."""

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
@@ -16,11 +16,11 @@ import anyio
 from hermes import Agent
 from hermes.api.server import ApiServer
 from hermes.app.build import App, AppOptions
+from hermes.cli.arguments import build_parser
 from hermes.cli.output import Style
-from hermes.cli.verbs import config
+from hermes.cli.verbs import config, doctor
 from hermes.cli.verbs.chat import full_screen, interactive
 from hermes.cli.verbs.chat.oneshot import run_input, run_oneshot
-from hermes.cli.verbs.doctor import runner
 from hermes.config.home import INITIAL_FOLDERS
 from hermes.ipc.client import AgentClient, UserInput
 from hermes.kit.clock import SystemClock
@@ -87,7 +87,7 @@ def plain_chat(fault_home: FaultHome) -> Iterator[ObservedMessages]:
         fault_home.client() as client,
     ):
         context = fault_home.context(stdin)
-        chat = interactive.InteractiveChat(client, context, Style(context.stdout, None, "dumb"))
+        chat = interactive.InteractiveChat(client, context, Style(context.stdout, {"TERM": "dumb"}))
         switch.on()
         if scenario.moment is FaultMoment.GREETING:
             chat._greet()
@@ -236,7 +236,7 @@ def doctor_checks(fault_home: FaultHome) -> Iterator[ObservedMessages]:
     args = Namespace(fix=False, json=True)
     with taken, scenario.open_fault(fault_home.path) as switch:
         switch.on()
-        shown, code = run_verb(lambda: runner.run_doctor(args, context), context)
+        shown, code = run_verb(lambda: doctor.run(args, context), context)
     rows: list[Mapping[str, str]] = json.loads(shown)
     (found,) = [row for row in rows if row["grade"] not in {"ok", "skipped"}]
     assert found["grade"] == "error", found
@@ -245,9 +245,7 @@ def doctor_checks(fault_home: FaultHome) -> Iterator[ObservedMessages]:
 
 
 def config_check(fault_home: FaultHome) -> Iterator[ObservedMessages]:
-    parser = ArgumentParser()
-    config.add_arguments(parser)
-    args = parser.parse_args(["check"])
+    args = build_parser("config").parse_args(["check"])
     context = fault_home.context()
     (expected,) = fault_home.scenario.at(Surface.CHECK)
     shown, code = run_verb(lambda: config.run(args, context), context)

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.parser import Parser
-from hermes.cli.verbs.chat import add_arguments
+from hermes.cli.arguments import build_parser
 from hermes.cli.verbs.chat.options import conversation_options, image_paths
 from hermes.ipc.client import ConversationOptions
 from hermes.schema.errors import UsageError
 
 
 def started(*words: str) -> ConversationOptions:
-    parser = Parser(prog="hermes chat")
-    add_arguments(parser)
-    return conversation_options(parser.parse_args(words))
+    return conversation_options(build_parser("chat").parse_args(words))
 
 
 def test_options_without_flags_are_defaults() -> None:

@@ -3,15 +3,21 @@
 import io
 import re
 import subprocess
-from argparse import ArgumentParser
 from shlex import quote
 
 import pytest
 
+from hermes.cli.arguments import build_parser
+from hermes.cli.arguments.agent import SHELLS
 from hermes.cli.context import CliContext
 from hermes.cli.main import VERBS
-from hermes.cli.verbs.completion import SHELLS, add_arguments, run
-from hermes.cli.verbs.completion.scripts import CommandNode, command_tree, script, walk_tree
+from hermes.cli.verbs.completion import (
+    CommandNode,
+    command_tree,
+    run,
+    script,
+    walk_tree,
+)
 from hermes.config.env import Env
 from hermes.kit.errors import UsageError
 
@@ -19,10 +25,8 @@ NODES = dict(walk_tree(command_tree()))
 
 
 def complete(*words: str) -> str:
-    parser = ArgumentParser(prog="hermes completion")
-    add_arguments(parser)
     context = CliContext(Env(), None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    assert run(parser.parse_args(words), context) == 0
+    assert run(build_parser("completion").parse_args(words), context) == 0
     return context.stdout.getvalue()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from hermes.app.service.lock import own_record, take_lock
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.doctor import runner
+from hermes.cli.verbs import doctor
 from hermes.cli.verbs.doctor.execution import check_hooks, check_sandbox
 from hermes.cli.verbs.doctor.finding import CheckContext, Finding, Grade
 from hermes.cli.verbs.doctor.gateway import check_channels, check_gateway
@@ -198,7 +198,7 @@ def test_skipped_checks_are_listed(home: Home, settings: str, left_out: str) -> 
     broken = home if settings else Home(Path("/proc/hermes"), Path("/proc/hermes"))
     env = Env({"HERMES_HOME": str(broken.path)})
     context = CliContext(env, None, (io.StringIO(), out := io.StringIO(), io.StringIO()))
-    assert runner.run_doctor(Namespace(fix=False, json=False), context) == 1
+    assert doctor.run(Namespace(fix=False, json=False), context) == 1
     assert f"skipped  unchecked  {left_out}" in out.getvalue()
     assert "fine" not in out.getvalue()
 

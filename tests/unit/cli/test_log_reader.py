@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.verbs.logs import reader
-from hermes.cli.verbs.logs.reader import LogFiles, LogFollower, RecordFilter, record_level
+from hermes.cli.verbs import logs
+from hermes.cli.verbs.logs import LogFiles, LogFollower, RecordFilter, record_level
 from hermes.logs import RotatingFile
 
 EVERYTHING = RecordFilter()
@@ -113,7 +113,7 @@ def test_endless_line_is_cut(tmp_path: Path) -> None:
     first, second, third = last(path, 3)
     assert (first, third) == (record(1), record(3))
     assert second.startswith(record(2).rstrip())
-    assert len(second) <= 2 * reader.MAX_RECORD
+    assert len(second) <= 2 * logs.MAX_RECORD
 
 
 def test_follower_survives_rotation(log: RotatingFile) -> None:

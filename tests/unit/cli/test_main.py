@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.cli import boundary
+from hermes.cli.arguments import build_parser
 from hermes.cli.main import VERBS, _take_profile, _take_verb, main
-from hermes.cli.parser import Parser
-from hermes.cli.verbs import chat
 from hermes.schema.errors import UsageError
 
 
@@ -60,8 +59,7 @@ def test_first_non_flag_word_is_the_command(line: str, verb: str, rest: str) -> 
 
 @given(st.text(min_size=1))
 def test_any_prompt_is_passed_unchanged(prompt: str) -> None:
-    parser = Parser(prog="hermes chat")
-    chat.add_arguments(parser)
+    parser = build_parser("chat")
     flags = {"-z", "-q", "-m", "-t", "-r", "-c", "-p", "-Q", "-h", "-V", "--"}
     if prompt in flags or (prompt.startswith("--") and prompt[2:].isalpha()):
         return
@@ -193,7 +191,7 @@ def test_misspelled_flag_is_reported_instead_of_its_value(
 ) -> None:
     assert main(line.split()) == 2
     err = capsys.readouterr().err
-    assert f"Unknown flag {flag}." in err
+    assert f"Unknown flag: {flag}." in err
     assert "Did you mean --model?" in err
 
 
@@ -201,7 +199,7 @@ def test_unknown_command_after_known_flag_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--quiet", "sesions"]) == 2
-    assert "Unknown command 'sesions'" in capsys.readouterr().err
+    assert "Unknown command: 'sesions'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["sessions", "memory", "skills", "tools", "config", "gateway"])

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
-from hermes.cli.parser import Parser
 from hermes.cli.verbs import mcp, tools
 from hermes.cli.verbs.doctor.execution import check_servers
 from hermes.cli.verbs.doctor.finding import CheckContext, Grade
-from hermes.cli.verbs.mcp.actions import perform
-from hermes.cli.verbs.tools.actions import perform as perform_tools
 from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
 from hermes.config.loader import load_config
@@ -27,19 +25,15 @@ class McpCli:
         self.context = CliContext(self.env, None, (io.StringIO(), io.StringIO(), self.errors))
 
     def __call__(self, *words: str) -> str:
-        parser = Parser(prog="hermes mcp")
-        mcp.add_arguments(parser)
         out = io.StringIO()
         context = CliContext(self.env, None, (io.StringIO(), out, self.errors))
-        assert perform(parser.parse_args(words), context) == 0
+        assert mcp.run(build_parser("mcp").parse_args(words), context) == 0
         return out.getvalue()
 
     def tools(self, *words: str) -> str:
-        parser = Parser(prog="hermes tools")
-        tools.add_arguments(parser)
         out = io.StringIO()
         context = CliContext(self.env, None, (io.StringIO(), out, self.errors))
-        assert perform_tools(parser.parse_args(words), context) == 0
+        assert tools.run(build_parser("tools").parse_args(words), context) == 0
         return out.getvalue()
 
     def listed(self) -> dict[str, dict[str, str]]:

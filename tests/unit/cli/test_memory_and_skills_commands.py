@@ -3,13 +3,13 @@
 import io
 import os
 import subprocess
-from argparse import ArgumentParser
 from pathlib import Path
 from types import ModuleType
 
 import anyio
 import pytest
 
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
 from hermes.cli.verbs import bundles, memory, skills
 from hermes.config.env import Env
@@ -48,8 +48,7 @@ class LearningCli:
         self.code = 0
 
     def run(self, verb: ModuleType, *words: str, typed: str | None = None) -> str:
-        parser = ArgumentParser()
-        verb.add_arguments(parser)
+        parser = build_parser(verb.__name__.rpartition(".")[2])
         stdin = io.StringIO() if typed is None else Terminal(typed)
         context = CliContext(self.env, None, (stdin, io.StringIO(), io.StringIO()))
         self.code = verb.run(parser.parse_args(words), context)
@@ -310,10 +309,10 @@ def test_bundle_is_created_shown_deleted_and_restored(cli: LearningCli, tea: Pat
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("show", "tee-time"), "no bundle 'tee-time'"),
+        (("show", "tee-time"), "Unknown bundle: 'tee-time'"),
         (("delete", "../config"), "cannot be the name"),
         (("create", "../x", "-s", "plan-work"), "cannot be the name"),
-        (("create", "fresh", "-s", "plan-wrk"), "no skill 'plan-wrk'"),
+        (("create", "fresh", "-s", "plan-wrk"), "Unknown skill: 'plan-wrk'"),
         (("create", "plan-work", "-s", "plan-work"), "is a skill"),
         (("create", "memory", "-s", "plan-work"), "is a command"),
         (("create", "tea-time", "-s", "plan-work"), "The bundle tea-time already exists"),

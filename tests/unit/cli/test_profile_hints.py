@@ -1,8 +1,11 @@
 """Suggested commands include the profile flag."""
 
+import io
+
 import pytest
 
-from hermes.cli.context import with_profile_flag
+from hermes.cli.context import CliContext
+from hermes.config.env import Env
 
 
 @pytest.mark.parametrize(
@@ -18,5 +21,6 @@ from hermes.cli.context import with_profile_flag
     ],
 )
 def test_profile_flag_is_added_only_to_commands(text: str, typed: str) -> None:
-    assert with_profile_flag(text, "work") == typed
-    assert with_profile_flag(text, None) == text
+    streams = (io.StringIO(), io.StringIO(), io.StringIO())
+    assert CliContext(Env({}), "work", streams).with_profile(text) == typed
+    assert CliContext(Env({}), None, streams).with_profile(text) == text

@@ -12,7 +12,8 @@ from hermes.app.service.state_file import StateFile
 from hermes.app.service.status import Phase, Snapshot
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.gateway.status import status
-from hermes.cli.verbs.status.overview import collect_overview, show_status
+from hermes.cli.verbs.status import collect_overview
+from hermes.cli.verbs.status import run as show_status
 from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
 from hermes.kit.clock import SystemClock

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def offered(folder: Path, typed: str) -> list[str]:
-    style = Style(StringIO(), None, None)
+    style = Style(StringIO(), {})
     with LineEditor(folder / "history", ["help", "history"], style, str(folder)):
         complete = readline.get_completer()
         assert complete is not None
@@ -54,6 +54,6 @@ class InterruptedEditor(LineEditor):
 @pytest.mark.timeout(method="thread")
 def test_news_do_not_discard_a_typed_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO("one\\\ntwo\n"))
-    style = Style(StringIO(), None, None)
+    style = Style(StringIO(), {})
     with InterruptedEditor(folder / "history", [], style, str(folder)) as editor:
         assert editor.read(lambda: True) == "one\ntwo"

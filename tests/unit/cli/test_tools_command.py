@@ -8,10 +8,9 @@ import pytest
 
 from hermes.app.toolbox import configured_toolsets
 from hermes.app.toolsets import is_enabled
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
-from hermes.cli.parser import Parser
 from hermes.cli.verbs import tools
-from hermes.cli.verbs.tools.actions import perform
 from hermes.config.env import Env
 from hermes.config.loader import load_config
 from hermes.config.schema import Config
@@ -25,11 +24,9 @@ class ToolsCli:
         self.config_file = root / "home" / "config.yaml"
 
     def __call__(self, line: str) -> str:
-        parser = Parser(prog="hermes tools")
-        tools.add_arguments(parser)
         out = io.StringIO()
         context = CliContext(self.env, None, (io.StringIO(), out, io.StringIO()))
-        assert perform(parser.parse_args(line.split()), context) == 0
+        assert tools.run(build_parser("tools").parse_args(line.split()), context) == 0
         return out.getvalue()
 
     def write(self, text: str) -> None:

@@ -8,34 +8,6 @@ from hermes.config.home import DEFAULT_PROFILE, Home, hermes_root, profile_home
 from hermes.schema.errors import HermesError, UsageError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(prog=parser.prog, dest="action", metavar="ACTION", required=True)
-    verbs.add_parser("list", help="list all profiles; * marks the current one")
-    create = verbs.add_parser("create", help="create a profile")
-    create.add_argument("name", help="lowercase letters, digits, - and _")
-    create.add_argument(
-        "--clone",
-        metavar="FROM",
-        nargs="?",
-        const="",
-        help="copy settings, model and tool keys, soul, skills and memory from a profile "
-        "(default: the current one)",
-    )
-    create.add_argument(
-        "--clone-all", action="store_true", help="copy everything except history and runtime state"
-    )
-    use = verbs.add_parser("use", help="set the profile that is used without -p")
-    use.add_argument("name")
-    show = verbs.add_parser("show", help="show a profile")
-    show.add_argument("name", nargs="?", help="default: the current one")
-    delete = verbs.add_parser("delete", help="delete a profile and everything in it")
-    delete.add_argument("name")
-    delete.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-    rename = verbs.add_parser("rename", help="rename a profile")
-    rename.add_argument("name")
-    rename.add_argument("new")
-
-
 def run(args: argparse.Namespace, context: CliContext) -> int:
     match args.action:
         case "create":
@@ -59,7 +31,7 @@ def _list(context: CliContext) -> int:
     width = max(len(profile.name) for profile in profiles)
     for profile in profiles:
         mark = "*" if profile.active else " "
-        context.stdout.write(f"{mark} {profile.name:<{width}}  {_one_line(profile.path)}\n")
+        context.print(f"{mark} {profile.name:<{width}}  {_one_line(profile.path)}")
     return 0
 
 
@@ -67,17 +39,19 @@ def _create(context: CliContext, name: str, clone: str | None, everything: bool)
     from hermes.config.profiles import create_profile
 
     root = hermes_root(context.env)
-    source = _source(context, root, clone) if clone is not None or everything else None
+    source = None
+    if clone is not None or everything:
+        source = profile_home(root, clone) if clone else context.home()
     home = create_profile(root, name, clone=source, everything=everything)
     origin = f" as a copy of {source.profile}" if source else ""
-    context.stdout.write(
+    context.print(
         f"Profile {name} created{origin} in {_one_line(home.path)}\n"
-        f"Use it with `hermes -p {name}`, or make it the default: hermes profile use {name}\n"
+        f"Use it with `hermes -p {name}`, or make it the default: hermes profile use {name}"
     )
     if source is not None:
         _print_credentials(context, source, home, everything)
     else:
-        context.stdout.write(f"It has no model yet. Choose one: hermes -p {name} setup\n")
+        context.print(f"It has no model yet. Choose one: hermes -p {name} setup")
     return 0
 
 
@@ -86,25 +60,20 @@ def _print_credentials(context: CliContext, source: Home, home: Home, everything
 
     own = profile_credentials(source.path, everything=everything)
     if own.renewed:
-        context.stdout.write(
+        context.print(
             f"It has a new {' and a new '.join(own.renewed)} in {_one_line(home.dotenv)}; "
-            f"its clients must use that instead of the one of {source.profile}.\n"
+            f"its clients must use that instead of {source.profile}'s."
         )
     if own.removed:
-        context.stdout.write(
-            f"Not copied (each profile needs its own): {_one_line(', '.join(own.removed))}\n"
-        )
-
-
-def _source(context: CliContext, root: Path, clone: str | None) -> Home:
-    return profile_home(root, clone) if clone else context.home()
+        removed = _one_line(", ".join(own.removed))
+        context.print(f"Not copied (each profile needs its own): {removed}")
 
 
 def _use(context: CliContext, name: str) -> int:
     from hermes.config.profiles import use_profile
 
     home = use_profile(hermes_root(context.env), name)
-    context.stdout.write(f"Now using profile {home.profile}\n")
+    context.print(f"Now using profile {home.profile}")
     return 0
 
 
@@ -118,12 +87,12 @@ def _show(context: CliContext, name: str | None) -> int:
         "variables": _file(home.dotenv),
         "model": _model(context, home),
         "soul": _file(home.soul),
-        "skills": str(_count(home.skills, "SKILL.md")),
+        "skills": str(sum(1 for _ in home.skills.rglob("SKILL.md"))),
         "sessions": _sessions(home),
     }
     width = max(map(len, rows))
     for label, text in rows.items():
-        context.stdout.write(f"{label:<{width}}  {_one_line(text)}\n")
+        context.print(f"{label:<{width}}  {_one_line(text)}")
     return 0
 
 
@@ -164,23 +133,19 @@ def _file(path: Path) -> str:
     return str(path) if path.exists() else f"{path} (missing)"
 
 
-def _count(folder: Path, name: str) -> int:
-    return sum(1 for _ in folder.rglob(name))
-
-
 def _delete(context: CliContext, name: str, sure: bool) -> int:
     from hermes.config.profiles import delete_profile
 
     root = hermes_root(context.env)
-    _refuse_while_served(root, name)
+    _check_not_served(root, name)
     if name != DEFAULT_PROFILE and not sure:
         _confirm_delete(context, profile_home(root, name))
     path = delete_profile(root, name)
-    context.stdout.write(f"Profile {name} deleted, including {_one_line(path)}\n")
+    context.print(f"Profile {name} deleted, including {_one_line(path)}")
     return 0
 
 
-def _refuse_while_served(root: Path, name: str) -> None:
+def _check_not_served(root: Path, name: str) -> None:
     from hermes.app.service.lock import running_gateway
 
     served = None if name == DEFAULT_PROFILE else running_gateway(profile_home(root, name))
@@ -194,7 +159,7 @@ def _refuse_while_served(root: Path, name: str) -> None:
 def _confirm_delete(context: CliContext, home: Home) -> None:
     if not context.stdin.isatty():
         raise UsageError(
-            f"Profile {home.profile} was not deleted: this needs confirmation",
+            f"Profile {home.profile} was not deleted: this needs confirmation.",
             hint=f"In a script: hermes profile delete {home.profile} --yes",
         )
     from hermes.cli.dialog import read_line
@@ -205,15 +170,15 @@ def _confirm_delete(context: CliContext, home: Home) -> None:
     )
     context.stderr.flush()
     if read_line(context.stdin).strip() != home.profile:
-        raise UsageError(f"Profile {home.profile} was not deleted")
+        raise UsageError(f"Profile {home.profile} was not deleted.")
 
 
 def _rename(context: CliContext, name: str, new: str) -> int:
     from hermes.config.profiles import rename_profile
 
-    _refuse_while_served(hermes_root(context.env), name)
+    _check_not_served(hermes_root(context.env), name)
     home = rename_profile(hermes_root(context.env), name, new)
-    context.stdout.write(f"Profile {name} is now {home.profile} in {_one_line(home.path)}\n")
+    context.print(f"Profile {name} is now {home.profile} in {_one_line(home.path)}")
     return 0
 
 

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import subprocess
-from argparse import Namespace
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +15,9 @@ from hermes.app.service.lifecycle import RunOptions
 from hermes.app.service.lock import take_lock
 from hermes.app.service.process import GatewayProcess, hold_gateway
 from hermes.app.service.status import Phase, PlatformState, Snapshot
+from hermes.cli.arguments import build_parser
 from hermes.cli.context import CliContext
-from hermes.cli.parser import Parser
-from hermes.cli.verbs.send import add_arguments
-from hermes.cli.verbs.send.sender import send
+from hermes.cli.verbs.send import send
 from hermes.config.env import Env
 from hermes.config.home import Home
 from hermes.gateway.messages import outbox_name, read_outbox_message
@@ -223,9 +221,7 @@ class FakeGateway:
         return True
 
     def send(self, wake, *words: str) -> CliResult:
-        parser = Parser(prog="hermes send")
-        add_arguments(parser)
-        args: Namespace = parser.parse_args(words)
+        args = build_parser("send").parse_args(words)
         streams = (io.StringIO(), io.StringIO(), io.StringIO())
         code = send(args, CliContext(Env(self.send_home.env), None, streams), wake)
         return CliResult(code, streams[1].getvalue(), streams[2].getvalue())

@@ -1,6 +1,6 @@
 """`hermes` and `hermes chat`: chat with the agent, or answer one prompt (`-z`, `-q`)."""
 
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Namespace
 
 from hermes.cli.context import CliContext
 from hermes.schema.errors import UsageError
@@ -11,54 +11,17 @@ STDIN_NOTICE_SECONDS = 2.0
 _EXAMPLE = 'Try: hermes -z "What is this folder?"'
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    prompt = parser.add_argument_group("prompt (piped text is added to it)")
-    prompt.add_argument("-z", "--oneshot", metavar="PROMPT", help="print only the answer")
-    prompt.add_argument("-q", "--query", metavar="PROMPT", help="answer and show the steps")
-    prompt.add_argument(
-        "--image", metavar="PATH", action="append", default=[], help="attach an image; repeatable"
-    )
-    session = parser.add_argument_group("session")
-    session.add_argument(
-        "-c", "--continue", dest="continue_session", metavar="NAME", nargs="?", const="",
-        help="continue the last session, or the one with this id or title",
-    )  # fmt: skip
-    session.add_argument("-r", "--resume", metavar="ID", help="continue this session")
-    agent = parser.add_argument_group("agent")
-    agent.add_argument("-m", "--model", metavar="NAME", help="model to use")
-    agent.add_argument("--provider", metavar="NAME", help="provider to use")
-    agent.add_argument("-t", "--toolsets", metavar="A,B", help="toolsets to use")
-    agent.add_argument(
-        "--max-turns", metavar="N", type=_step_count, help="maximum model calls in a turn"
-    )
-    agent.add_argument("--cwd", metavar="DIR", help="working directory (default: current)")
-    agent.add_argument("--yolo", action="store_true", help="skip all approvals")
-    agent.add_argument("--accept-hooks", action="store_true", help="accept all configured hooks")
-    agent.add_argument("--source", metavar="TAG", default="cli", help=SUPPRESS)
-    out = parser.add_argument_group("output")
-    out.add_argument("-Q", "--quiet", action="store_true", help="hide the steps")
-    out.add_argument("--plain", action="store_true", help="line mode without escape codes")
-    out.add_argument("--cli", action="store_true", help="line mode with colors")
-    out.add_argument("--tui", action="store_true", help="full-screen mode")
-    out.add_argument("--json", action="store_true", help="print each event as a line of JSON")
-    out.add_argument("--usage-file", metavar="PATH", help="write tokens and cost as JSON")
-    parser.epilog = (
-        "Exit codes: 0 success, 1 failure, 2 usage error, 3 step limit reached, "
-        "75 session in use, 78 configuration error, 130 interrupted."
-    )
-
-
 def run(args: Namespace, context: CliContext) -> int:
     _check_flags(args)
     if args.plain:
         context.disable_escapes()
     if args.accept_hooks:
-        from hermes.cli.verbs.hooks.actions import accept_hooks
+        from hermes.cli.verbs.hooks import accept_hooks
 
         accept_hooks(context)
     prompt = _prompt(args, context)
     if prompt is None:
-        choose_first_model(args, context)
+        _choose_first_model(args, context)
         if _wants_tui(args, context):
             from hermes.cli.verbs.chat.full_screen import run_chat
         else:
@@ -70,39 +33,26 @@ def run(args: Namespace, context: CliContext) -> int:
 
 
 def _wants_tui(args: Namespace, context: CliContext) -> bool:
+    """Whether full-screen mode is chosen; the setting `plain` also turns escape codes off."""
     if args.plain or args.cli:
         return False
-    return (args.tui or _tui_is_default(context)) and _supports_tui(context)
-
-
-def _tui_is_default(context: CliContext) -> bool:
-    """Whether the settings choose full-screen mode; `plain` also turns escape codes off."""
-    from hermes.config.dotenv import profile_env
-    from hermes.config.loader import load_config
-
-    home = context.home()
-    display = load_config(home, profile_env(home.dotenv, context.env)).config.display
-    if display.interface == "plain":
-        context.disable_escapes()
-    return display.interface not in {"cli", "plain"}
+    if not args.tui:
+        interface = context.load_config().config.display.interface
+        if interface == "plain":
+            context.disable_escapes()
+        if interface in {"cli", "plain"}:
+            return False
+    return _supports_tui(context)
 
 
 def _supports_tui(context: CliContext) -> bool:
     """Whether this is a capable terminal and Textual is installed."""
-    streams = (context.stdin, context.stdout, context.stderr)
-    if context.env.get("TERM") in {None, "", "dumb"}:
-        return False
-    if not all(stream.isatty() for stream in streams):
-        return False
     from importlib.util import find_spec
 
+    streams = (context.stdin, context.stdout, context.stderr)
+    if context.env.get("TERM", "") in {"", "dumb"} or not all(one.isatty() for one in streams):
+        return False
     return find_spec("textual") is not None
-
-
-def _step_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number of steps")
-    return int(text)
 
 
 def _check_flags(args: Namespace) -> None:
@@ -140,8 +90,7 @@ def _read_stdin(context: CliContext, *, waited_for: bool) -> str:
     if stdin.closed or stdin.isatty() or not _has_input(stdin.fileno()):
         return ""
     if not waited_for and not _has_data(stdin.fileno()):
-        context.stderr.write("hermes: waiting for the end of stdin (skip it with < /dev/null)\n")
-        context.stderr.flush()
+        context.note("hermes: waiting for the end of stdin (skip it with < /dev/null)")
     data = stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
         raise UsageError(
@@ -167,7 +116,7 @@ def _has_data(fd: int) -> bool:
     return bool(select([fd], [], [], STDIN_NOTICE_SECONDS)[0])
 
 
-def choose_first_model(args: Namespace, context: CliContext) -> None:
+def _choose_first_model(args: Namespace, context: CliContext) -> None:
     """Run the setup in a new home without a reachable model.
 
     Raises `UsageError` if no model is chosen.
@@ -189,12 +138,11 @@ def choose_first_model(args: Namespace, context: CliContext) -> None:
         return
     if _has_local_model(context):
         return
-    from hermes.cli.verbs.setup.wizard import run_setup
+    from hermes.cli.arguments import build_parser
+    from hermes.cli.verbs import setup
 
-    context.stderr.write(
-        "No model configured. Choose one now (change it later with `hermes setup`).\n"
-    )
-    run_setup(_default_setup_args(), context)
+    context.note("No model configured. Choose one now (change it later with `hermes setup`).")
+    setup.run(build_parser("setup").parse_args([]), context)
 
 
 def _has_local_model(context: CliContext) -> bool:
@@ -203,15 +151,5 @@ def _has_local_model(context: CliContext) -> bool:
     from hermes.models.discovery import find_local_servers
     from hermes.models.embedded.weights import local_server_under
 
-    return bool(
-        local_server_under(context.home().root) or anyio.run(find_local_servers, context.env.get)
-    )
-
-
-def _default_setup_args() -> Namespace:
-    """The arguments of `hermes setup` without flags."""
-    from hermes.cli.verbs.setup import add_arguments
-
-    parser = ArgumentParser(add_help=False)
-    add_arguments(parser)
-    return parser.parse_args([])
+    root = context.home().root
+    return bool(local_server_under(root) or anyio.run(find_local_servers, context.env.get))

@@ -15,9 +15,7 @@ from msgspec import structs
 from hermes.cli.boundary import print_error, silence_stdout
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat.options import conversation_options, display_options_of, has_gateway
-from hermes.config.dotenv import profile_env
 from hermes.config.env import Env
-from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.ipc import client as local
 from hermes.kit.clock import SystemClock
@@ -35,17 +33,14 @@ _MAX_LINES = 400
 """Lines of the conversation that are printed after the screen closes."""
 FIRST_RUN_NOTE = "New here? Ask “What is in this folder?”, or press F1 for the keys."
 """Shown in a home without sessions."""
-
-
 ConnectAgent: TypeAlias = Callable[[], AbstractContextManager[local.AgentClient]]
 """Connects to an agent for the duration of the context."""
 
 
 def run_chat(args: Namespace, context: CliContext, *, headless: bool = False) -> int:
-    """Show the screen at once and connect to the agent in the background."""
+    """Show the screen immediately and connect to the agent in the background."""
     start = structs.replace(conversation_options(args), person=True, screen=True)
-    home = context.home()
-    config = load_config(home, profile_env(home.dotenv, context.env)).config
+    home, config = context.home(), context.load_config().config
     setting = UiSettings(
         history=home.path / "cli_history",
         clock=SystemClock(),
@@ -233,12 +228,10 @@ class TerminalClient:
         from hermes.app.model_settings import model_settings
         from hermes.app.models import find_available, with_embedded_models
 
-        home = self._context.home()
-        env = profile_env(home.dotenv, self._context.env)
-        settings = with_embedded_models(model_settings(load_config(home, env).config), home)
-        offers = await find_available(settings, env.get)
+        configured = model_settings(self._context.load_config().config)
+        settings = with_embedded_models(configured, self._context.home())
         found: list[tui.ModelOption] = []
-        for offer in offers:
+        for offer in await find_available(settings, self._context.profile_env().get):
             provider = offer.provider
             found += [tui.ModelOption(provider=provider, model=model) for model in offer.models]
             if offer.error:

@@ -19,7 +19,6 @@ from msgspec import structs
 
 from hermes.cli.boundary import INTERRUPTED, print_error
 from hermes.cli.context import CliContext
-from hermes.cli.editor import compose_text
 from hermes.cli.output import Style
 from hermes.cli.verbs.chat import decode_argument
 from hermes.cli.verbs.chat.listeners import EventPrinter
@@ -61,11 +60,11 @@ from hermes.tui.options import BusyMode, mode_of_line, parse_busy_mode, parse_to
 T = TypeVar("T")
 _CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 _COPY_SEQUENCE = "\x1b]52;c;{}\x07"
-"""OSC 52: puts text into the terminal's clipboard, also over ssh."""
+"""OSC 52: puts text into the terminal's clipboard, even over ssh."""
 
 
 def run_chat(args: Namespace, context: CliContext) -> int:
-    style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
+    style = Style(context.stdout, context.env)
     start = structs.replace(conversation_options(args), person=True, screen=style.can_rewrite)
     home = context.home()
     with connect(home, context.env, start, partial(has_gateway, home)) as agent:
@@ -79,9 +78,8 @@ class InteractiveChat:
         self._style = style
         self._display_options = load_display_options(context)
         history = context.home().path / "cli_history"
-        self._editor = LineEditor(
-            history, agent.greeting.commands, self._style, agent.greeting.folder
-        )
+        greeting = agent.greeting
+        self._editor = LineEditor(history, greeting.commands, style, greeting.folder)
         self._received: ReceivedSignal | None = None
         self._background_reader: BackgroundReader | None = None
         self._queued: deque[str] = deque()
@@ -100,7 +98,8 @@ class InteractiveChat:
                 self._greet()
                 with self._editor:
                     code = self._converse()
-            self._print_resume_hint()
+            if self._agent.state.started:
+                self._print(f"Resume: hermes -r {self._agent.state.session}", "dim")
         except Terminated as terminated:
             return terminated.exit_code
         return code
@@ -109,20 +108,19 @@ class InteractiveChat:
         while True:
             news = False
             try:
-                line = self._next_queued() or decode_argument(
-                    self._editor.read(self._agent.has_news)
-                )
+                line = self._next_queued()
+                line = line or decode_argument(self._editor.read(self._agent.has_news))
             except NewsArrived:
                 line, news = "", True
-                self._print("")
+                self._print()
             except EOFError:
-                self._print("")
+                self._print()
                 return 0
             except KeyboardInterrupt:
                 if self._leaving:
                     return INTERRUPTED
                 self._leaving = True
-                self._print(self._style("Press Ctrl+C again, Ctrl+D or type /quit to exit.", "dim"))
+                self._print("Press Ctrl+C again, Ctrl+D or type /quit to exit.", "dim")
                 continue
             self._leaving = False
             if (news or line.strip()) and not self._handle_line(line):
@@ -140,7 +138,7 @@ class InteractiveChat:
                 return True
             return self._handle_reply(self._wait(lambda: self._agent.command(line)), line)
         except Interrupted:
-            self._print(self._style("Interrupted.", "yellow"))
+            self._print("Interrupted.", "yellow")
         except HermesError as error:
             self._context.stdout.flush()
             print_error(error)
@@ -157,7 +155,9 @@ class InteractiveChat:
             case SubmitReply(parts=parts, told=text):
                 if text:
                     self._print(escape_controls(text))
-                self._print(self._style("> " + self._preview(parts), "dim"))
+                typed = " ".join(part.text for part in parts if isinstance(part, Text))
+                shown = one_line(single_line(typed), self._style.columns - 2)
+                self._print(f"> {shown}", "dim")
                 self._run_turn(parts)
             case ScreenReply():
                 self._handle_screen_reply(reply)
@@ -182,6 +182,8 @@ class InteractiveChat:
                 self._display_options = structs.replace(self._display_options, times=on)
                 self._print(f"Timestamps {'on' if on else 'off'}.")
             case "compose":
+                from hermes.cli.editor import compose_text
+
                 if text := compose_text(reply.words, self._context.env).strip():
                     self._editor.add_to_history(text)
                     self._print(self._style("> ", "bold") + escape_controls(text))
@@ -191,30 +193,24 @@ class InteractiveChat:
 
     def _run_turn(self, parts: Sequence[Text | Media]) -> None:
         """Run a turn. Ctrl+C stops it; a second Ctrl+C exits without waiting."""
-        printer = EventPrinter(
-            self._context.stdout,
-            self._style,
-            SystemClock(),
-            reasoning=self._style.has_colour,
-            options=self._display_options,
-        )
+        clock, options = SystemClock(), self._display_options
+        printer = EventPrinter(self._context.stdout, self._style, clock, options)
         question = UserInput(tuple(parts))
-        if self._display_options.times:
-            self._print(self._style(f"{SystemClock().now().astimezone():%H:%M}", "dim"))
+        if options.times:
+            self._print(f"{clock.now().astimezone():%H:%M}", "dim")
 
         def show(event: Event) -> None:
             printer(event)
             if isinstance(event, QuestionAsked):
                 self._answer(event)
             elif isinstance(event, MessageAdded) and self._steering.pop(event.message.id, None):
-                self._print(self._style("(received)", "dim"))
+                self._print("(received)", "dim")
 
         self._stopped = False
-        self._background_reader = BackgroundReader(
-            self._context.stdin.fileno(), self._handle_typed_line
-        )
+        fd = self._context.stdin.fileno()
+        self._background_reader = reader = BackgroundReader(fd, self._handle_typed_line)
         try:
-            with self._background_reader.open():
+            with reader.open():
                 self._wait(lambda: self._agent.submit(question, show))
         finally:
             self._background_reader = None
@@ -228,17 +224,14 @@ class InteractiveChat:
         self._after_turn(printer.ended)
 
     def _after_turn(self, ended: RunEnded | None) -> None:
-        cost = (
-            self._agent.usage_report(ended).estimated_cost_usd
-            if self._display_options.cost
-            else None
-        )
-        if cost is not None:
-            self._print(self._style(f"(cost: ${cost:.4f})", "dim"))
+        if self._display_options.cost:
+            cost = self._agent.usage_report(ended).estimated_cost_usd
+            if cost is not None:
+                self._print(f"(cost: ${cost:.4f})", "dim")
         if self._display_options.bell:
             self._context.stdout.write("\a")
         if not self._display_options.compact:
-            self._print("")
+            self._print()
 
     def _handle_typed_line(self, line: str) -> None:
         """Handle a line typed during a turn; called from the reader thread."""
@@ -285,20 +278,19 @@ class InteractiveChat:
     def _return_lines(self, lines: Sequence[str]) -> None:
         for line in lines:
             self._editor.add_to_history(line)
-            self._print(self._style(f"(not sent; press Up to edit: {single_line(line)})", "dim"))
+            self._print(f"(not sent; press Up to edit: {single_line(line)})", "dim")
         self._dropped.clear()
 
     def _answer(self, event: QuestionAsked) -> None:
         """Ask at the terminal; no answer means denial."""
+
+        def interrupted() -> bool:
+            return self._received is not None and self._received.signal is not None
+
+        stdin, stdout = self._context.stdin, self._context.stdout
         with self._background_reader.paused() if self._background_reader else nullcontext():
             answer = ask_at_terminal(
-                event.question,
-                self._context.stdin,
-                self._context.stdout,
-                SystemClock(),
-                interrupted=lambda: (
-                    self._received is not None and self._received.signal is not None
-                ),
+                event.question, stdin, stdout, SystemClock(), interrupted=interrupted
             )
         if answer is not None:
             self._agent.answer(event.question.id, answer)
@@ -316,29 +308,20 @@ class InteractiveChat:
     def _greet(self) -> None:
         greeting = self._agent.greeting
         for note in greeting.notes:
-            self._context.stderr.write(f"hermes: {note}\n")
+            self._context.note(f"hermes: {note}")
         self._print(
             f"{self._style('hermes', 'bold')} · {greeting.model} · {single_line(greeting.folder)}\n"
             + self._style("Type a message, or /help. Ctrl+C interrupts, Ctrl+D exits.", "dim")
         )
         for speaker, text in greeting.recap:
             prefix = f"{speaker}: " if speaker else "  "
-            self._print(self._style(prefix + one_line(single_line(text), 200), "dim"))
+            self._print(prefix + one_line(single_line(text), 200), "dim")
         for warning in greeting.warnings:
-            self._print(self._style(f"warning: {single_line(warning)}", "yellow"))
+            self._print(f"warning: {single_line(warning)}", "yellow")
         if (trouble := greeting.trouble) is not None:
-            self._print(self._style(f"{single_line(trouble.message)}\n{trouble.hint}", "yellow"))
-        self._print("")
+            self._print(f"{single_line(trouble.message)}\n{trouble.hint}", "yellow")
+        self._print()
 
-    def _preview(self, parts: Sequence[Text | Media]) -> str:
-        text = " ".join(part.text for part in parts if isinstance(part, Text))
-        return one_line(single_line(text), self._style.columns - 2)
-
-    def _print_resume_hint(self) -> None:
-        if self._agent.state.started:
-            command = f"hermes -r {self._agent.state.session}"
-            self._print(self._style(f"Resume: {command}", "dim"))
-
-    def _print(self, text: str) -> None:
-        self._context.stdout.write(text + "\n")
+    def _print(self, text: str = "", color: str = "") -> None:
+        self._context.print(self._style(text, color) if color else text)
         self._context.stdout.flush()

@@ -1,4 +1,4 @@
-"""Event listeners for `hermes -z`: collect the answer, or print events as JSON."""
+"""Event listeners: collect the answer, print events as JSON, or show them at a terminal."""
 
 from typing import TextIO
 
@@ -25,6 +25,11 @@ from hermes.schema.events import (
 from hermes.schema.messages import Assistant, Message, Result, ToolCall, Trust, final_text, text_of
 from hermes.schema.questions import Question
 from hermes.tui.options import DEFAULT_OPTIONS, DisplayOptions
+
+MAX_NEWS = 160
+"""Characters shown of a message that the user did not type."""
+MIN_SHOWN_SECONDS = 0.5
+"""Minimum duration of a call in seconds for it to be shown."""
 
 
 class Listener:
@@ -78,29 +83,19 @@ class JsonListener(Listener):
         self._out.flush()
 
 
-MAX_NEWS = 160
-"""Characters shown of a message that the user did not type."""
-MIN_SHOWN_SECONDS = 0.5
-"""Minimum duration of a call in seconds for it to be shown."""
-
-
 class EventPrinter(Listener):
+    """Prints streamed text, and a line per tool call and result."""
+
     def __init__(
-        self,
-        out: TextIO,
-        style: Style,
-        clock: Clock,
-        *,
-        reasoning: bool,
-        options: DisplayOptions = DEFAULT_OPTIONS,
+        self, out: TextIO, style: Style, clock: Clock, options: DisplayOptions = DEFAULT_OPTIONS
     ) -> None:
-        """`reasoning` is whether the terminal can show reasoning; `options` whether it should."""
         super().__init__()
         self._display_options = options
         self._out = out
         self._style = style
         self._clock = clock
-        self._reasoning = reasoning and options.reasoning
+        # Without colors reasoning could not be told from the answer.
+        self._reasoning = style.has_color and options.reasoning
         self._mode = ""
         self._running: dict[str, tuple[ToolCall, float]] = {}
         self._last_call = ""
@@ -201,7 +196,7 @@ class EventPrinter(Listener):
             self._out.write(f"\r\x1b[K{self._style(shown, 'dim')}")
 
     def _show_thinking(self) -> None:
-        """Show that the turn started, also on terminals where the hint cannot be replaced."""
+        """Show that the turn started, even on terminals where the hint cannot be replaced."""
         if self._style.is_terminal and not self._style.can_rewrite:
             self._out.write("thinking…\n")
         else:
@@ -219,10 +214,8 @@ class EventPrinter(Listener):
         self._line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
 
     def _call_text(self, call: ToolCall, taken: int) -> str:
-        return fit(
-            single_line(describe_call(call, self._display_options.preview_length)),
-            self._style.columns - taken,
-        )
+        text = single_line(describe_call(call, self._display_options.preview_length))
+        return fit(text, self._style.columns - taken)
 
     def _result(self, result: Result) -> None:
         if call := self._requested.get(result.call):
@@ -232,7 +225,7 @@ class EventPrinter(Listener):
         self._line(self._result_line(result, summary))
         for line in summary.lines if self._display_options.diffs or not summary.diff else ():
             shown = fit(escape_controls(line).expandtabs(), self._style.columns - 4)
-            self._out.write("    " + self._coloured(shown, diff=summary.diff) + "\n")
+            self._out.write("    " + self._colored(shown, diff=summary.diff) + "\n")
         self._show_hint("thinking…")
 
     def _result_line(self, result: Result, summary: ResultSummary) -> str:
@@ -247,9 +240,6 @@ class EventPrinter(Listener):
         sign = self._style("✗", "red") if result.failed else self._style("✓", "green")
         return f"  {sign} {self._style(text, 'dim')}".rstrip()
 
-    def _coloured(self, line: str, *, diff: bool) -> str:
-        if diff and line.startswith("+"):
-            return self._style(line, "green")
-        if diff and line.startswith("-"):
-            return self._style(line, "red")
-        return self._style(line, "dim")
+    def _colored(self, line: str, *, diff: bool) -> str:
+        color = {"+": "green", "-": "red"}.get(line[:1], "dim") if diff else "dim"
+        return self._style(line, color)

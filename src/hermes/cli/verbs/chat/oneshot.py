@@ -8,11 +8,22 @@ import msgspec
 
 from hermes.cli.boundary import silence_stdout, write_stderr
 from hermes.cli.context import CliContext
-from hermes.cli.verbs.chat.listeners import AnswerListener, JsonListener, Listener
-from hermes.cli.verbs.chat.options import conversation_options, image_paths
+from hermes.cli.output import Style
+from hermes.cli.verbs.chat.listeners import (
+    AnswerListener,
+    EventPrinter,
+    JsonListener,
+    Listener,
+)
+from hermes.cli.verbs.chat.options import (
+    conversation_options,
+    image_paths,
+    load_display_options,
+)
 from hermes.cli.verbs.chat.signals import end_on_signals
 from hermes.ipc.client import AgentClient, UsageReport, UserInput
 from hermes.ipc.connect import connect
+from hermes.kit.clock import SystemClock
 from hermes.kit.files import write_atomic
 from hermes.kit.terminal_text import escape_controls
 from hermes.schema.errors import HermesError, UsageError
@@ -20,11 +31,8 @@ from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Text
 
 EXIT_CODES = {
-    Outcome.DONE: 0,
-    Outcome.FAILED: 1,
-    Outcome.EXHAUSTED: 3,
-    Outcome.CANCELLED: 130,
-}
+    Outcome.DONE: 0, Outcome.FAILED: 1, Outcome.EXHAUSTED: 3, Outcome.CANCELLED: 130,
+}  # fmt: skip
 _USAGE_FILE_HINT = "Choose another path for --usage-file."
 
 
@@ -35,9 +43,9 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
     question = UserInput(parts, image_paths(args.image))
     with connect(context.home(), context.env, conversation_options(args)) as agent:
         for note in agent.greeting.notes:
-            context.stderr.write(f"hermes: {note}\n")
+            context.note(f"hermes: {note}")
         for warning in agent.greeting.warnings:
-            context.stderr.write(f"hermes: warning: {warning}\n")
+            context.note(f"hermes: warning: {warning}")
         return run_input(agent, question, args, context)
 
 
@@ -46,12 +54,14 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
     try:
         code = _run(agent, question, listener)
     except HermesError as error:
-        _emit_failure(error, listener)
+        if listener.ended is None and isinstance(listener, JsonListener):
+            # The last event is emitted even if the run never started.
+            listener(RunEnded("", Outcome.FAILED, error.sentence, error.code))
         raise
     finally:
         _print(args, agent, listener, context)
     if args.usage_file:
-        write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
+        _write_usage(Path(args.usage_file), agent.usage_report(listener.ended))
     return code
 
 
@@ -90,27 +100,13 @@ def _output_error(error: OSError) -> HermesError:
     )
 
 
-def _emit_failure(error: HermesError, listener: Listener) -> None:
-    """Emit a final JSON event even if the run never started."""
-    if listener.ended is None and isinstance(listener, JsonListener):
-        listener(RunEnded("", Outcome.FAILED, error.sentence, error.code))
-
-
 def _make_listener(args: Namespace, context: CliContext) -> Listener:
     if args.json:
         return JsonListener(context.stdout)
     if args.quiet or args.query is None:
         return AnswerListener(context.stderr)
-    from hermes.cli.output import Style
-    from hermes.cli.verbs.chat.listeners import EventPrinter
-    from hermes.cli.verbs.chat.options import load_display_options
-    from hermes.kit.clock import SystemClock
-
-    style = Style(context.stdout, context.env.get("NO_COLOR"), context.env.get("TERM"))
     options = load_display_options(context)
-    return EventPrinter(
-        context.stdout, style, SystemClock(), reasoning=style.has_colour, options=options
-    )
+    return EventPrinter(context.stdout, Style(context.stdout, context.env), SystemClock(), options)
 
 
 def _print(args: Namespace, agent: AgentClient, listener: Listener, context: CliContext) -> None:
@@ -138,7 +134,7 @@ def _print_answer(listener: Listener, context: CliContext) -> None:
         context.stderr.write(f"hermes: {listener.ended.reason}\n")
 
 
-def write_usage(path: Path, report: UsageReport) -> None:
+def _write_usage(path: Path, report: UsageReport) -> None:
     try:
         write_atomic(path, msgspec.json.encode(report) + b"\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Turn the chat flags into conversation options: session, model, folder and limits."""
+"""The options of a chat, from flags and settings: session, model, limits and display."""
 
 import os
 from argparse import Namespace
@@ -6,9 +6,7 @@ from pathlib import Path
 
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.chat import decode_argument
-from hermes.config.dotenv import profile_env
 from hermes.config.home import Home
-from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.ipc.client import ConversationOptions
 from hermes.schema.errors import ConfigError, UsageError
@@ -44,7 +42,7 @@ def has_gateway(home: Home) -> bool:
 
 
 def image_paths(names: list[str]) -> tuple[bytes, ...]:
-    """Absolute paths: the process that opens them may run in another folder."""
+    """Absolute paths: the process that opens them may have another working directory."""
     return tuple(os.fsencode(os.path.abspath(_expand_user(name))) for name in names)  # noqa: PTH100 - drops ".."
 
 
@@ -61,7 +59,7 @@ def _workspace(args: Namespace) -> str:
         path = Path(args.cwd).expanduser() if args.cwd else Path.cwd()
     except (FileNotFoundError, RuntimeError) as error:
         raise UsageError(
-            "The current folder no longer exists.", hint="Change to another one: cd"
+            "The working directory no longer exists.", hint="Change to another one: cd"
         ) from error
     if not path.is_dir():
         raise UsageError(f"{path} is not a folder.", hint="Pass an existing folder to --cwd.")
@@ -71,8 +69,7 @@ def _workspace(args: Namespace) -> str:
 def load_display_options(context: CliContext) -> DisplayOptions:
     """The display options; defaults if the settings are invalid, which is reported elsewhere."""
     try:
-        home = context.home()
-        return display_options_of(load_config(home, profile_env(home.dotenv, context.env)).config)
+        return display_options_of(context.load_config().config)
     except ConfigError:
         return DEFAULT_OPTIONS
 

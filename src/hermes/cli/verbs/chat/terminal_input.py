@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self, TextIO
 
 from hermes.cli.output import Style
@@ -57,8 +57,8 @@ class LineEditor:
         self._history = history
         self._folder = folder
         self._commands = [f"/{name}" for name in commands]
-        self._prompt = _colour_prompt(style, "> ")
-        self._continuation_prompt = _colour_prompt(style, "… ")
+        self._prompt = _color_prompt(style, "> ")
+        self._continuation_prompt = _color_prompt(style, "… ")
         self._bracketed_paste = "on" if style.can_rewrite else "off"
         self._completions: list[str] = []
 
@@ -74,12 +74,7 @@ class LineEditor:
         readline.parse_and_bind(f"set enable-bracketed-paste {self._bracketed_paste}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Trim the history file; its lines were written as they were typed."""
         with suppress(OSError):
             if len(self._history.read_bytes().splitlines()) > 2 * MAX_HISTORY:
@@ -109,7 +104,7 @@ class LineEditor:
                     raise
                 lines.clear()
                 continue
-            # Before anything else: from here on `NewsArrived` cannot discard the line.
+            # First of all: now `NewsArrived` can no longer discard the line.
             lines.append(line)
             self.add_to_history(line)
             if not line.endswith(_CONTINUATION):
@@ -148,9 +143,9 @@ def _with_typed_prefix(text: str, found: Sequence[str]) -> list[str]:
     return kept or [one for one in found if one.startswith(f"@file:{text[1:]}")]
 
 
-def _colour_prompt(style: Style, prompt: str) -> str:
-    """Mark colour codes as zero-width, so that readline counts columns correctly."""
-    if not style.has_colour:
+def _color_prompt(style: Style, prompt: str) -> str:
+    """Mark color codes as zero-width, so that readline counts columns correctly."""
+    if not style.has_color:
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
 

@@ -42,12 +42,9 @@ def group_unused(problems: Sequence[Problem]) -> list[Problem]:
     ]
     named = ", ".join([*names[:_MAX_NAMED], *["…"] * (len(names) > _MAX_NAMED)])
     first = unused[0]
-    merged = Problem(
-        severity=first.severity,
-        file=first.file,
-        message=f"{len(unused)} settings have no effect: {named}",
-        hint="List them all: hermes config check --verbose",
-    )
+    message = f"{len(unused)} settings have no effect: {named}"
+    hint = "List them all: hermes config check --verbose"
+    merged = Problem(severity=first.severity, file=first.file, message=message, hint=hint)
     return [*(one for one in problems if one.message != UNUSED), merged]
 
 
@@ -68,27 +65,28 @@ def _provider(loaded: LoadedConfig) -> Iterator[Finding]:
     if name.lower() in {"", "auto"} or custom in map(str.lower, own) or find_provider(name):
         return
     known = [*own, *(one.name for one in (*PROVIDERS, CUSTOM))]
-    yield _warning(PROVIDER, f"unknown provider {name!r}", name, known)
+    yield _unknown(PROVIDER, "provider", name, known)
 
 
 def _skin(loaded: LoadedConfig) -> Iterator[Finding]:
     name = _text_setting(loaded, _SKIN)
     if name and name not in SKINS:
-        yield _warning(_SKIN, f"unknown skin {name!r}", name, SKINS)
+        yield _unknown(_SKIN, "skin", name, SKINS)
 
 
 def _sandbox(loaded: LoadedConfig) -> Iterator[Finding]:
     name = _text_setting(loaded, BACKEND)
     if name and unsupported_reason(name):
-        yield _warning(BACKEND, f"unknown sandbox {name!r}", name, BACKENDS)
+        yield _unknown(BACKEND, "sandbox", name, BACKENDS)
 
 
-def _warning(path: KeyPath, what: str, name: str, known: list[str] | tuple[str, ...]) -> Finding:
+def _unknown(path: KeyPath, what: str, name: str, known: Sequence[str]) -> Finding:
     setting = f"hermes config set {'.'.join(map(str, path))}"
     hint = f"Choose one of {', '.join(known)}: {setting} NAME"
     for near in similar_names(name, known):
         hint = f"Did you mean {near}? {setting} {near}"
-    return Finding(severity=Severity.WARNING, path=path, message=what, hint=hint)
+    message = f"unknown {what} {name!r}"
+    return Finding(severity=Severity.WARNING, path=path, message=message, hint=hint)
 
 
 def _text_setting(loaded: LoadedConfig, path: KeyPath) -> str:

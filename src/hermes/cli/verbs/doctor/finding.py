@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Self
 
 from msgspec import Struct
 
@@ -20,16 +21,6 @@ class Grade(StrEnum):
     SKIPPED = "skipped"
 
 
-class Finding(Struct, frozen=True, kw_only=True):
-    """`fix` is what the user can do; `repair` does it automatically where that is safe."""
-
-    check: str
-    grade: Grade
-    says: str
-    fix: str = ""
-    repair: Callable[[], None] | None = None
-
-
 class CheckContext(Struct, frozen=True, kw_only=True):
     """A home with valid settings, passed to every check."""
 
@@ -39,22 +30,30 @@ class CheckContext(Struct, frozen=True, kw_only=True):
     clock: Clock
 
 
-def ok_finding(check: str, says: str) -> Finding:
-    return Finding(check=check, grade=Grade.OK, says=says)
+class Finding(Struct, frozen=True, kw_only=True):
+    """`fix` is what the user can do; `repair` does it automatically where that is safe."""
 
+    check: str
+    grade: Grade
+    says: str
+    fix: str = ""
+    repair: Callable[[], None] | None = None
 
-def warning_finding(
-    check: str, says: str, fix: str, repair: Callable[[], None] | None = None
-) -> Finding:
-    return Finding(check=check, grade=Grade.WARNING, says=says, fix=fix, repair=repair)
+    @classmethod
+    def ok(cls, check: str, says: str) -> Self:
+        return cls(check=check, grade=Grade.OK, says=says)
 
+    @classmethod
+    def warning(
+        cls, check: str, says: str, fix: str, repair: Callable[[], None] | None = None
+    ) -> Self:
+        return cls(check=check, grade=Grade.WARNING, says=says, fix=fix, repair=repair)
 
-def error_finding(
-    check: str, says: str, fix: str, repair: Callable[[], None] | None = None
-) -> Finding:
-    return Finding(check=check, grade=Grade.ERROR, says=says, fix=fix, repair=repair)
+    @classmethod
+    def error(cls, check: str, says: str, fix: str) -> Self:
+        return cls(check=check, grade=Grade.ERROR, says=says, fix=fix)
 
-
-def finding_of_error(check: str, error: HermesError, otherwise: str = "") -> Finding:
-    """Use the error's own message and hint."""
-    return error_finding(check, str(error), error.hint or otherwise)
+    @classmethod
+    def from_error(cls, check: str, error: HermesError, default_fix: str = "") -> Self:
+        """Use the error's own message and hint."""
+        return cls.error(check, str(error), error.hint or default_fix)

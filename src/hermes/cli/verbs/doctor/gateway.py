@@ -5,42 +5,24 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
-
 from hermes.api.settings import is_enabled
-from hermes.api.settings import read_settings as api_settings
+from hermes.api.settings import read_settings as read_api_settings
 from hermes.app.channels import enabled_platforms
 from hermes.app.service.lock import read_record
 from hermes.app.service.status import GatewayStatus, Phase, gateway_status
 from hermes.channels import MANIFESTS
-from hermes.channels.webhook.routes import read_settings as webhook_settings
-from hermes.channels.webhook.routes import with_shared_secrets
+from hermes.channels.webhook.routes import WebhookSettings, with_shared_secrets
+from hermes.channels.webhook.routes import read_settings as read_webhook_settings
 from hermes.channels.webhook.subscriptions import FILE, Subscriptions, subscribed_routes
-from hermes.cli.verbs.doctor.finding import (
-    CheckContext,
-    Finding,
-    error_finding,
-    finding_of_error,
-    ok_finding,
-    warning_finding,
-)
+from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.config.home import Home
 from hermes.config.sections.messaging import Platform
 from hermes.ipc.client import SOCKET_NAME
 from hermes.kit.http_server import listen_error
 from hermes.schema.errors import ConfigError
-
-_FATAL = "fatal"
-
-
-class ListenAddress(Struct, frozen=True):
-    """An address that the gateway is configured to listen on."""
-
-    platform: str
-    host: str
-    port: int
 
 
 def check_gateway(home: Home) -> Iterator[Finding]:
@@ -48,36 +30,34 @@ def check_gateway(home: Home) -> Iterator[Finding]:
     state = gateway.state
     if gateway.record is not None:
         phase = state.gateway_state if state else "state unknown"
-        yield ok_finding("gateway", f"running as pid {gateway.record.pid}: {phase}")
+        yield Finding.ok("gateway", f"running as pid {gateway.record.pid}: {phase}")
         yield from _channel_findings(gateway)
         return
     if gateway.died:
-        yield warning_finding(
+        yield Finding.warning(
             "gateway",
             "The gateway crashed or was killed.",
             "hermes gateway start   (for the cause: hermes logs errors)",
         )
     elif state is not None and state.exit_reason and state.gateway_state is not Phase.STOPPED:
         says = f"The gateway is not running: {state.exit_reason}"
-        yield warning_finding("gateway", says, "hermes gateway start")
+        yield Finding.warning("gateway", says, "hermes gateway start")
     else:
-        yield ok_finding(
-            "gateway", "not running; chat apps and the API need it: hermes gateway start"
-        )
+        says = "not running; chat apps and the API need it: hermes gateway start"
+        yield Finding.ok("gateway", says)
     yield from _stale_files(home)
 
 
 def _channel_findings(gateway: GatewayStatus) -> Iterator[Finding]:
     for name, platform in sorted(gateway.platforms.items()):
         why = platform.error_message or platform.error_code or ""
-        if platform.state == _FATAL:
-            yield error_finding("channels", f"{name} failed: {why}", "hermes gateway restart")
+        if platform.state == "fatal":
+            yield Finding.error("channels", f"{name} failed: {why}", "hermes gateway restart")
         elif why:
-            yield warning_finding(
-                "channels", f"{name} is {platform.state}: {why}", "hermes gateway status"
-            )
+            says = f"{name} is {platform.state}: {why}"
+            yield Finding.warning("channels", says, "hermes gateway status")
         else:
-            yield ok_finding("channels", f"{name} is {platform.state}")
+            yield Finding.ok("channels", f"{name} is {platform.state}")
 
 
 def _stale_files(home: Home) -> Iterator[Finding]:
@@ -88,21 +68,15 @@ def _stale_files(home: Home) -> Iterator[Finding]:
         (home.path / SOCKET_NAME, _is_stale_socket),
     ):
         if is_stale(path):
-            yield warning_finding(
-                "gateway",
-                f"{path} is left over from a gateway that no longer runs.",
-                f"rm {path}",
-                repair=_remove_stale(path, is_stale),
-            )
+            says = f"{path} is left over from a gateway that no longer runs."
+            repair = partial(_remove_if_stale, path, is_stale)
+            yield Finding.warning("gateway", says, f"rm {path}", repair)
 
 
-def _remove_stale(path: Path, is_stale: Callable[[Path], bool]) -> Callable[[], None]:
-    def remove() -> None:
-        """Check again before removing: a gateway may have started meanwhile."""
-        if is_stale(path):
-            path.unlink(missing_ok=True)
-
-    return remove
+def _remove_if_stale(path: Path, is_stale: Callable[[Path], bool]) -> None:
+    """Check again before removing: a gateway may have started meanwhile."""
+    if is_stale(path):
+        path.unlink(missing_ok=True)
 
 
 def _is_stale_record(path: Path) -> bool:
@@ -142,7 +116,7 @@ def check_channels(context: CheckContext) -> Iterator[Finding]:
     wanted = enabled_platforms(context.config, context.env)
     for name in wanted:
         if name not in MANIFESTS:
-            yield warning_finding(
+            yield Finding.warning(
                 "channels",
                 f"{name} is enabled but not available in this installation.",
                 f"hermes config set platforms.{name}.enabled false",
@@ -152,47 +126,45 @@ def check_channels(context: CheckContext) -> Iterator[Finding]:
             yield from _shared_secrets(context)
         if gateway_status(context.home).record is not None:
             return
-        for address in _listen_addresses(context, wanted):
-            yield _port_finding(address)
+        yield from _port_findings(context, wanted)
     except ConfigError as error:
-        yield finding_of_error("channels", error, "hermes config edit")
+        yield Finding.from_error("channels", error, "hermes config edit")
 
 
 def _shared_secrets(context: CheckContext) -> Iterator[Finding]:
     """Routes need different secrets, because a signature does not name its route."""
-    platform = context.config.platforms.get("webhook") or Platform()
-    settings = webhook_settings(platform.extra, context.env)
+    settings = _webhook_settings(context)
     table = Subscriptions(context.home.path / FILE).read()
     routes = {**subscribed_routes(table, settings.secret), **settings.routes}
     groups = {route.shares for route in with_shared_secrets(routes).values() if route.shares}
     for group in sorted(groups):
-        yield warning_finding(
+        yield Finding.warning(
             "webhooks",
             f"The routes {', '.join(group)} share a secret: a call for one is valid for all.",
             "hermes webhook remove ROUTE, then subscribe again with a different secret",
         )
 
 
-def _listen_addresses(context: CheckContext, wanted: list[str]) -> Iterator[ListenAddress]:
-    config, env = context.config, context.env
-    if is_enabled(config, env):
-        api = api_settings(config, env)
-        yield ListenAddress("api_server", api.host, api.port)
+def _webhook_settings(context: CheckContext) -> WebhookSettings:
+    platform = context.config.platforms.get("webhook") or Platform()
+    return read_webhook_settings(platform.extra, context.env)
+
+
+def _port_findings(context: CheckContext, wanted: list[str]) -> Iterator[Finding]:
+    if is_enabled(context.config, context.env):
+        api = read_api_settings(context.config, context.env)
+        yield _port_finding("api_server", api.host, api.port)
     if "webhook" in wanted:
-        settings = config.platforms.get("webhook") or Platform()
-        hook = webhook_settings(settings.extra, env)
-        yield ListenAddress("webhook", hook.host, hook.port)
+        webhook = _webhook_settings(context)
+        yield _port_finding("webhook", webhook.host, webhook.port)
 
 
-def _port_finding(address: ListenAddress) -> Finding:
-    where = f"{address.host}:{address.port}"
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+def _port_finding(platform: str, host: str, port: int) -> Finding:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address.host, address.port))
+            probe.bind((host, port))
         except OSError as error:
-            return finding_of_error(
-                "ports", listen_error(address.platform, address.host, address.port, error)
-            )
-    return ok_finding("ports", f"{address.platform} can listen on {where}")
+            return Finding.from_error("ports", listen_error(platform, host, port, error))
+    return Finding.ok("ports", f"{platform} can listen on {host}:{port}")

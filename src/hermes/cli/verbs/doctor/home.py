@@ -6,21 +6,15 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from hermes import __version__
 from hermes.cli.context import CliContext
 from hermes.cli.verbs.config.lint import BACKEND, PROVIDER, check_settings, group_unused
-from hermes.cli.verbs.doctor.finding import (
-    CheckContext,
-    Finding,
-    error_finding,
-    ok_finding,
-    warning_finding,
-)
+from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
 from hermes.config.home import INITIAL_FOLDERS, Home, ensure_home
 from hermes.config.loader import load_config
 from hermes.config.problems import Problem, Severity
@@ -32,8 +26,6 @@ MIN_PYTHON = (3, 11)
 LOW_DISK = 1024**3
 CRITICAL_DISK = 100 * 1024**2
 _OTHERS_MASK = 0o077
-_FREE_SPACE_HINT = "Free some disk space; find the full disk: df -h"
-_OTHER_HOME_HINT = "export HERMES_HOME=DIRECTORY"
 _PRUNE_HINT = "Free some disk space, or delete old sessions: hermes sessions prune --older-than 90d"
 
 
@@ -41,12 +33,12 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     shown = ".".join(map(str, version))
     if version[:2] < MIN_PYTHON:
         oldest = ".".join(map(str, MIN_PYTHON))
-        return error_finding(
+        return Finding.error(
             "python",
             f"Hermes needs Python {oldest} or newer, but this is Python {shown}.",
             f"Reinstall it: make PYTHON=python{oldest} run",
         )
-    return ok_finding("python", f"Hermes {__version__} on Python {shown}")
+    return Finding.ok("python", f"Hermes {__version__} on Python {shown}")
 
 
 def check_home(home: Home) -> Iterator[Finding]:
@@ -57,35 +49,29 @@ def check_home(home: Home) -> Iterator[Finding]:
         yield unwritable_finding(path, error)
         return
     if not path.exists():
-        yield warning_finding(
-            "home", f"{path} does not exist yet.", "hermes setup", repair=lambda: ensure_home(home)
-        )
+        says = f"{path} does not exist yet."
+        yield Finding.warning("home", says, "hermes setup", lambda: ensure_home(home))
         return
     yield from _permissions(home)
     yield from _soul(home)
+    missing: list[str] = []
     for name in INITIAL_FOLDERS:
-        if (folder := path / name).exists() and not folder.is_dir():
-            yield error_finding("home", f"{folder} is not a folder.", f"mv {folder} {folder}.old")
-    missing = [name for name in INITIAL_FOLDERS if not (path / name).exists()]
+        if not (folder := path / name).exists():
+            missing.append(name)
+        elif not folder.is_dir():
+            yield Finding.error("home", f"{folder} is not a folder.", f"mv {folder} {folder}.old")
     if missing:
-        names = ", ".join(missing)
-        yield warning_finding(
-            "home",
-            f"Missing folders in {path}: {names}.",
-            "hermes doctor --fix",
-            repair=lambda: ensure_home(home),
-        )
+        says = f"Missing folders in {path}: {', '.join(missing)}."
+        yield Finding.warning("home", says, "hermes doctor --fix", lambda: ensure_home(home))
 
 
 def unwritable_finding(path: Path, error: OSError) -> Finding:
-    says = f"{path} is not writable: {error.strerror}."
+    fix = f"sudo chown -R $USER {path}   (or: export HERMES_HOME=~/.hermes)"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return error_finding("home", says, _FREE_SPACE_HINT)
-    if error.errno == errno.EROFS:
-        return error_finding("home", says, f"Choose a writable home: {_OTHER_HOME_HINT}")
-    return error_finding(
-        "home", says, f"sudo chown -R $USER {path}   (or: export HERMES_HOME=~/.hermes)"
-    )
+        fix = "Free some disk space; find the full disk: df -h"
+    elif error.errno == errno.EROFS:
+        fix = "Choose a writable home: export HERMES_HOME=DIRECTORY"
+    return Finding.error("home", f"{path} is not writable: {error.strerror}.", fix)
 
 
 def _try_write(folder: Path) -> None:
@@ -109,14 +95,14 @@ def _permissions(home: Home) -> Iterator[Finding]:
         if mode is None or not mode & _OTHERS_MASK or (path != home.path and not path.is_file()):
             continue
         found = True
-        yield warning_finding(
+        yield Finding.warning(
             "home",
             f"Other users of this machine can access {path} ({mode:o}).",
             f"chmod {allowed:o} {path}",
-            repair=_chmod_fix(path, allowed),
+            repair=partial(path.chmod, allowed),
         )
     if not found:
-        yield ok_finding("home", f"{home.path} is private")
+        yield Finding.ok("home", f"{home.path} is private")
 
 
 def _soul(home: Home) -> Iterator[Finding]:
@@ -127,11 +113,7 @@ def _soul(home: Home) -> Iterator[Finding]:
         return
     except OSError as error:
         says = f"Cannot read {home.soul}: {error.strerror}."
-        yield error_finding("soul", says, f"Move it away: mv {home.soul} {home.soul}.old")
-
-
-def _chmod_fix(path: Path, allowed: int) -> Callable[[], None]:
-    return lambda: path.chmod(allowed)
+        yield Finding.error("soul", says, f"Move it away: mv {home.soul} {home.soul}.old")
 
 
 def _mode(path: Path) -> int | None:
@@ -145,18 +127,10 @@ def check_disk(home: Home, free: int | None = None) -> Finding:
     """Check the free space; `free` (bytes) replaces the measured value."""
     left = shutil.disk_usage(_existing_parent(home.path)).free if free is None else free
     shown = f"{left / 1024**3:.1f} GB" if left >= LOW_DISK else f"{left // 1024**2} MB"
-    if left < CRITICAL_DISK:
-        return error_finding(
-            "disk", f"Only {shown} of disk space left for {home.path}.", _PRUNE_HINT
-        )
-    if left < LOW_DISK:
-        return warning_finding(
-            "disk", f"Only {shown} of disk space left for {home.path}.", _PRUNE_HINT
-        )
-    return ok_finding("disk", f"{shown} free")
-
-
-_EDIT = "hermes config edit"
+    if left >= LOW_DISK:
+        return Finding.ok("disk", f"{shown} free")
+    finding = Finding.error if left < CRITICAL_DISK else Finding.warning
+    return finding("disk", f"Only {shown} of disk space left for {home.path}.", _PRUNE_HINT)
 
 
 def read_settings(
@@ -166,28 +140,22 @@ def read_settings(
     try:
         env = profile_env(home.dotenv, context.env)
     except ConfigError as error:
-        advice = error.hint.rstrip(".") or "Fix it by hand"
-        return None, [
-            error_finding("settings", str(error), f"{advice}: ${{EDITOR:-vi}} {home.dotenv}")
-        ]
+        fix = f"{error.hint.rstrip('.') or 'Fix it by hand'}: ${{EDITOR:-vi}} {home.dotenv}"
+        return None, [Finding.error("settings", str(error), fix)]
     # The model and sandbox checks report an unknown provider or sandbox themselves.
     reported_later = (PROVIDER, BACKEND)
     problems = [one for one in check_settings(home, env) if one.path not in reported_later]
     findings = [_settings_finding(one) for one in group_unused(problems)]
-    check_context = _check_context(home, env, clock)
     if not findings:
         state = f"{home.config} is valid" if home.config.exists() else "all defaults"
-        findings = [ok_finding("settings", state)]
-    return check_context, findings
-
-
-def _check_context(home: Home, env: Env, clock: Clock) -> CheckContext | None:
+        findings = [Finding.ok("settings", state)]
     try:
-        return CheckContext(home=home, env=env, config=load_config(home, env).config, clock=clock)
+        config = load_config(home, env).config
     except ConfigError:
-        return None
+        return None, findings
+    return CheckContext(home=home, env=env, config=config, clock=clock), findings
 
 
 def _settings_finding(problem: Problem) -> Finding:
-    grade = error_finding if problem.severity is Severity.ERROR else warning_finding
-    return grade("settings", str(problem), problem.hint or _EDIT)
+    grade = Finding.error if problem.severity is Severity.ERROR else Finding.warning
+    return grade("settings", str(problem), problem.hint or "hermes config edit")

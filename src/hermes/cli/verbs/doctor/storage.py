@@ -5,14 +5,7 @@ from pathlib import Path
 
 from hermes.app.learning import Learning
 from hermes.app.storage import open_archive
-from hermes.cli.verbs.doctor.finding import (
-    CheckContext,
-    Finding,
-    error_finding,
-    finding_of_error,
-    ok_finding,
-    warning_finding,
-)
+from hermes.cli.verbs.doctor.finding import CheckContext, Finding
 from hermes.gateway.pairing import Pairing
 from hermes.kit.errors import ConfigError
 from hermes.kit.text import plural
@@ -29,12 +22,12 @@ _MAX_SHOWN = 5
 async def check_storage(context: CheckContext) -> list[Finding]:
     file = context.home.state_db
     if not file.exists() and not file.with_name(f"{file.name}-wal").exists():
-        return [ok_finding("database", "empty"), *_other_files(context)]
+        return [Finding.ok("database", "empty"), *_other_files(context)]
     try:
         async with open_archive(context.home, context.clock) as store:
             findings = [*await _database(store), *_memory(context, store)]
     except StoreError as error:
-        findings = [finding_of_error("database", error, _RESTORE)]
+        findings = [Finding.from_error("database", error, _RESTORE)]
     return [*findings, *_other_files(context)]
 
 
@@ -45,37 +38,23 @@ def _other_files(context: CheckContext) -> Iterator[Finding]:
         pairing.paired_users()
         pairing.pending()
     except ConfigError as error:
-        yield finding_of_error("pairing", error, "hermes pairing list")
+        yield Finding.from_error("pairing", error, "hermes pairing list")
     home = context.home
-    for file in sorted([*home.path.glob("*.broken-*"), *home.skills.glob(".*.broken-*")])[
-        :_MAX_SHOWN
-    ]:
-        yield warning_finding(
-            "home", f"{file} is a damaged file that was replaced.", f"Check it, then: rm {file}"
-        )
+    broken = sorted([*home.path.glob("*.broken-*"), *home.skills.glob(".*.broken-*")])
+    for file in broken[:_MAX_SHOWN]:
+        says = f"{file} is a damaged file that was replaced."
+        yield Finding.warning("home", says, f"Check it, then: rm {file}")
 
 
 async def _database(store: SqliteStore) -> list[Finding]:
-    problem = await store.integrity()
-    if problem:
-        return [
-            error_finding("database", f"{store.path} is damaged: {problem[0]}.", _RESTORE),
-        ]
+    if problem := await store.integrity():
+        return [Finding.error("database", f"{store.path} is damaged: {problem[0]}.", _RESTORE)]
     stats = await store.stats()
-    findings = [
-        ok_finding(
-            "database",
-            f"intact; {plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}",
-        )
-    ]
+    counts = f"{plural(stats.sessions, 'session')}, {plural(stats.messages, 'message')}"
+    findings = [Finding.ok("database", f"intact; {counts}")]
     if stats.parked:
-        findings.append(
-            warning_finding(
-                "database",
-                f"{plural(stats.parked, 'message')} could not be delivered after many attempts.",
-                "hermes gateway status --deep",
-            )
-        )
+        says = f"{plural(stats.parked, 'message')} could not be delivered after many attempts."
+        findings.append(Finding.warning("database", says, "hermes gateway status --deep"))
     return findings
 
 
@@ -85,21 +64,15 @@ def _memory(context: CheckContext, store: SqliteStore) -> Iterator[Finding]:
         try:
             sheet = learning.memory_store.read_now(target)
         except UsageError as error:
-            yield finding_of_error("memory", error, "Replace it with a text file, or remove it.")
+            yield Finding.from_error("memory", error, "Replace it with a text file, or remove it.")
             continue
         file = context.home.path / target.file
         if sheet.irregular:
-            yield warning_finding(
-                "memory",
-                f"{file} is not in the agent's format; it is backed up before changes.",
-                "hermes memory show",
-            )
+            says = f"{file} is not in the agent's format; it is backed up before changes."
+            yield Finding.warning("memory", says, "hermes memory show")
         if sum(map(len, sheet.entries)) > sheet.limit:
-            yield warning_finding(
-                "memory",
-                f"{file} is over its limit: {sheet.usage}.",
-                f"Shorten it by hand: {file}",
-            )
+            says = f"{file} is over its limit: {sheet.usage}."
+            yield Finding.warning("memory", says, f"Shorten it by hand: {file}")
 
 
 def _skills(context: CheckContext) -> Iterator[Finding]:
@@ -107,10 +80,8 @@ def _skills(context: CheckContext) -> Iterator[Finding]:
     catalog = SkillCatalog(context.home.skills, external)
     problems = catalog.problems()
     for file, problem in list(problems.items())[:_MAX_SHOWN]:
-        yield warning_finding("skills", f"{file}: {problem}", f"Fix it by hand: {file}")
-    if len(problems) > _MAX_SHOWN:
-        yield warning_finding(
-            "skills", f"… and {len(problems) - _MAX_SHOWN} more", "hermes skills list"
-        )
+        yield Finding.warning("skills", f"{file}: {problem}", f"Fix it by hand: {file}")
+    if (more := len(problems) - _MAX_SHOWN) > 0:
+        yield Finding.warning("skills", f"… and {more} more", "hermes skills list")
     if not problems:
-        yield ok_finding("skills", plural(len(catalog.skills()), "skill"))
+        yield Finding.ok("skills", plural(len(catalog.skills()), "skill"))

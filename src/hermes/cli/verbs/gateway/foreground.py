@@ -5,6 +5,7 @@ import os
 from argparse import Namespace
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import StringIO
 from typing import TextIO
 
 from hermes.app.service.launcher import gateway_command
@@ -31,15 +32,11 @@ def run(args: Namespace, context: CliContext) -> int:
     with ExitStack() as stack:
         if options.verbose:
             stack.enter_context(log_to_stream(context.stderr, _redactor(home, context.env)))
-        printer = _ignore_snapshot if options.quiet else StatusPrinter(context.stdout, home)
-        code = run_gateway(home, context.env, options, tell=printer)
+        out = StringIO() if options.quiet else context.stdout
+        code = run_gateway(home, context.env, options, tell=StatusPrinter(out, home))
     if code == ExitCode.RESTART and not (args.external_supervisor or _is_supervised(context.env)):
         _restart_in_place(home, context, options)
     return code
-
-
-def _ignore_snapshot(snapshot: Snapshot) -> None:
-    """Print nothing, for --quiet."""
 
 
 def _redactor(home: Home, env: Env) -> Redactor:
@@ -68,19 +65,17 @@ def _options(args: Namespace) -> RunOptions:
         force=args.force,
         verbose=args.verbose,
         quiet=args.quiet,
-        ready_fd=_open_pipe(args.ready_fd),
+        ready_fd=_if_open(args.ready_fd),
     )
 
 
-def _open_pipe(handle: int | None) -> int | None:
+def _if_open(handle: int | None) -> int | None:
     """The descriptor if it is still open; after an in-place restart it is closed."""
-    if handle is None:
-        return None
-    try:
-        os.fstat(handle)
-    except OSError:
-        return None
-    return handle
+    with suppress(OSError):
+        if handle is not None:
+            os.fstat(handle)
+            return handle
+    return None
 
 
 def _is_supervised(env: Mapping[str, str]) -> bool:
@@ -121,12 +116,10 @@ class StatusPrinter:
 
     def __call__(self, snapshot: Snapshot) -> None:
         lines = self._lines(snapshot)
-        try:
+        # The gateway keeps running when its terminal is gone.
+        with suppress(OSError, ValueError):
             self._out.write("".join(f"{line}\n" for line in lines))
             self._out.flush()
-        except (OSError, ValueError):
-            # The gateway keeps running when its terminal is gone.
-            return
 
     def _lines(self, snapshot: Snapshot) -> list[str]:
         if snapshot.gateway_state is Phase.DRAINING:
@@ -165,10 +158,9 @@ def _platform_text(platform: PlatformState) -> str:
 def _stopping_text(snapshot: Snapshot) -> str:
     word = "Restarting" if snapshot.restart_requested else "Stopping"
     turns = snapshot.active_agents
-    if not turns:
-        # Turns from the command line are not counted, so the wait may still take a while.
-        return f"{word}; press Ctrl+C again to stop immediately."
-    return f"{word} after {plural(turns, 'running turn')}; press Ctrl+C again to stop immediately."
+    # Turns from the command line are not counted, so the wait may still take a while.
+    after = f" after {plural(turns, 'running turn')}" if turns else ""
+    return f"{word}{after}; press Ctrl+C again to stop immediately."
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from hermes.app.service.launcher import gateway_command
 from hermes.app.service.status import gateway_status
 from hermes.app.service.systemd import (
     Systemctl,
-    Unit,
     install_unit,
     make_unit,
     serves_home,
@@ -16,11 +15,15 @@ from hermes.app.service.systemd import (
     unit_path,
 )
 from hermes.cli.context import CliContext
+from hermes.config.dotenv import profile_env
+from hermes.config.env import Env
 from hermes.config.home import Home, ensure_home
+from hermes.config.loader import load_config
 from hermes.gateway.shutdown_budget import DRAIN_SECONDS, stop_timeout
 from hermes.schema.errors import HermesError, UsageError
 
 _EXTRA_SECONDS = 30.0
+_LINGER_HINT = "To keep it running while you are logged out: loginctl enable-linger"
 
 
 class SystemdService:
@@ -75,10 +78,6 @@ def active_service(home: Home, env: Mapping[str, str]) -> SystemdService | None:
 
 def drain_seconds(home: Home, env: Mapping[str, str]) -> float:
     """Seconds that running turns get on shutdown; the default if settings are unreadable."""
-    from hermes.config.dotenv import profile_env
-    from hermes.config.env import Env
-    from hermes.config.loader import load_config
-
     try:
         config = load_config(home, profile_env(home.dotenv, Env(env))).config
     except HermesError:
@@ -99,18 +98,22 @@ def install(args: Namespace, context: CliContext) -> int:
         return 0
     ensure_home(home)
     changed = install_unit(unit, home, force=args.force)
-    context.stdout.write(f"{unit.path} {'written' if changed else 'is up to date'}\n")
+    context.print(f"{unit.path} {'written' if changed else 'is up to date'}")
     systemctl = Systemctl(env)
     if not systemctl.works():
-        return _print_manual_steps(context, unit)
+        context.print(
+            "systemd does not answer. Where it does, run:\n"
+            "  systemctl --user daemon-reload\n"
+            f"  systemctl --user enable --now {unit.name}\n"
+            "Without systemd, run it in the background: hermes gateway start"
+        )
+        return 0
     systemctl.run_checked("daemon-reload")
     systemctl.run_checked("enable", unit.name)
     if args.start:
         return _start_service(context, SystemdService(home, env, systemctl))
-    context.stdout.write(
-        f"{unit.name} starts when you log in. Start it now: hermes gateway start\n"
-        "To keep it running while you are logged out: loginctl enable-linger\n"
-    )
+    context.print(f"{unit.name} starts when you log in. Start it now: hermes gateway start")
+    context.print(_LINGER_HINT)
     return 0
 
 
@@ -118,24 +121,12 @@ def _start_service(context: CliContext, service: SystemdService) -> int:
     running = gateway_status(context.home()).record
     if running is not None and running.pid != service.main_pid:
         raise UsageError(
-            f"A gateway is already running outside the service (pid {running.pid})",
+            f"A gateway is already running outside the service (pid {running.pid}).",
             hint="Run `hermes gateway stop`, then: hermes gateway start",
         )
     service.restart()
-    context.stdout.write(
-        f"{service.name} is running (pid {service.main_pid}) and starts when you log in\n"
-        "To keep it running while you are logged out: loginctl enable-linger\n"
-    )
-    return 0
-
-
-def _print_manual_steps(context: CliContext, unit: Unit) -> int:
-    context.stdout.write(
-        "systemd does not answer. Where it does, run:\n"
-        "  systemctl --user daemon-reload\n"
-        f"  systemctl --user enable --now {unit.name}\n"
-        "Without systemd, run it in the background: hermes gateway start\n"
-    )
+    context.print(f"{service.name} is running (pid {service.main_pid}) and starts when you log in")
+    context.print(_LINGER_HINT)
     return 0
 
 
@@ -143,20 +134,19 @@ def uninstall(args: Namespace, context: CliContext) -> int:
     home, env = context.home(), context.env
     path = unit_path(home, env)
     if not path.exists():
-        context.stdout.write(f"No service is installed for profile {home.profile}\n")
+        context.print(f"No service is installed for profile {home.profile}")
         return 0
     if not serves_home(home, env):
         raise UsageError(
-            f"{path} is the service of another home", hint="Uninstall it from there, or by hand."
+            f"{path} is the service of another home.", hint="Uninstall it from there, or by hand."
         )
     service = installed_service(home, env)
     systemctl = Systemctl(env)
     if service is not None:
-        systemctl.run_checked(
-            "disable", "--now", service.name, timeout=service_stop_timeout(home, env) + 30
-        )
+        timeout = service_stop_timeout(home, env) + _EXTRA_SECONDS
+        systemctl.run_checked("disable", "--now", service.name, timeout=timeout)
     path.unlink()
     if service is not None:
         systemctl.run_checked("daemon-reload")
-    context.stdout.write(f"{path} removed\n")
+    context.print(f"{path} removed")
     return 0

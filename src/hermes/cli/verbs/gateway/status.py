@@ -3,6 +3,7 @@
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def status(args: Namespace, context: CliContext) -> int:
     home = context.home()
     gateway = wait_until_settled(lambda: gateway_status(home), SystemClock().now, time.sleep)
     code = 0 if gateway.record is not None else NOT_RUNNING
-    below = _deep_rows(gateway, context) if args.deep else {}
+    below = _deep_status(gateway, context.env) if args.deep else {}
     if args.json:
         _write_json(context, _json_status(gateway) | ({"deep": below} if args.deep else {}))
         return code
@@ -58,7 +59,7 @@ def status(args: Namespace, context: CliContext) -> int:
         _platforms(printer, gateway, gateway.state, now)
     if gateway.record is None:
         flag = "" if context.profile is None else f" -p {gateway.home.profile}"
-        context.stderr.write(f"Start it: hermes{flag} gateway start\n")
+        context.note(f"Start it: hermes{flag} gateway start")
     return code
 
 
@@ -75,11 +76,6 @@ def wait_until_settled(
         sleep(POLL_INTERVAL)
         gateway = look()
     return gateway
-
-
-def _deep_rows(gateway: GatewayStatus, context: CliContext) -> dict[str, str]:
-
-    return deep_status(gateway, context.env)
 
 
 def list_all(args: Namespace, context: CliContext) -> int:
@@ -130,31 +126,25 @@ def _state_rows(gateway: GatewayStatus, state: GatewayState) -> list[tuple[str, 
         rows += [
             ("sandbox", single_line(line.removeprefix("sandbox "))) for line in gateway.sandboxes
         ]
-        if changed := _changed_since(gateway, gateway.record):
-            rows.append(("settings", changed))
+        home, started = gateway.home, gateway.record.started_at
+        if changed := changed_since(started, home.config, home.dotenv):
+            text = f"{' and '.join(changed)} changed since it started; restart to apply"
+            rows.append(("settings", text))
     if state.restart_requested:
         rows.append(("restart", "requested"))
     return rows
 
 
-def _changed_since(gateway: GatewayStatus, record: ProcessRecord) -> str:
-    """Say which settings files changed since the gateway started and read them."""
-    begun, home = record.started_at, gateway.home
-    if begun is None:
-        return ""
-    changed = [
-        path.name for path in (home.config, home.dotenv) if _modified_at(path) > begun.timestamp()
-    ]
-    if not changed:
-        return ""
-    return f"{' and '.join(changed)} changed since it started; restart to apply"
-
-
-def _modified_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def changed_since(started: datetime | None, *files: Path) -> list[str]:
+    """Names of the files that changed since the gateway started and read them."""
+    changed: list[str] = []
+    if started is None:
+        return changed
+    for file in files:
+        with suppress(OSError):
+            if file.stat().st_mtime > started.timestamp():
+                changed.append(file.name)
+    return changed
 
 
 def _platforms(
@@ -190,10 +180,10 @@ def _json_status(gateway: GatewayStatus) -> dict[str, object]:
 
 
 def _write_json(context: CliContext, data: object) -> None:
-    context.stdout.write(msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n")
+    context.print(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
 
 
-def deep_status(gateway: GatewayStatus, env: Mapping[str, str]) -> dict[str, str]:
+def _deep_status(gateway: GatewayStatus, env: Mapping[str, str]) -> dict[str, str]:
     home = gateway.home
     rows = {"service": _service(home, env), "starts": _starts(home)}
     for name, text in _outbox(home, sorted(gateway.platforms)).items():
@@ -254,12 +244,8 @@ async def _delegated_goals(home: Home, holder: str) -> Sequence[str]:
     async with open_archive(home, SystemClock()) as store:
         found = await store.records.find(KIND, only_open=True)
     delegations = [read_delegation(record) for record in found if holder in record.holder]
-    return [
-        one_line(task.goal, 60)
-        for delegation in delegations
-        if delegation
-        for task in delegation.tasks
-    ]
+    tasks = [task for delegation in delegations if delegation for task in delegation.tasks]
+    return [one_line(task.goal, 60) for task in tasks]
 
 
 async def _outbox_counts(home: Home, channels: Sequence[str]) -> dict[str, str]:

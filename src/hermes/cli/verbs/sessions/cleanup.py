@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import anyio
 
-from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
+from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
 from hermes.cli.verbs.sessions.documents import session_name
 from hermes.cli.verbs.sessions.session_list import (
     SessionSelection,
@@ -64,8 +64,7 @@ def delete(action: SessionsAction) -> int:
 
     async def remove(store: SqliteStore) -> int:
         ids = [session.id for session in sessions]
-        busy = await _busy_sessions(store, ids)
-        if busy:
+        if busy := await _busy_sessions(store, ids):
             raise SessionBusy(
                 f"A turn is running in {', '.join(map(single_line, busy))}; nothing was deleted.",
                 hint="Wait until it ends, or stop it.",
@@ -83,7 +82,11 @@ def prune(action: SessionsAction) -> int:
             "Choose which sessions to delete.",
             hint="For example: hermes sessions prune --older-than 90d",
         )
-    summaries = [] if action.is_empty else _find(action, wanted)
+
+    async def find(store: SqliteStore) -> list[SessionSummary]:
+        return [summary async for summary in matching_sessions(store.archive_for(OWNER), wanted)]
+
+    summaries = [] if action.is_empty else action.with_store(find)
     if not summaries:
         action.note(NO_SESSIONS if action.is_empty else "No matching sessions.")
         return 0
@@ -100,15 +103,8 @@ def prune(action: SessionsAction) -> int:
     return 0
 
 
-def _find(action: SessionsAction, wanted: SessionSelection) -> list[SessionSummary]:
-    async def find(store: SqliteStore) -> list[SessionSummary]:
-        return [summary async for summary in matching_sessions(store.archive_for(OWNER), wanted)]
-
-    return action.with_store(find)
-
-
 def _print_preview(action: SessionsAction, summaries: Sequence[SessionSummary]) -> None:
-    """List the sessions: all with --dry-run, the first ones otherwise."""
+    """List the sessions: all with --dry-run, only the first ones without it."""
     shown = list(summaries) if action.args.dry_run else list(summaries[:_MAX_SHOWN])
     print_table(action, shown)
     messages = sum(summary.messages for summary in summaries)

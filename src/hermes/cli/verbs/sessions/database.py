@@ -6,14 +6,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
+from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
 from hermes.kit.terminal_text import escape_controls, single_line
 from hermes.kit.text import plural
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import ModelUsage
-from hermes.store.legacy_import import import_legacy as adopt_database
-from hermes.store.maintenance import StoreStats
+from hermes.store.legacy_import import import_legacy
 from hermes.store.sqlite import SqliteStore
 
 PRICE_UNKNOWN = "price unknown"
@@ -29,15 +28,16 @@ class Totals(Struct, frozen=True, kw_only=True):
     """The document that `--json` prints."""
 
     path: str
-    bytes: int
-    sessions: int
-    messages: int
-    sources: Sequence[SourceCount]
-    models: Sequence[ModelUsage]
+    bytes: int = 0
+    sessions: int = 0
+    messages: int = 0
+    sources: Sequence[SourceCount] = ()
+    models: Sequence[ModelUsage] = ()
 
 
 def stats(action: SessionsAction) -> int:
-    totals = _empty_totals(action) if action.is_empty else action.with_store(_fetch)
+    path = str(action.context.home().state_db)
+    totals = Totals(path=path) if action.is_empty else action.with_store(_fetch)
     if action.args.json:
         action.printer.data(msgspec.json.encode(totals) + b"\n")
     elif not totals.sessions:
@@ -47,13 +47,8 @@ def stats(action: SessionsAction) -> int:
     return 0
 
 
-def _empty_totals(action: SessionsAction) -> Totals:
-    path = str(action.context.home().state_db)
-    return Totals(path=path, bytes=0, sessions=0, messages=0, sources=(), models=())
-
-
 async def _fetch(store: SqliteStore) -> Totals:
-    counted: StoreStats = await store.stats()
+    counted = await store.stats()
     sources = [
         SourceCount(source.name, source.sessions, source.messages) for source in counted.sources
     ]
@@ -72,17 +67,11 @@ def _print(action: SessionsAction, totals: Totals) -> None:
     counts = f"{plural(totals.sessions, 'session')}, {plural(totals.messages, 'message')}"
     printer.line(f"{counts}, {format_size(totals.bytes)} in {single_line(totals.path)}")
     printer.line()
-    sources = sorted(totals.sources, key=lambda source: -source.sessions)
-    printer.table(
-        [
-            ("SOURCE", "SESSIONS", "MESSAGES"),
-            *(
-                (single_line(s.source) or "-", f"{s.sessions:,}", f"{s.messages:,}")
-                for s in sources
-            ),
-        ],
-        right=(1, 2),
-    )
+    rows = [
+        (single_line(one.source) or "-", f"{one.sessions:,}", f"{one.messages:,}")
+        for one in sorted(totals.sources, key=lambda source: -source.sessions)
+    ]
+    printer.table([("SOURCE", "SESSIONS", "MESSAGES"), *rows], right=(1, 2))
     if totals.models:
         printer.line()
         rows = [_model(use) for use in sorted(totals.models, key=lambda use: -use.usage.input)]
@@ -127,15 +116,14 @@ def backup(action: SessionsAction) -> int:
     if not target.parent.is_dir():
         raise UsageError(f"The folder {target.parent} does not exist.")
     action.with_store(lambda store: store.backup(target))
-    action.printer.line(
-        f"Copied {format_size(target.stat().st_size)} to {escape_controls(str(target))}."
-    )
+    size = format_size(target.stat().st_size)
+    action.printer.line(f"Copied {size} to {escape_controls(str(target))}.")
     return 0
 
 
 def adopt(action: SessionsAction) -> int:
     path = action.context.home().state_db
-    adopted = adopt_database(path, action.clock)
+    adopted = import_legacy(path, action.clock)
     if adopted.backup_path is None:
         action.note(f"{path} is already in the current format.")
         return 0
@@ -156,8 +144,6 @@ def optimize(action: SessionsAction) -> int:
         await store.vacuum()
         return before, (await store.stats()).size
 
-    before, after = action.with_store(compact)
-    action.printer.line(
-        f"The database now takes {format_size(after)} (before: {format_size(before)})."
-    )
+    before, after = map(format_size, action.with_store(compact))
+    action.printer.line(f"The database now takes {after} (before: {before}).")
     return 0

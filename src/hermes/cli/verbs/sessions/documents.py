@@ -1,4 +1,4 @@
-"""Render a session as Markdown."""
+"""Render sessions as Markdown, or as a self-contained HTML page."""
 
 import re
 from base64 import b64encode
@@ -33,10 +33,14 @@ SPEAKERS = {
 }
 STOP_NOTES = {
     Stop.LENGTH: "cut off at the length limit",
-    Stop.REFUSED: "refused by the provider",
+    Stop.REFUSED: "rejected by the provider",
     Stop.CANCELLED: "interrupted",
 }
 
+_MAX_SUMMARY = 120
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""Image types that are embedded; SVG is excluded because it can contain scripts."""
+PAGE_END = "</body></html>"
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
 
@@ -67,7 +71,7 @@ def session_facts(session: Session) -> list[tuple[str, str]]:
         ("ended", ended + reason),
         ("source", session.source),
         ("model", model),
-        ("folder", session.cwd),
+        ("directory", session.cwd),
         ("continues", session.parent or ""),
     ]
     return [(label, single_line(value)) for label, value in pairs if value]
@@ -113,10 +117,7 @@ def _markdown_message(stored: StoredMessage) -> Iterator[str]:
             if stop in STOP_NOTES:
                 yield from ("", f"*({STOP_NOTES[stop]})*")
         case Result(failed=failed) as result:
-            yield ""
-            yield "Failed:" if failed else "Result:"
-            yield ""
-            yield from code_block(text_of(result))
+            yield from ("", "Failed:" if failed else "Result:", "", *code_block(text_of(result)))
             for part in result.parts:
                 if isinstance(part, Media):
                     yield from _markdown_part(part)
@@ -141,11 +142,6 @@ def _markdown_part(part: Text | Media | Reasoning | ToolCall) -> list[str]:
 
 def _escape_markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
-
-
-_MAX_SUMMARY = 120
-_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Image types that are embedded; SVG is excluded because it can contain scripts."""
 
 
 def page_start(sessions: Sequence[Session]) -> Iterator[str]:
@@ -183,9 +179,6 @@ def render_html(copy: SessionExport) -> Iterator[str]:
     for stored in copy.messages:
         yield from _html_message(stored, copy.files)
     yield "</main>"
-
-
-PAGE_END = "</body></html>"
 
 
 def _html_message(stored: StoredMessage, files: Mapping[str, bytes]) -> Iterator[str]:
@@ -227,8 +220,8 @@ def _html_part(part: Text | Media | Reasoning | ToolCall, files: Mapping[str, by
             return f'<details class="thought"><summary>Reasoning</summary>{body}</details>'
         case ToolCall(name=name, args=args, broken=broken):
             shown = broken or bytes(args).decode("utf-8", "replace")
-            brief = _escape_html(one_line(shown, _MAX_SUMMARY))
-            summary = f"<b>{_escape_html(single_line(name))}</b> {brief}"
+            arguments = _escape_html(one_line(shown, _MAX_SUMMARY))
+            summary = f"<b>{_escape_html(single_line(name))}</b> {arguments}"
             return f'<details class="call"><summary>{summary}</summary>{_block(shown)}</details>'
 
 

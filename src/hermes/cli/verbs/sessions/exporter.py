@@ -9,8 +9,13 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from hermes.app.storage import open_blobs
-from hermes.cli.verbs.sessions import documents
-from hermes.cli.verbs.sessions.actions import SessionsAction
+from hermes.cli.verbs.sessions import SessionsAction
+from hermes.cli.verbs.sessions.documents import (
+    PAGE_END,
+    page_start,
+    render_html,
+    render_markdown,
+)
 from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.cli.verbs.sessions.session_list import matching_sessions, selection_from
 from hermes.cli.verbs.sessions.transcript import load_session
@@ -91,8 +96,7 @@ async def _selected_sessions(store: SqliteStore, action: SessionsAction) -> list
     else:
         wanted = selection_from(action.args, action.clock.now(), reviews=True)
         found = [summary.session async for summary in matching_sessions(archive, wanted)][::-1]
-    unique = {session.id: structs.replace(session, system="") for session in found}
-    return list(unique.values())
+    return list({session.id: structs.replace(session, system="") for session in found}.values())
 
 
 class _Writer:
@@ -109,7 +113,7 @@ class _Writer:
 
     async def run(self, sessions: Sequence[Session]) -> _ExportCounts:
         if self._kind == "html":
-            self._out(_lines(documents.page_start(sessions)))
+            self._out(_lines(page_start(sessions)))
         for session in sessions:
             try:
                 copy = await load_session(self._store, session.id)
@@ -121,7 +125,7 @@ class _Writer:
             self._out(_render(copy, self._kind))
             self._written.sessions += 1
         if self._kind == "html":
-            self._out(_lines([documents.PAGE_END]))
+            self._out(_lines([PAGE_END]))
         return self._written
 
     async def _files(self, copy: SessionExport) -> dict[str, bytes]:
@@ -137,9 +141,7 @@ class _Writer:
 def _render(copy: SessionExport, kind: str) -> bytes:
     if kind in {"jsonl", _SINGLE_JSON}:
         return encode(copy)
-    return _lines(
-        documents.render_html(copy) if kind == "html" else documents.render_markdown(copy)
-    )
+    return _lines((render_html if kind == "html" else render_markdown)(copy))
 
 
 def _lines(lines: Iterable[str]) -> bytes:

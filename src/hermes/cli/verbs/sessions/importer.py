@@ -1,7 +1,7 @@
 """`sessions import`: add sessions from an export; existing sessions are not changed.
 
 The file is untrusted. Whatever grants permissions or steers the agent is not imported: owner,
-chat, folder, system prompt, personality and the trust of messages.
+chat, working directory, system prompt, personality and the trust of messages.
 """
 
 import tempfile
@@ -9,12 +9,12 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, assert_never, cast
+from typing import BinaryIO, assert_never, cast
 
 from msgspec import Struct, structs
 
 from hermes.app.storage import open_blobs
-from hermes.cli.verbs.sessions.actions import SessionsAction
+from hermes.cli.verbs.sessions import SessionsAction
 from hermes.cli.verbs.sessions.jsonl import SessionExport, decode
 from hermes.config.home import ensure_home
 from hermes.kit.terminal_text import single_line
@@ -23,7 +23,7 @@ from hermes.ports.store import AppendMessage, Blobs, OpenSession, RecordUsage, W
 from hermes.schema.errors import NotFound, UsageError
 from hermes.schema.messages import Assistant, Message, Reasoning, Result, Trust, Usage, User
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import ModelUsage, Session
+from hermes.schema.sessions import Session
 from hermes.store.sqlite import SqliteStore
 
 _MAX_AMOUNT = 1_000_000_000
@@ -63,7 +63,8 @@ def import_sessions(action: SessionsAction) -> int:
         async def work(store: SqliteStore) -> _ImportReport:
             report = _ImportReport()
             for position in positions:
-                await _import(store, blobs, _read(file, position), report)
+                file.seek(position.offset)
+                await _import(store, blobs, decode(file.readline(), position.number), report)
             return report
 
         report = action.with_store(work)
@@ -94,21 +95,16 @@ def _open_input(action: SessionsAction) -> Generator[BinaryIO]:
 @contextmanager
 def _spool(source: BinaryIO) -> Generator[BinaryIO]:
     with tempfile.TemporaryFile() as spool:
-        if _copy_limited(source, spool) > _MAX_PIPED:
+        size = 0
+        while size <= _MAX_PIPED and (piece := source.read(1024 * 1024)):
+            size += spool.write(piece)
+        if size > _MAX_PIPED:
             raise UsageError(
                 f"The piped input is larger than {_MAX_PIPED:,} bytes.",
                 hint="Save it to a file and import that.",
             )
         spool.seek(0)
         yield cast("BinaryIO", spool)
-
-
-def _copy_limited(source: BinaryIO, spool: IO[bytes]) -> int:
-    """Copy the input up to the limit and return the number of bytes."""
-    size = 0
-    while size <= _MAX_PIPED and (piece := source.read(1024 * 1024)):
-        size += spool.write(piece)
-    return size
 
 
 def _find_sessions(file: BinaryIO) -> dict[str, _LinePosition]:
@@ -120,9 +116,8 @@ def _find_sessions(file: BinaryIO) -> dict[str, _LinePosition]:
             raise UsageError(f"Line {number} is too long to be an exported session.")
         if line.strip():
             session = decode(line, number).session
-            positions.setdefault(
-                session.id, _LinePosition(session.id, session.parent, number, offset)
-            )
+            position = _LinePosition(session.id, session.parent, number, offset)
+            positions.setdefault(session.id, position)
         offset += len(line)
     return positions
 
@@ -138,11 +133,6 @@ def _parents_first(positions: dict[str, _LinePosition]) -> Iterator[_LinePositio
             chain.append(current)
             current = positions.get(current.parent or "")
         yield from reversed(chain)
-
-
-def _read(file: BinaryIO, position: _LinePosition) -> SessionExport:
-    file.seek(position.offset)
-    return decode(file.readline(), position.number)
 
 
 async def _import(
@@ -173,7 +163,10 @@ def _writes(session: Session, copy: SessionExport) -> Iterator[Write]:
     for stored in copy.messages:
         yield AppendMessage(session.id, stored.run, _as_untrusted(stored.message), stored.at)
     for use in copy.usage:
-        yield _usage_write(session, use)
+        calls = max(1, min(use.calls, _MAX_AMOUNT))
+        cost = None if use.cost is None else min(max(use.cost, 0.0), float(_MAX_AMOUNT))
+        usage, at = _clamp_usage(use.usage), session.started_at
+        yield RecordUsage(session.id, "", use.model, use.provider, usage, cost, at, calls)
 
 
 def _as_untrusted(message: Message) -> Message:
@@ -197,15 +190,6 @@ def _clamp_usage(usage: Usage) -> Usage:
     """Limit the numbers, which are added to the totals for good."""
     counts = structs.asdict(usage)
     return Usage(**{name: min(max(count, 0), _MAX_AMOUNT) for name, count in counts.items()})
-
-
-def _usage_write(session: Session, use: ModelUsage) -> RecordUsage:
-    calls = max(1, min(use.calls, _MAX_AMOUNT))
-    cost = None if use.cost is None else min(max(use.cost, 0.0), float(_MAX_AMOUNT))
-    at = session.started_at
-    return RecordUsage(
-        session.id, "", use.model, use.provider, _clamp_usage(use.usage), cost, at, calls
-    )
 
 
 async def _exists(store: SqliteStore, session: str) -> bool:
@@ -239,9 +223,8 @@ def _print_report(action: SessionsAction, report: _ImportReport) -> None:
     if report.existing:
         action.printer.line(f"Skipped, already present: {_name_list(report.existing)}.")
     if report.orphaned:
-        action.printer.line(
-            f"Imported without their missing parent: {_name_list(report.orphaned)}."
-        )
+        names = _name_list(report.orphaned)
+        action.printer.line(f"Imported without their missing parent: {names}.")
     for renamed in report.renamed[:_MAX_NAMED]:
         action.printer.line(f"Title already in use: {renamed}.")
 

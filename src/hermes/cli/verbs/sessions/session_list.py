@@ -1,7 +1,8 @@
-"""`sessions list`, and the filters shared with `export` and `prune`."""
+"""`sessions list` and `search`, and the filters shared with `export` and `prune`."""
 
+import re
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -9,13 +10,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes.cli.dates import local_time, relative_time
-from hermes.cli.verbs.sessions.actions import NO_SESSIONS, SessionsAction
+from hermes.cli.verbs.sessions import NO_SESSIONS, SessionsAction
+from hermes.cli.verbs.sessions.documents import session_name
 from hermes.kit.terminal_text import fit, single_line
 from hermes.kit.text import one_line
 from hermes.ports.store import SessionArchive
-from hermes.schema.messages import Usage, text_of
+from hermes.schema.errors import UsageError
+from hermes.schema.messages import text_of
 from hermes.schema.scope import OWNER
-from hermes.schema.sessions import SessionFilter, SessionSummary
+from hermes.schema.sessions import SearchHit, SessionFilter, SessionSummary
 from hermes.store.sqlite import SqliteStore
 from hermes.subagents.messages import SUBAGENT, goal_of_task_text
 
@@ -25,34 +28,20 @@ _SOURCE_WIDTH = 14
 _MAX_GOAL = 80
 
 
-class SessionRow(Struct, frozen=True, kw_only=True):
-    """A session as `--json` prints it."""
-
-    id: str
-    title: str
-    source: str
-    principal: str
-    model: str
-    provider: str
-    cwd: str
-    parent: str | None
-    started_at: datetime
-    ended_at: datetime | None
-    end_reason: str
-    last_at: datetime
-    messages: int
-    tool_calls: int
-    model_calls: int
-    usage: Usage
-    cost: float | None
-    preview: str
+_JSON_FIELDS = (
+    "id", "title", "source", "principal", "model", "provider", "cwd", "parent", "started_at",
+    "ended_at", "end_reason", "last_at", "messages", "tool_calls", "model_calls", "usage", "cost",
+    "preview",
+)  # fmt: skip
 
 
 def list_sessions(action: SessionsAction) -> int:
     summaries, more = ([], False) if action.is_empty else _fetch(action)
     if action.args.json:
         for summary in summaries:
-            action.printer.data(msgspec.json.encode(json_row(summary)) + b"\n")
+            known = structs.asdict(summary.session) | structs.asdict(summary)
+            row = {name: known[name] for name in _JSON_FIELDS}
+            action.printer.data(msgspec.json.encode(row) + b"\n")
         return 0
     if not summaries:
         wanted = selection_from(action.args, action.clock.now())
@@ -64,49 +53,23 @@ def list_sessions(action: SessionsAction) -> int:
     return 0
 
 
-def json_row(summary: SessionSummary) -> SessionRow:
-    session = summary.session
-    return SessionRow(
-        id=session.id,
-        title=session.title,
-        source=session.source,
-        principal=session.principal,
-        model=session.model,
-        provider=session.provider,
-        cwd=session.cwd,
-        parent=session.parent,
-        started_at=session.started_at,
-        ended_at=session.ended_at,
-        end_reason=session.end_reason,
-        last_at=summary.last_at,
-        messages=summary.messages,
-        tool_calls=summary.tool_calls,
-        model_calls=summary.model_calls,
-        usage=summary.usage,
-        cost=summary.cost,
-        preview=summary.preview,
-    )
-
-
 def print_table(action: SessionsAction, summaries: list[SessionSummary]) -> None:
     now = action.clock.now()
     width = action.printer.width
-    roomy = width is None or width >= _WIDE
+    wide = width is None or width >= _WIDE
     lines = [("ID", "LAST USED", "SOURCE", "MSGS", "TITLE")]
     for summary in summaries:
-        session = summary.session
-        source = fit(single_line(session.source), _SOURCE_WIDTH)
-        last = _last_used(summary.last_at, now, roomy=roomy)
-        lines.append(
-            (single_line(session.id), last, source, f"{summary.messages:,}", display_name(summary))
-        )
+        session_id, name = single_line(summary.session.id), _display_name(summary)
+        source = fit(single_line(summary.session.source), _SOURCE_WIDTH)
+        last = _last_used(summary.last_at, now, wide=wide)
+        lines.append((session_id, last, source, f"{summary.messages:,}", name))
     if width is not None and width < _NARROW:
         action.printer.table([(line[0], line[4]) for line in lines])
     else:
         action.printer.table(lines, right=(3,))
 
 
-def display_name(summary: SessionSummary) -> str:
+def _display_name(summary: SessionSummary) -> str:
     """The title, or the first message in quotes."""
     if title := single_line(summary.session.title):
         return title
@@ -114,8 +77,8 @@ def display_name(summary: SessionSummary) -> str:
     return f"“{preview}”" if preview else "-"
 
 
-def _last_used(then: datetime, now: datetime, *, roomy: bool) -> str:
-    if roomy:
+def _last_used(then: datetime, now: datetime, *, wide: bool) -> str:
+    if wide:
         return f"{local_time(then)} ({relative_time(then, now)})"
     near = (now - then).days < 300
     return f"{then.astimezone():{'%b %d' if near else '%b %Y'}}, {relative_time(then, now)}"
@@ -197,3 +160,61 @@ async def matching_sessions(
         if len(page) < size:
             return
         offset += size
+
+
+_HIT_MARKS = re.compile(r">>>(.*?)<<<", re.DOTALL)
+_STORED_ROLE = {"user": "user", "assistant": "assistant", "tool": "result"}
+_SHOWN_ROLE = {stored: role for role, stored in _STORED_ROLE.items()}
+
+
+def search(action: SessionsAction) -> int:
+    query = " ".join(action.args.query).strip()
+    if not query:
+        raise UsageError("The query is empty.", hint="Try: hermes sessions search word")
+    if action.is_empty:
+        action.note(NO_SESSIONS)
+        return 0
+    role = _STORED_ROLE.get(action.args.role or "")
+    hits = action.with_store(
+        lambda store: store.archive_for(OWNER).search_by_meaning(query, action.args.limit, role)
+    )
+    if action.args.json:
+        for hit in hits:
+            action.printer.data(msgspec.json.encode(_json_row(hit)) + b"\n")
+        return 0
+    if not hits:
+        action.note("No matches.")
+    _print(action, hits)
+    return 0
+
+
+def _print(action: SessionsAction, hits: Sequence[SearchHit]) -> None:
+    style, now = action.printer.style, action.clock.now()
+    last = ""
+    for hit in hits:
+        if hit.session.id != last:
+            last = hit.session.id
+            title = "" if not hit.session.title else f"  {session_name(hit.session)}"
+            action.printer.line(style(single_line(hit.session.id), "bold") + title)
+        when = f"{local_time(hit.at)} ({relative_time(hit.at, now)}), {_role(hit)}:"
+        action.printer.line(f"  {style(when, 'dim')}")
+        # At a terminal the matches are highlighted; elsewhere only the marks are removed.
+        snippet = single_line(hit.snippet)
+        shown = _HIT_MARKS.sub(lambda found: style(found[1], "bold", "yellow"), snippet)
+        action.printer.line(f"    {shown}")
+
+
+def _role(hit: SearchHit) -> str:
+    return _SHOWN_ROLE.get(hit.role, hit.role)
+
+
+def _json_row(hit: SearchHit) -> dict[str, object]:
+    return {
+        "session": hit.session.id,
+        "title": hit.session.title,
+        "source": hit.session.source,
+        "seq": hit.seq,
+        "at": hit.at,
+        "role": _role(hit),
+        "snippet": hit.snippet,
+    }

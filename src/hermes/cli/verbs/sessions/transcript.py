@@ -5,10 +5,10 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from hermes.cli.dates import clock_time, local_time
+from hermes.cli.dates import local_time
 from hermes.cli.output import Style
 from hermes.cli.tool_summary import describe_call
-from hermes.cli.verbs.sessions.actions import SessionsAction
+from hermes.cli.verbs.sessions import SessionsAction
 from hermes.cli.verbs.sessions.documents import SPEAKERS, STOP_NOTES, session_facts, session_name
 from hermes.cli.verbs.sessions.jsonl import SessionExport, encode
 from hermes.kit.terminal_text import escape_controls, fit, single_line
@@ -92,12 +92,12 @@ class _Transcript:
             case Result() as result:
                 self._result(result)
 
-    def _heading(self, speaker: str, colour: str, stored: StoredMessage) -> None:
+    def _heading(self, speaker: str, color: str, stored: StoredMessage) -> None:
         day, _, _ = local_time(stored.at).partition(" ")
-        time = clock_time(stored.at) if day == self._day else local_time(stored.at)
-        self._day = day
+        same_day, self._day = day == self._day, day
+        time = f"{stored.at.astimezone():%H:%M}" if same_day else local_time(stored.at)
         self._printer.line()
-        self._printer.line(f"{self._style(speaker, 'bold', colour)} {self._style(time, 'dim')}")
+        self._printer.line(f"{self._style(speaker, 'bold', color)} {self._style(time, 'dim')}")
 
     def _parts(self, parts: Sequence[Text | Media | Reasoning | ToolCall]) -> None:
         for part in parts:
@@ -135,9 +135,9 @@ class _Transcript:
     def _cut(self, text: str) -> str:
         return fit(text, min(_MAX_SUMMARY, (self._printer.width or _MAX_SUMMARY + 20) - 20))
 
-    def _block(self, text: str, colour: str = "", indent: str = "  ") -> None:
+    def _block(self, text: str, color: str = "", indent: str = "  ") -> None:
         for line in escape_controls(text.strip("\n")).split("\n"):
-            shown = self._style(line, colour) if colour else line
+            shown = self._style(line, color) if color else line
             self._printer.line(f"{indent}{shown}".rstrip())
 
 

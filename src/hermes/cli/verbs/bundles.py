@@ -1,8 +1,8 @@
-"""The actions of `hermes bundles`. Changes are logged and undone with `hermes skills`."""
+"""`hermes bundles`: group several skills under one name."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from msgspec import Struct
@@ -29,6 +29,8 @@ from hermes.learning.skills.document import (
 from hermes.learning.skills.editor import SKILL_KIND
 from hermes.store.sqlite import open_store
 
+T = TypeVar("T")
+
 
 class _BundlesAction(Struct, frozen=True):
     home: Home
@@ -41,19 +43,13 @@ class _BundlesAction(Struct, frozen=True):
         self.context.stdout.write(escape_controls(text) + "\n")
 
 
-def perform(args: Namespace, context: CliContext) -> int:
+def run(args: Namespace, context: CliContext) -> int:
     home = context.home()
     ensure_home(home)
     external = load_config(home, context.env).config.skills.external_dirs
     catalog = SkillCatalog(home.skills, [Path(name).expanduser() for name in external])
     action = _BundlesAction(home, catalog, SystemClock(), args, context)
-    actions: dict[str, Callable[[_BundlesAction], None]] = {
-        "list": _list,
-        "show": _show,
-        "create": _create,
-        "delete": _delete,
-    }
-    actions[args.action](action)
+    {"list": _list, "show": _show, "create": _create, "delete": _delete}[args.action](action)
     return 0
 
 
@@ -67,7 +63,7 @@ def _list(action: _BundlesAction) -> None:
 
 
 def _show(action: _BundlesAction) -> None:
-    bundle = _find_bundle(action)
+    bundle = _found(action, find_bundle(action.home.path, action.args.name))
     known = {skill.name for skill in action.catalog.skills()}
     action.say(f"/{bundle.name}" + (f": {bundle.description}" if bundle.description else ""))
     for name in bundle.skills:
@@ -87,23 +83,18 @@ def _create(action: _BundlesAction) -> None:
         raise UsageError(f"/{args.name} {taken} already.", hint="Choose another name.")
     for name in args.skills:
         _check_skill(action, name)
-    skills = tuple(dict.fromkeys(args.skills))
-    bundle = Bundle(
-        name=args.name,
-        skills=skills,
-        description=" ".join(args.description.split()),
-        instruction=args.instruction.strip(),
+    skills, description = tuple(dict.fromkeys(args.skills)), " ".join(args.description.split())
+    instruction = args.instruction.strip()
+    file, data = encode_bundle(
+        Bundle(name=args.name, skills=skills, description=description, instruction=instruction)
     )
-    file, data = encode_bundle(bundle)
     _apply(action, f"create bundle {args.name}", FileEdit(file, None, data))
     action.say(f"/{args.name} now runs {', '.join(skills)}.")
 
 
 def _delete(action: _BundlesAction) -> None:
     name = action.args.name
-    file = bundle_file(action.home.path, name)
-    if file is None:
-        raise _unknown_bundle(action)
+    file = _found(action, bundle_file(action.home.path, name))
     edit = FileEdit(file, read_if_present(action.home.path / file), None)
     done = _apply(action, f"delete bundle {name}", edit)
     action.say(f"{name} deleted. Undo: hermes skills undo {short_id(done)}")
@@ -122,22 +113,15 @@ def _check_skill(action: _BundlesAction, name: str) -> None:
     names = [skill.name for skill in action.catalog.skills()]
     if name not in names:
         hint = did_you_mean(name, names) or "List them: hermes skills list"
-        raise UsageError(f"There is no skill {name!r}.", hint=hint)
+        raise UsageError(f"Unknown skill: {name!r}.", hint=hint)
 
 
-def _find_bundle(action: _BundlesAction) -> Bundle:
-    found = find_bundle(action.home.path, action.args.name)
-    if found is None:
-        raise _unknown_bundle(action)
-    return found
-
-
-def _unknown_bundle(action: _BundlesAction) -> UsageError:
-    near = did_you_mean(action.args.name, (one.name for one in list_bundles(action.home.path)))
-    return UsageError(
-        f"There is no bundle {action.args.name!r}.",
-        hint=near or "List them: hermes bundles list",
-    )
+def _found(action: _BundlesAction, found: T | None) -> T:
+    if found is not None:
+        return found
+    name = action.args.name
+    near = did_you_mean(name, (one.name for one in list_bundles(action.home.path)))
+    raise UsageError(f"Unknown bundle: {name!r}.", hint=near or "List them: hermes bundles list")
 
 
 def _apply(action: _BundlesAction, summary: str, edit: FileEdit) -> str:

@@ -1,9 +1,13 @@
-"""The actions of `hermes pairing`: list, approve, revoke and clear."""
+"""`hermes pairing`: approve or revoke people who message the agent from chat apps."""
 
 from argparse import Namespace
 from collections.abc import Sequence
 
 from hermes.cli.context import CliContext
+from hermes.cli.dates import relative_time
+from hermes.cli.output import Printer
+from hermes.config.dotenv import read_dotenv
+from hermes.config.editor import set_variable, unset_variable
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.gateway.pairing import (
     PairedUser,
@@ -13,12 +17,14 @@ from hermes.gateway.pairing import (
     PairingRequest,
 )
 from hermes.gateway.platform_settings import canonical_id, parse_list, platform_variable
-from hermes.kit.clock import Clock
+from hermes.kit.clock import Clock, SystemClock
+from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
 from hermes.schema.errors import HermesError, UsageError
 
 
-def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
+def run(args: Namespace, context: CliContext) -> int:
+    clock = SystemClock()
     pairing = Pairing(context.home().pairing, clock)
     match args.action:
         case "approve":
@@ -27,7 +33,7 @@ def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
             return _revoke(context, pairing, args.platform, args.user)
         case "clear-pending":
             count = pairing.clear_pending(args.platform)
-            context.stdout.write(f"{plural(count, 'code')} discarded\n")
+            context.print(f"{plural(count, 'code')} discarded")
             return 0
         case _:
             return _list(context, pairing, args.platform, clock)
@@ -36,47 +42,41 @@ def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
 def _list(context: CliContext, pairing: Pairing, platform: str | None, clock: Clock) -> int:
     waiting, approved = pairing.pending(platform), pairing.paired_users(platform)
     if not waiting and not approved:
-        context.stderr.write("No pending requests and no approved users.\n")
-        return 0
+        context.note("No pending requests and no approved users.")
     if waiting:
-        _table(context, "Pending", "ASKED", _rows(waiting, clock))
+        _print_table(context, "Pending", "ASKED", waiting, clock)
     if waiting and approved:
-        context.stdout.write("\n")
+        context.print("")
     if approved:
-        _table(context, "Approved", "SINCE", _rows(approved, clock))
+        _print_table(context, "Approved", "SINCE", approved, clock)
     return 0
 
 
-def _rows(people: Sequence[PairingRequest | PairedUser], clock: Clock) -> list[tuple[str, ...]]:
-    from hermes.cli.dates import relative_time
-    from hermes.kit.terminal_text import single_line
-
-    rows: list[tuple[str, ...]] = []
+def _print_table(
+    context: CliContext,
+    title: str,
+    when_heading: str,
+    people: Sequence[PairingRequest | PairedUser],
+    clock: Clock,
+) -> None:
+    rows = [("PLATFORM", "USER", when_heading, "NAME")]
     for person in people:
         when = person.asked_at if isinstance(person, PairingRequest) else person.approved_at
         since = relative_time(when, clock.now()) if when else ""
         rows.append((person.platform, single_line(person.user), since, single_line(person.name)))
-    return rows
-
-
-def _table(context: CliContext, title: str, when: str, rows: list[tuple[str, ...]]) -> None:
-    from hermes.cli.output import Printer
-
-    context.stdout.write(f"{title}:\n")
-    Printer(context).table([("PLATFORM", "USER", when, "NAME"), *rows])
+    context.print(f"{title}:")
+    Printer(context).table(rows)
 
 
 def _approve(context: CliContext, pairing: Pairing, platform: str, code: str) -> int:
-    from hermes.kit.terminal_text import single_line
-
     answer = pairing.approve(platform, code)
     if isinstance(answer, PairingRejected):
         raise _refusal_error(platform, answer)
     name = f" ({single_line(answer.name)})" if answer.name else ""
-    flag = _profile_flag(context)
-    context.stdout.write(
-        f"{single_line(answer.user)}{name} can now message the agent on {answer.platform}\n"
-        f"Undo: hermes{flag} pairing revoke {answer.platform} {single_line(answer.user)}\n"
+    user, command = single_line(answer.user), f"hermes{_profile_flag(context)} pairing revoke"
+    context.print(
+        f"{user}{name} can now message the agent on {answer.platform}\n"
+        f"Undo: {command} {answer.platform} {user}"
     )
     return 0
 
@@ -88,25 +88,18 @@ def _profile_flag(context: CliContext) -> str:
 
 
 def _refusal_error(platform: str, answer: PairingRejected) -> HermesError:
-    minutes = plural(max(1, round(answer.wait / 60)), "minute")
     if answer.reason is PairingRejection.LOCKED:
+        message = f"Codes for {platform} are locked after too many wrong attempts."
+    elif not answer.tries_left:
+        message = f"Wrong code for {platform}; codes are now locked after too many wrong attempts."
+    else:
+        tries = "1 try" if answer.tries_left == 1 else f"{answer.tries_left} tries"
         return UsageError(
-            f"Codes for {platform} are locked after too many wrong attempts",
-            hint=f"Try again in {minutes}.",
+            f"Wrong or expired code for {platform} ({tries} left).",
+            hint="Codes expire after an hour; a new message to the agent creates a new one.",
         )
-    if not answer.tries_left:
-        return UsageError(
-            f"Wrong code for {platform}; codes are now locked after too many wrong attempts",
-            hint=f"Try again in {minutes}.",
-        )
-    return UsageError(
-        f"Wrong or expired code for {platform} ({_tries(answer.tries_left)} left)",
-        hint="Codes expire after an hour; a new message to the agent creates a new one.",
-    )
-
-
-def _tries(count: int) -> str:
-    return "1 try" if count == 1 else f"{count} tries"
+    minutes = plural(max(1, round(answer.wait / 60)), "minute")
+    return UsageError(message, hint=f"Try again in {minutes}.")
 
 
 def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> int:
@@ -116,39 +109,31 @@ def _revoke(context: CliContext, pairing: Pairing, platform: str, user: str) -> 
         flag = _profile_flag(context)
         also = f" To remove someone from {name}: hermes{flag} config set {name} IDS"
         raise UsageError(
-            f"{user!r} is not an approved user on {platform}",
+            f"{user!r} is not an approved user on {platform}.",
             hint=f"List the approved users: hermes{flag} pairing list {platform}.{also}",
         )
-    context.stdout.write(f"{user} can no longer message the agent on {platform}\n")
+    context.print(f"{user} can no longer message the agent on {platform}")
     _remove_from_allowed(context, platform, user, name)
     return 0
 
 
 def _remove_from_allowed(context: CliContext, platform: str, user: str, name: str) -> None:
     """Remove the user from the allow list too, which would still admit them."""
-    from hermes.config.dotenv import read_dotenv
-    from hermes.config.editor import set_variable, unset_variable
-
     home = context.home()
     own = read_dotenv(home.dotenv).get(name)
     allowed = parse_list(own if own is not None else context.env.get(name, ""))
-    others = [entry for entry in allowed if not _is_same_id(platform, entry, user)]
+    revoked = canonical_id(platform, user)
+    others = [entry for entry in allowed if canonical_id(platform, entry) != revoked]
     if len(others) == len(allowed):
         return
     if own is None:
-        context.stderr.write(
+        context.note(
             f"hermes: warning: {user} is also in {name}, which is set outside {home.dotenv}\n"
-            "  Remove it there and restart the gateway; until then this person has access.\n"
+            "  Remove it there and restart the gateway; until then this person has access."
         )
         return
     if others:
         set_variable(home, name, ",".join(others))
     else:
         unset_variable(home, name)
-    context.stdout.write(
-        f"{user} was also removed from {name}; restart a running gateway to apply this\n"
-    )
-
-
-def _is_same_id(platform: str, one: str, other: str) -> bool:
-    return canonical_id(platform, one) == canonical_id(platform, other)
+    context.print(f"{user} was also removed from {name}; restart a running gateway to apply this")

@@ -1,4 +1,4 @@
-"""The actions of `hermes mcp`: list, add, remove and test servers."""
+"""`hermes mcp`: manage the MCP servers that add tools."""
 
 import logging
 from argparse import Namespace
@@ -13,12 +13,11 @@ from hermes.app.mcp_servers import ConnectionTest, test_connection
 from hermes.app.mcp_settings import ServerFolders, server_config
 from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.lock import running_gateway
-from hermes.cli.context import CliContext, with_profile_flag
+from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
-from hermes.config.dotenv import profile_env
 from hermes.config.editor import set_setting, unset_setting
 from hermes.config.effective import secrets_in
-from hermes.config.loader import LoadedConfig, expand_references, load_config
+from hermes.config.loader import expand_references, load_config
 from hermes.config.sections.execution import McpServer
 from hermes.config.values import format_path
 from hermes.config.variables import is_secret_name, secret_values
@@ -45,9 +44,9 @@ class McpAction:
     def __init__(self, context: CliContext) -> None:
         self.context = context
         self.home = context.home()
-        self.env = profile_env(self.home.dotenv, context.env)
+        self.env = context.profile_env()
         self.folders = ServerFolders(self.env, self.home.path, str(Path.cwd()))
-        self.loaded: LoadedConfig = load_config(self.home, self.env)
+        self.loaded = context.load_config()
         self.servers = self.loaded.config.mcp_servers
 
     def redactor(self) -> Redactor:
@@ -56,20 +55,15 @@ class McpAction:
     def get_server(self, name: str) -> McpServer:
         if name not in self.servers:
             near = did_you_mean(name, self.servers)
-            raise NotFound(
-                f"There is no MCP server {name!r}.",
-                hint=near or "List the servers: hermes mcp list",
-            )
+            hint = near or "List the servers: hermes mcp list"
+            raise NotFound(f"Unknown MCP server: {name!r}.", hint=hint)
         return self.servers[name]
 
-    def line(self, text: str) -> None:
-        self.context.stdout.write(f"{text}\n")
-
     def hint(self, text: str) -> None:
-        self.context.stderr.write(with_profile_flag(f"{text}\n", self.context.profile))
+        self.context.note(self.context.with_profile(text))
 
 
-def perform(args: Namespace, context: CliContext) -> int:
+def run(args: Namespace, context: CliContext) -> int:
     action = McpAction(context)
     match args.action:
         case "list":
@@ -85,10 +79,10 @@ def perform(args: Namespace, context: CliContext) -> int:
 def _list(action: McpAction, *, as_json: bool) -> int:
     rows = [_server_row(action, name, given) for name, given in sorted(action.servers.items())]
     if as_json:
-        action.line(msgspec.json.encode(rows).decode())
+        action.context.print_json(rows)
         return 0
     if not rows:
-        action.line("No MCP servers configured.")
+        action.context.print("No MCP servers configured.")
         action.hint("Add one: hermes mcp add NAME --command PROGRAM --args …, or --url URL")
         return 0
     table = [("SERVER", "STATE", "WHERE")]
@@ -105,10 +99,8 @@ def _server_row(action: McpAction, name: str, given: McpServer) -> ServerRow:
     except ConfigError as error:
         return ServerRow(name=name, state="wrong", trouble=str(error))
     off = not given.enabled or name in action.loaded.config.agent.disabled_toolsets
-    where = one_line(
-        action.redactor().redact(_configured_command(action, name) or server.address), 200
-    )
-    return ServerRow(name=name, state="off" if off else "on", where=where)
+    where = action.redactor().redact(_configured_command(action, name) or server.address)
+    return ServerRow(name=name, state="off" if off else "on", where=one_line(where, 200))
 
 
 def _configured_command(action: McpAction, name: str) -> str:
@@ -148,7 +140,7 @@ def _add(action: McpAction, args: Namespace) -> int:
     text = msgspec.json.encode(given).decode()
     for warning in set_setting(action.home, action.env, _path(args.name), text).warnings:
         action.hint(f"warning: {single_line(str(warning))}")
-    action.line(f"Added: {args.name}")
+    action.context.print(f"Added: {args.name}")
     action.hint(f"Test it: hermes mcp test {args.name}")
     _print_reload_hint(action)
     return 0
@@ -187,7 +179,7 @@ def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
 def _remove(action: McpAction, name: str) -> int:
     action.get_server(name)
     unset_setting(action.home, action.env, _path(name))
-    action.line(f"Removed: {single_line(name)}")
+    action.context.print(f"Removed: {single_line(name)}")
     _print_reload_hint(action)
     return 0
 
@@ -217,25 +209,22 @@ def _test(action: McpAction, name: str, *, as_json: bool) -> int:
 
     result = anyio.run(connect)
     if as_json:
-        action.line(msgspec.json.encode(result).decode())
+        action.context.print_json(result)
     elif result.error:
-        action.context.stderr.write(f"{single_line(name)}: {single_line(result.error)}\n")
+        action.context.note(f"{single_line(name)}: {single_line(result.error)}")
     else:
         _print(action, name, result)
     return int(bool(result.error))
 
 
 def _print(action: McpAction, name: str, result: ConnectionTest) -> None:
-    action.line(
+    action.context.print(
         f"{single_line(name)}: {single_line(result.version)}, {plural(len(result.tools), 'tool')}"
     )
-    table = [
-        (
-            tool.name,
-            "reads" if tool.effect is Effect.READ else "asks",
-            one_line(tool.description, 80),
-        )
-        for tool in result.tools
-    ]
-    if table:
-        Printer(action.context).table([("TOOL", "", "DESCRIPTION"), *table])
+    if not result.tools:
+        return
+    table = [("TOOL", "", "DESCRIPTION")]
+    for tool in result.tools:
+        effect = "reads" if tool.effect is Effect.READ else "asks"
+        table.append((tool.name, effect, one_line(tool.description, 80)))
+    Printer(action.context).table(table)

@@ -1,18 +1,28 @@
-"""Read rotated log files: the last records, and new ones as they are written.
-
-A record is a line that begins with a timestamp and the lines up to the next such line.
-Only one block and one record are in memory at a time.
-"""
+"""`hermes logs`: show or follow the logs, filtered by session, level or time."""
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from argparse import ArgumentTypeError, Namespace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from msgspec import Struct
+
+from hermes.cli.arguments.agent import LEVELS
+from hermes.cli.context import CliContext
+from hermes.cli.dates import TimePoint
+from hermes.cli.output import Style
+from hermes.config.home import Home
+from hermes.kit.clock import SystemClock
+from hermes.kit.terminal_text import escape_controls
+from hermes.schema.errors import NotFound, StoreError, UsageError
+from hermes.schema.scope import OWNER
 
 BLOCK_SIZE = 64 * 1024
 MAX_RECORD = 256 * 1024
@@ -21,7 +31,8 @@ _MAX_ROTATED = 100
 """Upper bound for rotated files."""
 _RECORD_START = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.]\d+ ([A-Z]+) ")
 _ANY_LINE = re.compile(rb"")
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_LEVELS = tuple(level.upper() for level in LEVELS)
 
 
 class RecordFilter(Struct, frozen=True, kw_only=True):
@@ -37,20 +48,18 @@ class RecordFilter(Struct, frozen=True, kw_only=True):
         if not self.level and self.since is None:
             return True
         begin = _RECORD_START.match(record)
-        if begin is None:
-            return False
-        return self._matches_level(begin[2].decode()) and self._is_since(begin[1].decode())
+        return begin is not None and self._has_level(begin[2]) and self._is_since(begin[1])
 
-    def _matches_level(self, level: str) -> bool:
-        wanted = self.level.upper()
+    def _has_level(self, name: bytes) -> bool:
+        level, wanted = name.decode(), self.level.upper()
         return not wanted or level not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(wanted)
 
-    def _is_since(self, written: str) -> bool:
+    def _is_since(self, written: bytes) -> bool:
         """Timestamps in logs are in local time."""
         if self.since is None:
             return True
         with suppress(ValueError):
-            return datetime.fromisoformat(written).astimezone() >= self.since
+            return datetime.fromisoformat(written.decode()).astimezone() >= self.since
         return False
 
 
@@ -59,7 +68,7 @@ def record_level(record: bytes) -> str:
     return begin[2].decode() if begin else ""
 
 
-class RecordPosition(Struct, frozen=True):
+class RecordPosition(NamedTuple):
     """The start of a record: index of the file (oldest first) and byte offset."""
 
     file: int
@@ -91,21 +100,17 @@ class LogFiles:
     def find_last(self, count: int, wanted: Callable[[bytes], bool]) -> RecordPosition | None:
         """The start of the last `count` matching records; None if there are none."""
         pattern = _ANY_LINE if self._each_line else _RECORD_START
-        found: RecordPosition | None = None
-        left = count
-        for number in range(len(self.files) - 1, -1, -1):
-            if left <= 0:
-                break
-            for offset, record in _records_backwards(self.files[number], pattern, self._block):
-                if wanted(record):
-                    found = RecordPosition(number, offset)
-                    left -= 1
-                    if left <= 0:
-                        break
-        return found
+        matches = (
+            RecordPosition(number, offset)
+            for number in reversed(range(len(self.files)))
+            for offset, record in _records_backwards(self.files[number], pattern, self._block)
+            if wanted(record)
+        )
+        found = deque(islice(matches, count), maxlen=1)
+        return found[0] if found else None
 
     def records(self, start: RecordPosition) -> Iterator[bytes]:
-        """All records from there on."""
+        """All records, beginning with the one at `start`."""
         for number in range(start.file, len(self.files)):
             file = self.files[number]
             file.seek(start.offset if number == start.file else 0)
@@ -257,10 +262,93 @@ def _lines_backwards(file: BinaryIO, block: int) -> Iterator[tuple[int, bytes]]:
 
 def _lines(data: bytes, start: int) -> list[tuple[int, bytes]]:
     """The lines with their offsets; the first one is at `start`."""
-    lines: list[tuple[int, bytes]] = []
-    at = 0
-    while at < len(data):
-        after = data.find(b"\n", at) + 1 or len(data)
-        lines.append((start + at, data[at:after]))
-        at = after
-    return lines
+    return [(start + found.start(), found[0]) for found in _LINE.finditer(data)]
+
+
+FOLLOW_INTERVAL = 0.25
+"""Seconds between checks for new records."""
+_COLORS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    if args.number < 0:
+        raise UsageError("-n must not be negative.", hint="For example: -n 100")
+    home = context.home()
+    path = home.logs / f"{args.log}.log"
+    known = _session_names(args.session, home) if args.session else ()
+    wanted = RecordFilter(
+        level=args.level or "",
+        names=known or ((args.session,) if args.session else ()),
+        since=_parse_since(args.since) if args.since else None,
+    )
+    each_line = args.log == "gateway"
+    opened = LogFiles(path, each_line=each_line)
+    try:
+        if args.session and not known and opened.find_last(1, wanted) is None:
+            raise NotFound(
+                f"Unknown session: {args.session!r}. No log record mentions it.",
+                hint="List the sessions: hermes sessions list",
+            )
+        if not opened.files and not args.follow:
+            context.note(f"{path} does not exist yet")
+            return 0
+        start = opened.find_last(args.number, wanted)
+        if start is not None:
+            _print(context, filter(wanted, opened.records(start)))
+        elif opened.files:
+            opened.files[-1].seek(0, os.SEEK_END)
+        if not args.follow:
+            if start is None and args.number:
+                context.note(f"No matching records in {path}")
+            return 0
+        follower = LogFollower(path, opened.newest(), each_line=each_line)
+    finally:
+        opened.close()
+    try:
+        while True:
+            _print(context, filter(wanted, follower.read_new()))
+            time.sleep(FOLLOW_INTERVAL)
+    finally:
+        follower.close()
+
+
+def _parse_since(text: str) -> datetime:
+    try:
+        return TimePoint(text).at(SystemClock().now())
+    except ArgumentTypeError as error:
+        raise UsageError(
+            f"--since: {error}.", hint="For example: hermes logs --since yesterday, or --since 2h"
+        ) from error
+
+
+def _session_names(session: str, home: Home) -> tuple[str, ...]:
+    """The names of a session in the log: its id and session key; empty if unknown."""
+    if not home.state_db.exists():
+        return ()
+    import anyio
+
+    from hermes.app.storage import find_by_preview, open_archive
+
+    async def find() -> tuple[str, ...]:
+        async with open_archive(home, SystemClock()) as store:
+            archive = store.archive_for(OWNER)
+            try:
+                found = await archive.find(session)
+            except NotFound:
+                found = await find_by_preview(archive, session)
+            return tuple(filter(None, (found.id, found.key))) if found else ()
+
+    try:
+        return anyio.run(find)
+    except StoreError:
+        # A deleted session or a broken database must not hide the log.
+        return ()
+
+
+def _print(context: CliContext, records: Iterable[bytes]) -> None:
+    style = Style(context.stdout, context.env)
+    for record in records:
+        text = escape_controls(record.decode("utf-8", "replace"))
+        color = _COLORS.get(record_level(record))
+        context.stdout.write(style(text, color) if color else text)
+    context.stdout.flush()

@@ -1,4 +1,4 @@
-"""The actions of `hermes tools`: list toolsets and turn them on or off."""
+"""`hermes tools`: turn toolsets on or off, for all platforms or for one."""
 
 from argparse import Namespace
 from collections.abc import Mapping
@@ -14,12 +14,9 @@ from hermes.app.toolsets import (
     settings_to_enable,
     shown_platforms,
 )
-from hermes.cli.context import CliContext, with_profile_flag
+from hermes.cli.context import CliContext
 from hermes.cli.output import Printer
-from hermes.config.dotenv import profile_env
 from hermes.config.editor import set_setting
-from hermes.config.home import Home
-from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.kit.terminal_text import single_line
 from hermes.models.providers import EMBEDDED
@@ -35,9 +32,8 @@ SMALL_MODEL_NOTE = (
 )
 
 
-def perform(args: Namespace, context: CliContext) -> int:
-    home = context.home()
-    config = load_config(home, profile_env(home.dotenv, context.env)).config
+def run(args: Namespace, context: CliContext) -> int:
+    config = context.load_config().config
     if args.platform:
         check_platform(args.platform, config)
     if args.action == "list":
@@ -45,14 +41,14 @@ def perform(args: Namespace, context: CliContext) -> int:
     plain = expand_toolsets(args.names, config)
     changes = settings_to_enable if args.action == "enable" else settings_to_disable
     written = changes(config, plain, args.platform)
-    _write(home, context, written)
-    where = f"on {args.platform}" if args.platform else "on all platforms"
-    context.stdout.write(f"{', '.join(plain)}: {args.action}d {single_line(where)}\n")
+    _write(context, written)
+    where = single_line(args.platform) if args.platform else "all platforms"
+    context.print(f"{', '.join(plain)}: {args.action}d on {where}")
     if not written:
-        context.stderr.write("No change.\n")
-    elif running_gateway(home) is not None:
-        hint = "To apply this to the running gateway: hermes gateway restart\n"
-        context.stderr.write(with_profile_flag(hint, context.profile))
+        context.note("No change.")
+    elif running_gateway(context.home()) is not None:
+        hint = "To apply this to the running gateway: hermes gateway restart"
+        context.note(context.with_profile(hint))
     return 0
 
 
@@ -60,7 +56,7 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
     platforms = [args.platform] if args.platform else shown_platforms(config)
     rows = list_toolsets(config, platforms)
     if args.json:
-        context.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+        context.print_json(rows)
         return 0
     printer = Printer(context)
     table = [("TOOLSET", *(single_line(one).upper() for one in platforms), "TOOLS")]
@@ -72,21 +68,19 @@ def _list(args: Namespace, context: CliContext, config: Config) -> int:
         f"{single_line(row.name)}: {single_line(why)}" for row in rows for why in row.missing
     ]
     if missing:
-        printer.line("\nMissing:")
-        for line in missing:
-            printer.line(f"  {line}")
+        printer.line("\n  ".join(["\nMissing:", *missing]))
     if any(one != "cli" for one in platforms):
         printer.line("\n" + ROLES_NOTE)
     if config.main_model.provider == EMBEDDED:
-        printer.line(with_profile_flag("\n" + SMALL_MODEL_NOTE, context.profile))
+        printer.line(context.with_profile("\n" + SMALL_MODEL_NOTE))
     hint = "\nChange: hermes tools enable|disable TOOLSET [--platform NAME]"
-    printer.line(with_profile_flag(hint, context.profile))
+    printer.line(context.with_profile(hint))
     return 0
 
 
-def _write(home: Home, context: CliContext, written: Mapping[str, list[str]]) -> None:
-    env = profile_env(home.dotenv, context.env)
+def _write(context: CliContext, written: Mapping[str, list[str]]) -> None:
+    env = context.profile_env()
     for name, value in written.items():
         text = msgspec.json.encode(value).decode()
-        for warning in set_setting(home, env, name, text).warnings:
-            context.stderr.write(f"warning: {single_line(str(warning))}\n")
+        for warning in set_setting(context.home(), env, name, text).warnings:
+            context.note(f"warning: {single_line(str(warning))}")

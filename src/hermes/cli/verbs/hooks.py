@@ -1,4 +1,4 @@
-"""The actions of `hermes hooks`."""
+"""`hermes hooks`: programs that run on agent events and can block tool calls."""
 
 import shlex
 import shutil
@@ -20,10 +20,8 @@ from hermes.app.shell_hooks import (
     hook_argv,
     matches_tool,
 )
-from hermes.cli.context import CliContext, with_profile_flag
-from hermes.config.dotenv import profile_env
+from hermes.cli.context import CliContext
 from hermes.config.home import Home
-from hermes.config.loader import load_config
 from hermes.config.schema import Config
 from hermes.config.sections.execution import ShellHook
 from hermes.config.variables import secret_values, withheld_names
@@ -36,6 +34,7 @@ from hermes.sandbox.spawner import Spawner
 from hermes.schema.errors import UsageError
 from hermes.schema.scope import Scope
 
+_LIST_HINT = "List the hooks: hermes hooks list"
 _SAMPLE = Raw(b'{"command": "echo hello"}')
 
 
@@ -53,37 +52,26 @@ class _HooksAction(Struct, frozen=True):
     def say(self, text: str) -> None:
         self.context.stdout.write(single_line(text) + "\n")
 
-    def accepted(self, event: str, hook: ShellHook) -> bool:
-        return _is_accepted(self.config, self.consents, event, hook)
 
-
-def perform(args: Namespace, context: CliContext) -> int:
-    home = context.home()
-    config = load_config(home, profile_env(home.dotenv, context.env)).config
+def run(args: Namespace, context: CliContext) -> int:
+    home, config = context.home(), context.load_config().config
     action = _HooksAction(args, context, home, config, HookConsents(home.shell_hooks))
-    actions = {
-        "list": _list,
-        "accept": _accept,
-        "test": _test,
-        "revoke": _revoke,
-        "doctor": _doctor,
-    }
-    return actions[args.action](action)
+    actions = {"list": _list, "accept": _accept, "test": _test, "revoke": _revoke}
+    return actions.get(args.action, _doctor)(action)
 
 
 def accept_hooks(context: CliContext) -> None:
     """Accept the configured hooks like `hermes hooks accept`, without output."""
-    home = context.home()
-    config = load_config(home, profile_env(home.dotenv, context.env)).config
-    wanted = [(event, hook.command) for event, hook in configured_hooks(config.hooks)]
-    HookConsents(home.shell_hooks).grant(wanted, SystemClock().now())
+    hooks = configured_hooks(context.load_config().config.hooks)
+    wanted = [(event, hook.command) for event, hook in hooks]
+    HookConsents(context.home().shell_hooks).grant(wanted, SystemClock().now())
 
 
 def _list(action: _HooksAction) -> int:
     for event, hook in action.hooks:
-        mark = "accepted" if action.accepted(event, hook) else "not accepted"
+        accepted = _is_accepted(action.config, action.consents, event, hook)
         only = f" (for {hook.matcher})" if hook.matcher else ""
-        action.say(f"{event}{only}, {mark}: {hook.command}")
+        action.say(f"{event}{only}, {'' if accepted else 'not '}accepted: {hook.command}")
     if not action.hooks:
         action.say(f"No hooks configured. Events: {', '.join(HOOK_EVENTS)}")
     return 0
@@ -104,14 +92,10 @@ def _accept(action: _HooksAction) -> int:
 
 def _revoke(action: _HooksAction) -> int:
     if bool(action.args.command) == action.args.all:
-        raise UsageError(
-            "Name a command, or use --all.", hint="List the commands: hermes hooks list"
-        )
+        raise UsageError("Name a command, or use --all.", hint=_LIST_HINT)
     revoked = action.consents.revoke("" if action.args.all else action.args.command)
     if not revoked:
-        raise UsageError(
-            "This command is not accepted.", hint="List the commands: hermes hooks list"
-        )
+        raise UsageError("This command is not accepted.", hint=_LIST_HINT)
     action.say(f"Revoked: {action.args.command or 'all hooks'}")
     return 0
 
@@ -119,7 +103,7 @@ def _revoke(action: _HooksAction) -> int:
 def _doctor(action: _HooksAction) -> int:
     problems = list(hook_problems(action.config, action.context.env, action.consents))
     for line in problems:
-        action.say(with_profile_flag(line, action.context.profile))
+        action.say(action.context.with_profile(line))
     if not problems:
         action.say("All hooks can run." if action.hooks else "No hooks configured.")
     return 1 if problems else 0
@@ -162,7 +146,7 @@ def _why_not_runnable(hook: ShellHook, env: Mapping[str, str]) -> str:
 def _test(action: _HooksAction) -> int:
     event = action.args.event
     if event not in HOOK_EVENTS:
-        raise UsageError(f"Unknown event {event!r}.", hint=f"Events: {', '.join(HOOK_EVENTS)}")
+        raise UsageError(f"Unknown event: {event!r}.", hint=f"Events: {', '.join(HOOK_EVENTS)}")
     tool = action.args.for_tool if event in HOOK_EVENTS[:2] else None
     hooks = [
         hook
@@ -170,16 +154,14 @@ def _test(action: _HooksAction) -> int:
         if not tool or matches_tool(hook.matcher, tool)
     ]
     if not hooks:
-        raise UsageError(
-            "No hook is configured for this event.", hint="List the hooks: hermes hooks list"
-        )
+        raise UsageError("No hook is configured for this event.", hint=_LIST_HINT)
     return anyio.run(_run_hooks, action, event, tool, hooks)
 
 
 async def _run_hooks(
     action: _HooksAction, event: str, tool: str | None, hooks: list[ShellHook]
 ) -> int:
-    env, failed = profile_env(action.home.dotenv, action.context.env), 0
+    env, failed = action.context.profile_env(), 0
     rules = EnvRules(process=env, withheld=withheld_names(env), home=str(action.home.path))
     scope = Scope(action.home.profile, "test", "test", str(Path.cwd()), source="cli")
     call = HookCall(event=event, scope=scope, tool=tool, args=_SAMPLE if tool else Raw(b"null"))

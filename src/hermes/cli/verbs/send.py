@@ -1,4 +1,4 @@
-"""`hermes send --list`: list home channels and known chats as targets."""
+"""`hermes send`: send a message to a chat."""
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TextIO
 
 import anyio
-import msgspec
 from msgspec import Struct
 
 from hermes.app.chat_directory import SendTargets, load_send_targets, resolve_names
@@ -30,6 +29,7 @@ from hermes.gateway.targets import (
     parse_targets,
     resolve_targets,
 )
+from hermes.ipc.socket_client import wake_gateway
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.files import read_regular_file, write_atomic
 from hermes.kit.ids import new_id
@@ -37,48 +37,64 @@ from hermes.kit.terminal_text import single_line
 from hermes.ports.store import EnqueueItem, ItemStatus, Store
 from hermes.schema.errors import ConfigError, UsageError
 from hermes.schema.scope import Address
+from hermes.store.sqlite import open_store
+
+MAX_TEXT_BYTES = 1024 * 1024
+"""Bytes of one message; it is split for platforms with smaller limits."""
+_POLL_INTERVALS = (0.02, 0.5)
+"""Seconds between checks of the outbox: initial and maximum."""
+
+WakeGateway = Callable[[Path], bool]
+"""Notifies the gateway of a home about new outbox items; False if none is listening."""
 
 
-def list_targets(args: Namespace, context: CliContext) -> int:
+class SendOutcome(StrEnum):
+    """`ACCEPTED` means that it is in the outbox and a gateway will deliver it."""
+
+    DELIVERED = "delivered"
+    ACCEPTED = "accepted"
+    WRITTEN = "written"
+    FAILED = "failed"
+
+
+class TargetResult(Struct, frozen=True):
+    target: str
+    outcome: SendOutcome
+    about: str = ""
+    key: str = ""
+
+
+def run(args: Namespace, context: CliContext) -> int:
+    return _list_targets(args, context) if args.list else send(args, context, wake_gateway)
+
+
+def _list_targets(args: Namespace, context: CliContext) -> int:
     home = context.home()
     gateway = gateway_status(home)
     online = list(gateway.platforms) if gateway.record else []
     targets = load_send_targets(home, context.env, online)
-    rows = [(name, target_text(address), "home channel") for name, address in targets.homes.items()]
-    rows += [
-        (
-            chat.platform,
-            f"{chat.platform}:{chat.id}",
-            " ".join(filter(None, [chat.type, chat.name])),
-        )
-        for chat in targets.chats
-    ]
+    rows = [(target_text(address), "home channel") for address in targets.homes.values()]
+    for chat in targets.chats:
+        about = " ".join(filter(None, [chat.type, chat.name]))
+        rows.append((f"{chat.platform}:{chat.id}", about))
     found = bool(rows)
-    rows.append(("local", "local", "a file in the home"))
+    rows.append(("local", "a file in the home"))
     if args.json:
-        data = [{"target": target, "about": about} for _, target, about in rows]
-        context.stdout.write(msgspec.json.encode(data).decode() + "\n")
+        context.print_json([{"target": target, "about": about} for target, about in rows])
         return 0
     if not found:
-        context.stderr.write(
+        context.note(
             "No home channel and no known chats yet. Send `/sethome` in a chat with the agent, or "
-            "use platform:chat.\n"
+            "use platform:chat."
         )
-    table = [
-        ("TARGET", "ABOUT"),
-        *((single_line(target), single_line(about)) for _, target, about in rows),
-    ]
-    Printer(context).table(table)
+    shown = [(single_line(target), single_line(about)) for target, about in rows]
+    Printer(context).table([("TARGET", "ABOUT"), *shown])
     return 0
 
 
 def target_text(address: Address) -> str:
     thread = f":{address.thread}" if address.thread else ""
     return f"{address.channel}:{address.chat}{thread}"
-
-
-MAX_TEXT_BYTES = 1024 * 1024
-"""Bytes of one message; it is split for platforms with smaller limits."""
 
 
 def text_to_send(args: Namespace, context: CliContext) -> str:
@@ -103,15 +119,12 @@ def _read_file(path: Path) -> str:
     try:
         return _decode(read_regular_file(path, MAX_TEXT_BYTES), str(path))
     except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"Cannot read {path}: {error.strerror}.") from error
 
 
 def _read_stdin(stream: TextIO) -> str:
-    data = (
-        stream.buffer.read(MAX_TEXT_BYTES + 1)
-        if hasattr(stream, "buffer")
-        else stream.read().encode()
-    )
+    binary = hasattr(stream, "buffer")
+    data = stream.buffer.read(MAX_TEXT_BYTES + 1) if binary else stream.read().encode()
     if len(data) > MAX_TEXT_BYTES:
         raise UsageError(f"The message is longer than {MAX_TEXT_BYTES:,} bytes.")
     return _decode(data, "The piped input")
@@ -131,43 +144,19 @@ def _no_text_error(what: str) -> UsageError:
     )
 
 
-class SendOutcome(StrEnum):
-    """`ACCEPTED` means that it is in the outbox and a gateway will deliver it."""
-
-    DELIVERED = "delivered"
-    ACCEPTED = "accepted"
-    WRITTEN = "written"
-    FAILED = "failed"
-
-
-class TargetResult(Struct, frozen=True):
-    target: str
-    outcome: SendOutcome
-    about: str = ""
-    key: str = ""
-
-
-def print_results(lines: Sequence[TargetResult], args: Namespace, context: CliContext) -> int:
+def _print_results(lines: Sequence[TargetResult], args: Namespace, context: CliContext) -> int:
     failed = any(line.outcome is SendOutcome.FAILED for line in lines)
     if args.json:
-        data = {"ok": not failed, "results": lines}
-        context.stdout.write(msgspec.json.encode(data).decode() + "\n")
+        context.print_json({"ok": not failed, "results": lines})
         return int(failed)
     for line in lines:
         text = f"{single_line(line.target)}: {line.outcome.value}"
         text += f" ({single_line(line.about)})" if line.about else ""
         if line.outcome is SendOutcome.FAILED:
-            context.stderr.write(f"hermes: {text}\n")
+            context.note(f"hermes: {text}")
         elif not args.quiet:
-            context.stdout.write(f"{text}\n")
+            context.print(text)
     return int(failed)
-
-
-WakeGateway = Callable[[Path], bool]
-"""Notifies the gateway of a home about new outbox items; False if none is listening."""
-
-_POLL_INTERVALS = (0.02, 0.5)
-"""Seconds between checks of the outbox: initial and maximum."""
 
 
 class _QueuedText(Struct, frozen=True):
@@ -175,12 +164,11 @@ class _QueuedText(Struct, frozen=True):
     address: Address
 
 
-def send(args: Namespace, context: CliContext, wake: WakeGateway | None = None) -> int:
+def send(args: Namespace, context: CliContext, wake: WakeGateway) -> int:
     text = text_to_send(args, context)
     home, clock = context.home(), SystemClock()
     gateway = gateway_status(home)
-    online = _online_platforms(gateway)
-    known = load_send_targets(home, context.env, online or ())
+    known = load_send_targets(home, context.env, _online_platforms(gateway) or ())
     targets = _resolve(args.to, known)
     ensure_home(home)
     lines = [
@@ -191,10 +179,10 @@ def send(args: Namespace, context: CliContext, wake: WakeGateway | None = None) 
         path = _write_local(home, text, clock)
         lines.append(TargetResult("local", SendOutcome.WRITTEN, str(path)))
     if targets.addresses:
-        sender = _Sender(home, gateway, clock, wake or _wake_by_socket)
+        sender = _Sender(home, gateway, clock, wake)
         wait_seconds = 0.0 if args.no_wait else args.timeout
         lines += anyio.run(sender.send, targets.addresses, text, wait_seconds)
-    return print_results(lines, args, context)
+    return _print_results(lines, args, context)
 
 
 class _Sender:
@@ -207,8 +195,6 @@ class _Sender:
     async def send(
         self, addresses: Sequence[Address], text: str, seconds: float
     ) -> list[TargetResult]:
-        from hermes.store.sqlite import open_store
-
         rows = [_QueuedText(new_id("send"), address) for address in addresses]
         now = self._clock.now()
         async with open_store(self._home.state_db, self._clock) as store:
@@ -267,11 +253,8 @@ class _Sender:
             return f"the running gateway does not serve {row.address.channel} yet"
         if reason:
             return f"not delivered yet: {reason}"
-        return (
-            ""
-            if woken
-            else "the gateway could not be notified; it sends this with its next message"
-        )
+        unnotified = "the gateway could not be notified; it sends this with its next message"
+        return "" if woken else unnotified
 
 
 def _online_platforms(gateway: GatewayStatus) -> list[str] | None:
@@ -286,7 +269,7 @@ def _resolve(text: str, known: SendTargets) -> ResolvedTargets:
     resolved = resolve_targets(targets, known.homes, origin=known.origin, platforms=known.platforms)
     if resolved.unresolved and len(resolved.unresolved) == len(targets):
         raise UsageError(
-            "; ".join(_unresolved_text(one) for one in resolved.unresolved),
+            "; ".join(_unresolved_text(one) for one in resolved.unresolved) + ".",
             hint="List the targets: hermes send --list",
         )
     return resolved
@@ -297,8 +280,7 @@ def _post(row: _QueuedText, text: str, at: datetime) -> EnqueueItem:
 
 
 def _target_name(unreached: UnresolvedTarget) -> str:
-    target = unreached.target
-    match target:
+    match unreached.target:
         case HomeTarget(platform):
             return platform
         case ChatTarget(platform, chat, thread):
@@ -331,11 +313,5 @@ def _write_local(home: Home, text: str, clock: Clock) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, text.encode(errors="surrogateescape") + b"\n", mode=0o600)
     except OSError as error:
-        raise ConfigError(f"Cannot write {path}: {error.strerror}") from error
+        raise ConfigError(f"Cannot write {path}: {error.strerror}.") from error
     return path
-
-
-def _wake_by_socket(folder: Path) -> bool:
-    from hermes.ipc.socket_client import wake_gateway
-
-    return wake_gateway(folder)

@@ -1,7 +1,7 @@
-"""The actions of `hermes skills`."""
+"""`hermes skills`: list, install, update, review and undo skills."""
 
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -18,8 +18,7 @@ from hermes.config.schema import Config
 from hermes.kit.clock import SystemClock
 from hermes.kit.errors import UsageError
 from hermes.kit.terminal_text import escape_controls, fit
-from hermes.kit.text import did_you_mean
-from hermes.kit.text import one_line as flat
+from hermes.kit.text import did_you_mean, one_line
 from hermes.learning.diffs import edit_diff, short_id
 from hermes.learning.ledger import Author, Ledger, Proposal
 from hermes.learning.skills.catalog import Skill, SkillCatalog
@@ -39,7 +38,7 @@ from hermes.store.sqlite import open_store
 
 MAX_DIFF_LINES = 400
 """How much of the diff to show before an installation."""
-PERSON = Authorship(author=Author.PERSON)
+_PERSON = Authorship(author=Author.PERSON)
 _NAME_WIDTH = 28
 """Width of the name column in a list."""
 _UNLIMITED = 10_000
@@ -59,8 +58,7 @@ class _SkillsAction(Struct, frozen=True, kw_only=True):
     @property
     def columns(self) -> int:
         """The width of a line; unlimited for pipes and files."""
-        env = self.context.env
-        style = Style(self.context.stdout, env.get("NO_COLOR"), env.get("TERM"))
+        style = Style(self.context.stdout, self.context.env)
         return style.columns if style.can_rewrite else _UNLIMITED
 
     def say(self, text: str) -> None:
@@ -71,11 +69,11 @@ class _SkillsAction(Struct, frozen=True, kw_only=True):
         if found is None:
             near = did_you_mean(name, (skill.name for skill in self.catalog.skills()))
             hint = near or "List them: hermes skills list"
-            raise UsageError(f"There is no skill {name!r}.", hint=hint)
+            raise UsageError(f"Unknown skill: {name!r}.", hint=hint)
         return found
 
 
-def perform(args: Namespace, context: CliContext) -> int:
+def run(args: Namespace, context: CliContext) -> int:
     return anyio.run(_perform, args, context)
 
 
@@ -105,10 +103,8 @@ async def _perform(args: Namespace, context: CliContext) -> int:
             await accept_proposal(editor, proposal)
             return f"Applied: {proposal.summary}"
 
-        done = await LedgerActions(
-            ledger, SKILL_KIND, args, action.say, accepted, ledger.undo
-        ).act()
-        return await _ACTIONS[args.action](action) if done is None else done
+        actions = LedgerActions(ledger, SKILL_KIND, args, action.say, accepted, ledger.undo)
+        return 0 if await actions.act() else await _ACTIONS[args.action](action)
 
 
 def _external_folders(config: Config) -> list[Path]:
@@ -119,10 +115,10 @@ async def _list(action: _SkillsAction) -> int:
     records, room = action.usage.records(), action.columns - _NAME_WIDTH - 1
     for skill in action.catalog.skills():
         marks = ", ".join(records.get(skill.name, SkillUsage()).labels(builtin=skill.builtin))
-        about = f"{f'({marks}) ' if marks else ''}{flat(skill.head.description, room)}"
+        about = f"{f'({marks}) ' if marks else ''}{one_line(skill.head.description, room)}"
         action.say(f"{skill.name:<{_NAME_WIDTH}} {fit(about, room)}")
     for bundle in list_bundles(action.fetching.home.path):
-        about = f": {flat(bundle.description, room)}" if bundle.description else ""
+        about = f": {one_line(bundle.description, room)}" if bundle.description else ""
         text = f"(bundle of {', '.join(bundle.skills)}){about}"
         action.say(f"{bundle.name:<{_NAME_WIDTH}} {fit(text, room)}")
     for file, problem in action.catalog.problems().items():
@@ -175,21 +171,20 @@ async def _update(action: _SkillsAction) -> int:
 
 async def _confirm_install(action: _SkillsAction, prepared: PreparedInstall) -> int:
     """Show the changes and ask before installing."""
-    package, record = prepared.package, prepared.record
     if prepared.is_unchanged:
-        action.say(f"{package.name} is up to date. Content {record.hash}")
+        action.say(f"{prepared.package.name} is up to date. Content {prepared.record.hash}")
         return 0
-    _print_changes(action, prepared, scan_package(package))
+    _print_changes(action, prepared)
     if not _is_confirmed(action, prepared):
         action.say("Nothing was changed.")
         return 1
     change = await action.installer.install(prepared)
-    action.say(f"{change.summary}, content {record.hash}")
+    action.say(f"{change.summary}, content {prepared.record.hash}")
     action.say(f"Undo: hermes skills undo {short_id(change.id)}")
     return 0
 
 
-def _print_changes(action: _SkillsAction, prepared: PreparedInstall, found: Sequence[str]) -> None:
+def _print_changes(action: _SkillsAction, prepared: PreparedInstall) -> None:
     package, record = prepared.package, prepared.record
     action.say(f"{package.name}: {package.head.description}")
     action.say(f"from {record.source}\nto   {record.folder}\ncontent {record.hash}\n")
@@ -199,7 +194,7 @@ def _print_changes(action: _SkillsAction, prepared: PreparedInstall, found: Sequ
     action.say("\n".join(lines[:MAX_DIFF_LINES]))
     if (more := len(lines) - MAX_DIFF_LINES) > 0:
         action.say(f"[… {more:,} more lines …]")
-    for finding in found:
+    for finding in scan_package(package):
         action.say(f"check this: {finding}")
     for path in prepared.locally_changed:
         action.say(f"overwrites your changes: {path}")
@@ -230,11 +225,8 @@ def _suspicious_findings(package: SkillPackage) -> list[str]:
 async def _audit(action: _SkillsAction) -> int:
     known = action.installer.installed()
     has_findings = False
-    audited = [
-        skill
-        for skill in action.catalog.skills()
-        if skill.own and action.args.name in {"", skill.name}
-    ]
+    own = [skill for skill in action.catalog.skills() if skill.own]
+    audited = [skill for skill in own if action.args.name in {"", skill.name}]
     for skill in audited:
         package = SkillPackage(head=skill.head, files=read_folder(Path(skill.folder)))
         lines = [f"check this: {text}" for text in _suspicious_findings(package)]
@@ -260,13 +252,13 @@ async def _pin(action: _SkillsAction) -> int:
 
 
 async def _archive(action: _SkillsAction) -> int:
-    where = await action.editor.archive(action.args.name, PERSON)
+    where = await action.editor.archive(action.args.name, _PERSON)
     action.say(f"{action.args.name} archived in {where}.")
     return 0
 
 
 async def _restore(action: _SkillsAction) -> int:
-    where = await action.editor.restore(action.args.name, PERSON)
+    where = await action.editor.restore(action.args.name, _PERSON)
     action.say(f"{action.args.name} restored to {where}.")
     return 0
 
@@ -288,15 +280,15 @@ async def _curate(action: _SkillsAction) -> int:
 
 async def _consolidate(action: _SkillsAction, keep: int) -> None:
     if action.args.dry_run:
-        lines = [f"would propose: merge {one.drop} into {one.keep}"
-                 for one in await action.curator.similar_skills()]  # fmt: skip
+        similar = await action.curator.similar_skills()
+        lines = [f"would propose: merge {one.drop} into {one.keep}" for one in similar]
     else:
         made = await action.curator.propose_merges(keep)
         lines = [f"proposed: {one.summary}  ({short_id(one.id)})" for one in made]
     for line in lines:
         action.say(line)
-    none = "No new similar skills."
-    action.say("Review the proposals: hermes skills pending" if lines else none)
+    pending = "Review the proposals: hermes skills pending"
+    action.say(pending if lines else "No new similar skills.")
 
 
 _ACTIONS: dict[str, Callable[[_SkillsAction], Awaitable[int]]] = {

@@ -1,4 +1,4 @@
-"""The actions of `hermes memory`."""
+"""`hermes memory`: show the agent's memory, and review or undo its changes."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ from hermes.learning.memory import (
 from hermes.store.sqlite import open_store
 
 
-def perform(args: Namespace, context: CliContext) -> int:
+def run(args: Namespace, context: CliContext) -> int:
     return anyio.run(_perform, args, context)
 
 
@@ -45,25 +45,21 @@ async def _perform(args: Namespace, context: CliContext) -> int:
         limits = MemoryLimits(settings.memory_char_limit, settings.user_char_limit)
         memory = MemoryStore(home.path, ledger, limits, clock)
         await ledger.complete_interrupted()
-        actions = LedgerActions(
-            ledger, MEMORY_KIND, args, say, _accept_with(memory), _undo_with(memory)
-        )
-        done = await actions.act()
-        if done is not None:
-            return done
-        action = _curate if args.action == "curate" else _show
-        return await action(memory, args, say)
+        accept, undo = _accept_with(memory), _undo_with(memory)
+        done = await LedgerActions(ledger, MEMORY_KIND, args, say, accept, undo).act()
+        if not done:
+            await (_curate if args.action == "curate" else _show)(memory, args, say)
+        return 0
 
 
-async def _show(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+async def _show(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> None:
     for target in [MemoryTarget(args.target)] if args.target else list(MemoryTarget):
         sheet = await memory.read(target)
         say(f"{target.file}  {sheet.usage}")
         say(join_entries(sheet.entries) if sheet.entries else "(nothing yet)")
-    return 0
 
 
-async def _curate(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> int:
+async def _curate(memory: MemoryStore, args: Namespace, say: Callable[[str], None]) -> None:
     found = await find_duplicates(memory)
     for duplicate in found:
         what = f"{duplicate.target.file}: “{one_line(duplicate.drop, 60)}”"
@@ -73,9 +69,8 @@ async def _curate(memory: MemoryStore, args: Namespace, say: Callable[[str], Non
         else:
             proposal = await propose_removal(memory, duplicate)
             say(f"proposed: remove {what}, which {why}  ({short_id(proposal.id)})")
-    none = "No new duplicate entries."
-    say("Review the proposals: hermes memory pending" if found else none)
-    return 0
+    pending = "Review the proposals: hermes memory pending"
+    say(pending if found else "No new duplicate entries.")
 
 
 def _accept_with(memory: MemoryStore) -> Callable[[Proposal], Awaitable[str]]:

@@ -1,21 +1,18 @@
-"""The actions of `hermes model`: list the models of all reachable providers, or choose one."""
+"""`hermes model`: list available models and choose one."""
 
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import suppress
 
-import msgspec
+import anyio
 from msgspec import structs
 
 from hermes.app.model_settings import model_settings
 from hermes.app.models import ModelSelector, ProviderModels, find_available, with_embedded_models
-from hermes.cli.context import CliContext, with_profile_flag
+from hermes.cli.context import CliContext
 from hermes.cli.output import Style
 from hermes.cli.verbs.setup.local_model import DownloadableModel, downloadable_models
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
 from hermes.config.home import ensure_home
-from hermes.config.loader import load_config
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.models.embedded.download import format_size
@@ -39,11 +36,13 @@ vLLM), set its address, or set a key:
 """
 
 
-async def show_or_choose(args: Namespace, context: CliContext) -> int:
-    home = context.home()
-    env = profile_env(home.dotenv, context.env)
-    clock = SystemClock()
-    configured = model_settings(load_config(home, env).config)
+def run(args: Namespace, context: CliContext) -> int:
+    return anyio.run(_show_or_choose, args, context)
+
+
+async def _show_or_choose(args: Namespace, context: CliContext) -> int:
+    home, env, clock = context.home(), context.profile_env(), SystemClock()
+    configured = model_settings(context.load_config().config)
     settings = with_embedded_models(KeyPool(home.auth, clock).with_keys(configured), home)
     selector = ModelSelector(home, env, configured, FileBlobs(home.cache / "blobs"), clock)
     try:
@@ -51,12 +50,11 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
             ensure_home(home)
             chosen, doubt = await _choose(args, selector)
             removed = await selector.save_default(chosen)
-            context.stdout.write(f"Using {single_line(selector.current())} from now on.\n")
+            context.print(f"Using {single_line(selector.current())} from now on.")
             if removed:
-                names = ", ".join(removed)
-                context.stdout.write(f"Removed settings of the previous provider: {names}\n")
+                context.print(f"Removed settings of the previous provider: {', '.join(removed)}")
             if doubt:
-                context.stderr.write(f"hermes: warning: {single_line(doubt)}\n")
+                context.note(f"hermes: warning: {single_line(doubt)}")
             return 0
         with suppress(HermesError):
             await selector.find()
@@ -69,9 +67,9 @@ async def show_or_choose(args: Namespace, context: CliContext) -> int:
     fetching = downloadable_models(home) if args.provider in (None, EMBEDDED) else []
     if args.json:
         document = {"in_use": selector.current(), "providers": offers, "fetchable": fetching}
-        context.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        context.print_json(document)
         return 0
-    _print(args, context, env, selector.current(), offers)
+    _print(args, context, selector.current(), offers)
     _print_downloadable(context, [one for one in fetching if not one.here])
     return 0
 
@@ -93,11 +91,10 @@ def _print_downloadable(context: CliContext, rows: Sequence[DownloadableModel]) 
     """List the embedded models that `hermes setup --local` can download."""
     if not rows:
         return
-    out = context.stdout
-    command = with_profile_flag("hermes setup --local", context.profile)
-    out.write(f"\nAvailable for download, without a key or server: {command}\n")
+    command = context.with_profile("hermes setup --local")
+    context.print(f"\nAvailable for download, without a key or server: {command}")
     for one in rows:
-        out.write(f"    {one.name:<20} {format_size(one.size)}, {one.licence}\n")
+        context.print(f"    {one.name:<20} {format_size(one.size)}, {one.licence}")
 
 
 def _for_provider(
@@ -112,22 +109,21 @@ def _for_provider(
 
 
 def _print(
-    args: Namespace, context: CliContext, env: Env, current: str, offers: Sequence[ProviderModels]
+    args: Namespace, context: CliContext, current: str, offers: Sequence[ProviderModels]
 ) -> None:
-    style = Style(context.stdout, env.get("NO_COLOR"), env.get("TERM"))
-    out = context.stdout
-    out.write(f"In use: {style(single_line(current), 'bold')}\n\n")
+    style = Style(context.stdout, context.env)
+    context.print(f"In use: {style(single_line(current), 'bold')}\n")
     for offer in offers:
         location = "on this machine, " if offer.local else ""
         address = single_line(offer.base_url)
-        out.write(f"{style(single_line(offer.provider), 'bold')} ({location}{address})\n")
+        context.print(f"{style(single_line(offer.provider), 'bold')} ({location}{address})")
         if offer.error:
-            trouble = style.wrap_text(f"  {single_line(offer.error)}", "  ")
-            out.write(f"{style(trouble, 'yellow')}\n")
+            error = style.wrap_text(f"  {single_line(offer.error)}", "  ")
+            context.print(style(error, "yellow"))
         shown = offer.models if args.all else offer.models[:MAX_MODELS]
         for model in shown:
             mark = style("*", "green") if f"{offer.provider}/{model}" == current else " "
-            out.write(f"  {mark} {single_line(model)}\n")
+            context.print(f"  {mark} {single_line(model)}")
         if len(shown) < len(offer.models):
-            out.write(f"    … and {len(offer.models) - len(shown):,} more (--all)\n")
-    out.write(with_profile_flag(_CHANGE_HINT if offers else _NOTHING_REACHABLE, context.profile))
+            context.print(f"    … and {len(offer.models) - len(shown):,} more (--all)")
+    context.stdout.write(context.with_profile(_CHANGE_HINT if offers else _NOTHING_REACHABLE))

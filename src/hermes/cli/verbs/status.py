@@ -1,10 +1,9 @@
-"""Collect and print the overview of `hermes status`, without network requests."""
+"""`hermes status`: an overview of a profile."""
 
 from argparse import Namespace
 from collections.abc import Sequence
 
 import anyio
-import msgspec
 from msgspec import Struct
 
 from hermes.api.settings import PLATFORM_NAME as API
@@ -16,7 +15,7 @@ from hermes.app.sandboxes import SandboxDeps, Sandboxes
 from hermes.app.service.status import GatewayStatus, gateway_status
 from hermes.app.storage import open_archive
 from hermes.approvals.approval_store import QUESTION_KIND
-from hermes.cli.context import CliContext, with_profile_flag
+from hermes.cli.context import CliContext
 from hermes.cli.dates import relative_time
 from hermes.cli.output import Printer
 from hermes.config.dotenv import profile_env
@@ -52,6 +51,9 @@ class PendingWork(Struct, frozen=True, kw_only=True):
     given_up: int = 0
 
 
+_NO_COUNTS = (0, 0, PendingWork())
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     profile: str
     home: str
@@ -66,17 +68,17 @@ class Overview(Struct, frozen=True, kw_only=True):
     model_trouble: str = ""
 
 
-def show_status(args: Namespace, context: CliContext) -> int:
+def run(args: Namespace, context: CliContext) -> int:
     overview = anyio.run(collect_overview, context.home(), context.env, SystemClock())
     if args.json:
-        context.stdout.write(msgspec.json.encode(overview).decode() + "\n")
+        context.print_json(overview)
         return 0
     printer = Printer(context)
     rows = _rows(overview)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         label = printer.style(f"{name:<{width}}", "bold")
-        printer.line(f"{label}  {single_line(with_profile_flag(text, context.profile))}")
+        printer.line(f"{label}  {single_line(context.with_profile(text))}")
     return 0
 
 
@@ -86,7 +88,7 @@ async def collect_overview(home: Home, env: Env, clock: Clock) -> Overview:
     model, no_model = (
         await _model(home, settings, clock) if settings else (_SETTINGS_UNREADABLE, "")
     )
-    sessions, messages, waiting, trouble = 0, 0, PendingWork(), ""
+    (sessions, messages, waiting), trouble = _NO_COUNTS, ""
     try:
         sessions, messages, waiting = await _store_counts(home, clock)
     except StoreError as error:
@@ -173,7 +175,7 @@ async def _sandbox(gateway: GatewayStatus, settings: tuple[Config, Env], clock: 
 
 async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork]:
     if not home.state_db.exists():
-        return 0, 0, PendingWork()
+        return _NO_COUNTS
     async with open_archive(home, clock) as store:
         stats = await store.stats()
 
@@ -192,16 +194,15 @@ async def _store_counts(home: Home, clock: Clock) -> tuple[int, int, PendingWork
 
 
 def _rows(one: Overview) -> list[tuple[str, str]]:
+    start = ": hermes gateway start" if one.gateway == _STOPPED else ""
     rows = [
         ("profile", f"{one.profile}  ({one.home})"),
         ("model", one.model_trouble or one.model),
-        ("gateway", one.gateway),
+        ("gateway", f"{one.gateway}{start}"),
     ]
-    if one.gateway == _STOPPED:
-        rows[-1] = ("gateway", f"{_STOPPED}: hermes gateway start")
     inactive = " (enabled; the gateway is not running)" if one.gateway in {_STOPPED, _DIED} else ""
-    channels = ", ".join(one.channels)
-    rows.append(("channels", f"{channels}{inactive}" if channels else "none"))
+    channels = ", ".join(one.channels) + inactive if one.channels else "none"
+    rows.append(("channels", channels))
     rows += [("sandbox", line) for line in one.sandbox]
     if one.trouble:
         return [*rows, ("sessions", "unknown"), ("waiting", "unknown"), ("database", one.trouble)]
@@ -219,11 +220,5 @@ def _pending_text(one: PendingWork) -> str:
         (one.messages, "message", " in the queue"),
         (one.given_up, "message", " undeliverable (hermes gateway status --deep)"),
     ]
-    texts = [f"{_count(count, noun)}{more}" for count, noun, more in parts if count]
+    texts = [f"{plural(count, noun)}{more}" for count, noun, more in parts if count]
     return ", ".join(texts) or "nothing"
-
-
-def _count(count: int, noun: str) -> str:
-    if noun.endswith("ss") and count != 1:
-        return f"{count:,} {noun}es"
-    return plural(count, noun)

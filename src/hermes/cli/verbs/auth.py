@@ -1,18 +1,16 @@
-"""The actions of `hermes auth`: add, list, remove and reset keys, and show the next one."""
+"""`hermes auth`: keys and logins for model providers."""
 
 import math
 from argparse import Namespace
 from collections.abc import Sequence
-
-import msgspec
+from getpass import getpass
 
 from hermes.app.model_settings import model_settings
 from hermes.cli.context import CliContext
-from hermes.config.dotenv import profile_env
-from hermes.config.env import Env
+from hermes.cli.dialog import check_key
+from hermes.cli.output import Printer
 from hermes.config.home import ensure_home
-from hermes.config.loader import load_config
-from hermes.kit.clock import Clock
+from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, plural
 from hermes.models.auth_file import OAUTH, AuthFile, Credential
@@ -20,19 +18,15 @@ from hermes.models.key_pool import KeyStatus, key_statuses, next_key
 from hermes.models.key_ring import KeyStrategy
 from hermes.models.providers import CUSTOM, PROVIDERS, find_provider
 from hermes.models.selection import configured_keys, configured_provider
-from hermes.models.settings import ModelSettings
 from hermes.models.urls import normalize_url
 from hermes.schema.errors import UsageError
 
-_REST_REASONS = {
-    "auth": "refused",
-    "billing": "no credit",
-    "rate_limit": "rate limited",
-}
+_NO_KEYS = "No keys yet. Add one: hermes auth add PROVIDER"
+_REST_REASONS = {"auth": "rejected", "billing": "no credit", "rate_limit": "rate limited"}
 
 
-def perform(args: Namespace, context: CliContext, clock: Clock) -> int:
-    actions = _AuthActions(context, clock)
+def run(args: Namespace, context: CliContext, clock: Clock | None = None) -> int:
+    actions = _AuthActions(context, clock or SystemClock())
     match args.action:
         case "add":
             return actions.add(args.provider, args.key, args.label, oauth=args.oauth)
@@ -55,10 +49,9 @@ class _AuthActions:
     def __init__(self, context: CliContext, clock: Clock) -> None:
         self._context = context
         self._clock = clock
-        home = context.home()
-        self._file = AuthFile(home.auth)
-        self._env: Env = profile_env(home.dotenv, context.env)
-        self._settings: ModelSettings = model_settings(load_config(home, self._env).config)
+        self._file = AuthFile(context.home().auth)
+        self._env = context.profile_env()
+        self._settings = model_settings(context.load_config().config)
 
     def add(self, provider: str, key: str | None, label: str, *, oauth: bool) -> int:
         name = self._provider_name(provider)
@@ -66,16 +59,11 @@ class _AuthActions:
         ensure_home(self._context.home())
         if oauth:
             return self._log_in(name, label)
-        key = key or self._read_key(name)
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise UsageError(
-                "The key contains a space or another invalid character.",
-                hint="Copy it again, without spaces or line breaks.",
-            )
+        key = check_key(key or self._read_key(name))
         credential = Credential(access_token=key, label=label, base_url=address)
         made = self._file.add(name, credential, self._clock.now())
         count = len(self._keys_of(name))
-        self._say(
+        self._context.print(
             f"Added {single_line(made.label)} ({masked_key(made.access_token)}) to {name}, which "
             f"now has {plural(count, 'key')}"
         )
@@ -94,14 +82,9 @@ class _AuthActions:
         return normalize_url(url)
 
     def _read_key(self, name: str) -> str:
-        stdin = self._context.stdin
-        if not stdin.isatty():
-            key = stdin.readline().strip()
-        else:
-            from getpass import getpass
-
-            key = getpass(f"Key for {name}: ", stream=self._context.stderr).strip()
-        if not key:
+        stdin, prompt = self._context.stdin, f"Key for {name}: "
+        line = getpass(prompt, self._context.stderr) if stdin.isatty() else stdin.readline()
+        if not (key := line.strip()):
             raise UsageError(
                 "No key given.", hint=f"Pass it as an argument: hermes auth add {name} KEY"
             )
@@ -124,59 +107,47 @@ class _AuthActions:
         async def log_in() -> Credential:
             started = await client.begin(login)
             page = started.verification_uri_complete or started.verification_uri
-            self._context.stderr.write(
-                f"Open {single_line(page)}\nand enter the code {single_line(started.user_code)}\n"
-            )
-            self._context.stderr.flush()
+            code = single_line(started.user_code)
+            self._context.note(f"Open {single_line(page)}\nand enter the code {code}")
             return await client.save(name, await client.wait_for_approval(login, started), label)
 
         made = anyio.run(log_in)
-        self._say(f"Logged in to {name} as {single_line(made.label)}")
+        self._context.print(f"Logged in to {name} as {single_line(made.label)}")
         return 0
 
     def remove(self, provider: str, which: str) -> int:
         name = self._provider_name(provider)
         removed = self._file.remove(name, which, self._clock.now())
-        self._say(f"Removed {single_line(removed.label or removed.id)} from {name}")
+        self._context.print(f"Removed {single_line(removed.label or removed.id)} from {name}")
         configured = configured_keys(self._settings, self._env.get, name)
-        if any(key == removed.access_token for key, _ in configured):
-            source = next(where for key, where in configured if key == removed.access_token)
-            self._context.stderr.write(
-                f"hermes: warning: the same key is also in {source} and is still used from there\n"
+        for source in [where for key, where in configured if key == removed.access_token][:1]:
+            self._context.note(
+                f"hermes: warning: the same key is also in {source} and is still used from there"
             )
         return 0
 
     def reset(self, provider: str) -> int:
         name = self._provider_name(provider)
         count = self._file.clear_cooldowns(name, self._clock.now())
-        self._say(f"{plural(count, 'key')} of {name} reset")
+        self._context.print(f"{plural(count, 'key')} of {name} reset")
         return 0
 
     def list(self, provider: str | None, *, as_json: bool) -> int:
         names = [self._provider_name(provider)] if provider else self._providers_with_keys()
         rows = [(name, one) for name in names for one in self._keys_of(name)]
         if as_json:
-            return self._print([_json_key(name, one) for name, one in rows])
-        if not rows:
-            self._context.stderr.write("No keys yet. Add one: hermes auth add PROVIDER\n")
+            self._context.print_json([_json_key(name, one) for name, one in rows])
             return 0
-        from hermes.cli.output import Printer
-
-        head = ("PROVIDER", "#", "ID", "LABEL", "KEY", "FROM", "STATE")
-        numbers = {name: self._numbers(name) for name in names}
-        table = [
-            (
-                name,
-                numbers[name].get(one.id, ""),
-                one.id,
-                single_line(one.label),
-                masked_key(one.key),
-                one.source,
-                self._state(one),
-            )
-            for name, one in rows
-        ]
-        Printer(self._context).table([head, *table])
+        if not rows:
+            self._context.note(_NO_KEYS)
+            return 0
+        table = [("PROVIDER", "#", "ID", "LABEL", "KEY", "FROM", "STATE")]
+        for name, one in rows:
+            ids = [known.id for known in self._file.credentials(name)]
+            number = str(ids.index(one.id) + 1) if one.id in ids else ""
+            label, key = single_line(one.label), masked_key(one.key)
+            table.append((name, number, one.id, label, key, one.source, self._state(one)))
+        Printer(self._context).table(table)
         return 0
 
     def status(self, provider: str | None, *, as_json: bool) -> int:
@@ -194,19 +165,13 @@ class _AuthActions:
                 chosen | {"keys": len(keys), "strategy": strategy, "why": verdict.reason}
             )
         if as_json:
-            return self._print(statuses)
+            self._context.print_json(statuses)
+            return 0
         if not statuses:
-            self._context.stderr.write("No keys yet. Add one: hermes auth add PROVIDER\n")
+            self._context.note(_NO_KEYS)
         for status in statuses:
-            self._say(_status_line(status))
+            self._context.print(_status_line(status))
         return 0
-
-    def _print(self, document: object) -> int:
-        self._say(msgspec.json.encode(document).decode())
-        return 0
-
-    def _say(self, text: str) -> None:
-        self._context.stdout.write(f"{text}\n")
 
     def _keys_of(self, name: str) -> Sequence[KeyStatus]:
         return key_statuses(
@@ -215,10 +180,6 @@ class _AuthActions:
             self._file.cooldowns(name),
             self._clock.now().timestamp(),
         )
-
-    def _numbers(self, name: str) -> dict[str, str]:
-        known = self._file.credentials(name)
-        return {one.id: str(number) for number, one in enumerate(known, 1)}
 
     def _providers_with_keys(self) -> Sequence[str]:
         names = [one.name for one in PROVIDERS]
@@ -237,7 +198,7 @@ class _AuthActions:
             return provider
         near = did_you_mean(provider, [*(one.name for one in PROVIDERS), *customs.values()])
         raise UsageError(
-            f"Unknown provider {provider!r}.",
+            f"Unknown provider: {provider!r}.",
             hint=near or "docs/models.md lists the providers.",
         )
 

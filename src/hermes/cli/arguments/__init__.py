@@ -1,0 +1,21 @@
+"""The arguments of every command, apart from the commands: parsing loads none of them."""
+
+from importlib import import_module
+
+from hermes.cli.main import VERBS
+from hermes.cli.parser import Parser
+
+_GROUPS = {
+    "agent": "chat setup model auth config profile status doctor logs completion",
+    "extensions": "memory skills bundles tools mcp hooks",
+    "gateway": "gateway send pairing webhook",
+    "sessions": "sessions",
+}
+GROUP_OF_VERB = {verb: group for group, verbs in _GROUPS.items() for verb in verbs.split()}
+"""The module with a command's arguments; only that one is loaded."""
+
+
+def build_parser(verb: str) -> Parser:
+    parser = Parser(prog=f"hermes {verb}", description=VERBS[verb])
+    import_module(f"{__name__}.{GROUP_OF_VERB[verb]}").ARGUMENTS[verb](parser)
+    return parser
